@@ -1,0 +1,75 @@
+# Everything a person types. `make` alone prints what there is.
+
+SHELL := bash
+# A toolchain installed for one user lies here, also where the shell does not look.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
+# How many seeds the simulator runs: a handful in the gate, a million when there is time.
+QUICK_SEEDS ?= 2000
+SEEDS ?= 1000000
+
+# A gate builds what is committed: there, a lock file that would have to change is an error.
+LOCKED := $(if $(CI),--locked)
+TEST_OUTPUT := target/test-output.txt
+
+# The sum over every test binary. A run without a single test is a failure, whatever else it says.
+TALLY := awk '/^test result:/ { passed += $$4; failed += $$6 } \
+	END { printf "checks: %d passed, %d failed\n", passed, failed; exit passed == 0 }' $(TEST_OUTPUT)
+
+.PHONY: help toolchain test demo bench test-long mutants deny fmt
+
+help:
+	@echo 'make test       the gate: format, lints, docs, tests, behaviour index, $(QUICK_SEEDS) simulated worlds'
+	@echo 'make demo       one run, held and crashed and continued, told as a story'
+	@echo 'make bench      what one decision costs, and whether a long run costs more'
+	@echo 'make test-long  $(SEEDS) simulated worlds (SEEDS=n), every planted fault, the dependency rules'
+	@echo 'make mutants    mutation testing of the machine; installs cargo-mutants when it is missing'
+	@echo 'make deny       licences, bans and sources of the dependencies'
+	@echo 'make fmt        format every source file'
+
+toolchain:
+	@.ci/toolchain
+
+test: toolchain
+	@echo '== format'
+	cargo fmt --all --check
+	@echo '== lints'
+	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	@echo '== documentation'
+	RUSTDOCFLAGS='-D warnings' cargo doc $(LOCKED) --workspace --no-deps
+	@echo '== tests'
+	@mkdir -p $(dir $(TEST_OUTPUT))
+	@echo 'cargo test --workspace --no-fail-fast'
+	@set -o pipefail; cargo test $(LOCKED) --workspace --no-fail-fast 2>&1 | tee $(TEST_OUTPUT) || { $(TALLY); exit 1; }
+	@echo '== behaviour index'
+	cargo run -q $(LOCKED) -p checks --bin behaviour-index -- $(TEST_OUTPUT) docs/behaviours.md
+	@echo '== simulator'
+	cargo run -q $(LOCKED) -p sim -- --seeds $(QUICK_SEEDS)
+	@echo
+	@echo 'Formatted, linted, documented, tested; every behaviour is accounted for, every planted fault applies,'
+	@echo 'and $(QUICK_SEEDS) simulated worlds kept every invariant.'
+	@$(TALLY)
+
+demo: toolchain
+	cargo run -q $(LOCKED) --release -p sim -- story
+
+bench: toolchain
+	cargo run -q $(LOCKED) --release -p bench
+
+test-long: toolchain
+	cargo run -q $(LOCKED) --release -p sim -- --seeds $(SEEDS)
+	sim/faults/run
+	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
+	else echo 'Skipped the dependency rules: cargo-deny is missing. Install it with: cargo install --locked cargo-deny'; fi
+
+mutants: toolchain
+	@cargo mutants --version >/dev/null 2>&1 || cargo install --locked cargo-mutants
+	cargo mutants -p machine
+
+deny: toolchain
+	@cargo deny --version >/dev/null 2>&1 \
+		|| { echo 'cargo-deny is missing. Install it with: cargo install --locked cargo-deny'; exit 1; }
+	cargo deny check licenses bans sources
+
+fmt: toolchain
+	cargo fmt --all

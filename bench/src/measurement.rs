@@ -1,0 +1,54 @@
+//! Time and allocations of a piece of work, over repetitions.
+
+use std::time::Instant;
+
+use crate::allocations;
+use crate::statistics::Summary;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Effort {
+    /// How often a measurement is repeated; the median of these counts.
+    pub(crate) repetition_count: usize,
+    /// Pieces of work in one repetition.
+    pub(crate) batch: usize,
+    pub(crate) long_run_count: usize,
+}
+
+impl Effort {
+    pub(crate) const FULL: Self = Self { repetition_count: 101, batch: 256, long_run_count: 21 };
+    pub(crate) const QUICK: Self = Self { repetition_count: 11, batch: 64, long_run_count: 3 };
+}
+
+/// Of one piece of work.
+pub(crate) struct Cost {
+    pub(crate) nanoseconds: Summary,
+    pub(crate) allocations: Summary,
+}
+
+/// `prepare` is not measured, `work` is.
+pub(crate) fn cost<T>(effort: Effort, prepare: impl Fn() -> T, mut work: impl FnMut(&mut T)) -> Cost {
+    let (mut nanoseconds, mut allocations) = (Vec::new(), Vec::new());
+    // The first repetition warms the caches and does not count.
+    for repetition in 0..=effort.repetition_count {
+        let mut prepared: Vec<T> = (0..effort.batch).map(|_| prepare()).collect();
+        let (time, count) = measured(|| prepared.iter_mut().for_each(&mut work));
+        if repetition > 0 {
+            nanoseconds.push(time / effort.batch as f64);
+            allocations.push(count / effort.batch as f64);
+        }
+    }
+    Cost {
+        nanoseconds: Summary::of(&nanoseconds).expect("there is at least one repetition"),
+        allocations: Summary::of(&allocations).expect("there is at least one repetition"),
+    }
+}
+
+/// Nanoseconds and allocations.
+pub(crate) fn measured(work: impl FnOnce()) -> (f64, f64) {
+    let count_before = allocations::count();
+    let begin = Instant::now();
+    work();
+    let time = begin.elapsed();
+    let count = allocations::count() - count_before;
+    (time.as_nanos() as f64, count as f64)
+}

@@ -1,0 +1,70 @@
+//! Medians and spreads.
+
+/// Of several repetitions of one measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Summary {
+    /// None where nothing was measured.
+    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        Some(Self { median: middle(&sorted)?, min, max })
+    }
+
+    /// Something that is the same every time.
+    pub(crate) const fn exact(value: f64) -> Self {
+        Self { median: value, min: value, max: value }
+    }
+}
+
+pub(crate) fn median(samples: &[f64]) -> Option<f64> {
+    Summary::of(samples).map(|summary| summary.median)
+}
+
+/// Of an even number of samples the mean of the two in the middle.
+fn middle(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = *sorted.get(sorted.len() / 2 - 1)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Summary, median};
+
+    #[test]
+    fn nothing_measured_has_no_median() {
+        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn one_sample_is_its_own_summary() {
+        assert_eq!(Summary::of(&[7.0]), Some(Summary::exact(7.0)));
+    }
+
+    #[test]
+    fn the_median_is_the_middle_in_order_of_size() {
+        assert_eq!(Summary::of(&[9.0, 1.0, 5.0]), Some(Summary { median: 5.0, min: 1.0, max: 9.0 }));
+    }
+
+    #[test]
+    fn an_even_number_of_samples_has_its_median_between_the_two_in_the_middle() {
+        assert_eq!(median(&[40.0, 10.0, 20.0, 30.0]), Some(25.0));
+    }
+
+    #[test]
+    fn one_outlier_moves_the_spread_and_not_the_median() {
+        let summary = Summary::of(&[10.0, 11.0, 10_000.0, 9.0, 10.0]);
+        assert_eq!(summary, Some(Summary { median: 10.0, min: 9.0, max: 10_000.0 }));
+    }
+}

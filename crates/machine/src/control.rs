@@ -1,0 +1,171 @@
+//! The control state: everything the machine needs except closed steps and message bodies. Small, and stored.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::call::Call;
+use crate::event::{Parent, Pending, Usage};
+use crate::id::{AgentName, CallId, Digest, MessageId, Principal, RunId, ThreadId};
+use crate::phase::PhaseSet;
+use crate::policy::Policy;
+use crate::recent::RecentlySettled;
+use crate::status::RunStatus;
+use crate::termination::Termination;
+use crate::time::Timestamp;
+
+/// Changes whenever the fold or this layout does. A stored control of another version is folded anew.
+pub const FOLD_VERSION: u16 = 1;
+pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
+/// Remembered calls for loop detection; no window is wider.
+pub const LOOP_WINDOW_MAX: usize = 64;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Control {
+    pub run: RunId,
+    pub thread: ThreadId,
+    pub agent: AgentName,
+    pub revision: Digest,
+    pub parent: Option<Parent>,
+    pub policy: Policy,
+    pub loosened_by: Option<Principal>,
+    pub user_message: Option<MessageId>,
+    /// The message that the run's input begins after.
+    pub after: Option<MessageId>,
+    /// Of the last event.
+    pub seq: u64,
+    pub at: Timestamp,
+    pub status: RunStatus,
+    pub stage: Stage,
+    /// Of the last step that started; 0 before the first.
+    pub step: u32,
+    pub step_open: bool,
+    /// Stop conditions whose pattern the last answer matched.
+    pub matched: Vec<u16>,
+    /// The calls of the last step, and under `eager` those of earlier steps that are still open, in the order
+    /// in which the model asked for them.
+    pub calls: Vec<Call>,
+    pub recent: RecentlySettled,
+    pub usage: Usage,
+    /// Tokens granted to child runs that have not ended.
+    pub reserved_tokens: u64,
+    pub consecutive_errors: u32,
+    /// Time spent neither queued nor waiting, up to `active_since`.
+    pub active_ms: u64,
+    pub active_since: Timestamp,
+    /// Name and arguments of the latest calls, oldest first.
+    pub loop_window: Vec<[u8; 16]>,
+    /// Messages that this run has added; with the run's starting point it pins a model input.
+    pub message_count: u32,
+    pub suspension_count: u32,
+}
+
+/// Where the run is between its beginning and its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Stage {
+    Queued,
+    /// The hooks of RunStart are asked.
+    Starting,
+    /// The model is called, the hooks of StepStart and BeforeInference before it.
+    Inferring(Inferring),
+    /// The calls of the last answer are worked on.
+    Acting,
+    /// The hooks of StepEnd are asked; with `after_inference` the calls come after.
+    StepEnding,
+    /// The step is over. Nothing follows yet only where `eager` left calls of earlier steps open.
+    Resting,
+    /// The end is decided: executing calls are awaited, then the hooks of RunEnd are asked.
+    Ending(Termination),
+    Ended,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inferring {
+    pub attempt: u32,
+    /// Attempts of this step that failed; those that a lost worker took with it do not count.
+    pub failures: u32,
+    pub not_before: Timestamp,
+    /// The worker that made the attempt is gone.
+    pub lost: bool,
+    /// Phases whose answers are recorded: they are not asked again.
+    pub answered: PhaseSet,
+    /// The events that record them; the model's request is made with their actions.
+    pub adjusted_by: Vec<u64>,
+}
+
+impl Inferring {
+    pub(crate) const fn first(at: Timestamp) -> Self {
+        Self {
+            attempt: 1,
+            failures: 0,
+            not_before: at,
+            lost: false,
+            answered: PhaseSet::NONE,
+            adjusted_by: Vec::new(),
+        }
+    }
+}
+
+/// A stored control that cannot be used as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlUnreadable {
+    /// Written by another fold: fold the log anew.
+    OtherVersion(u16),
+    Corrupt(String),
+}
+
+impl Control {
+    #[must_use]
+    pub fn call(&self, id: &CallId) -> Option<&Call> {
+        self.calls.iter().find(|call| call.id == *id)
+    }
+
+    /// The calls of the last step.
+    pub fn step_calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(|call| call.step == self.step)
+    }
+
+    #[must_use]
+    pub fn ended(&self) -> Option<&Termination> {
+        match &self.status {
+            RunStatus::Done(termination) => Some(termination),
+            RunStatus::Queued | RunStatus::Running | RunStatus::Waiting(_) | RunStatus::Interrupting => None,
+        }
+    }
+
+    /// Every open suspension in call order.
+    #[must_use]
+    pub fn pending(&self) -> Vec<Pending> {
+        self.calls
+            .iter()
+            .filter_map(|call| {
+                call.suspension().map(|open| Pending {
+                    call_id: call.id.clone(),
+                    tool: call.tool.clone(),
+                    kind: open.held.kind(),
+                    suspension_id: open.id.clone(),
+                })
+            })
+            .collect()
+    }
+
+    /// The stored form, with the version of the fold in front.
+    pub fn encode(&self) -> Result<Vec<u8>, String> {
+        postcard::to_allocvec(&(FOLD_VERSION, self)).map_err(|error| format!("{error}"))
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, ControlUnreadable> {
+        let corrupt = |error| ControlUnreadable::Corrupt(format!("{error}"));
+        let (version, rest) = postcard::take_from_bytes::<u16>(bytes).map_err(corrupt)?;
+        if version != FOLD_VERSION {
+            return Err(ControlUnreadable::OtherVersion(version));
+        }
+        let (control, surplus) = postcard::take_from_bytes(rest).map_err(corrupt)?;
+        if surplus.is_empty() {
+            Ok(control)
+        } else {
+            Err(ControlUnreadable::Corrupt("bytes are left over".into()))
+        }
+    }
+}

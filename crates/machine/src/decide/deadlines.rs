@@ -1,0 +1,74 @@
+//! What the clock brings: expiries, and calls that may be offered as in doubt.
+
+use alloc::vec::Vec;
+
+use super::Answer;
+use super::draft::Draft;
+use crate::call::Call;
+use crate::event::{CancelReason, Fact};
+use crate::id::Principal;
+use crate::policy::OnReject;
+use crate::rejection::Rejection;
+use crate::suspension::{Expiry, SuspensionKind};
+use crate::termination::{StopCode, Termination};
+use crate::tool::OnExpiry;
+
+impl Draft<'_> {
+    pub(super) fn deadline_reached(&mut self) -> Result<Answer, Rejection> {
+        let expired: Vec<(Call, Expiry)> = self
+            .control
+            .calls
+            .iter()
+            .filter_map(|call| {
+                let expiry = call.suspension()?.expiry.filter(|expiry| expiry.at <= self.now)?;
+                Some((call.clone(), expiry))
+            })
+            .collect();
+        let nothing_expired = expired.is_empty();
+        let mut end = None;
+        for (call, expiry) in expired {
+            let ends_run = self.expire(&call, expiry)?;
+            end = end.or(ends_run);
+        }
+        let doubted = self.doubt_due()?;
+        if nothing_expired && !doubted {
+            return Err(Rejection::NothingDue);
+        }
+        if let Some(code) = end {
+            self.finish(Termination::stopped(code, None))?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Nothing ever runs because nobody answered. Says with which code the run ends, if it does.
+    fn expire(&mut self, call: &Call, expiry: Expiry) -> Result<Option<StopCode>, Rejection> {
+        let Some(open) = call.suspension() else { return Ok(None) };
+        // Held for an approval while an earlier attempt is in doubt: that it may have taken effect comes first.
+        let approval = open.held.kind() == SuspensionKind::Approval && call.doubted.is_empty();
+        self.record(if approval {
+            Fact::ToolDenied {
+                call_id: call.id.clone(),
+                approval_id: open.id.clone(),
+                by: Principal::system(),
+                decision_id: None,
+                reason: Some("expired".into()),
+                expired: true,
+            }
+        } else {
+            Fact::ToolCancelled {
+                call_id: call.id.clone(),
+                reason: CancelReason::Expired,
+                text: None,
+                by: Principal::system(),
+                decision_id: None,
+                outcome_unknown: call.may_have_written(),
+                suspension_id: Some(open.id.clone()),
+            }
+        })?;
+        Ok(match (expiry.then, self.control.policy.on_reject) {
+            (OnExpiry::EndRun, _) => Some(StopCode::Expired),
+            (OnExpiry::Deny, Some(OnReject::EndRun)) if approval => Some(StopCode::Rejected),
+            (OnExpiry::Deny, Some(OnReject::EndRun | OnReject::Continue) | None) => None,
+        })
+    }
+}

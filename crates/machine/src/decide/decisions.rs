@@ -1,0 +1,189 @@
+//! A decision reaches the call that it answers.
+
+use alloc::string::String;
+
+use super::Answer;
+use super::draft::Draft;
+use crate::call::Call;
+use crate::control::Stage;
+use crate::decision::{Decision, DecisionAction, Meaning, meaning};
+use crate::event::{CallErrorCode, CancelReason, Fact, ResultFrom, VoidReason};
+use crate::policy::OnReject;
+use crate::rejection::Rejection;
+use crate::status::RunStatus;
+use crate::suspension::{Held, ResumeMode, Suspension};
+use crate::termination::{StopCode, Termination};
+
+impl Draft<'_> {
+    pub(super) fn decision(&mut self, decision: &Decision) -> Result<Answer, Rejection> {
+        if self.control.status == RunStatus::Queued {
+            return Err(Rejection::NotStarted);
+        }
+        if matches!(self.control.stage, Stage::Ending(_)) {
+            return Err(Rejection::RunEnding);
+        }
+        let call = self.call(&decision.call)?.clone();
+        let Some(open) = call.suspension() else {
+            return Err(Rejection::NotSuspended { status: call.status(), call: call.id });
+        };
+        if open.id != decision.suspension {
+            return Err(Rejection::OtherSuspension { call: call.id.clone(), open: open.id.clone() });
+        }
+        if let Some(expiry) = open.expiry.filter(|expiry| expiry.at <= decision.accepted_at) {
+            return Err(Rejection::Expired { call: call.id.clone(), at: expiry.at });
+        }
+        let means = meaning(open.held.kind(), open.mode, &decision.action)
+            .map_err(|why| Rejection::Invalid { call: call.id.clone(), why })?;
+        self.expected(&call, decision)?;
+        match means {
+            Meaning::Approve { edited } => return self.approve(&call, open, decision, edited.cloned()),
+            // The repeat was refused, but an earlier attempt may have taken effect: that is what must be said.
+            Meaning::Deny if !call.doubted.is_empty() => {
+                self.cancel_by(&call, decision, CancelReason::GivenUp)?;
+                self.after_denial(decision)?;
+            }
+            Meaning::Deny => {
+                self.deny(&call, open, decision)?;
+                self.after_denial(decision)?;
+            }
+            Meaning::Replay { answer, arguments, mode } => {
+                self.resume(&call, open, decision, mode, answer.cloned(), arguments.cloned())?;
+            }
+            Meaning::Result(value) => {
+                self.resume(&call, open, decision, ResumeMode::UseDecisionAsToolResult, None, None)?;
+                self.record(Fact::ExecutionSucceeded {
+                    call_id: call.id.clone(),
+                    result: value.clone(),
+                    warning: None,
+                    by: ResultFrom::Decision,
+                })?;
+            }
+            Meaning::Failure(text) => {
+                self.resume(&call, open, decision, ResumeMode::UseDecisionAsToolResult, None, None)?;
+                self.fail(&call, CallErrorCode::ToolError, text.into())?;
+            }
+            Meaning::GiveUp => self.cancel_by(&call, decision, CancelReason::GivenUp)?,
+            Meaning::Cancel => self.cancel_by(&call, decision, CancelReason::Decided)?,
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Whoever decides may say which arguments they have seen.
+    fn expected(&self, call: &Call, decision: &Decision) -> Result<(), Rejection> {
+        match &decision.action {
+            DecisionAction::Resume(resume)
+                if resume.expect_digest.is_some_and(|seen| seen != call.arguments) =>
+            {
+                Err(Rejection::DigestMismatch { call: call.id.clone(), held: call.arguments })
+            }
+            DecisionAction::Resume(_) | DecisionAction::Cancel { .. } => Ok(()),
+        }
+    }
+
+    fn approve(
+        &mut self,
+        call: &Call,
+        open: &Suspension,
+        decision: &Decision,
+        arguments: Option<crate::tool::Arguments>,
+    ) -> Result<Answer, Rejection> {
+        let shown = match &open.held {
+            Held::Approval { definition } => Some(*definition),
+            Held::ClientTool
+            | Held::External
+            | Held::Question
+            | Held::InDoubt { .. }
+            | Held::ChildRun { .. } => None,
+        };
+        if decision.definition_now.is_some_and(|current| shown.is_some_and(|shown| shown != current)) {
+            self.record(Fact::ApprovalVoided {
+                call_id: call.id.clone(),
+                approval_id: open.id.clone(),
+                reason: VoidReason::ToolChanged,
+                by: Some(decision.by.clone()),
+                decision_id: decision.id.clone(),
+            })?;
+            return Ok(Answer::ToolChanged { voided: open.id.clone() });
+        }
+        let (note, apply_to_future) = match &decision.action {
+            DecisionAction::Resume(resume) => (resume.note.clone(), resume.apply_to_future),
+            DecisionAction::Cancel { .. } => (None, false),
+        };
+        self.record(Fact::ToolApproved {
+            call_id: call.id.clone(),
+            approval_id: open.id.clone(),
+            by: decision.by.clone(),
+            decision_id: decision.id.clone(),
+            note,
+            arguments,
+            apply_to_future,
+        })?;
+        Ok(Answer::Done)
+    }
+
+    fn deny(&mut self, call: &Call, open: &Suspension, decision: &Decision) -> Result<(), Rejection> {
+        self.record(Fact::ToolDenied {
+            call_id: call.id.clone(),
+            approval_id: open.id.clone(),
+            by: decision.by.clone(),
+            decision_id: decision.id.clone(),
+            reason: reason_of(decision),
+            expired: false,
+        })?;
+        Ok(())
+    }
+
+    /// What a denial does to the run: as the decision says, else as the policy says, else nothing.
+    fn after_denial(&mut self, decision: &Decision) -> Result<(), Rejection> {
+        let then = match &decision.action {
+            DecisionAction::Cancel { then, .. } => *then,
+            DecisionAction::Resume(_) => None,
+        };
+        match then.or(self.control.policy.on_reject).unwrap_or_default() {
+            OnReject::Continue => Ok(()),
+            OnReject::EndRun => self.finish(Termination::stopped(StopCode::Rejected, reason_of(decision))),
+        }
+    }
+
+    fn resume(
+        &mut self,
+        call: &Call,
+        open: &Suspension,
+        decision: &Decision,
+        mode: ResumeMode,
+        answer: Option<alloc::sync::Arc<serde_json::Value>>,
+        arguments: Option<crate::tool::Arguments>,
+    ) -> Result<(), Rejection> {
+        self.record(Fact::ToolResumed {
+            call_id: call.id.clone(),
+            suspension_id: open.id.clone(),
+            mode,
+            by: decision.by.clone(),
+            decision_id: decision.id.clone(),
+            late_attempt: None,
+            answer,
+            arguments,
+        })?;
+        self.announce_status()
+    }
+
+    fn cancel_by(&mut self, call: &Call, decision: &Decision, reason: CancelReason) -> Result<(), Rejection> {
+        self.record(Fact::ToolCancelled {
+            call_id: call.id.clone(),
+            reason,
+            text: reason_of(decision),
+            by: decision.by.clone(),
+            decision_id: decision.id.clone(),
+            outcome_unknown: call.may_have_written(),
+            suspension_id: call.suspension().map(|open| open.id.clone()),
+        })?;
+        Ok(())
+    }
+}
+
+fn reason_of(decision: &Decision) -> Option<String> {
+    match &decision.action {
+        DecisionAction::Cancel { reason, .. } => reason.clone(),
+        DecisionAction::Resume(_) => None,
+    }
+}

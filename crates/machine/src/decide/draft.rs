@@ -1,0 +1,154 @@
+//! A decision in the making: a copy of the state that every recorded fact is applied to at once.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use crate::apply::apply;
+use crate::call::Call;
+use crate::control::{CONTROL_BYTES_MAX, Control};
+use crate::event::{Event, Fact, Message};
+use crate::id::CallId;
+use crate::phase::{Action, HookAnswers, HookOutcome, Phase};
+use crate::rejection::Rejection;
+use crate::revision::Revision;
+use crate::time::Timestamp;
+
+pub(super) struct Draft<'r> {
+    pub(super) revision: &'r Revision,
+    pub(super) control: Control,
+    pub(super) now: Timestamp,
+    pub(super) events: Vec<Event>,
+    /// Calls whose hooks of AfterToolExecute were heard with this input, empty answers included.
+    pub(super) heard: BTreeSet<CallId>,
+}
+
+impl<'r> Draft<'r> {
+    pub(super) fn of(revision: &'r Revision, control: &Control, now: Timestamp) -> Self {
+        Self {
+            revision,
+            control: control.clone(),
+            // Clocks of two workers differ; the log's own time never runs backwards.
+            now: now.max(control.at),
+            events: Vec::new(),
+            heard: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn record(&mut self, fact: Fact) -> Result<u64, Rejection> {
+        let seq = self.control.seq + 1;
+        let step = self.step_of(&fact);
+        let event = Event { seq, at: self.now, step, fact };
+        apply(&mut self.control, &event)?;
+        self.events.push(event);
+        Ok(seq)
+    }
+
+    /// A fact about a call belongs to the step that asked for it, however late it comes.
+    fn step_of(&self, fact: &Fact) -> Option<u32> {
+        let open = self.control.step_open.then_some(self.control.step);
+        let of_call = |id: &CallId| self.control.call(id).map(|call| call.step).or(open);
+        match fact {
+            Fact::StepStarted { step, .. } | Fact::StepEnded { step, .. } => Some(*step),
+            Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => of_call(&opened.call_id),
+            Fact::ApprovalVoided { call_id, .. }
+            | Fact::ToolApproved { call_id, .. }
+            | Fact::ToolDenied { call_id, .. }
+            | Fact::ToolResumed { call_id, .. }
+            | Fact::ExecutionStarted { call_id, .. }
+            | Fact::ExecutionSucceeded { call_id, .. }
+            | Fact::ExecutionFailed { call_id, .. }
+            | Fact::ToolCancelled { call_id, .. }
+            | Fact::ChildStarted { call_id, .. }
+            | Fact::ChildEnded { call_id, .. }
+            | Fact::ToolRequested { call_id, .. }
+            | Fact::MessageAdded(Message::Tool { call_id, .. } | Message::Note { call_id, .. }) => {
+                of_call(call_id)
+            }
+            Fact::PhaseAnswered { call_id, .. } => call_id.as_ref().map_or(open, of_call),
+            Fact::RunQueued(_)
+            | Fact::RunStarted { .. }
+            | Fact::RunInterrupting { .. }
+            | Fact::RunEnding { .. }
+            | Fact::RunEnded { .. } => None,
+            Fact::RunWaiting { .. }
+            | Fact::RunResumed {}
+            | Fact::RunRecovered { .. }
+            | Fact::MessageAdded(Message::User { .. } | Message::Assistant { .. })
+            | Fact::ModelRetrying { .. }
+            | Fact::StateChanged { .. } => open,
+        }
+    }
+
+    pub(super) fn call(&self, id: &CallId) -> Result<&Call, Rejection> {
+        self.control.call(id).ok_or_else(|| Rejection::UnknownCall(id.clone()))
+    }
+
+    /// The stored control stays within its bound with this much more in it, also when every call that is not
+    /// held falls in doubt: that can be refused to none.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        const DOUBT_BYTES: usize = 40;
+        let not_held =
+            self.control.calls.iter().filter(|call| !call.settled() && call.suspension().is_none());
+        let reserve = not_held.count() * DOUBT_BYTES + bytes;
+        self.control.encode().is_ok_and(|stored| stored.len().saturating_add(reserve) <= CONTROL_BYTES_MAX)
+    }
+
+    pub(super) const fn asks(&self, phase: Phase) -> bool {
+        self.revision.phases.has(phase)
+    }
+
+    /// Stores what the hooks of a phase answered; a plugin that answered with nothing leaves no trace.
+    pub(super) fn record_hooks(
+        &mut self,
+        phase: Phase,
+        call: Option<&CallId>,
+        hooks: &HookAnswers,
+    ) -> Result<(), Rejection> {
+        for answer in &hooks.answers {
+            let (actions, failed) = match &answer.outcome {
+                HookOutcome::Actions(actions) if actions.is_empty() => continue,
+                HookOutcome::Actions(actions) => (actions.clone(), None),
+                HookOutcome::Failed(why) => (Vec::new(), Some(crate::termination::cut(why))),
+            };
+            self.record(Fact::PhaseAnswered {
+                phase,
+                plugin: answer.plugin.clone(),
+                call_id: call.cloned(),
+                actions,
+                failed,
+            })?;
+        }
+        for (plugin, action) in hooks.actions() {
+            if let Action::SetState { key, scope, value } = action {
+                self.record(Fact::StateChanged {
+                    plugin: plugin.clone(),
+                    scope: *scope,
+                    key: key.clone(),
+                    value: value.clone(),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where one failure spoils the whole phase: stores which plugins failed, and nothing that others answered.
+    pub(super) fn record_failures(
+        &mut self,
+        phase: Phase,
+        call: Option<&CallId>,
+        hooks: &HookAnswers,
+    ) -> Result<(), Rejection> {
+        for answer in hooks.each_alone(phase).answers {
+            if let HookOutcome::Failed(why) = answer.outcome {
+                self.record(Fact::PhaseAnswered {
+                    phase,
+                    plugin: answer.plugin,
+                    call_id: call.cloned(),
+                    actions: Vec::new(),
+                    failed: Some(crate::termination::cut(&why)),
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

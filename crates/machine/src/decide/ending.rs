@@ -1,0 +1,100 @@
+//! How a run ends: at once when it is interrupted or fails, otherwise after what still executes.
+
+use alloc::vec::Vec;
+
+use super::Answer;
+use super::draft::Draft;
+use super::recovery::running;
+use crate::call::{Attempt, Call};
+use crate::control::Stage;
+use crate::event::{CancelReason, Fact, InterruptCause};
+use crate::id::Principal;
+use crate::phase::{HookAnswers, Phase};
+use crate::rejection::Rejection;
+use crate::status::RunStatus;
+use crate::termination::Termination;
+
+impl Draft<'_> {
+    /// Nothing new starts. Held calls are closed, executing ones awaited unless the end is an abort; then the
+    /// hooks of RunEnd are asked, then the run is over.
+    pub(super) fn finish(&mut self, termination: Termination) -> Result<(), Rejection> {
+        let waits = matches!(self.control.status, RunStatus::Waiting(_));
+        if waits && !termination.is_abort() {
+            self.record(Fact::RunResumed {})?;
+        }
+        self.cancel_calls(CancelReason::RunEnded, termination.is_abort())?;
+        let executing = self.control.calls.iter().any(|call| !call.settled());
+        if !executing {
+            self.say_everything()?;
+            if !self.asks(Phase::RunEnd) {
+                return self.end(termination);
+            }
+        }
+        if !matches!(self.control.stage, Stage::Ending(_)) {
+            self.record(Fact::RunEnding { termination })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn run_end_answered(&mut self, hooks: &HookAnswers) -> Result<Answer, Rejection> {
+        let Stage::Ending(termination) = self.control.stage.clone() else {
+            return Err(Rejection::NotAsked(Phase::RunEnd));
+        };
+        self.record_hooks(Phase::RunEnd, None, &hooks.each_alone(Phase::RunEnd))?;
+        self.end(termination)?;
+        Ok(Answer::Done)
+    }
+
+    /// Does not wait: neither for a tool that ignores its token nor for hooks.
+    pub(super) fn interrupt(&mut self, cause: &InterruptCause) -> Result<Answer, Rejection> {
+        let reason = match cause {
+            InterruptCause::Person(_) | InterruptCause::Parent(_) => CancelReason::Interrupted,
+            InterruptCause::Superseded(_) => CancelReason::Superseded,
+        };
+        self.record(Fact::RunInterrupting { cause: cause.clone() })?;
+        self.cancel_calls(reason, true)?;
+        self.say_everything()?;
+        self.end(Termination::Cancelled(cause.cancelled()))?;
+        Ok(Answer::Done)
+    }
+
+    /// Every call that is not settled, in call order; those that run only when `running_too`, or where the attempt
+    /// is a repeat that is not due yet.
+    fn cancel_calls(&mut self, reason: CancelReason, running_too: bool) -> Result<(), Rejection> {
+        let open: Vec<Call> = self
+            .control
+            .calls
+            .iter()
+            .filter(|call| !call.settled() && (running_too || !self.executes(call)))
+            .cloned()
+            .collect();
+        for call in &open {
+            self.cancel_call(call, reason)?;
+        }
+        Ok(())
+    }
+
+    fn executes(&self, call: &Call) -> bool {
+        let under_way = |attempt: &Attempt| attempt.lost.is_none() && attempt.not_before <= self.now;
+        running(call).is_some_and(under_way) || (call.lost() && call.may_have_written())
+    }
+
+    pub(super) fn cancel_call(&mut self, call: &Call, reason: CancelReason) -> Result<(), Rejection> {
+        self.record(Fact::ToolCancelled {
+            call_id: call.id.clone(),
+            reason,
+            text: None,
+            by: Principal::system(),
+            decision_id: None,
+            outcome_unknown: call.may_have_written(),
+            suspension_id: call.suspension().map(|open| open.id.clone()),
+        })?;
+        Ok(())
+    }
+
+    fn end(&mut self, termination: Termination) -> Result<(), Rejection> {
+        let usage = self.control.usage;
+        self.record(Fact::RunEnded { termination, usage })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! The gate that every call passes before it runs, the first time and at every replay.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Answer;
+use super::draft::Draft;
+use crate::call::Call;
+use crate::control::Stage;
+use crate::event::{CallErrorCode, Fact, Opened, ResultFrom, VoidReason};
+use crate::id::{PluginName, Principal};
+use crate::input::{Gated, ToolAnswer};
+use crate::phase::{AskKind, Intercept, Phase, SuppliedResult, SuspendRequest, reduce};
+use crate::policy::{ApprovalScope, OnBlock};
+use crate::projection::at_the_gate;
+use crate::rejection::Rejection;
+use crate::revision::{ASK_ROUNDS_MAX, ATTEMPT_COUNT_MAX};
+use crate::rules::{Asker, Verdict, judge};
+use crate::status::CallStatus;
+use crate::suspension::{Held, ResumeMode};
+use crate::termination::Termination;
+use crate::tool::{Arguments, Performer, Tool, ToolNow};
+
+/// What a suspension adds to the stored control, at most.
+const HELD_BYTES: usize = 160;
+const ASKER_BYTES: usize = 4;
+
+impl Draft<'_> {
+    /// In this order: block, supplied result, unknown tool, bad arguments, suspend, execute.
+    pub(super) fn gated(&mut self, gated: &Gated) -> Result<Answer, Rejection> {
+        let call = self.call(&gated.call)?.clone();
+        if matches!(self.control.stage, Stage::Ending(_)) {
+            return Err(Rejection::RunEnding);
+        }
+        // With the step's end before the tools, its hooks come before the gate.
+        if self.control.stage == Stage::StepEnding && call.step == self.control.step {
+            return Err(Rejection::NotAtTheGate { status: call.status(), call: call.id });
+        }
+        if !at_the_gate(&self.control, &call) {
+            return Err(Rejection::NotAtTheGate { status: call.status(), call: call.id });
+        }
+        if let Some(fault) = gated.hooks.fault(Phase::BeforeToolExecute) {
+            self.record_failures(Phase::BeforeToolExecute, Some(&call.id), &gated.hooks)?;
+            self.fail(&call, CallErrorCode::GateFailed, fault)?;
+            return Ok(Answer::Done);
+        }
+        self.record_hooks(Phase::BeforeToolExecute, Some(&call.id), &gated.hooks)?;
+        let hook = reduce(&gated.hooks, |plugin| call.asked.contains(&Asker::Plugin(plugin.clone())));
+        if let Intercept::Block(plugin, reason) = &hook {
+            return self.block(
+                &call,
+                CallErrorCode::BlockedByPlugin,
+                format!("blocked by {plugin}: {reason}"),
+            );
+        }
+        let verdict = match &gated.tool {
+            ToolNow::Known(tool) => Some(self.built_in(&call, tool, gated)),
+            ToolNow::Unknown | ToolNow::OutOfScope => None,
+        };
+        match verdict {
+            Some(Verdict::Block) => {
+                return self.block(&call, CallErrorCode::BlockedByPolicy, "blocked by policy".into());
+            }
+            Some(Verdict::Deny { rule }) => {
+                return self.block(&call, CallErrorCode::DeniedByRule, format!("denied by rule {rule}"));
+            }
+            Some(Verdict::Allow { .. } | Verdict::Ask { .. }) | None => {}
+        }
+        if let Intercept::SetResult(plugin, result) = &hook {
+            return self.supplied(&call, plugin, result);
+        }
+        self.dispatch(&call, gated, &hook, verdict)
+    }
+
+    fn dispatch(
+        &mut self,
+        call: &Call,
+        gated: &Gated,
+        hook: &Intercept<'_>,
+        verdict: Option<Verdict>,
+    ) -> Result<Answer, Rejection> {
+        let tool = match &gated.tool {
+            ToolNow::Known(tool) => tool,
+            ToolNow::Unknown if call.status() != CallStatus::New => {
+                return self.refuse(
+                    call,
+                    CallErrorCode::ToolRemoved,
+                    "the tool was removed while the call waited",
+                );
+            }
+            ToolNow::Unknown => {
+                return self.refuse(call, CallErrorCode::UnknownTool, "there is no such tool");
+            }
+            ToolNow::OutOfScope => {
+                return self.refuse(call, CallErrorCode::OutOfScope, "this agent may not use the tool");
+            }
+        };
+        if call.lost() && !tool.class.repeatable() {
+            let why = "the worker was lost, and the tool may no longer be repeated";
+            self.doubt(call, call.attempts, Some(why.into()))?;
+            return Ok(Answer::Done);
+        }
+        let unanswered = call.lost() || !call.doubted.is_empty();
+        if unanswered && call.attempts >= ATTEMPT_COUNT_MAX {
+            let why = format!("no answer in {ATTEMPT_COUNT_MAX} attempts");
+            return self.refuse(call, CallErrorCode::NoAnswer, &why);
+        }
+        if let Arguments::Invalid { why, .. } = &gated.arguments {
+            return self.refuse(call, CallErrorCode::BadArguments, why);
+        }
+        if gated.arguments.digest() != call.arguments {
+            let why = "the arguments are not the ones that were asked for and decided on";
+            return self.refuse(call, CallErrorCode::ArgumentsChanged, why);
+        }
+        let call = &self.void_if_changed(call, tool)?;
+        let asked_by = self.asked_by(call, verdict.as_ref());
+        // Leave for the thread lifts what the built-in gate asks, but not for a tool that changed meanwhile.
+        let lifted_by = if asked_by.is_empty() || call.must_ask { None } else { leave(gated, tool) };
+        if !asked_by.is_empty() && lifted_by.is_none() {
+            return self.hold(call, tool, gated, asked_by, &approval_request(tool));
+        }
+        if let Intercept::Suspend(plugin, request) = hook {
+            return self.hold(call, tool, gated, alloc::vec![Asker::Plugin((*plugin).clone())], request);
+        }
+        let loosened_by = self.loosened_by(call, tool, gated);
+        self.execute(call, tool, gated, rule_of(verdict.as_ref()), lifted_by.or(loosened_by))
+    }
+
+    /// A policy that is looser than the agent's own counts only with the name of whoever loosened it.
+    fn built_in(&self, call: &Call, tool: &Tool, gated: &Gated) -> Verdict {
+        let (own, run) = (self.revision.policy.approval, self.control.policy.approval);
+        let scope = if self.control.loosened_by.is_some() { run } else { run.max(own) };
+        self.verdict(scope, call, tool, gated)
+    }
+
+    fn verdict(&self, scope: ApprovalScope, call: &Call, tool: &Tool, gated: &Gated) -> Verdict {
+        judge(&self.revision.rules, scope, &call.tool, tool, &gated.arguments, &gated.hits)
+    }
+
+    /// The built-in askers that still have to be heard.
+    fn asked_by(&self, call: &Call, verdict: Option<&Verdict>) -> Vec<Asker> {
+        let mut unheard: Vec<Asker> = match verdict {
+            Some(Verdict::Ask { by }) => {
+                by.iter().filter(|asker| !call.asked.contains(asker)).cloned().collect()
+            }
+            Some(Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Block) | None => Vec::new(),
+        };
+        if call.must_ask && unheard.is_empty() {
+            unheard.push(Asker::Policy);
+        }
+        unheard
+    }
+
+    /// An approval is for one definition of the tool. Another one voids it, and the call is held again.
+    fn void_if_changed(&mut self, call: &Call, tool: &Tool) -> Result<Call, Rejection> {
+        if let Some(approved) = &call.approved
+            && approved.definition != tool.definition
+        {
+            self.record(Fact::ApprovalVoided {
+                call_id: call.id.clone(),
+                approval_id: approved.approval.clone(),
+                reason: VoidReason::ToolChanged,
+                by: None,
+                decision_id: None,
+            })?;
+        }
+        self.call(&call.id).cloned()
+    }
+
+    fn hold(
+        &mut self,
+        call: &Call,
+        tool: &Tool,
+        gated: &Gated,
+        asked_by: Vec<Asker>,
+        request: &SuspendRequest,
+    ) -> Result<Answer, Rejection> {
+        if call.ask_rounds >= ASK_ROUNDS_MAX {
+            let why = format!("the gate asked {ASK_ROUNDS_MAX} times and asks again");
+            return self.refuse(call, CallErrorCode::AskedTooOften, &why);
+        }
+        if request.kind == AskKind::Approval && request.mode != ResumeMode::ReplayToolCall {
+            let why = "a hook asked for an approval that would not run the call; ask a question instead";
+            return self.refuse(call, CallErrorCode::GateFailed, why);
+        }
+        if !self.has_room(HELD_BYTES + ASKER_BYTES * asked_by.len()) {
+            return self.refuse(
+                call,
+                CallErrorCode::StateFull,
+                "the run's state has no room to hold the call",
+            );
+        }
+        let held = match request.kind {
+            AskKind::Approval => Held::Approval { definition: tool.definition },
+            AskKind::ClientTool => Held::ClientTool,
+            AskKind::External => Held::External,
+            AskKind::Question => Held::Question,
+        };
+        let approval = request.kind == AskKind::Approval;
+        let mut opened = self.opened(call, held, request);
+        opened.arguments = Some(gated.arguments.clone());
+        opened.asked_by = asked_by;
+        self.record(if approval { Fact::ApprovalRequested(opened) } else { Fact::ToolSuspended(opened) })?;
+        Ok(Answer::Done)
+    }
+
+    /// Whoever made this run's policy let through what the agent's own would hold.
+    fn loosened_by(&self, call: &Call, tool: &Tool, gated: &Gated) -> Option<Principal> {
+        let own = self.revision.policy.approval;
+        let unheard = match self.verdict(own, call, tool, gated) {
+            Verdict::Ask { by } => by.iter().any(|asker| !call.asked.contains(asker)),
+            Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Block => false,
+        };
+        let loosened = self.control.policy.approval < own && unheard;
+        if loosened { self.control.loosened_by.clone() } else { None }
+    }
+
+    fn execute(
+        &mut self,
+        call: &Call,
+        tool: &Tool,
+        gated: &Gated,
+        rule: Option<u16>,
+        let_through_by: Option<Principal>,
+    ) -> Result<Answer, Rejection> {
+        let elsewhere = match &tool.performer {
+            Performer::Server | Performer::Agent { .. } => None,
+            Performer::Client => Some(Held::ClientTool),
+            Performer::External => Some(Held::External),
+        };
+        if let Some(held) = elsewhere {
+            let mode = ResumeMode::UseDecisionAsToolResult;
+            let request = SuspendRequest { mode, expires_in_ms: None, ..approval_request(tool) };
+            // An approver may have changed them: whoever performs the call gets what was decided on.
+            let arguments = Some(gated.arguments.clone());
+            let opened = Opened { arguments, rule, let_through_by, ..self.opened(call, held, &request) };
+            self.record(Fact::ToolSuspended(opened))?;
+            return Ok(Answer::Done);
+        }
+        if let Performer::Agent { budget_tokens_max, .. } = &tool.performer
+            && let Some(code) = self.no_room_for_child(*budget_tokens_max)
+        {
+            return self.refuse(call, code, "no further child run may start here");
+        }
+        self.record(Fact::ExecutionStarted {
+            call_id: call.id.clone(),
+            tool: call.tool.clone(),
+            attempt: call.attempts + 1,
+            class: tool.class,
+            not_before: self.now,
+            rule,
+            let_through_by,
+        })?;
+        if let Performer::Agent { agent, budget_tokens_max } = &tool.performer {
+            self.delegate(call, tool, agent, *budget_tokens_max)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// A result that a hook supplies settles the call without running it; a pending one holds it.
+    fn supplied(
+        &mut self,
+        call: &Call,
+        plugin: &PluginName,
+        result: &SuppliedResult,
+    ) -> Result<Answer, Rejection> {
+        let answer = match result {
+            SuppliedResult::Success { value, warning } => {
+                ToolAnswer::Success { value: value.clone(), warning: warning.clone() }
+            }
+            SuppliedResult::Error { message } => {
+                return self.refuse(call, CallErrorCode::PluginError, message);
+            }
+            SuppliedResult::Pending(request) => {
+                self.suspend(call, request, alloc::vec![Asker::Plugin(plugin.clone())])?;
+                return Ok(Answer::Done);
+            }
+        };
+        self.answered(call, &answer, ResultFrom::Hook)?;
+        Ok(Answer::Done)
+    }
+
+    fn block(&mut self, call: &Call, code: CallErrorCode, why: String) -> Result<Answer, Rejection> {
+        self.fail(call, code, why.clone())?;
+        match self.control.policy.on_block {
+            OnBlock::FailCall => {}
+            OnBlock::EndRun => self.finish(Termination::blocked(&why))?,
+        }
+        Ok(Answer::Done)
+    }
+
+    fn refuse(&mut self, call: &Call, code: CallErrorCode, why: &str) -> Result<Answer, Rejection> {
+        self.fail(call, code, why.into())?;
+        Ok(Answer::Done)
+    }
+}
+
+/// The rule that allowed the call.
+const fn rule_of(verdict: Option<&Verdict>) -> Option<u16> {
+    match verdict {
+        Some(Verdict::Allow { rule }) => *rule,
+        Some(Verdict::Ask { .. } | Verdict::Deny { .. } | Verdict::Block) | None => None,
+    }
+}
+
+/// Leave for one tool is for the definition that was approved.
+fn leave(gated: &Gated, tool: &Tool) -> Option<Principal> {
+    let this_tool = gated.leave.this_tool.as_ref().filter(|leave| leave.definition == tool.definition);
+    gated.leave.every_tool.clone().or_else(|| this_tool.map(|leave| leave.by.clone()))
+}
+
+/// What the built-in gate asks, with the expiry that the tool sets for whatever holds its calls.
+pub(super) fn approval_request(tool: &Tool) -> SuspendRequest {
+    SuspendRequest {
+        kind: AskKind::Approval,
+        question: None,
+        schema: None,
+        mode: ResumeMode::ReplayToolCall,
+        resume_state: None,
+        expires_in_ms: tool.expires_in_ms,
+        on_expiry: tool.on_expiry,
+    }
+}

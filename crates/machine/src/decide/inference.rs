@@ -1,0 +1,277 @@
+//! From the start of a run to the model's answer.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Answer;
+use super::draft::Draft;
+use crate::call::Call;
+use crate::control::{Inferring, Stage};
+use crate::event::{CallInMessage, Fact, Message};
+use crate::id::{CallId, MessageId, assistant_message_id, made_up_call_id};
+use crate::input::{AskedCall, ModelAnswered, ModelFailure};
+use crate::phase::{Action, HookAnswers, Phase};
+use crate::rejection::Rejection;
+use crate::revision::{ATTEMPT_COUNT_MAX, CALL_ID_BYTES_MAX, CALLS_OPEN_MAX, TOOL_NAME_BYTES_MAX};
+use crate::status::RunStatus;
+use crate::termination::{ErrorCode, Termination};
+use crate::tool::Arguments;
+
+impl Draft<'_> {
+    pub(super) fn start(&mut self, after: Option<&MessageId>) -> Result<Answer, Rejection> {
+        if self.control.status != RunStatus::Queued {
+            return Err(Rejection::AlreadyStarted);
+        }
+        self.record(Fact::RunStarted { after: after.cloned() })?;
+        if let Some(id) = self.control.user_message.clone() {
+            self.record(Fact::MessageAdded(Message::User { id }))?;
+        }
+        if !self.asks(Phase::RunStart) {
+            self.start_step()?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// What came late is told first, then the model is called again.
+    pub(super) fn start_step(&mut self) -> Result<(), Rejection> {
+        self.say_late_results()?;
+        let step = self.control.step + 1;
+        let message_id = assistant_message_id(&self.control.run, step);
+        self.record(Fact::StepStarted { step, message_id })?;
+        Ok(())
+    }
+
+    pub(super) fn phase_answered(&mut self, phase: Phase, hooks: &HookAnswers) -> Result<Answer, Rejection> {
+        let stage = &self.control.stage;
+        let all_settled = self.control.calls.iter().all(Call::settled);
+        match phase {
+            Phase::RunStart if *stage == Stage::Starting => self.run_start_answered(hooks),
+            Phase::StepStart | Phase::BeforeInference if matches!(stage, Stage::Inferring(inferring) if !inferring.answered.has(phase)) => {
+                self.before_inference_answered(phase, hooks)
+            }
+            Phase::StepEnd if *stage == Stage::StepEnding => self.step_end_answered(hooks),
+            Phase::RunEnd if matches!(stage, Stage::Ending(_)) && all_settled => self.run_end_answered(hooks),
+            Phase::RunStart
+            | Phase::StepStart
+            | Phase::BeforeInference
+            | Phase::AfterInference
+            | Phase::BeforeToolExecute
+            | Phase::AfterToolExecute
+            | Phase::StepEnd
+            | Phase::RunEnd => Err(Rejection::NotAsked(phase)),
+        }
+    }
+
+    fn run_start_answered(&mut self, hooks: &HookAnswers) -> Result<Answer, Rejection> {
+        if self.ended_by_fault(Phase::RunStart, hooks)? {
+            return Ok(Answer::Done);
+        }
+        self.record_hooks(Phase::RunStart, None, hooks)?;
+        if wants_end(hooks) {
+            self.finish(Termination::BehaviorRequested)?;
+        } else {
+            self.start_step()?;
+        }
+        Ok(Answer::Done)
+    }
+
+    fn before_inference_answered(&mut self, phase: Phase, hooks: &HookAnswers) -> Result<Answer, Rejection> {
+        if self.ended_by_fault(phase, hooks)? {
+            return Ok(Answer::Done);
+        }
+        self.record_hooks(phase, None, hooks)?;
+        if hooks.actions().any(|(_, action)| *action == Action::SkipInference) {
+            self.finish(Termination::BehaviorRequested)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// In the phases before the tools a hook that fails ends the run: going on without it could do harm.
+    fn ended_by_fault(&mut self, phase: Phase, hooks: &HookAnswers) -> Result<bool, Rejection> {
+        let Some(fault) = hooks.fault(phase) else { return Ok(false) };
+        self.record_failures(phase, None, hooks)?;
+        self.finish(Termination::error(ErrorCode::Hook, &fault))?;
+        Ok(true)
+    }
+
+    pub(super) fn model_failed(
+        &mut self,
+        step: u32,
+        attempt: u32,
+        failure: &ModelFailure,
+    ) -> Result<Answer, Rejection> {
+        let inferring = self.inferring(step, attempt)?;
+        let limits = self.revision.limits;
+        let tries = inferring.failures + 1;
+        if !failure.retryable || tries >= limits.model_try_count_max || attempt >= ATTEMPT_COUNT_MAX {
+            self.finish(Termination::error(ErrorCode::Model, &failure.message))?;
+            return Ok(Answer::Done);
+        }
+        let pause = limits.backoff_ms.saturating_mul(1 << inferring.failures.min(16));
+        let pause = pause.max(failure.retry_after_ms.unwrap_or(0)).min(limits.model_backoff_ms_max);
+        self.record(Fact::ModelRetrying {
+            attempt: attempt + 1,
+            error: crate::termination::cut(&failure.message),
+            at: self.now.plus_ms(pause),
+        })?;
+        Ok(Answer::Done)
+    }
+
+    fn inferring(&self, step: u32, attempt: u32) -> Result<Inferring, Rejection> {
+        match &self.control.stage {
+            Stage::Inferring(inferring)
+                if step == self.control.step && attempt == inferring.attempt && !inferring.lost =>
+            {
+                Ok(inferring.clone())
+            }
+            Stage::Queued
+            | Stage::Starting
+            | Stage::Inferring(_)
+            | Stage::Acting
+            | Stage::StepEnding
+            | Stage::Resting
+            | Stage::Ending(_)
+            | Stage::Ended => Err(Rejection::StaleModelAttempt { step, attempt }),
+        }
+    }
+
+    pub(super) fn model_answered(&mut self, answered: &ModelAnswered) -> Result<Answer, Rejection> {
+        self.inferring(answered.step, answered.attempt)?;
+        if let Some(message) = self.unusable(answered) {
+            let failure = ModelFailure { message, retryable: true, retry_after_ms: None };
+            return self.model_failed(answered.step, answered.attempt, &failure);
+        }
+        if self.ended_by_fault(Phase::AfterInference, &answered.hooks)? {
+            return Ok(Answer::Done);
+        }
+        self.record_hooks(Phase::AfterInference, None, &answered.hooks)?;
+        let declared = self.declare(answered);
+        self.record(Fact::MessageAdded(Message::Assistant {
+            id: assistant_message_id(&self.control.run, answered.step),
+            text: answered.text.clone(),
+            reasoning: answered.reasoning.clone(),
+            calls: declared.iter().map(|call| call.in_message.clone()).collect(),
+            usage: answered.usage,
+            matched: answered.matched.clone(),
+        }))?;
+        for call in declared {
+            let CallInMessage { call_id, tool, .. } = call.in_message;
+            self.record(Fact::ToolRequested { call_id, tool, arguments: call.arguments })?;
+        }
+        if wants_end(&answered.hooks) {
+            self.finish(Termination::BehaviorRequested)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// An answer that no transcript could carry, or that the control state has no room for.
+    fn unusable(&self, answered: &ModelAnswered) -> Option<String> {
+        if answered.text.is_empty() && answered.calls.is_empty() {
+            return Some("the model answered with neither text nor a tool call".into());
+        }
+        let open = self.control.calls.iter().filter(|call| !call.settled()).count();
+        if open + answered.calls.len() > CALLS_OPEN_MAX {
+            return Some(format!(
+                "the model asked for {} calls while {open} are open; at most {CALLS_OPEN_MAX} together",
+                answered.calls.len()
+            ));
+        }
+        if let Some(call) = answered
+            .calls
+            .iter()
+            .find(|call| call.tool.as_str().is_empty() || call.tool.as_str().len() > TOOL_NAME_BYTES_MAX)
+        {
+            let length = call.tool.as_str().len();
+            return Some(format!("the model asked for a tool whose name has {length} bytes"));
+        }
+        let needed: usize = answered.calls.iter().map(call_bytes).sum();
+        (!self.has_room(needed)).then(|| {
+            format!("{} calls with such names do not fit into the run's state", answered.calls.len())
+        })
+    }
+
+    /// The calls that remain after the hooks, with ids that are unique in the thread.
+    fn declare(&self, answered: &ModelAnswered) -> Vec<Declared> {
+        let mut taken: BTreeSet<CallId> = answered.taken.clone();
+        taken.extend(self.control.calls.iter().map(|call| call.id.clone()));
+        let mut declared = Vec::new();
+        for (asked, index) in answered.calls.iter().zip(0_u16..) {
+            let dropped = answered
+                .hooks
+                .actions()
+                .any(|(_, action)| matches!(action, Action::DropCall { index: other } if *other == index));
+            if dropped {
+                continue;
+            }
+            let set = answered.hooks.actions().filter_map(|(_, action)| set_arguments(action, index)).last();
+            let call_id = self.unique_id(asked, index, &taken);
+            taken.insert(call_id.clone());
+            declared.push(Declared {
+                in_message: CallInMessage {
+                    call_id,
+                    tool: asked.tool.clone(),
+                    own_arguments: set.map(|_| asked.arguments.bounded()),
+                },
+                arguments: set.unwrap_or(&asked.arguments).bounded(),
+            });
+        }
+        declared
+    }
+
+    /// The model's own id where it is usable and new in the thread, else with `~2`, `~3`, … behind it.
+    fn unique_id(&self, asked: &AskedCall, index: u16, taken: &BTreeSet<CallId>) -> CallId {
+        // With the run's own name in front its message could take the id of an assistant message.
+        let usable = !asked.id.is_empty()
+            && asked.id.len() <= CALL_ID_BYTES_MAX
+            && !asked.id.starts_with(self.control.run.as_str());
+        let base = if usable {
+            asked.id.clone()
+        } else {
+            made_up_call_id(&self.control.run, self.control.step, index)
+        };
+        let mut id = CallId::from(base.as_str());
+        let mut number = 2_u32;
+        while taken.contains(&id) {
+            id = CallId::from(format!("{base}~{number}"));
+            number += 1;
+        }
+        id
+    }
+}
+
+struct Declared {
+    in_message: CallInMessage,
+    arguments: Arguments,
+}
+
+fn wants_end(hooks: &HookAnswers) -> bool {
+    hooks.actions().any(|(_, action)| *action == Action::End)
+}
+
+fn set_arguments(action: &Action, wanted: u16) -> Option<&Arguments> {
+    match action {
+        Action::SetArguments { index, arguments } if *index == wanted => Some(arguments),
+        Action::SetArguments { .. }
+        | Action::SetState { .. }
+        | Action::End
+        | Action::AddInstruction { .. }
+        | Action::HideTool { .. }
+        | Action::SetParam { .. }
+        | Action::ReplaceMessage { .. }
+        | Action::SkipInference
+        | Action::DropCall { .. }
+        | Action::Block { .. }
+        | Action::Suspend(_)
+        | Action::SetResult(_)
+        | Action::AddNote { .. } => None,
+    }
+}
+
+/// What one more call takes in the stored control once it is held.
+fn call_bytes(call: &AskedCall) -> usize {
+    const FIXED: usize = 140;
+    const MADE_UP_ID: usize = 40;
+    FIXED + call.tool.as_str().len() + call.id.len().clamp(MADE_UP_ID, CALL_ID_BYTES_MAX)
+}

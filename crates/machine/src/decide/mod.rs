@@ -1,0 +1,86 @@
+//! Decides what follows from an input: facts, or a rejection that changed nothing.
+
+mod children;
+mod deadlines;
+mod decisions;
+mod draft;
+mod ending;
+mod gate;
+mod inference;
+mod recovery;
+mod results;
+mod turn;
+
+pub(crate) use turn::wants_after_hooks;
+
+use alloc::vec::Vec;
+
+use crate::control::Control;
+use crate::event::{Event, Fact, Order};
+use crate::id::SuspensionId;
+use crate::input::Input;
+use crate::rejection::Rejection;
+use crate::revision::Revision;
+use crate::time::Timestamp;
+
+use draft::Draft;
+
+/// What an input led to. The events count once they are stored and applied; the answer goes to whoever spoke.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    pub events: Vec<Event>,
+    pub answer: Answer,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Done,
+    /// It had been said before. Nothing changed.
+    Duplicate,
+    /// The approval was for another definition of the tool: it is void, and the call will be held again.
+    ToolChanged {
+        voided: SuspensionId,
+    },
+}
+
+/// The first event of a run. Whoever takes the user's message in bounds it, in size and in depth
+/// ([`VALUE_DEPTH_MAX`](crate::depth::VALUE_DEPTH_MAX)).
+#[must_use]
+pub fn queue(order: Order, now: Timestamp) -> Event {
+    Event { seq: 1, at: now, step: None, fact: Fact::RunQueued(order) }
+}
+
+pub(crate) fn decide(
+    revision: &Revision,
+    control: &Control,
+    input: &Input,
+    now: Timestamp,
+) -> Result<Decided, Rejection> {
+    if let Some(termination) = control.ended() {
+        return Err(Rejection::RunEnded(termination.clone()));
+    }
+    let mut draft = Draft::of(revision, control, now);
+    let answer = match input {
+        Input::Start { after } => draft.start(after.as_ref())?,
+        Input::LeaseAcquired { epoch, doubt_at } => draft.lease_acquired(*epoch, *doubt_at)?,
+        Input::InboxDrained => draft.inbox_drained()?,
+        Input::PhaseAnswered { phase, hooks } => draft.phase_answered(*phase, hooks)?,
+        Input::ModelAnswered(answered) => draft.model_answered(answered)?,
+        Input::ModelFailed { step, attempt, failure } => draft.model_failed(*step, *attempt, failure)?,
+        Input::Gated(gated) => draft.gated(gated)?,
+        Input::ToolReturned { step, call, attempt, outcome } => {
+            draft.tool_returned(*step, call, *attempt, outcome)?
+        }
+        Input::AfterTools { heard } => draft.after_tools(heard)?,
+        Input::Decide(decision) => draft.decision(decision)?,
+        Input::ChildEnded(ended) => draft.child_ended(ended)?,
+        Input::Interrupt { cause } => draft.interrupt(cause)?,
+        Input::DeadlineReached => draft.deadline_reached()?,
+    };
+    // After a take-over nothing follows before all that was accepted meanwhile has been heard; what was said
+    // before leads to nothing.
+    if !matches!(input, Input::LeaseAcquired { .. }) && answer != Answer::Duplicate {
+        draft.go_on()?;
+    }
+    Ok(Decided { events: draft.events, answer })
+}

@@ -1,0 +1,260 @@
+//! What an attempt came back with. A result settles its call once; late, foreign and repeated ones change nothing.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::Answer;
+use super::draft::Draft;
+use super::recovery::running;
+use crate::call::Call;
+use crate::control::Stage;
+use crate::depth::too_deep;
+use crate::event::{CallError, CallErrorCode, CancelReason, Fact, Opened, ResultFrom};
+use crate::id::{CallId, Principal, suspension_id};
+use crate::input::{Outcome, ToolAnswer};
+use crate::phase::{AskKind, SuspendRequest};
+use crate::rejection::Rejection;
+use crate::revision::{ATTEMPT_COUNT_MAX, PENDING_ROUNDS_MAX, RESUME_STATE_BYTES_MAX};
+use crate::rules::Asker;
+use crate::status::CallStatus;
+use crate::suspension::{Expiry, Held, ResumeMode};
+
+impl Draft<'_> {
+    pub(super) fn tool_returned(
+        &mut self,
+        step: u32,
+        id: &CallId,
+        attempt: u32,
+        outcome: &Outcome,
+    ) -> Result<Answer, Rejection> {
+        let Some(call) = self.control.call(id).cloned() else {
+            if self.control.recent.knows(step, id, self.now) {
+                return Ok(Answer::Duplicate);
+            }
+            return Err(Rejection::UnknownCall(id.clone()));
+        };
+        if call.step != step {
+            return Err(Rejection::OtherTurn { call: call.id, step, current: call.step });
+        }
+        if call.settled() && call.attempts == attempt {
+            return Ok(Answer::Duplicate);
+        }
+        if running(&call).is_some_and(|current| current.number == attempt) {
+            self.attempt_ended(&call, outcome)?;
+            return Ok(Answer::Done);
+        }
+        if call.doubted.contains(&attempt) && call.status() != CallStatus::Running {
+            return self.doubt_resolved(&call, attempt, outcome);
+        }
+        Err(Rejection::StaleAttempt { status: call.status(), current: call.attempts, call: call.id, attempt })
+    }
+
+    fn attempt_ended(&mut self, call: &Call, outcome: &Outcome) -> Result<(), Rejection> {
+        match outcome {
+            Outcome::Answered(answer) => self.answered(call, answer, ResultFrom::Tool),
+            Outcome::NotSent { why, retry_after_ms } => {
+                if self.repeats(call, *retry_after_ms)? {
+                    return Ok(());
+                }
+                self.fail(call, CallErrorCode::NotSent, why.clone())
+            }
+            Outcome::Unknown { why, .. } if call.may_have_written() => {
+                self.doubt(call, call.attempts, Some(why.clone()))
+            }
+            Outcome::Unknown { why, retry_after_ms } => {
+                if self.repeats(call, *retry_after_ms)? {
+                    return Ok(());
+                }
+                self.fail(call, CallErrorCode::NoAnswer, why.clone())
+            }
+        }
+    }
+
+    /// A repeatable tool is tried again after a pause, with the same key.
+    fn repeats(&mut self, call: &Call, retry_after_ms: Option<u64>) -> Result<bool, Rejection> {
+        let limits = self.revision.limits;
+        let tries_left = call.failures + 1 < limits.tool_try_count_max && call.attempts < ATTEMPT_COUNT_MAX;
+        let ending = matches!(self.control.stage, Stage::Ending(_));
+        if call.may_have_written() || !tries_left || ending {
+            return Ok(false);
+        }
+        let pause = limits.backoff_ms.saturating_mul(1 << call.failures.min(16));
+        let pause = pause.max(retry_after_ms.unwrap_or(0)).min(limits.tool_backoff_ms_max);
+        self.try_again(call, self.now.plus_ms(pause))?;
+        Ok(true)
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        call: &Call,
+        answer: &ToolAnswer,
+        by: ResultFrom,
+    ) -> Result<(), Rejection> {
+        match answer {
+            ToolAnswer::Success { value, .. } if too_deep(value) => {
+                self.fail(call, CallErrorCode::StateFull, "the result is nested too deeply".into())
+            }
+            ToolAnswer::Success { value, warning } => {
+                self.record(Fact::ExecutionSucceeded {
+                    call_id: call.id.clone(),
+                    result: value.clone(),
+                    warning: warning.clone(),
+                    by,
+                })?;
+                Ok(())
+            }
+            ToolAnswer::Error { message } => self.fail(call, CallErrorCode::ToolError, message.clone()),
+            ToolAnswer::Pending(_) if matches!(self.control.stage, Stage::Ending(_)) => {
+                self.cancel_call(call, CancelReason::RunEnded)
+            }
+            ToolAnswer::Pending(_) if call.pending_rounds >= PENDING_ROUNDS_MAX => self.fail(
+                call,
+                CallErrorCode::AskedTooOften,
+                alloc::format!("the tool answered pending {PENDING_ROUNDS_MAX} times"),
+            ),
+            ToolAnswer::Pending(request) => self.suspend(call, request, Vec::new()),
+        }
+    }
+
+    /// A tool, or a hook in its place, holds its own call.
+    pub(super) fn suspend(
+        &mut self,
+        call: &Call,
+        request: &SuspendRequest,
+        asked_by: Vec<Asker>,
+    ) -> Result<(), Rejection> {
+        let held = match request.kind {
+            AskKind::ClientTool => Held::ClientTool,
+            AskKind::External => Held::External,
+            AskKind::Question => Held::Question,
+            AskKind::Approval => {
+                let why = "only the gate asks for an approval; a pending result asks a question";
+                return self.fail(call, CallErrorCode::ToolError, why.into());
+            }
+        };
+        if [&request.schema, &request.resume_state].into_iter().flatten().any(|value| too_deep(value)) {
+            let why = "the question's schema or state is nested too deeply";
+            return self.fail(call, CallErrorCode::StateFull, why.into());
+        }
+        let state_bytes = request.resume_state.as_ref().map_or(0, |state| state.to_string().len());
+        if state_bytes > RESUME_STATE_BYTES_MAX {
+            let why =
+                alloc::format!("resume_state has {state_bytes} bytes; at most {RESUME_STATE_BYTES_MAX}");
+            return self.fail(call, CallErrorCode::StateFull, why);
+        }
+        let by_the_tool = asked_by.is_empty() || request.resume_state.is_some();
+        let opened = Opened { asked_by, by_the_tool, ..self.opened(call, held, request) };
+        self.record(Fact::ToolSuspended(opened))?;
+        Ok(())
+    }
+
+    pub(super) fn opened(&self, call: &Call, held: Held, request: &SuspendRequest) -> Opened {
+        let prefix = if held.kind().asks_a_person() { "apr" } else { "sus" };
+        Opened {
+            call_id: call.id.clone(),
+            tool: call.tool.clone(),
+            suspension_id: suspension_id(
+                prefix,
+                self.now,
+                &self.control.run,
+                self.control.suspension_count + 1,
+            ),
+            held,
+            mode: request.mode,
+            arguments: None,
+            question: request.question.clone(),
+            schema: request.schema.clone(),
+            resume_state: request.resume_state.clone(),
+            asked_by: Vec::new(),
+            by_the_tool: false,
+            rule: None,
+            let_through_by: None,
+            expiry: request
+                .expires_in_ms
+                .map(|ms| Expiry { at: self.now.plus_ms(ms), then: request.on_expiry }),
+        }
+    }
+
+    /// The outcome is unknown and the effect does not allow another attempt: a person is asked.
+    pub(super) fn doubt(&mut self, call: &Call, attempt: u32, why: Option<String>) -> Result<(), Rejection> {
+        if matches!(self.control.stage, Stage::Ending(_)) {
+            return self.cancel_call(call, CancelReason::RunEnded);
+        }
+        let request = SuspendRequest {
+            kind: AskKind::Question,
+            question: why,
+            schema: None,
+            mode: ResumeMode::ReplayToolCall,
+            resume_state: None,
+            expires_in_ms: None,
+            on_expiry: crate::tool::OnExpiry::Deny,
+        };
+        let opened = self.opened(call, Held::InDoubt { attempt }, &request);
+        self.record(Fact::ToolSuspended(opened))?;
+        Ok(())
+    }
+
+    /// The late answer of an attempt in doubt, before anybody made another one.
+    fn doubt_resolved(&mut self, call: &Call, attempt: u32, outcome: &Outcome) -> Result<Answer, Rejection> {
+        if matches!(outcome, Outcome::Unknown { .. }) {
+            return Ok(Answer::Duplicate);
+        }
+        let Some(open) = call.suspension() else {
+            return self.overtakes_a_retry(call, outcome);
+        };
+        self.record(Fact::ToolResumed {
+            call_id: call.id.clone(),
+            suspension_id: open.id.clone(),
+            mode: ResumeMode::UseDecisionAsToolResult,
+            by: Principal::system(),
+            decision_id: None,
+            late_attempt: Some(attempt),
+            answer: None,
+            arguments: None,
+        })?;
+        self.announce_status()?;
+        // This attempt is in doubt no longer; one before it may still be.
+        let call = self.call(&call.id)?.clone();
+        match outcome {
+            Outcome::Answered(answer) => self.answered(&call, answer, ResultFrom::Tool)?,
+            Outcome::NotSent { why, .. } | Outcome::Unknown { why, .. } => {
+                self.fail(&call, CallErrorCode::NotSent, why.clone())?;
+            }
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Somebody wished for a repeat that has not started: an answer makes it needless, anything else does not.
+    fn overtakes_a_retry(&mut self, call: &Call, outcome: &Outcome) -> Result<Answer, Rejection> {
+        match outcome {
+            Outcome::Answered(answer @ ToolAnswer::Success { .. }) => {
+                self.answered(call, answer, ResultFrom::Tool)?;
+                Ok(Answer::Done)
+            }
+            Outcome::Answered(ToolAnswer::Error { .. } | ToolAnswer::Pending(_))
+            | Outcome::NotSent { .. }
+            | Outcome::Unknown { .. } => Ok(Answer::Duplicate),
+        }
+    }
+
+    /// Ends a call that did not run, or says that nobody knows: a repeat that was refused does not tell what
+    /// became of the attempt before it.
+    pub(super) fn fail(
+        &mut self,
+        call: &Call,
+        code: CallErrorCode,
+        message: String,
+    ) -> Result<(), Rejection> {
+        if let Some(attempt) = call.doubted.last().copied()
+            && code.without_an_answer()
+        {
+            return self.doubt(call, attempt, Some(message));
+        }
+        self.record(Fact::ExecutionFailed {
+            call_id: call.id.clone(),
+            error: CallError { code, message },
+            outcome_unknown: !call.doubted.is_empty(),
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! The turn barrier: one continuation, when every expected call is settled, in the model's call order.
+
+use alloc::vec::Vec;
+
+use super::Answer;
+use super::draft::Draft;
+use crate::call::{Call, Said};
+use crate::control::Stage;
+use crate::event::{Fact, Message, NoteBody, ToolBody};
+use crate::id::{CallId, assistant_message_id, late_message_id, plugin_note_id, tool_message_id};
+use crate::phase::{Action, HookAnswers, Phase};
+use crate::policy::{Continuation, StepEnd};
+use crate::projection::{self, Projection};
+use crate::rejection::Rejection;
+use crate::status::{CallStatus, RunStatus};
+use crate::stop;
+use crate::termination::Termination;
+
+impl Draft<'_> {
+    /// Follows from the state alone until it waits for the world.
+    pub(super) fn go_on(&mut self) -> Result<(), Rejection> {
+        loop {
+            self.announce_status()?;
+            let before = self.control.seq;
+            match &self.control.stage {
+                Stage::Queued | Stage::Starting | Stage::Inferring(_) | Stage::Ended => return Ok(()),
+                Stage::Acting => self.close_turn()?,
+                Stage::StepEnding if self.asks(Phase::StepEnd) => return Ok(()),
+                // What became of a lost attempt is decided once the inbox is drained, or the doubt is due.
+                Stage::Ending(_) if self.control.calls.iter().any(Call::lost) => return Ok(()),
+                Stage::StepEnding => self.end_step()?,
+                Stage::Resting => self.rest()?,
+                Stage::Ending(termination) => {
+                    let termination = termination.clone();
+                    self.finish(termination)?;
+                }
+            }
+            if self.control.seq == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `run.waiting` at every entry into a waiting status, `run.resumed` at every return to running.
+    pub(super) fn announce_status(&mut self) -> Result<(), Rejection> {
+        let waits = match &self.control.stage {
+            Stage::Acting => self.step_waits() && projection::of_run(&self.control) == Projection::Waiting,
+            Stage::Resting => {
+                self.after_step() == AfterStep::WaitForCalls
+                    && projection::of_run(&self.control) == Projection::Waiting
+            }
+            Stage::Queued
+            | Stage::Starting
+            | Stage::Inferring(_)
+            | Stage::StepEnding
+            | Stage::Ending(_)
+            | Stage::Ended => false,
+        };
+        let on = projection::waiting_on(&self.control);
+        match (&self.control.status, waits) {
+            (RunStatus::Running, true) => {
+                self.record(Fact::RunWaiting { on, pending: self.control.pending() })?;
+            }
+            (RunStatus::Waiting(before), true) if *before != on => {
+                self.record(Fact::RunWaiting { on, pending: self.control.pending() })?;
+            }
+            (RunStatus::Waiting(_), false) => {
+                self.record(Fact::RunResumed {})?;
+            }
+            (RunStatus::Waiting(_), true)
+            | (RunStatus::Running, false)
+            | (RunStatus::Queued | RunStatus::Interrupting | RunStatus::Done(_), _) => {}
+        }
+        Ok(())
+    }
+
+    /// The open step holds the run up: something in it is held, and nothing can go on without it.
+    fn step_waits(&self) -> bool {
+        projection::of_step(&self.control) == Projection::Waiting
+            && !self.goes_on_eagerly()
+            && !self.hears_after_tools()
+    }
+
+    fn goes_on_eagerly(&self) -> bool {
+        self.control.policy.continuation == Continuation::Eager
+            && (self.control.step_calls().any(Call::settled) || self.has_news())
+    }
+
+    /// A result came after its placeholder, and the model has not been told.
+    fn has_news(&self) -> bool {
+        self.control.calls.iter().any(|call| call.settled() && call.said == Said::Placeholder)
+    }
+
+    /// The hooks of AfterToolExecute have not all answered for the calls as they stand.
+    fn hears_after_tools(&self) -> bool {
+        self.asks(Phase::AfterToolExecute)
+            && self.control.calls.iter().any(|call| {
+                wants_after_hooks(call, self.control.policy.step_end)
+                    && !call.after_answered
+                    && !self.heard.contains(&call.id)
+            })
+    }
+
+    /// Writes the tool messages in call order once nothing of the step is left to wait for.
+    fn close_turn(&mut self) -> Result<(), Rejection> {
+        let complete = match projection::of_step(&self.control) {
+            Projection::Executing => false,
+            Projection::Waiting => self.goes_on_eagerly(),
+            Projection::Settled => true,
+        };
+        if !complete || self.hears_after_tools() {
+            return Ok(());
+        }
+        self.say_step()
+    }
+
+    fn end_step(&mut self) -> Result<(), Rejection> {
+        let step = self.control.step;
+        let message_id = assistant_message_id(&self.control.run, step);
+        self.record(Fact::StepEnded { step, message_id })?;
+        Ok(())
+    }
+
+    pub(super) fn step_end_answered(&mut self, hooks: &HookAnswers) -> Result<Answer, Rejection> {
+        let hooks = hooks.each_alone(Phase::StepEnd);
+        self.record_hooks(Phase::StepEnd, None, &hooks)?;
+        self.end_step()?;
+        if hooks.actions().any(|(_, action)| *action == Action::End) {
+            self.finish(Termination::BehaviorRequested)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    fn rest(&mut self) -> Result<(), Rejection> {
+        match self.after_step() {
+            AfterStep::Hear | AfterStep::WaitForCalls => Ok(()),
+            AfterStep::Finish(termination) => self.finish(termination),
+            AfterStep::NextStep => self.start_step(),
+        }
+    }
+
+    /// Between two steps: stop, go on, or wait for calls that were left open.
+    fn after_step(&self) -> AfterStep {
+        if self.hears_after_tools() {
+            return AfterStep::Hear;
+        }
+        let open = self.control.calls.iter().any(|call| !call.settled());
+        let asked_for_tools = self.control.step_calls().next().is_some();
+        let nothing_more = !asked_for_tools && !self.has_news();
+        let stop = stop::judge(self.revision, &self.control, nothing_more, self.now);
+        match stop {
+            // The run would end here, but calls are open: it waits for them instead of dropping them.
+            _ if open && (nothing_more || stop.is_some()) => AfterStep::WaitForCalls,
+            Some(stopped) => AfterStep::Finish(stopped),
+            None if nothing_more => AfterStep::Finish(Termination::NaturalEnd),
+            None => AfterStep::NextStep,
+        }
+    }
+
+    pub(super) fn after_tools(&mut self, heard: &[(CallId, HookAnswers)]) -> Result<Answer, Rejection> {
+        if !self.asks(Phase::AfterToolExecute) {
+            return Err(Rejection::NotAsked(Phase::AfterToolExecute));
+        }
+        for (id, hooks) in heard {
+            let Some(call) = self.control.call(id) else { continue };
+            let due = wants_after_hooks(call, self.control.policy.step_end) && !call.after_answered;
+            if !due || !self.heard.insert(id.clone()) {
+                continue;
+            }
+            let hooks = hooks.each_alone(Phase::AfterToolExecute);
+            self.record_hooks(Phase::AfterToolExecute, Some(id), &hooks)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// The tool message of every call of the step that has none, in call order, then what plugins noted.
+    fn say_step(&mut self) -> Result<(), Rejection> {
+        let calls: Vec<Call> =
+            self.control.step_calls().filter(|call| call.said == Said::Nothing).cloned().collect();
+        for call in &calls {
+            self.say_call(call)?;
+        }
+        for call in &calls {
+            self.say_plugin_notes(call)?;
+        }
+        Ok(())
+    }
+
+    fn say_call(&mut self, call: &Call) -> Result<(), Rejection> {
+        let body = match call.settled_seq() {
+            Some(seq) => ToolBody::Settled { seq },
+            None => ToolBody::Placeholder { kind: call.suspension().map(|open| open.held.kind()) },
+        };
+        self.record(Fact::MessageAdded(Message::Tool {
+            id: tool_message_id(&call.id),
+            call_id: call.id.clone(),
+            status: call.status(),
+            body,
+        }))?;
+        Ok(())
+    }
+
+    fn say_plugin_notes(&mut self, call: &Call) -> Result<(), Rejection> {
+        for seq in &call.notes {
+            self.record(Fact::MessageAdded(Message::Note {
+                id: plugin_note_id(&call.id, *seq),
+                call_id: call.id.clone(),
+                body: NoteBody::Plugin { seq: *seq },
+            }))?;
+        }
+        Ok(())
+    }
+
+    /// Under `eager`: the results that came after their placeholder, and what plugins noted about them.
+    pub(super) fn say_late_results(&mut self) -> Result<(), Rejection> {
+        let late: Vec<Call> = self
+            .control
+            .calls
+            .iter()
+            .filter(|call| call.said == Said::Placeholder && call.settled())
+            .cloned()
+            .collect();
+        for call in &late {
+            let Some(seq) = call.settled_seq() else { continue };
+            self.record(Fact::MessageAdded(Message::Note {
+                id: late_message_id(&call.id),
+                call_id: call.id.clone(),
+                body: NoteBody::Late { seq },
+            }))?;
+            self.say_plugin_notes(call)?;
+        }
+        Ok(())
+    }
+
+    /// Before the run ends: every call that was asked for has its message, nothing repairs transcripts later.
+    pub(super) fn say_everything(&mut self) -> Result<(), Rejection> {
+        self.say_step()?;
+        self.say_late_results()?;
+        if self.control.step_open {
+            self.end_step()?;
+        }
+        Ok(())
+    }
+}
+
+/// What follows a step that is over.
+#[derive(PartialEq)]
+enum AfterStep {
+    Hear,
+    WaitForCalls,
+    Finish(Termination),
+    NextStep,
+}
+
+/// With the step's end before the tools the hooks also hear of a call that is held (seed document 000); otherwise
+/// they are asked once, when there is a result.
+pub(crate) fn wants_after_hooks(call: &Call, step_end: StepEnd) -> bool {
+    match call.status() {
+        CallStatus::Succeeded | CallStatus::Failed | CallStatus::Cancelled => call.said != Said::Result,
+        CallStatus::Suspended => step_end == StepEnd::AfterInference && call.said == Said::Nothing,
+        CallStatus::New | CallStatus::Running | CallStatus::Resuming => false,
+    }
+}

@@ -1,0 +1,220 @@
+//! Which decision may answer which suspension, and what it then means.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::depth::too_deep;
+use crate::id::{CallId, DecisionId, Digest, Principal, SuspensionId};
+use crate::policy::OnReject;
+use crate::suspension::{ResumeMode, SuspensionKind};
+use crate::time::Timestamp;
+use crate::tool::Arguments;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Chosen by whoever decides, to recognise a repeat; scoped to the run.
+    pub id: Option<DecisionId>,
+    pub call: CallId,
+    /// The very opening it answers: a decision never spills over to a later question about the same call.
+    pub suspension: SuspensionId,
+    pub by: Principal,
+    /// Expiry is judged by when the decision was accepted, not by when the run heard it.
+    pub accepted_at: Timestamp,
+    /// The tool's definition in the live configuration; none when the tool is gone.
+    pub definition_now: Option<Digest>,
+    pub action: DecisionAction,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionAction {
+    Resume(Resume),
+    Cancel { reason: Option<String>, then: Option<OnReject> },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Resume {
+    pub payload: Payload,
+    /// What the suspension's schema says against the payload.
+    pub payload_fault: Option<String>,
+    /// Of the arguments that whoever decides has seen, before an edit.
+    pub expect_digest: Option<Digest>,
+    /// On an approval: the edited arguments. With [`ResumeMode::PassDecisionToTool`]: the payload as arguments.
+    pub arguments: Option<Arguments>,
+    /// Overrides the mode of the suspension.
+    pub mode: Option<ResumeMode>,
+    pub note: Option<String>,
+    /// Later calls of this tool in this thread need not be held.
+    pub apply_to_future: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Payload {
+    #[default]
+    Absent,
+    Result(Arc<Value>),
+    /// Whoever ran the call reports that it failed.
+    Error(String),
+}
+
+impl Resume {
+    fn too_deep(&self) -> bool {
+        let payload = match &self.payload {
+            Payload::Result(value) => too_deep(value),
+            Payload::Absent | Payload::Error(_) => false,
+        };
+        let arguments = match &self.arguments {
+            Some(Arguments::Valid { value, .. }) => too_deep(value),
+            Some(Arguments::Invalid { .. }) | None => false,
+        };
+        payload || arguments
+    }
+}
+
+/// What a decision means for the call it answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Meaning<'d> {
+    Approve {
+        edited: Option<&'d Arguments>,
+    },
+    Deny,
+    /// Through the full pipeline again, with the answer beside the tool's own `resume_state`.
+    Replay {
+        answer: Option<&'d Arc<Value>>,
+        arguments: Option<&'d Arguments>,
+        mode: ResumeMode,
+    },
+    Result(&'d Arc<Value>),
+    Failure(&'d str),
+    /// Nobody knows whether the effect took place, and nobody will try again.
+    GiveUp,
+    Cancel,
+}
+
+/// The truth table of answers. A missing, null or malformed answer never executes anything.
+pub fn meaning(
+    kind: SuspensionKind,
+    mode: ResumeMode,
+    action: &DecisionAction,
+) -> Result<Meaning<'_>, String> {
+    let resume = match action {
+        DecisionAction::Cancel { .. } => {
+            return match kind {
+                SuspensionKind::Approval => Ok(Meaning::Deny),
+                SuspensionKind::InDoubt => Ok(Meaning::GiveUp),
+                SuspensionKind::ClientTool | SuspensionKind::External | SuspensionKind::Question => {
+                    Ok(Meaning::Cancel)
+                }
+                SuspensionKind::ChildRun => Err(child_run()),
+            };
+        }
+        DecisionAction::Resume(resume) => resume,
+    };
+    if resume.too_deep() {
+        return Err("the result or the arguments are nested too deeply".into());
+    }
+    if let Some(why) = &resume.payload_fault {
+        return Err(format!("the result does not fit the schema: {why}"));
+    }
+    match kind {
+        SuspensionKind::Approval => approval(resume),
+        SuspensionKind::InDoubt => in_doubt(resume),
+        SuspensionKind::ClientTool | SuspensionKind::External | SuspensionKind::Question => {
+            answered(resume, resume.mode.unwrap_or(mode))
+        }
+        SuspensionKind::ChildRun => Err(child_run()),
+    }
+}
+
+fn approval(resume: &Resume) -> Result<Meaning<'_>, String> {
+    match resume.mode {
+        None | Some(ResumeMode::ReplayToolCall) => {}
+        Some(ResumeMode::UseDecisionAsToolResult | ResumeMode::PassDecisionToTool) => {
+            return Err("an approval replays the call; it takes no other mode".into());
+        }
+    }
+    if !says_yes(&resume.payload) {
+        return Err("an approval needs a plain yes: leave `result` out or set it to true".into());
+    }
+    match &resume.arguments {
+        Some(Arguments::Invalid { why, .. }) => Err(format!("the edited arguments are bad: {why}")),
+        edited @ (None | Some(Arguments::Valid { .. })) => Ok(Meaning::Approve { edited: edited.as_ref() }),
+    }
+}
+
+fn in_doubt(resume: &Resume) -> Result<Meaning<'_>, String> {
+    if resume.arguments.is_some() || resume.mode.is_some() {
+        return Err("a call in doubt is retried as it was, given its result, or given up".into());
+    }
+    match &resume.payload {
+        Payload::Absent => {
+            Ok(Meaning::Replay { answer: None, arguments: None, mode: ResumeMode::ReplayToolCall })
+        }
+        Payload::Result(value) => Ok(Meaning::Result(value)),
+        Payload::Error(_) => {
+            Err("a call in doubt is retried, given its result, or given up; nobody knows that it failed"
+                .into())
+        }
+    }
+}
+
+fn answered(resume: &Resume, mode: ResumeMode) -> Result<Meaning<'_>, String> {
+    if let Payload::Error(text) = &resume.payload {
+        return Ok(Meaning::Failure(text));
+    }
+    if resume.arguments.is_some() && mode != ResumeMode::PassDecisionToTool {
+        return Err("only an approval takes edited arguments".into());
+    }
+    match mode {
+        ResumeMode::UseDecisionAsToolResult => match &resume.payload {
+            Payload::Result(value) => Ok(Meaning::Result(value)),
+            Payload::Absent | Payload::Error(_) => Err("the answer needs `result` or `error`".into()),
+        },
+        ResumeMode::ReplayToolCall => match &resume.payload {
+            Payload::Result(value) if says_no(value) => Err(never_executes()),
+            Payload::Result(value) => Ok(Meaning::Replay { answer: Some(value), arguments: None, mode }),
+            Payload::Absent => Ok(Meaning::Replay { answer: None, arguments: None, mode }),
+            Payload::Error(text) => Ok(Meaning::Failure(text)),
+        },
+        ResumeMode::PassDecisionToTool => match (&resume.payload, &resume.arguments) {
+            (Payload::Absent | Payload::Error(_), _) => {
+                Err("the answer needs `result`, which becomes the arguments".into())
+            }
+            (Payload::Result(value), _) if says_no(value) => Err(never_executes()),
+            (Payload::Result(value), _) if **value == Value::Bool(true) => {
+                Ok(Meaning::Replay { answer: Some(value), arguments: None, mode })
+            }
+            (Payload::Result(_), Some(Arguments::Invalid { why, .. })) => {
+                Err(format!("the result cannot be the arguments: {why}"))
+            }
+            (Payload::Result(_), None) => Err("the result cannot be the arguments".into()),
+            (Payload::Result(value), Some(arguments @ Arguments::Valid { .. })) => {
+                Ok(Meaning::Replay { answer: Some(value), arguments: Some(arguments), mode })
+            }
+        },
+    }
+}
+
+fn says_yes(payload: &Payload) -> bool {
+    match payload {
+        Payload::Absent => true,
+        Payload::Result(value) => **value == Value::Bool(true),
+        Payload::Error(_) => false,
+    }
+}
+
+fn says_no(value: &Value) -> bool {
+    value.is_null() || *value == Value::Bool(false)
+}
+
+fn never_executes() -> String {
+    "false and null never run a tool; cancel the call instead".into()
+}
+
+fn child_run() -> String {
+    "a child run works on this call; decide the calls that it holds".into()
+}

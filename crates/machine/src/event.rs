@@ -1,0 +1,493 @@
+//! Events: numbered facts. They are the log, the audit trail and what clients read; everything else is derived.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::id::{
+    AgentName, CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId,
+    ToolName,
+};
+use crate::phase::{Action, Phase, Scope};
+use crate::policy::Policy;
+use crate::rules::Asker;
+use crate::status::{CallStatus, WaitingOn};
+use crate::suspension::{Expiry, Held, ResumeMode, SuspensionKind};
+use crate::termination::{Cancelled, Termination};
+use crate::time::Timestamp;
+use crate::tool::{Arguments, EffectClass};
+
+/// The version of the stored form that this code writes. Older ones are read for ever.
+pub const EVENT_VERSION: u16 = 1;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Dense within the run, from 1.
+    pub seq: u64,
+    /// Never decreases within the run.
+    pub at: Timestamp,
+    /// None outside a step.
+    pub step: Option<u32>,
+    pub fact: Fact,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "payload")]
+pub enum Fact {
+    #[serde(rename = "run.queued")]
+    RunQueued(Order),
+    #[serde(rename = "run.started")]
+    RunStarted {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<MessageId>,
+    },
+    #[serde(rename = "run.waiting")]
+    RunWaiting { on: WaitingOn, pending: Vec<Pending> },
+    #[serde(rename = "run.resumed")]
+    RunResumed {},
+    #[serde(rename = "run.interrupting")]
+    RunInterrupting { cause: InterruptCause },
+    /// The end is decided; executing calls or the hooks of RunEnd are still awaited.
+    #[serde(rename = "run.ending")]
+    RunEnding { termination: Termination },
+    #[serde(rename = "run.ended")]
+    RunEnded { termination: Termination, usage: Usage },
+    #[serde(rename = "run.recovered")]
+    RunRecovered {
+        epoch: u64,
+        lost: Vec<LostAttempt>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost_model_attempt: Option<u32>,
+        /// From here on a lost `write` may be offered as in doubt.
+        doubt_at: Timestamp,
+    },
+    #[serde(rename = "step.started")]
+    StepStarted { step: u32, message_id: MessageId },
+    #[serde(rename = "step.ended")]
+    StepEnded { step: u32, message_id: MessageId },
+    #[serde(rename = "message.added")]
+    MessageAdded(Message),
+    #[serde(rename = "model.retrying")]
+    ModelRetrying { attempt: u32, error: String, at: Timestamp },
+    #[serde(rename = "phase.answered")]
+    PhaseAnswered {
+        phase: Phase,
+        plugin: PluginName,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call_id: Option<CallId>,
+        actions: Vec<Action>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<String>,
+    },
+    #[serde(rename = "state.changed")]
+    StateChanged { plugin: PluginName, scope: Scope, key: String, value: Arc<Value> },
+    #[serde(rename = "tool.requested")]
+    ToolRequested { call_id: CallId, tool: ToolName, arguments: Arguments },
+    #[serde(rename = "tool.approval_requested")]
+    ApprovalRequested(Opened),
+    /// The tool is not the one that was shown any more; the answer given for it, if any, counts for nothing.
+    #[serde(rename = "tool.approval_voided")]
+    ApprovalVoided {
+        call_id: CallId,
+        approval_id: SuspensionId,
+        reason: VoidReason,
+        /// Whoever approved what was no longer there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Principal>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision_id: Option<DecisionId>,
+    },
+    #[serde(rename = "tool.approved")]
+    ToolApproved {
+        call_id: CallId,
+        approval_id: SuspensionId,
+        by: Principal,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision_id: Option<DecisionId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+        /// What will run, where the approver changed it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arguments: Option<Arguments>,
+        apply_to_future: bool,
+    },
+    #[serde(rename = "tool.denied")]
+    ToolDenied {
+        call_id: CallId,
+        approval_id: SuspensionId,
+        by: Principal,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision_id: Option<DecisionId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        expired: bool,
+    },
+    #[serde(rename = "tool.suspended")]
+    ToolSuspended(Opened),
+    #[serde(rename = "tool.resumed")]
+    ToolResumed {
+        call_id: CallId,
+        suspension_id: SuspensionId,
+        mode: ResumeMode,
+        by: Principal,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision_id: Option<DecisionId>,
+        /// The attempt in doubt that answered after all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        late_attempt: Option<u32>,
+        /// What the tool gets beside its own `resume_state`, where it runs again.
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "crate::stored::present"
+        )]
+        answer: Option<Arc<Value>>,
+        /// What will run, where the answer became the arguments.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arguments: Option<Arguments>,
+    },
+    #[serde(rename = "tool.execution_started")]
+    ExecutionStarted {
+        call_id: CallId,
+        tool: ToolName,
+        attempt: u32,
+        class: EffectClass,
+        /// The attempt is sent no earlier: a pause before a repeat.
+        not_before: Timestamp,
+        /// The rule that let the call through.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<u16>,
+        /// Whoever lifted the hold that this call would have met.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        let_through_by: Option<Principal>,
+    },
+    #[serde(rename = "tool.execution_succeeded")]
+    ExecutionSucceeded {
+        call_id: CallId,
+        result: Arc<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warning: Option<String>,
+        by: ResultFrom,
+    },
+    #[serde(rename = "tool.execution_failed")]
+    ExecutionFailed {
+        call_id: CallId,
+        error: CallError,
+        /// An earlier attempt may have taken effect.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        outcome_unknown: bool,
+    },
+    #[serde(rename = "tool.cancelled")]
+    ToolCancelled {
+        call_id: CallId,
+        reason: CancelReason,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        by: Principal,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision_id: Option<DecisionId>,
+        outcome_unknown: bool,
+        /// The suspension that is closed with the call.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        suspension_id: Option<SuspensionId>,
+    },
+    #[serde(rename = "child.started")]
+    ChildStarted {
+        call_id: CallId,
+        run_id: RunId,
+        thread_id: ThreadId,
+        agent: AgentName,
+        depth: u16,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grant_tokens: Option<u64>,
+    },
+    #[serde(rename = "child.ended")]
+    ChildEnded { call_id: CallId, run_id: RunId, usage: Usage },
+}
+
+/// What a run was asked to do, and under which policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    pub run_id: RunId,
+    pub thread_id: ThreadId,
+    pub agent: AgentName,
+    /// The frozen agent that this run is pinned to.
+    pub revision: Digest,
+    pub policy: Policy,
+    /// Whoever made fewer calls wait than the agent's own policy would.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loosened_by: Option<Principal>,
+    /// None where an earlier message is answered anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<UserMessage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UserMessage {
+    pub id: MessageId,
+    pub content: Arc<Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    pub run_id: RunId,
+    pub call_id: CallId,
+    /// Of this run: one more than its parent's.
+    pub depth: u16,
+    pub grant_tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+}
+
+impl Usage {
+    #[must_use]
+    pub const fn total(self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+        }
+    }
+}
+
+/// One open suspension, as a client lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    pub call_id: CallId,
+    pub tool: ToolName,
+    pub kind: SuspensionKind,
+    pub suspension_id: SuspensionId,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostAttempt {
+    pub call_id: CallId,
+    pub attempt: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InterruptCause {
+    Person(Principal),
+    /// A later message of the thread, with the run that it started.
+    Superseded(RunId),
+    Parent(RunId),
+}
+
+impl InterruptCause {
+    #[must_use]
+    pub const fn cancelled(&self) -> Cancelled {
+        match self {
+            Self::Person(_) => Cancelled::Interrupted,
+            Self::Superseded(_) => Cancelled::Superseded,
+            Self::Parent(_) => Cancelled::ByParent,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// Its content stands in `run.queued`.
+    User {
+        id: MessageId,
+    },
+    Assistant {
+        id: MessageId,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reasoning: Option<String>,
+        calls: Vec<CallInMessage>,
+        usage: Usage,
+        /// Stop conditions whose pattern the text matches.
+        matched: Vec<u16>,
+    },
+    Tool {
+        id: MessageId,
+        call_id: CallId,
+        status: CallStatus,
+        body: ToolBody,
+    },
+    Note {
+        id: MessageId,
+        call_id: CallId,
+        body: NoteBody,
+    },
+}
+
+impl Message {
+    #[must_use]
+    pub const fn id(&self) -> &MessageId {
+        match self {
+            Self::User { id }
+            | Self::Assistant { id, .. }
+            | Self::Tool { id, .. }
+            | Self::Note { id, .. } => id,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallInMessage {
+    pub call_id: CallId,
+    pub tool: ToolName,
+    /// The model's own arguments, where a hook set others. Otherwise they stand in `tool.requested`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_arguments: Option<Arguments>,
+}
+
+/// Where the text of a tool message comes from. Results are stored once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolBody {
+    /// The event that made the call terminal.
+    Settled { seq: u64 },
+    /// The call is held and the model is called without its result.
+    Placeholder { kind: Option<SuspensionKind> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoteBody {
+    /// The result of a call that had a placeholder.
+    Late { seq: u64 },
+    /// What a hook of AfterToolExecute asked to be noted, in its recorded answer.
+    Plugin { seq: u64 },
+}
+
+/// A suspension as it opens, with all that a person needs to see.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Opened {
+    pub call_id: CallId,
+    pub tool: ToolName,
+    pub suspension_id: SuspensionId,
+    pub held: Held,
+    pub mode: ResumeMode,
+    /// The final arguments, exactly what will run. None where nothing is left to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Arguments>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::stored::present")]
+    pub schema: Option<Arc<Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::stored::present")]
+    pub resume_state: Option<Arc<Value>>,
+    pub asked_by: Vec<Asker>,
+    /// The tool itself is pending, or a hook in its place: the answer is for the tool.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub by_the_tool: bool,
+    /// The rule that let the call get here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u16>,
+    /// Whoever lifted the hold that this call would have met before it got here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub let_through_by: Option<Principal>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiry: Option<Expiry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VoidReason {
+    ToolChanged,
+}
+
+/// Where a result comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResultFrom {
+    Tool,
+    Hook,
+    Decision,
+    Child,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallError {
+    pub code: CallErrorCode,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum CallErrorCode {
+    /// The tool, or whoever answered for it, says that it failed.
+    ToolError,
+    /// A plugin supplied an error in place of the call.
+    PluginError,
+    BlockedByPlugin,
+    BlockedByPolicy,
+    DeniedByRule,
+    UnknownTool,
+    OutOfScope,
+    ToolRemoved,
+    BadArguments,
+    /// The arguments about to be sent are not the ones that were decided on.
+    ArgumentsChanged,
+    GateFailed,
+    AskedTooOften,
+    /// Something that would have to be kept is larger than it may be.
+    StateFull,
+    /// Nothing was sent.
+    NotSent,
+    /// A repeatable tool gave no answer in all its attempts.
+    NoAnswer,
+    TooDeep,
+    TooManyChildren,
+    /// Nothing is left that a child run could be granted.
+    BudgetSpent,
+    ChildFailed,
+}
+
+impl CallErrorCode {
+    /// The call did not get an answer of its tool: it was refused, or nothing came back.
+    #[must_use]
+    pub const fn without_an_answer(self) -> bool {
+        match self {
+            Self::ToolError | Self::ChildFailed => false,
+            Self::PluginError
+            | Self::BlockedByPlugin
+            | Self::BlockedByPolicy
+            | Self::DeniedByRule
+            | Self::UnknownTool
+            | Self::OutOfScope
+            | Self::ToolRemoved
+            | Self::BadArguments
+            | Self::ArgumentsChanged
+            | Self::GateFailed
+            | Self::AskedTooOften
+            | Self::StateFull
+            | Self::NotSent
+            | Self::NoAnswer
+            | Self::TooDeep
+            | Self::TooManyChildren
+            | Self::BudgetSpent => true,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelReason {
+    /// Somebody cancelled this call.
+    Decided,
+    /// In doubt, and given up.
+    GivenUp,
+    Expired,
+    RunEnded,
+    Interrupted,
+    Superseded,
+    ChildInterrupted,
+}

@@ -1,0 +1,105 @@
+//! Holdpoint's pure heart. No IO happens here: no clock, no thread, no random number, no network, no disk.
+//!
+//! The machine decides everything and does nothing. [`Run::decide`] turns an [`Input`] into [`Event`]s or a
+//! [`Rejection`] that changed nothing; [`Run::apply`] is the only place where state changes; [`Run::wanted`] says
+//! what the world should be doing now; [`Run::next_deadline`] says when the run must be looked at again, and why.
+//! Effects are derived from state, never queued, so recovery is the ordinary path: load, hear what was accepted
+//! meanwhile, look at what is wanted, go on.
+//!
+//! How a driver uses it, in this order and in no other:
+//!
+//! 1. Load the [`Control`] of a run, or take a fresh one from the event that [`queue`] makes.
+//! 2. After a take-over: [`Input::LeaseAcquired`], then the whole inbox in the order of [`inbox::drain`], then
+//!    [`Input::InboxDrained`].
+//! 3. For each thing that was said: `decide`, then `apply` every event to the worker's own copy.
+//! 4. Store all new events in one commit, with what [`delivery`] derives from them. If the store refuses, throw
+//!    the copy away and load again: nothing was published and nothing was started.
+//! 5. Publish the events; start what is wanted and is not under way; stop what is not wanted any more.
+//! 6. Wait for the inbox, for something under way, or for the deadline.
+//!
+//! What needs a library that cannot be here (schemas, canonical digests, regular expressions, a look at the live
+//! configuration) comes in with the input.
+#![no_std]
+#![cfg_attr(
+    not(test),
+    deny(clippy::panic, clippy::expect_used, clippy::indexing_slicing, clippy::unreachable)
+)]
+
+extern crate alloc;
+
+pub mod apply;
+pub mod call;
+pub mod checkpoint;
+pub mod control;
+mod decide;
+pub mod decision;
+pub mod delivery;
+pub mod depth;
+pub mod event;
+pub mod id;
+pub mod inbox;
+pub mod input;
+pub mod phase;
+pub mod policy;
+pub mod projection;
+pub mod recent;
+mod rejection;
+pub mod revision;
+pub mod rules;
+pub mod status;
+pub mod stop;
+pub mod stored;
+pub mod suspension;
+pub mod termination;
+pub mod thread;
+mod time;
+pub mod tool;
+pub mod transcript;
+mod wanted;
+pub mod wording;
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+
+pub use apply::{Impossible, fold};
+pub use control::Control;
+pub use decide::{Answer, Decided, queue};
+pub use event::{Event, Fact};
+pub use input::Input;
+pub use rejection::Rejection;
+pub use revision::Revision;
+pub use time::Timestamp;
+pub use wanted::{Deadline, DeadlineReason, Effect};
+
+/// A run in memory: the frozen agent it is pinned to, and its control state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    pub revision: Arc<Revision>,
+    pub control: Control,
+}
+
+impl Run {
+    #[must_use]
+    pub const fn new(revision: Arc<Revision>, control: Control) -> Self {
+        Self { revision, control }
+    }
+
+    /// What follows from an input. Changes nothing; the events count once they are stored and applied.
+    pub fn decide(&self, input: &Input, now: Timestamp) -> Result<Decided, Rejection> {
+        decide::decide(&self.revision, &self.control, input, now)
+    }
+
+    pub fn apply(&mut self, event: &Event) -> Result<(), Impossible> {
+        apply::apply(&mut self.control, event)
+    }
+
+    #[must_use]
+    pub fn wanted(&self) -> BTreeSet<Effect> {
+        wanted::wanted(&self.revision, &self.control)
+    }
+
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Deadline> {
+        wanted::next_deadline(&self.control)
+    }
+}

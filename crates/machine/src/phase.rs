@@ -1,0 +1,391 @@
+//! The eight phases, what a hook may answer in each, and how the answers for one call become one.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::depth::too_deep;
+use crate::id::{PluginName, ToolName};
+use crate::suspension::{ResumeMode, SuspensionKind};
+use crate::tool::{Arguments, OnExpiry};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    RunStart,
+    StepStart,
+    BeforeInference,
+    AfterInference,
+    BeforeToolExecute,
+    AfterToolExecute,
+    StepEnd,
+    RunEnd,
+}
+
+impl Phase {
+    pub const ALL: [Self; 8] = [
+        Self::RunStart,
+        Self::StepStart,
+        Self::BeforeInference,
+        Self::AfterInference,
+        Self::BeforeToolExecute,
+        Self::AfterToolExecute,
+        Self::StepEnd,
+        Self::RunEnd,
+    ];
+
+    const fn bit(self) -> u8 {
+        match self {
+            Self::RunStart => 1,
+            Self::StepStart => 1 << 1,
+            Self::BeforeInference => 1 << 2,
+            Self::AfterInference => 1 << 3,
+            Self::BeforeToolExecute => 1 << 4,
+            Self::AfterToolExecute => 1 << 5,
+            Self::StepEnd => 1 << 6,
+            Self::RunEnd => 1 << 7,
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RunStart => "RunStart",
+            Self::StepStart => "StepStart",
+            Self::BeforeInference => "BeforeInference",
+            Self::AfterInference => "AfterInference",
+            Self::BeforeToolExecute => "BeforeToolExecute",
+            Self::AfterToolExecute => "AfterToolExecute",
+            Self::StepEnd => "StepEnd",
+            Self::RunEnd => "RunEnd",
+        })
+    }
+}
+
+/// The phases that at least one plugin subscribes to, or that have been answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PhaseSet(u8);
+
+impl PhaseSet {
+    pub(crate) const NONE: Self = Self(0);
+
+    #[must_use]
+    pub const fn with(self, phase: Phase) -> Self {
+        Self(self.0 | phase.bit())
+    }
+
+    #[must_use]
+    pub const fn has(self, phase: Phase) -> bool {
+        self.0 & phase.bit() != 0
+    }
+}
+
+impl FromIterator<Phase> for PhaseSet {
+    fn from_iter<I: IntoIterator<Item = Phase>>(phases: I) -> Self {
+        phases.into_iter().fold(Self::default(), Self::with)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    Run,
+    Thread,
+}
+
+/// What a hook may ask for. Each belongs to certain phases; elsewhere it is an error.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    SetState {
+        key: String,
+        scope: Scope,
+        value: Arc<Value>,
+    },
+    End,
+    AddInstruction {
+        text: String,
+    },
+    HideTool {
+        tool: ToolName,
+    },
+    SetParam {
+        name: String,
+        value: Arc<Value>,
+    },
+    ReplaceMessage {
+        message: crate::id::MessageId,
+        text: String,
+    },
+    SkipInference,
+    /// The index is the call's place in the model's answer.
+    DropCall {
+        index: u16,
+    },
+    SetArguments {
+        index: u16,
+        arguments: Arguments,
+    },
+    Block {
+        reason: String,
+    },
+    Suspend(SuspendRequest),
+    SetResult(SuppliedResult),
+    AddNote {
+        text: String,
+    },
+}
+
+impl Action {
+    #[must_use]
+    pub const fn belongs_to(&self, phase: Phase) -> bool {
+        match self {
+            Self::SetState { .. } => true,
+            Self::End => {
+                matches!(phase, Phase::RunStart | Phase::AfterInference | Phase::StepEnd)
+            }
+            Self::AddInstruction { .. }
+            | Self::HideTool { .. }
+            | Self::SetParam { .. }
+            | Self::ReplaceMessage { .. }
+            | Self::SkipInference => matches!(phase, Phase::StepStart | Phase::BeforeInference),
+            Self::DropCall { .. } | Self::SetArguments { .. } => matches!(phase, Phase::AfterInference),
+            Self::Block { .. } | Self::Suspend(_) | Self::SetResult(_) => {
+                matches!(phase, Phase::BeforeToolExecute)
+            }
+            Self::AddNote { .. } => matches!(phase, Phase::AfterToolExecute),
+        }
+    }
+
+    /// It carries a value that could not be read back from the log.
+    fn too_deep(&self) -> bool {
+        let in_request = |request: &SuspendRequest| {
+            [&request.schema, &request.resume_state].into_iter().flatten().any(|value| too_deep(value))
+        };
+        match self {
+            Self::SetState { value, .. } | Self::SetParam { value, .. } => too_deep(value),
+            Self::SetArguments { arguments, .. } => match arguments {
+                Arguments::Valid { value, .. } => too_deep(value),
+                Arguments::Invalid { .. } => false,
+            },
+            Self::Suspend(request) | Self::SetResult(SuppliedResult::Pending(request)) => in_request(request),
+            Self::SetResult(SuppliedResult::Success { value, .. }) => too_deep(value),
+            Self::SetResult(SuppliedResult::Error { .. })
+            | Self::End
+            | Self::AddInstruction { .. }
+            | Self::HideTool { .. }
+            | Self::ReplaceMessage { .. }
+            | Self::SkipInference
+            | Self::DropCall { .. }
+            | Self::Block { .. }
+            | Self::AddNote { .. } => false,
+        }
+    }
+
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::SetState { .. } => "set_state",
+            Self::End => "end",
+            Self::AddInstruction { .. } => "add_instruction",
+            Self::HideTool { .. } => "hide_tool",
+            Self::SetParam { .. } => "set_param",
+            Self::ReplaceMessage { .. } => "replace_message",
+            Self::SkipInference => "skip_inference",
+            Self::DropCall { .. } => "drop_call",
+            Self::SetArguments { .. } => "set_arguments",
+            Self::Block { .. } => "block",
+            Self::Suspend(_) => "suspend",
+            Self::SetResult(_) => "set_result",
+            Self::AddNote { .. } => "add_note",
+        }
+    }
+}
+
+/// What a hook or a tool that holds a call wants to be asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SuspendRequest {
+    pub kind: AskKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::stored::present")]
+    pub schema: Option<Arc<Value>>,
+    pub mode: ResumeMode,
+    /// Given back with the answer; bounded by the shell that took it in.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::stored::present")]
+    pub resume_state: Option<Arc<Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
+    pub on_expiry: OnExpiry,
+}
+
+/// The kinds that a hook or a tool can ask for; the others arise by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AskKind {
+    Approval,
+    ClientTool,
+    External,
+    Question,
+}
+
+impl AskKind {
+    #[must_use]
+    pub const fn kind(self) -> SuspensionKind {
+        match self {
+            Self::Approval => SuspensionKind::Approval,
+            Self::ClientTool => SuspensionKind::ClientTool,
+            Self::External => SuspensionKind::External,
+            Self::Question => SuspensionKind::Question,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuppliedResult {
+    Success { value: Arc<Value>, warning: Option<String> },
+    Error { message: String },
+    Pending(SuspendRequest),
+}
+
+/// What one plugin's hook came back with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HookAnswer {
+    pub plugin: PluginName,
+    pub outcome: HookOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookOutcome {
+    Actions(Vec<Action>),
+    /// It failed, panicked or was late.
+    Failed(String),
+}
+
+/// The answers of all plugins that subscribe to a phase, in registration order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HookAnswers {
+    pub answers: Vec<HookAnswer>,
+    /// Bytes of all plugin state of the run and its thread once these answers are stored.
+    pub state_bytes_after: u32,
+}
+
+/// All plugin state together.
+pub const STATE_BYTES_MAX: u32 = 64 * 1024;
+
+impl HookAnswers {
+    /// The first thing that is wrong with them, in words, or none: where one failure spoils the whole.
+    #[must_use]
+    pub fn fault(&self, phase: Phase) -> Option<String> {
+        self.answers.iter().find_map(|answer| fault_of(answer, phase)).or_else(|| self.too_much_state())
+    }
+
+    /// The same answers with each faulty one replaced by its failure: where the others still count.
+    #[must_use]
+    pub fn each_alone(&self, phase: Phase) -> Self {
+        let mut alone = self.clone();
+        for answer in &mut alone.answers {
+            let fault =
+                fault_of(answer, phase).or_else(|| self.too_much_state().filter(|_| sets_state(answer)));
+            if let Some(why) = fault {
+                answer.outcome = HookOutcome::Failed(why);
+            }
+        }
+        alone
+    }
+
+    fn too_much_state(&self) -> Option<String> {
+        (self.state_bytes_after > STATE_BYTES_MAX).then(|| {
+            format!("plugin state would take {} bytes; at most {STATE_BYTES_MAX}", self.state_bytes_after)
+        })
+    }
+
+    pub fn actions(&self) -> impl Iterator<Item = (&PluginName, &Action)> {
+        self.answers.iter().flat_map(|answer| match &answer.outcome {
+            HookOutcome::Actions(actions) => {
+                actions.iter().map(|action| (&answer.plugin, action)).collect::<Vec<_>>()
+            }
+            HookOutcome::Failed(_) => Vec::new(),
+        })
+    }
+}
+
+fn fault_of(answer: &HookAnswer, phase: Phase) -> Option<String> {
+    let plugin = &answer.plugin;
+    match &answer.outcome {
+        HookOutcome::Failed(why) => Some(format!("{plugin} failed in {phase}: {why}")),
+        HookOutcome::Actions(actions) => {
+            if let Some(deep) = actions.iter().find(|action| action.too_deep()) {
+                return Some(format!("{plugin} answered {} with a value nested too deeply", deep.name()));
+            }
+            let wrong = actions.iter().find(|action| !action.belongs_to(phase))?;
+            Some(format!("{plugin} answered {} in {phase}, where it has no meaning", wrong.name()))
+        }
+    }
+}
+
+fn sets_state(answer: &HookAnswer) -> bool {
+    match &answer.outcome {
+        HookOutcome::Actions(actions) => {
+            actions.iter().any(|action| matches!(action, Action::SetState { .. }))
+        }
+        HookOutcome::Failed(_) => false,
+    }
+}
+
+/// The one thing that the hooks of BeforeToolExecute say about a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Intercept<'a> {
+    Nothing,
+    SetResult(&'a PluginName, &'a SuppliedResult),
+    Suspend(&'a PluginName, &'a SuspendRequest),
+    Block(&'a PluginName, &'a str),
+}
+
+impl Intercept<'_> {
+    const fn rank(&self) -> u8 {
+        match self {
+            Self::Nothing => 0,
+            Self::SetResult(..) => 1,
+            Self::Suspend(..) => 2,
+            Self::Block(..) => 3,
+        }
+    }
+}
+
+/// Block beats Suspend beats SetResult; of equal rank the first stays. A plugin that has asked about this call
+/// is not heard asking again.
+pub fn reduce<'a>(hooks: &'a HookAnswers, has_asked: impl Fn(&PluginName) -> bool) -> Intercept<'a> {
+    let mut strongest = Intercept::Nothing;
+    for (plugin, action) in hooks.actions() {
+        let candidate = match action {
+            Action::Block { reason } => Intercept::Block(plugin, reason),
+            Action::Suspend(request) if !has_asked(plugin) => Intercept::Suspend(plugin, request),
+            Action::SetResult(SuppliedResult::Pending(_)) if has_asked(plugin) => Intercept::Nothing,
+            Action::SetResult(result) => Intercept::SetResult(plugin, result),
+            Action::Suspend(_)
+            | Action::SetState { .. }
+            | Action::End
+            | Action::AddInstruction { .. }
+            | Action::HideTool { .. }
+            | Action::SetParam { .. }
+            | Action::ReplaceMessage { .. }
+            | Action::SkipInference
+            | Action::DropCall { .. }
+            | Action::SetArguments { .. }
+            | Action::AddNote { .. } => Intercept::Nothing,
+        };
+        if candidate.rank() > strongest.rank() {
+            strongest = candidate;
+        }
+    }
+    strongest
+}

@@ -1,0 +1,171 @@
+//! The policy of a run: where the sources of this design disagree, one field settles it per run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::Principal;
+
+/// When the model is called again after a step with tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Continuation {
+    /// When every call of the step has settled.
+    #[default]
+    AllSettled,
+    /// As soon as one has settled and none executes; a held call gets a placeholder that stays, and its
+    /// real result follows as a note.
+    Eager,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnReject {
+    #[default]
+    Continue,
+    EndRun,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBlock {
+    #[default]
+    FailCall,
+    EndRun,
+}
+
+/// Where a step ends, and with it the hooks of StepEnd.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepEnd {
+    #[default]
+    AfterTools,
+    AfterInference,
+}
+
+/// When an accepted decision is heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decisions {
+    #[default]
+    Immediate,
+    /// Only while no call of the run executes.
+    AtBoundary,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Execution {
+    #[default]
+    Parallel,
+    Sequential,
+}
+
+/// Which calls wait for a person. Ordered by how many: a later value never lets more calls through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalScope {
+    Never,
+    /// Those whose tool or a rule says so.
+    #[default]
+    Policy,
+    WriteTools,
+    AllTools,
+}
+
+/// What a new user message does to a run that only waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhileWaiting {
+    #[default]
+    Reject,
+    Supersede,
+    Enqueue,
+}
+
+/// What a new user message does to a run that executes or is queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBusy {
+    #[default]
+    Reject,
+    Enqueue,
+    Interrupt,
+}
+
+// Stored with every run: a field that an older log does not have takes its default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    pub continuation: Continuation,
+    /// `None`: nobody set it, and the door through which a rejection comes has its own default.
+    pub on_reject: Option<OnReject>,
+    pub on_block: OnBlock,
+    pub step_end: StepEnd,
+    pub decisions: Decisions,
+    pub execution: Execution,
+    pub approval: ApprovalScope,
+    pub while_waiting: WhileWaiting,
+    pub on_busy: OnBusy,
+}
+
+/// What one message asks to be different. Absent fields keep the agent's value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyRequest {
+    pub continuation: Option<Continuation>,
+    pub on_reject: Option<OnReject>,
+    pub on_block: Option<OnBlock>,
+    pub step_end: Option<StepEnd>,
+    pub decisions: Option<Decisions>,
+    pub execution: Option<Execution>,
+    pub approval: Option<ApprovalScope>,
+    pub while_waiting: Option<WhileWaiting>,
+    pub on_busy: Option<OnBusy>,
+}
+
+/// The request would make fewer calls wait, and whoever sent it may not approve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LooseningRefused {
+    pub from: ApprovalScope,
+    pub to: ApprovalScope,
+}
+
+/// The policy a run gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    pub policy: Policy,
+    /// Whoever lets calls through that the agent's own policy would hold.
+    pub loosened_by: Option<Principal>,
+}
+
+/// A request may tighten, never loosen, unless its sender may approve.
+pub fn resolve(
+    agent: &Policy,
+    request: &PolicyRequest,
+    by: &Principal,
+    may_approve: bool,
+) -> Result<Resolved, LooseningRefused> {
+    let approval = request.approval.unwrap_or(agent.approval);
+    let loosened = approval < agent.approval;
+    if loosened && !may_approve {
+        return Err(LooseningRefused { from: agent.approval, to: approval });
+    }
+    let policy = Policy {
+        continuation: request.continuation.unwrap_or(agent.continuation),
+        on_reject: request.on_reject.or(agent.on_reject),
+        on_block: request.on_block.unwrap_or(agent.on_block),
+        step_end: request.step_end.unwrap_or(agent.step_end),
+        decisions: request.decisions.unwrap_or(agent.decisions),
+        execution: request.execution.unwrap_or(agent.execution),
+        approval,
+        while_waiting: request.while_waiting.unwrap_or(agent.while_waiting),
+        on_busy: request.on_busy.unwrap_or(agent.on_busy),
+    };
+    Ok(Resolved { policy, loosened_by: loosened.then(|| by.clone()) })
+}
+
+/// The policy of a child run: its agent's own, and it asks about at least as many calls as its parent does. A run that
+/// was tightened cannot get around it by delegating.
+#[must_use]
+pub fn for_child(parent: &Policy, own: &Policy) -> Policy {
+    Policy { approval: own.approval.max(parent.approval), ..*own }
+}

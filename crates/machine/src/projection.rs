@@ -1,0 +1,90 @@
+//! What the states of its calls make of a step.
+
+use crate::call::Call;
+use crate::control::Control;
+use crate::policy::Execution;
+use crate::status::{CallStatus, WaitingOn};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Projection {
+    /// A call runs, resumes, or is new and next in line.
+    Executing,
+    /// Nothing executes, and a call is held.
+    Waiting,
+    Settled,
+}
+
+/// Derived anew at every transition. In sequential mode a new call is next in line only when every call before
+/// it has settled.
+#[must_use]
+pub fn project(statuses: impl IntoIterator<Item = CallStatus>, execution: Execution) -> Projection {
+    let mut held = false;
+    let mut all_before_settled = true;
+    for status in statuses {
+        match status {
+            CallStatus::Running | CallStatus::Resuming => return Projection::Executing,
+            CallStatus::New if execution == Execution::Parallel || all_before_settled => {
+                return Projection::Executing;
+            }
+            CallStatus::New => {}
+            CallStatus::Suspended => held = true,
+            CallStatus::Succeeded | CallStatus::Failed | CallStatus::Cancelled => {}
+        }
+        all_before_settled &= status.terminal();
+    }
+    if held { Projection::Waiting } else { Projection::Settled }
+}
+
+/// Of the last step.
+#[must_use]
+pub fn of_step(control: &Control) -> Projection {
+    project(control.step_calls().map(Call::status), control.policy.execution)
+}
+
+/// Of every open call, those that `eager` left behind in earlier steps included. Each step has a line of its own.
+#[must_use]
+pub fn of_run(control: &Control) -> Projection {
+    let mut held = false;
+    let mut rest = control.calls.as_slice();
+    while let Some(first) = rest.first() {
+        let end = rest.iter().position(|call| call.step != first.step).unwrap_or(rest.len());
+        let (step, later) = rest.split_at(end);
+        match project(step.iter().map(Call::status), control.policy.execution) {
+            Projection::Executing => return Projection::Executing,
+            Projection::Waiting => held = true,
+            Projection::Settled => {}
+        }
+        rest = later;
+    }
+    if held { Projection::Waiting } else { Projection::Settled }
+}
+
+/// The call may pass the gate now.
+#[must_use]
+pub fn at_the_gate(control: &Control, call: &Call) -> bool {
+    match call.status() {
+        CallStatus::Resuming => true,
+        CallStatus::New => {
+            control.policy.execution == Execution::Parallel
+                || control
+                    .calls
+                    .iter()
+                    .take_while(|before| before.id != call.id)
+                    .all(|before| before.step != call.step || before.settled())
+        }
+        // An attempt went with its worker. Before another one the live configuration is asked again.
+        CallStatus::Running => call.lost() && !call.may_have_written(),
+        CallStatus::Suspended | CallStatus::Succeeded | CallStatus::Failed | CallStatus::Cancelled => false,
+    }
+}
+
+/// A person before a tool: somebody may be looking at the inbox.
+#[must_use]
+pub fn waiting_on(control: &Control) -> WaitingOn {
+    let person = control
+        .calls
+        .iter()
+        .filter_map(Call::suspension)
+        .any(|suspension| suspension.held.kind().asks_a_person());
+    if person { WaitingOn::Person } else { WaitingOn::Tool }
+}

@@ -1,0 +1,120 @@
+//! Why an input was refused. A rejected input changed nothing.
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::apply::Impossible;
+use crate::id::{CallId, Digest, SuspensionId};
+use crate::phase::Phase;
+use crate::status::CallStatus;
+use crate::termination::Termination;
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    RunEnded(Termination),
+    /// The end is decided; no decision or answer is accepted any more.
+    RunEnding,
+    AlreadyStarted,
+    NotStarted,
+    UnknownCall(CallId),
+    OtherTurn {
+        call: CallId,
+        step: u32,
+        current: u32,
+    },
+    StaleAttempt {
+        call: CallId,
+        attempt: u32,
+        current: u32,
+        status: CallStatus,
+    },
+    StaleModelAttempt {
+        step: u32,
+        attempt: u32,
+    },
+    /// The call is not next in line and does not resume.
+    NotAtTheGate {
+        call: CallId,
+        status: CallStatus,
+    },
+    NotAsked(Phase),
+    NotSuspended {
+        call: CallId,
+        status: CallStatus,
+    },
+    OtherSuspension {
+        call: CallId,
+        open: SuspensionId,
+    },
+    Expired {
+        call: CallId,
+        at: Timestamp,
+    },
+    /// Malformed, or it fails the schema. The call is still held.
+    Invalid {
+        call: CallId,
+        why: String,
+    },
+    DigestMismatch {
+        call: CallId,
+        held: Digest,
+    },
+    NothingDue,
+    /// A mistake of ours: a decision that the fold refuses.
+    Broken(Impossible),
+}
+
+impl Rejection {
+    /// We are wrong, not whoever spoke: the run must stop loudly. Any other rejection of an item that was accepted
+    /// means that the item came too late; it is consumed and forgotten.
+    #[must_use]
+    pub const fn is_our_fault(&self) -> bool {
+        matches!(self, Self::Broken(_))
+    }
+}
+
+impl From<Impossible> for Rejection {
+    fn from(impossible: Impossible) -> Self {
+        Self::Broken(impossible)
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RunEnded(how) => write!(f, "the run has ended ({})", how.done_reason()),
+            Self::RunEnding => f.write_str("the run is ending; nothing is decided in it any more"),
+            Self::AlreadyStarted => f.write_str("the run has started already"),
+            Self::NotStarted => f.write_str("the run is queued and has not started"),
+            Self::UnknownCall(call) => write!(f, "this run has no open call {call}"),
+            Self::OtherTurn { call, step, current } => {
+                write!(f, "call {call} belongs to step {current}, not to step {step}")
+            }
+            Self::StaleAttempt { call, attempt, current, status } => write!(
+                f,
+                "attempt {attempt} of call {call} is over: the call is {status}, its last attempt is {current}"
+            ),
+            Self::StaleModelAttempt { step, attempt } => {
+                write!(f, "no model call of step {step} with attempt {attempt} is under way")
+            }
+            Self::NotAtTheGate { call, status } => write!(f, "call {call} is {status} and not at the gate"),
+            Self::NotAsked(phase) => write!(f, "the hooks of {phase} were not asked"),
+            Self::NotSuspended { call, status } => {
+                write!(f, "call {call} is {status}, not Suspended: there is nothing to decide")
+            }
+            Self::OtherSuspension { call, open } => {
+                write!(f, "call {call} is held by {open}; this decision answers an earlier question")
+            }
+            Self::Expired { call, at } => write!(f, "the time to decide on call {call} ended at {at}"),
+            Self::Invalid { call, why } => write!(f, "call {call} is still held: {why}"),
+            Self::DigestMismatch { call, held } => {
+                write!(f, "call {call} is held with other arguments than expected, digest {held}")
+            }
+            Self::NothingDue => f.write_str("no deadline has been reached"),
+            Self::Broken(impossible) => write!(f, "the decision contradicts the log: {impossible}"),
+        }
+    }
+}
+
+impl core::error::Error for Rejection {}

@@ -1,0 +1,93 @@
+//! A frozen agent: what a run is pinned to, as far as the machine needs it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::id::ToolName;
+use crate::phase::PhaseSet;
+use crate::policy::Policy;
+use crate::rules::Rule;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Revision {
+    /// The agent's own policy. The run's, which a request may have changed, is in the log.
+    pub policy: Policy,
+    pub rules: Vec<Rule>,
+    /// In configured order: the first that fires wins.
+    pub stop: Vec<StopCondition>,
+    /// The phases that at least one plugin subscribes to. A phase that nobody subscribes to costs nothing.
+    pub phases: PhaseSet,
+    pub limits: Limits,
+}
+
+/// Judged at the end of each step, after the tools. A limit of zero never fires.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum StopCondition {
+    MaxRounds {
+        rounds: u32,
+    },
+    /// Of time not spent waiting.
+    Timeout {
+        seconds: u64,
+    },
+    TokenBudget {
+        max_total: u64,
+    },
+    ConsecutiveErrors {
+        max: u32,
+    },
+    StopOnTool {
+        tool_name: ToolName,
+    },
+    /// A regular expression, compiled and run by the shell.
+    ContentMatch {
+        pattern: String,
+    },
+    LoopDetection {
+        window: u16,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Model calls of one step, the first included.
+    pub model_try_count_max: u32,
+    /// Attempts of a repeatable tool that end without an answer.
+    pub tool_try_count_max: u32,
+    pub backoff_ms: u64,
+    pub model_backoff_ms_max: u64,
+    pub tool_backoff_ms_max: u64,
+    /// How deep agents may delegate: a run without a parent has depth 0.
+    pub depth_max: u16,
+    /// Child runs of one run that are open together.
+    pub children_max: u16,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            model_try_count_max: 3,
+            tool_try_count_max: 3,
+            backoff_ms: 500,
+            model_backoff_ms_max: 30_000,
+            tool_backoff_ms_max: 5_000,
+            depth_max: 4,
+            children_max: 16,
+        }
+    }
+}
+
+/// Calls of one run that are open together.
+pub const CALLS_OPEN_MAX: usize = 64;
+/// Attempts of one call in all, those that a lost worker took with it included.
+pub const ATTEMPT_COUNT_MAX: u32 = 100;
+/// How often the gate may ask about one call.
+pub const ASK_ROUNDS_MAX: u8 = 3;
+/// How often a tool may answer "pending" for one call.
+pub const PENDING_ROUNDS_MAX: u8 = 100;
+/// What a tool may leave for itself until it is answered.
+pub const RESUME_STATE_BYTES_MAX: usize = 16 * 1024;
+pub const CALL_ID_BYTES_MAX: usize = 96;
+pub const TOOL_NAME_BYTES_MAX: usize = 128;

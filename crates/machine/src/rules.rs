@@ -1,0 +1,165 @@
+//! Rules on arguments: the built-in gate as pure data. The strictest rule that matches wins.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::id::ToolName;
+use crate::policy::ApprovalScope;
+use crate::tool::{Approval, Arguments, EffectClass, Tool};
+
+/// Ordered from lenient to strict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Then {
+    Allow,
+    Ask,
+    Deny,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rule {
+    pub tool: ToolName,
+    /// All must hold; none means always.
+    pub when: Vec<Condition>,
+    pub then: Then,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Condition {
+    /// The dotted path, split. An absent path does not match, whatever the test.
+    pub path: Vec<String>,
+    pub test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Test {
+    Eq(Value),
+    Ne(Value),
+    Lt(f64),
+    Lte(f64),
+    Gt(f64),
+    Gte(f64),
+    In(Vec<Value>),
+    /// A regular expression, compiled and run by the shell; the verdict comes in as a [`PatternHit`].
+    Matches(String),
+}
+
+/// Condition `condition` of rule `rule` is a pattern, and the call's arguments match it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatternHit {
+    pub rule: u16,
+    pub condition: u16,
+}
+
+/// Who holds a call. Whoever asked about a call does not ask about it again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asker {
+    /// The tool's own `approval`, or the run's policy.
+    Policy,
+    Rule(u16),
+    Plugin(crate::id::PluginName),
+}
+
+/// What the built-in gate says of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// `rule` is set where a rule said so.
+    Allow {
+        rule: Option<u16>,
+    },
+    Ask {
+        by: Vec<Asker>,
+    },
+    Deny {
+        rule: u16,
+    },
+    Block,
+}
+
+/// A matching rule replaces the tool's own `approval`, except `block`; the scope of the run's policy holds
+/// besides.
+#[must_use]
+pub fn judge(
+    rules: &[Rule],
+    scope: ApprovalScope,
+    name: &ToolName,
+    tool: &Tool,
+    arguments: &Arguments,
+    hits: &[PatternHit],
+) -> Verdict {
+    if tool.approval == Approval::Block {
+        return Verdict::Block;
+    }
+    let matching: Vec<(u16, Then)> = rules
+        .iter()
+        .zip(0_u16..)
+        .filter(|(rule, index)| rule.tool == *name && matches(rule, *index, arguments, hits))
+        .map(|(rule, index)| (index, rule.then))
+        .collect();
+    let strictest = matching.iter().map(|(_, then)| *then).max();
+    let first = |wanted| matching.iter().find(|(_, then)| *then == wanted).map(|(index, _)| *index);
+    if let Some(rule) = first(Then::Deny) {
+        return Verdict::Deny { rule };
+    }
+    if scope == ApprovalScope::Never {
+        return Verdict::Allow { rule: first(Then::Allow) };
+    }
+    let mut by: Vec<Asker> = matching
+        .iter()
+        .filter(|(_, then)| *then == Then::Ask)
+        .map(|(index, _)| Asker::Rule(*index))
+        .collect();
+    let scope_asks = match scope {
+        ApprovalScope::Never | ApprovalScope::Policy => false,
+        ApprovalScope::WriteTools => tool.class == EffectClass::Write,
+        ApprovalScope::AllTools => true,
+    };
+    if scope_asks || (strictest.is_none() && tool.approval == Approval::Ask) {
+        by.push(Asker::Policy);
+    }
+    if by.is_empty() { Verdict::Allow { rule: first(Then::Allow) } } else { Verdict::Ask { by } }
+}
+
+fn matches(rule: &Rule, index: u16, arguments: &Arguments, hits: &[PatternHit]) -> bool {
+    rule.when.iter().zip(0_u16..).all(|(condition, position)| match arguments {
+        Arguments::Invalid { .. } => false,
+        Arguments::Valid { value, .. } => at_path(value, &condition.path)
+            .is_some_and(|found| holds(&condition.test, found, index, position, hits)),
+    })
+}
+
+fn at_path<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |here, key| match here {
+        Value::Object(fields) => fields.get(key),
+        Value::Array(items) => key.parse::<usize>().ok().and_then(|index| items.get(index)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })
+}
+
+fn holds(test: &Test, found: &Value, rule: u16, condition: u16, hits: &[PatternHit]) -> bool {
+    match test {
+        Test::Eq(wanted) => same(found, wanted),
+        Test::Ne(wanted) => !same(found, wanted),
+        Test::Lt(limit) => found.as_f64().is_some_and(|number| number < *limit),
+        Test::Lte(limit) => found.as_f64().is_some_and(|number| number <= *limit),
+        Test::Gt(limit) => found.as_f64().is_some_and(|number| number > *limit),
+        Test::Gte(limit) => found.as_f64().is_some_and(|number| number >= *limit),
+        Test::In(wanted) => wanted.iter().any(|value| same(found, value)),
+        Test::Matches(_) => hits.contains(&PatternHit { rule, condition }),
+    }
+}
+
+/// 5 and 5.0 are the same amount. Integers beyond the exact range of a double never get here: they are bad
+/// arguments.
+fn same(left: &Value, right: &Value) -> bool {
+    match (left.as_f64(), right.as_f64()) {
+        (Some(left), Some(right)) => left.partial_cmp(&right).is_some_and(Ordering::is_eq),
+        (Some(_), None) | (None, Some(_)) => false,
+        (None, None) => left == right,
+    }
+}

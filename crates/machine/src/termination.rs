@@ -1,0 +1,208 @@
+//! Why a run ended.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The longest text a reason carries; what is longer is cut, so that the control state stays small.
+pub const REASON_CHARS_MAX: usize = 500;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub enum Termination {
+    /// The model answered without asking for a tool.
+    NaturalEnd,
+    /// A plugin asked for the end.
+    BehaviorRequested,
+    Stopped(Stopped),
+    Cancelled(Cancelled),
+    Blocked(String),
+    Error(RunError),
+}
+
+/// The form for people: tagged with `type` and `value`.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Termination", tag = "type", content = "value", rename_all = "snake_case")]
+enum Tagged {
+    NaturalEnd,
+    #[serde(alias = "plugin_requested")]
+    BehaviorRequested,
+    Stopped(Stopped),
+    Cancelled(Cancelled),
+    Blocked(String),
+    Error(RunError),
+}
+
+// Tagged in events, plain in the stored control, whose format has no tags.
+impl Serialize for Termination {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            Tagged::serialize(self, serializer)
+        } else {
+            Self::serialize(self, serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Termination {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            Tagged::deserialize(deserializer)
+        } else {
+            Self::deserialize(deserializer)
+        }
+    }
+}
+
+/// A stop condition fired, or a person or a clock said no and the policy ends the run for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    pub code: StopCode,
+    pub detail: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopCode {
+    Rejected,
+    Expired,
+    MaxRounds,
+    Timeout,
+    TokenBudget,
+    ConsecutiveErrors,
+    StopOnTool,
+    ContentMatch,
+    LoopDetection,
+}
+
+impl StopCode {
+    pub const ALL: [Self; 9] = [
+        Self::Rejected,
+        Self::Expired,
+        Self::MaxRounds,
+        Self::Timeout,
+        Self::TokenBudget,
+        Self::ConsecutiveErrors,
+        Self::StopOnTool,
+        Self::ContentMatch,
+        Self::LoopDetection,
+    ];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::MaxRounds => "max_rounds",
+            Self::Timeout => "timeout",
+            Self::TokenBudget => "token_budget",
+            Self::ConsecutiveErrors => "consecutive_errors",
+            Self::StopOnTool => "stop_on_tool",
+            Self::ContentMatch => "content_match",
+            Self::LoopDetection => "loop_detection",
+        }
+    }
+}
+
+/// Who took the run off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cancelled {
+    Interrupted,
+    /// A later message of the thread took its place.
+    Superseded,
+    /// The run that it was a child of is over, or no longer wants it.
+    ByParent,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunError {
+    pub code: ErrorCode,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    Model,
+    Hook,
+    /// A reason that an older or foreign log spelled in a way we do not know.
+    Unknown,
+}
+
+impl Termination {
+    #[must_use]
+    pub fn stopped(code: StopCode, detail: impl Into<Option<String>>) -> Self {
+        Self::Stopped(Stopped { code, detail: detail.into().map(|text| cut(&text)) })
+    }
+
+    #[must_use]
+    pub fn error(code: ErrorCode, text: &str) -> Self {
+        Self::Error(RunError { code, text: cut(text) })
+    }
+
+    #[must_use]
+    pub fn blocked(text: &str) -> Self {
+        Self::Blocked(cut(text))
+    }
+
+    #[must_use]
+    pub const fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Cancelled(_) => true,
+            Self::NaturalEnd
+            | Self::BehaviorRequested
+            | Self::Stopped(_)
+            | Self::Blocked(_)
+            | Self::Error(_) => false,
+        }
+    }
+
+    /// Ends that wait for nothing: executing calls are given up, not awaited.
+    #[must_use]
+    pub const fn is_abort(&self) -> bool {
+        match self {
+            Self::Cancelled(_) | Self::Error(_) => true,
+            Self::NaturalEnd | Self::BehaviorRequested | Self::Stopped(_) | Self::Blocked(_) => false,
+        }
+    }
+
+    /// The short form that the state path `__run` shows.
+    #[must_use]
+    pub fn done_reason(&self) -> String {
+        match self {
+            Self::NaturalEnd => "natural".to_owned(),
+            Self::BehaviorRequested => "behavior_requested".to_owned(),
+            Self::Stopped(stopped) => format!("stopped:{}", stopped.code.as_str()),
+            Self::Cancelled(_) => "cancelled".to_owned(),
+            Self::Blocked(text) => format!("blocked:{text}"),
+            Self::Error(_) => "error".to_owned(),
+        }
+    }
+
+    /// Reads the short form back. A text that nobody knows is an error with that text, never a success.
+    #[must_use]
+    pub fn from_done_reason(text: &str) -> Self {
+        if let Some(reason) = text.strip_prefix("blocked:") {
+            return Self::blocked(reason);
+        }
+        if let Some(code) = text.strip_prefix("stopped:") {
+            return StopCode::ALL
+                .into_iter()
+                .find(|known| known.as_str() == code)
+                .map_or_else(|| Self::error(ErrorCode::Unknown, text), |code| Self::stopped(code, None));
+        }
+        match text {
+            "natural" => Self::NaturalEnd,
+            "behavior_requested" | "plugin_requested" => Self::BehaviorRequested,
+            "cancelled" => Self::Cancelled(Cancelled::Interrupted),
+            "error" => Self::error(ErrorCode::Unknown, ""),
+            unknown => Self::error(ErrorCode::Unknown, unknown),
+        }
+    }
+}
+
+pub(crate) fn cut(text: &str) -> String {
+    text.chars().take(REASON_CHARS_MAX).collect()
+}

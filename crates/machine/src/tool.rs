@@ -1,0 +1,126 @@
+//! What the machine is told about a tool and about the arguments of a call.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::depth::too_deep;
+use crate::id::{AgentName, Digest, Principal};
+
+/// What a tool does to the world. It decides what an attempt of unknown outcome may lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffectClass {
+    Read,
+    /// Repeating it with the same key is safe.
+    Idempotent,
+    Write,
+}
+
+impl EffectClass {
+    #[must_use]
+    pub const fn repeatable(self) -> bool {
+        match self {
+            Self::Read | Self::Idempotent => true,
+            Self::Write => false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Approval {
+    Never,
+    Ask,
+    Block,
+}
+
+/// What happens when nobody answers in time. Neither runs anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExpiry {
+    #[default]
+    Deny,
+    EndRun,
+}
+
+/// Who performs a call once the gate lets it through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Performer {
+    /// The engine, as an attempt.
+    Server,
+    /// The caller's front end.
+    Client,
+    /// Someone who will post the result.
+    External,
+    /// A child run of this agent, given at most `budget_tokens_max` tokens.
+    Agent { agent: AgentName, budget_tokens_max: Option<u64> },
+}
+
+/// A tool as the live configuration describes it at this moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tool {
+    /// Of everything a person sees when they approve: description, parameters, effect.
+    pub definition: Digest,
+    pub class: EffectClass,
+    pub approval: Approval,
+    pub performer: Performer,
+    pub expires_in_ms: Option<u64>,
+    pub on_expiry: OnExpiry,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolNow {
+    Known(Tool),
+    Unknown,
+    /// It exists, but this agent may not use it, or a hook hid it in this step.
+    OutOfScope,
+}
+
+/// The arguments of a call after the shell parsed, validated and canonicalised them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arguments {
+    Valid { value: Arc<Value>, digest: Digest },
+    Invalid { raw: String, why: String },
+}
+
+impl Arguments {
+    /// Arguments that are nested too deeply are bad arguments.
+    #[must_use]
+    pub fn bounded(&self) -> Self {
+        match self {
+            Self::Valid { value, .. } if too_deep(value) => {
+                Self::Invalid { raw: String::new(), why: "the arguments are nested too deeply".into() }
+            }
+            Self::Valid { .. } | Self::Invalid { .. } => self.clone(),
+        }
+    }
+
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        match self {
+            Self::Valid { digest, .. } => *digest,
+            Self::Invalid { raw, .. } => Digest::of(raw.as_bytes()),
+        }
+    }
+}
+
+/// Leave that was given for this thread, and by whom: later calls need not be held by the built-in gate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leave {
+    /// Every tool of the thread (`auto_approve`).
+    pub every_tool: Option<Principal>,
+    /// This call's tool (`apply_to_future` of an earlier approval).
+    pub this_tool: Option<ToolLeave>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolLeave {
+    pub by: Principal,
+    /// Of the tool as it was shown.
+    pub definition: Digest,
+}

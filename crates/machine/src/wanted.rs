@@ -1,0 +1,147 @@
+//! What the world should be doing now, and when the run must be looked at again. Derived from state, never queued.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::call::{Call, CallState};
+use crate::control::{Control, Stage};
+use crate::decide::wants_after_hooks;
+use crate::id::CallId;
+use crate::phase::Phase;
+use crate::projection::at_the_gate;
+use crate::revision::Revision;
+use crate::status::{CallStatus, RunStatus};
+use crate::suspension::SuspensionKind;
+use crate::time::Timestamp;
+
+/// Something the engine should have under way. What is not wanted any more is cancelled; what is wanted and
+/// was started by this worker goes on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Ask the hooks of RunStart, StepEnd or RunEnd, and say [`Input::PhaseAnswered`](crate::Input).
+    RunPhase(Phase),
+    /// Ask the hooks of `ask_first` in order; report each that answers with something, or fails, and go on only
+    /// once that is stored. Then call the model, then ask the hooks of AfterInference, whose answers ride with
+    /// the model's.
+    CallModel {
+        step: u32,
+        attempt: u32,
+        not_before: Timestamp,
+        ask_first: Vec<Phase>,
+        /// The events whose actions shape the request.
+        adjusted_by: Vec<u64>,
+        /// The messages of this run that the model reads.
+        message_count: u32,
+    },
+    /// Look the tool up, validate the arguments, ask the hooks of BeforeToolExecute, and say
+    /// [`Input::Gated`](crate::Input).
+    Gate(CallId),
+    /// Make this attempt: its intent is stored.
+    RunTool { call: CallId, attempt: u32, not_before: Timestamp },
+    /// Ask the hooks of AfterToolExecute once about the call as it stands. Say all answers that are not yet
+    /// recorded together, empty ones too, whenever one comes in and whenever this is still wanted after other
+    /// news.
+    HearAfterTool { call: CallId, status: CallStatus },
+}
+
+/// When the run must hear [`Input::DeadlineReached`](crate::Input), and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline {
+    pub at: Timestamp,
+    pub reason: DeadlineReason,
+    pub call: CallId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeadlineReason {
+    Expires(SuspensionKind),
+    /// The worker that might still have sent the attempt is surely gone.
+    DoubtMayBeAsked,
+}
+
+impl fmt::Display for DeadlineReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expires(kind) => write!(f, "{kind} expires"),
+            Self::DoubtMayBeAsked => f.write_str("a lost write may be offered as in doubt"),
+        }
+    }
+}
+
+pub(crate) fn wanted(revision: &Revision, control: &Control) -> BTreeSet<Effect> {
+    let mut wanted = BTreeSet::new();
+    match &control.stage {
+        Stage::Queued | Stage::Ended | Stage::Acting | Stage::Resting => {}
+        Stage::Starting => {
+            wanted.insert(Effect::RunPhase(Phase::RunStart));
+        }
+        Stage::StepEnding => {
+            wanted.insert(Effect::RunPhase(Phase::StepEnd));
+        }
+        Stage::Ending(_) if control.calls.iter().all(Call::settled) => {
+            wanted.insert(Effect::RunPhase(Phase::RunEnd));
+        }
+        Stage::Ending(_) => {}
+        Stage::Inferring(inferring) if inferring.lost => {}
+        Stage::Inferring(inferring) => {
+            wanted.insert(Effect::CallModel {
+                step: control.step,
+                attempt: inferring.attempt,
+                not_before: inferring.not_before,
+                ask_first: [Phase::StepStart, Phase::BeforeInference]
+                    .into_iter()
+                    .filter(|phase| revision.phases.has(*phase) && !inferring.answered.has(*phase))
+                    .collect(),
+                adjusted_by: inferring.adjusted_by.clone(),
+                message_count: control.message_count,
+            });
+        }
+    }
+    wanted.extend(control.calls.iter().filter_map(|call| wanted_for_call(revision, control, call)));
+    wanted
+}
+
+fn wanted_for_call(revision: &Revision, control: &Control, call: &Call) -> Option<Effect> {
+    if let CallState::Running(attempt) = &call.state
+        && attempt.lost.is_none()
+    {
+        return Some(Effect::RunTool {
+            call: call.id.clone(),
+            attempt: attempt.number,
+            not_before: attempt.not_before,
+        });
+    }
+    if matches!(control.stage, Stage::Ending(_) | Stage::Ended) {
+        return None;
+    }
+    let after_step_end = control.stage == Stage::StepEnding && call.step == control.step;
+    if at_the_gate(control, call) && !after_step_end {
+        return Some(Effect::Gate(call.id.clone()));
+    }
+    let hears = revision.phases.has(Phase::AfterToolExecute)
+        && !matches!(control.status, RunStatus::Waiting(_))
+        && wants_after_hooks(call, control.policy.step_end)
+        && !call.after_answered;
+    hears.then(|| Effect::HearAfterTool { call: call.id.clone(), status: call.status() })
+}
+
+pub(crate) fn next_deadline(control: &Control) -> Option<Deadline> {
+    control.calls.iter().filter_map(deadline_of).min()
+}
+
+fn deadline_of(call: &Call) -> Option<Deadline> {
+    let (at, reason) = match &call.state {
+        CallState::Suspended(open) => (open.expiry?.at, DeadlineReason::Expires(open.held.kind())),
+        CallState::Running(attempt) if call.may_have_written() => {
+            (attempt.lost?, DeadlineReason::DoubtMayBeAsked)
+        }
+        CallState::New
+        | CallState::Running(_)
+        | CallState::Resuming
+        | CallState::Succeeded { .. }
+        | CallState::Failed { .. }
+        | CallState::Cancelled { .. } => return None,
+    };
+    Some(Deadline { at, reason, call: call.id.clone() })
+}

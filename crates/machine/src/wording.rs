@@ -1,0 +1,102 @@
+//! What the model reads about a call.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use serde_json::Value;
+
+use crate::event::{CancelReason, Fact};
+use crate::suspension::SuspensionKind;
+
+/// The text of a terminal fact; none for any other. `edited`: the arguments that an approver set.
+#[must_use]
+pub fn result_text(fact: &Fact, edited: Option<&Value>) -> Option<String> {
+    let text = match fact {
+        Fact::ExecutionSucceeded { result, warning, .. } => match warning {
+            Some(warning) => format!("{}\nWarning: {warning}", body(result)),
+            None => body(result),
+        },
+        Fact::ExecutionFailed { error, outcome_unknown: true, .. } => {
+            format!("Error: {}; an earlier attempt may have taken effect", error.message)
+        }
+        Fact::ExecutionFailed { error, .. } => format!("Error: {}", error.message),
+        Fact::ToolDenied { by, reason, .. } => match reason {
+            Some(reason) => format!("Denied by {by}: {reason}"),
+            None => format!("Denied by {by}"),
+        },
+        Fact::ToolCancelled { outcome_unknown: true, .. } => {
+            "Cancelled; it may have taken effect".to_string()
+        }
+        Fact::ToolCancelled { reason, text, .. } => cancelled(*reason, text.as_deref()),
+        Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ToolRequested { .. }
+        | Fact::ApprovalRequested(_)
+        | Fact::ApprovalVoided { .. }
+        | Fact::ToolApproved { .. }
+        | Fact::ToolSuspended(_)
+        | Fact::ToolResumed { .. }
+        | Fact::ExecutionStarted { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => return None,
+    };
+    Some(match edited {
+        Some(arguments) => format!("Arguments were changed by the approver to: {arguments}\n{text}"),
+        None => text,
+    })
+}
+
+fn body(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string()
+        }
+    }
+}
+
+fn cancelled(reason: CancelReason, text: Option<&str>) -> String {
+    let reason = match (reason, text) {
+        (_, Some(text)) => text,
+        (CancelReason::Decided | CancelReason::GivenUp, None) => return "Cancelled".into(),
+        (CancelReason::Expired, None) => "expired",
+        (CancelReason::RunEnded, None) => "run_ended",
+        (CancelReason::Interrupted, None) => "interrupted",
+        (CancelReason::Superseded, None) => "superseded",
+        (CancelReason::ChildInterrupted, None) => "the child run was interrupted",
+    };
+    format!("Cancelled: {reason}")
+}
+
+/// Stands in for a result that does not exist yet. The model can tell it from a call that ran and returned
+/// nothing.
+#[must_use]
+pub fn placeholder(kind: Option<SuspensionKind>) -> String {
+    match kind {
+        Some(SuspensionKind::Approval) => "Not executed yet: awaiting approval".into(),
+        Some(SuspensionKind::Question) => "Not finished yet: awaiting an answer".into(),
+        Some(SuspensionKind::InDoubt) => "Outcome unknown: awaiting a person's decision".into(),
+        Some(SuspensionKind::ClientTool | SuspensionKind::External) => {
+            "Not finished yet: awaiting the result".into()
+        }
+        Some(SuspensionKind::ChildRun) => "Not finished yet: a sub-agent is working on it".into(),
+        None => "Not executed yet".into(),
+    }
+}
+
+/// The late result of a call that had a placeholder, told in the user role.
+#[must_use]
+pub fn late_result(call: &str, tool: &str, text: &str) -> String {
+    format!("Result of the earlier call {call} ({tool}): {text}")
+}

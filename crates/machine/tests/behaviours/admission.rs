@@ -1,0 +1,206 @@
+//! What a message may ask of a run's policy, and what it meets on a thread that is busy.
+
+use machine::id::{Principal, RunId};
+use machine::policy::{
+    ApprovalScope, Continuation, Decisions, Execution, LooseningRefused, OnBlock, OnBusy, OnReject, Policy,
+    PolicyRequest, Resolved, StepEnd, WhileWaiting, resolve,
+};
+use machine::thread::{Admission, Busy, Front, QUEUE_MAX, Thread, admit, promote};
+use serde_json::json;
+
+const SCOPES: [ApprovalScope; 4] =
+    [ApprovalScope::Never, ApprovalScope::Policy, ApprovalScope::WriteTools, ApprovalScope::AllTools];
+
+#[test]
+fn a_request_may_tighten_and_only_an_approver_may_loosen_who_is_then_named() {
+    let ana = Principal::from("ana");
+    for (from, agent_scope) in SCOPES.into_iter().enumerate() {
+        for (to, wish) in SCOPES.into_iter().enumerate() {
+            let agent = Policy { approval: agent_scope, ..Policy::default() };
+            let request = PolicyRequest { approval: Some(wish), ..PolicyRequest::default() };
+            let policy = Policy { approval: wish, ..agent };
+            let loosened_by = (to < from).then(|| ana.clone());
+            let resolved = Ok(Resolved { policy, loosened_by });
+            assert_eq!(resolve(&agent, &request, &ana, true), resolved);
+            let refused = Err(LooseningRefused { from: agent_scope, to: wish });
+            assert_eq!(resolve(&agent, &request, &ana, false), if to < from { refused } else { resolved });
+        }
+    }
+}
+
+#[test]
+fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
+    let agent = Policy {
+        continuation: Continuation::Eager,
+        on_reject: Some(OnReject::Continue),
+        on_block: OnBlock::EndRun,
+        step_end: StepEnd::AfterInference,
+        decisions: Decisions::AtBoundary,
+        execution: Execution::Sequential,
+        approval: ApprovalScope::Policy,
+        while_waiting: WhileWaiting::Enqueue,
+        on_busy: OnBusy::Interrupt,
+    };
+    let ana = Principal::from("ana");
+    let nothing = resolve(&agent, &PolicyRequest::default(), &ana, false).unwrap();
+    assert_eq!(nothing, Resolved { policy: agent, loosened_by: None });
+    let request = PolicyRequest {
+        continuation: Some(Continuation::AllSettled),
+        on_reject: Some(OnReject::EndRun),
+        on_block: Some(OnBlock::FailCall),
+        step_end: Some(StepEnd::AfterTools),
+        decisions: Some(Decisions::Immediate),
+        execution: Some(Execution::Parallel),
+        approval: Some(ApprovalScope::AllTools),
+        while_waiting: Some(WhileWaiting::Supersede),
+        on_busy: Some(OnBusy::Enqueue),
+    };
+    let expected = Policy {
+        continuation: Continuation::AllSettled,
+        on_reject: Some(OnReject::EndRun),
+        on_block: OnBlock::FailCall,
+        step_end: StepEnd::AfterTools,
+        decisions: Decisions::Immediate,
+        execution: Execution::Parallel,
+        approval: ApprovalScope::AllTools,
+        while_waiting: WhileWaiting::Supersede,
+        on_busy: OnBusy::Enqueue,
+    };
+    let resolved = Resolved { policy: expected, loosened_by: None };
+    assert_eq!(resolve(&agent, &request, &ana, false), Ok(resolved));
+}
+
+#[test]
+fn the_defaults_are_the_first_values_of_the_policy_table() {
+    assert_eq!(
+        serde_json::to_value(Policy { on_reject: Some(OnReject::default()), ..Policy::default() }).unwrap(),
+        json!({
+            "continuation": "all_settled",
+            "on_reject": "continue",
+            "on_block": "fail_call",
+            "step_end": "after_tools",
+            "decisions": "immediate",
+            "execution": "parallel",
+            "approval": "policy",
+            "while_waiting": "reject",
+            "on_busy": "reject"
+        })
+    );
+    assert!(serde_json::from_value::<PolicyRequest>(json!({"on_buzy": "reject"})).is_err());
+}
+
+fn busy(front_is: Front, in_doubt: bool, queued: usize) -> Thread {
+    Thread::Busy { front: RunId::from("run_1"), front_is, in_doubt, queued }
+}
+
+fn refused() -> Admission {
+    Admission::Refuse(Busy::ActiveRun("run_1".into()))
+}
+
+fn take_over() -> Admission {
+    Admission::TakeOver { from: "run_1".into() }
+}
+
+/// What the agent's policy alone makes of a message.
+fn by_policy(thread: &Thread, on_busy: OnBusy, while_waiting: WhileWaiting) -> Admission {
+    let agent = Policy { on_busy, while_waiting, ..Policy::default() };
+    admit(thread, None, &PolicyRequest::default(), &agent)
+}
+
+#[test]
+fn a_free_thread_is_held_at_once() {
+    for asked in [None, Some(OnBusy::Reject), Some(OnBusy::Enqueue), Some(OnBusy::Interrupt)] {
+        let admission = admit(&Thread::Free, asked, &PolicyRequest::default(), &Policy::default());
+        assert_eq!(admission, Admission::Hold);
+    }
+}
+
+#[test]
+fn on_busy_decides_over_a_run_that_executes_or_is_queued() {
+    for front in [Front::Executes, Front::Queued] {
+        let thread = busy(front, false, 0);
+        for (on_busy, expected) in [
+            (OnBusy::Reject, refused()),
+            (OnBusy::Enqueue, Admission::Enqueue),
+            (OnBusy::Interrupt, take_over()),
+        ] {
+            for other in [WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue] {
+                assert_eq!(by_policy(&thread, on_busy, other), expected, "{front:?} {on_busy:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn while_waiting_decides_over_a_run_that_only_waits() {
+    let thread = busy(Front::Waits, false, 0);
+    for (while_waiting, expected) in [
+        (WhileWaiting::Reject, refused()),
+        (WhileWaiting::Supersede, take_over()),
+        (WhileWaiting::Enqueue, Admission::Enqueue),
+    ] {
+        for other in [OnBusy::Reject, OnBusy::Enqueue, OnBusy::Interrupt] {
+            assert_eq!(by_policy(&thread, other, while_waiting), expected, "{while_waiting:?}");
+        }
+    }
+}
+
+#[test]
+fn the_messages_own_word_comes_before_its_policy_and_that_before_the_agents() {
+    let wishes = [
+        (OnBusy::Reject, refused()),
+        (OnBusy::Enqueue, Admission::Enqueue),
+        (OnBusy::Interrupt, take_over()),
+    ];
+    for front in [Front::Executes, Front::Queued, Front::Waits] {
+        let thread = busy(front, false, 0);
+        for (asked, expected) in wishes.clone() {
+            let request = PolicyRequest {
+                on_busy: Some(OnBusy::Reject),
+                while_waiting: Some(WhileWaiting::Reject),
+                ..PolicyRequest::default()
+            };
+            let agent = Policy {
+                on_busy: OnBusy::Enqueue,
+                while_waiting: WhileWaiting::Enqueue,
+                ..Policy::default()
+            };
+            assert_eq!(admit(&thread, Some(asked), &request, &agent), expected);
+            assert_eq!(admit(&thread, None, &request, &agent), refused());
+            assert_eq!(admit(&thread, None, &PolicyRequest::default(), &agent), Admission::Enqueue);
+        }
+    }
+}
+
+#[test]
+fn nobody_takes_the_place_of_a_run_in_doubt() {
+    let doubted = Admission::Refuse(Busy::InDoubt("run_1".into()));
+    for front in [Front::Executes, Front::Waits] {
+        let thread = busy(front, true, 0);
+        assert_eq!(by_policy(&thread, OnBusy::Interrupt, WhileWaiting::Supersede), doubted);
+        assert_eq!(by_policy(&thread, OnBusy::Enqueue, WhileWaiting::Enqueue), Admission::Enqueue);
+        assert_eq!(by_policy(&thread, OnBusy::Reject, WhileWaiting::Reject), refused());
+    }
+}
+
+#[test]
+fn the_queue_has_an_end_and_taking_over_does_not_stand_in_it() {
+    for front in [Front::Executes, Front::Queued, Front::Waits] {
+        let enqueue = |queued| by_policy(&busy(front, false, queued), OnBusy::Enqueue, WhileWaiting::Enqueue);
+        assert_eq!(enqueue(QUEUE_MAX - 1), Admission::Enqueue);
+        assert_eq!(enqueue(QUEUE_MAX), Admission::Refuse(Busy::QueueFull));
+        let full = busy(front, false, QUEUE_MAX);
+        assert_eq!(by_policy(&full, OnBusy::Interrupt, WhileWaiting::Supersede), take_over());
+    }
+    assert_eq!(QUEUE_MAX, 100);
+}
+
+#[test]
+fn whoever_superseded_holds_the_thread_next_else_the_first_in_the_queue() {
+    let queue = [RunId::from("run_2"), RunId::from("run_3")];
+    let new = RunId::from("run_9");
+    assert_eq!(promote(None, queue.iter()), queue.first());
+    assert_eq!(promote(Some(&new), queue.iter()), Some(&new));
+    assert_eq!(promote(Some(&new), [].iter()), Some(&new));
+    assert_eq!(promote(None, [].iter()), None);
+}

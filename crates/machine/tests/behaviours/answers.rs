@@ -1,0 +1,172 @@
+//! The truth table of answers: which decision may answer which suspension, and what it then means.
+
+use std::sync::Arc;
+
+use machine::decision::{DecisionAction, Meaning, Payload, Resume, meaning};
+use machine::suspension::{ResumeMode, SuspensionKind};
+use machine::tool::Arguments;
+use serde_json::{Value, json};
+
+use crate::story::{cancel, invalid, valid};
+
+use ResumeMode::{PassDecisionToTool, ReplayToolCall, UseDecisionAsToolResult};
+use SuspensionKind::{Approval, ChildRun, ClientTool, External, InDoubt, Question};
+
+fn payloads() -> [(&'static str, Payload); 6] {
+    let result = |value: Value| Payload::Result(Arc::new(value));
+    [
+        ("absent", Payload::Absent),
+        ("true", result(json!(true))),
+        ("false", result(json!(false))),
+        ("null", result(json!(null))),
+        ("object", result(json!({"to": "bob"}))),
+        ("error", Payload::Error("it broke".into())),
+    ]
+}
+
+/// The payload comes canonicalised as arguments wherever the shell could make an object of it.
+fn as_arguments(payload: &Payload) -> Option<Arguments> {
+    match payload {
+        Payload::Result(value) if value.is_object() => Some(valid((**value).clone())),
+        Payload::Result(_) | Payload::Absent | Payload::Error(_) => None,
+    }
+}
+
+fn in_words(kind: SuspensionKind, mode: ResumeMode, action: &DecisionAction) -> &'static str {
+    match meaning(kind, mode, action) {
+        Ok(Meaning::Approve { edited: None }) => "approve",
+        Ok(Meaning::Approve { edited: Some(_) }) => "approve edited",
+        Ok(Meaning::Deny) => "deny",
+        Ok(Meaning::Replay { answer: None, arguments: None, mode: ReplayToolCall }) => "replay",
+        Ok(Meaning::Replay { answer: Some(_), arguments: None, mode: ReplayToolCall }) => "replay, answered",
+        Ok(Meaning::Replay { answer: Some(_), arguments: None, mode: PassDecisionToTool }) => {
+            "replay as asked"
+        }
+        Ok(Meaning::Replay { answer: Some(_), arguments: Some(_), mode: PassDecisionToTool }) => {
+            "replay with it"
+        }
+        Ok(Meaning::Replay { .. }) => "some other replay",
+        Ok(Meaning::Result(_)) => "result",
+        Ok(Meaning::Failure(_)) => "failure",
+        Ok(Meaning::GiveUp) => "give up",
+        Ok(Meaning::Cancel) => "cancel",
+        Err(_) => "invalid",
+    }
+}
+
+/// What a resume with each payload means, in the order of `payloads`, then a cancel.
+fn expected(kind: SuspensionKind, mode: ResumeMode) -> [&'static str; 7] {
+    match (kind, mode) {
+        (Approval, _) => ["approve", "approve", "invalid", "invalid", "invalid", "invalid", "deny"],
+        (ClientTool | External | Question, ReplayToolCall) => {
+            ["replay", "replay, answered", "invalid", "invalid", "replay, answered", "failure", "cancel"]
+        }
+        (ClientTool | External | Question, UseDecisionAsToolResult) => {
+            ["invalid", "result", "result", "result", "result", "failure", "cancel"]
+        }
+        (ClientTool | External | Question, PassDecisionToTool) => {
+            ["invalid", "replay as asked", "invalid", "invalid", "replay with it", "failure", "cancel"]
+        }
+        (InDoubt, _) => ["replay", "result", "result", "result", "result", "invalid", "give up"],
+        (ChildRun, _) => ["invalid"; 7],
+    }
+}
+
+#[test]
+fn a83_a86_every_kind_and_mode_with_every_payload() {
+    for kind in SuspensionKind::ALL {
+        for mode in ResumeMode::ALL {
+            let [row @ .., cancelled] = expected(kind, mode);
+            for ((name, payload), wanted) in payloads().into_iter().zip(row) {
+                // Only where the answer can become the arguments does the shell send them along.
+                let takes_them = mode == PassDecisionToTool && kind != Approval && kind != InDoubt;
+                let arguments = if takes_them { as_arguments(&payload) } else { None };
+                let action = DecisionAction::Resume(Resume { payload, arguments, ..Resume::default() });
+                assert_eq!(in_words(kind, mode, &action), wanted, "{kind} {mode:?} {name}");
+            }
+            assert_eq!(in_words(kind, mode, &cancel()), cancelled, "{kind} {mode:?} cancel");
+        }
+    }
+}
+
+#[test]
+fn a86_the_decision_may_name_another_mode_but_an_approval_only_replays() {
+    for asked_in in ResumeMode::ALL {
+        for over in ResumeMode::ALL {
+            let payload = Payload::Result(Arc::new(json!({"to": "bob"})));
+            let arguments = (over == PassDecisionToTool).then(|| valid(json!({"to": "bob"})));
+            let with = |payload, arguments| {
+                DecisionAction::Resume(Resume { payload, arguments, mode: Some(over), ..Resume::default() })
+            };
+            let wanted = match over {
+                ReplayToolCall => "replay, answered",
+                UseDecisionAsToolResult => "result",
+                PassDecisionToTool => "replay with it",
+            };
+            for kind in [ClientTool, External, Question] {
+                assert_eq!(in_words(kind, asked_in, &with(payload.clone(), arguments.clone())), wanted);
+            }
+            let approves = if over == ReplayToolCall { "approve" } else { "invalid" };
+            assert_eq!(in_words(Approval, asked_in, &with(Payload::Absent, None)), approves);
+            assert_eq!(in_words(InDoubt, asked_in, &with(Payload::Absent, None)), "invalid");
+            assert_eq!(in_words(ChildRun, asked_in, &with(payload, arguments)), "invalid");
+        }
+    }
+}
+
+#[test]
+fn a86_edited_arguments_belong_to_an_approval_and_must_be_good() {
+    let edited =
+        |arguments| DecisionAction::Resume(Resume { arguments: Some(arguments), ..Resume::default() });
+    let good = edited(valid(json!({"to": "eve"})));
+    let bad = edited(invalid("`to` is missing"));
+    assert_eq!(in_words(Approval, ReplayToolCall, &good), "approve edited");
+    assert_eq!(
+        meaning(Approval, ReplayToolCall, &bad).unwrap_err(),
+        "the edited arguments are bad: `to` is missing"
+    );
+    // Elsewhere they would be dropped in silence, and something else would run than the person wrote.
+    for kind in [ClientTool, External, Question, InDoubt, ChildRun] {
+        assert_eq!(in_words(kind, ReplayToolCall, &good), "invalid", "{kind}");
+    }
+}
+
+#[test]
+fn a86_an_answer_that_cannot_be_arguments_is_invalid() {
+    let with = |value: Value, arguments| {
+        let payload = Payload::Result(Arc::new(value));
+        DecisionAction::Resume(Resume { payload, arguments, ..Resume::default() })
+    };
+    for kind in [ClientTool, External, Question] {
+        let no_object = with(json!("bob"), None);
+        assert_eq!(
+            meaning(kind, PassDecisionToTool, &no_object).unwrap_err(),
+            "the result cannot be the arguments"
+        );
+        let against_schema = with(json!({"to": 7}), Some(invalid("`to` is no text")));
+        assert_eq!(
+            meaning(kind, PassDecisionToTool, &against_schema).unwrap_err(),
+            "the result cannot be the arguments: `to` is no text"
+        );
+        // A bare true stands for the original arguments, whatever came along.
+        let yes = with(json!(true), Some(valid(json!({"to": "eve"}))));
+        assert_eq!(in_words(kind, PassDecisionToTool, &yes), "replay as asked");
+    }
+}
+
+#[test]
+fn b16_an_answer_against_the_schema_is_invalid_whatever_else_it_says() {
+    for kind in SuspensionKind::ALL {
+        for mode in ResumeMode::ALL {
+            for (name, payload) in payloads() {
+                let fault = Some("7 is no text".into());
+                let resume = Resume { payload, payload_fault: fault, ..Resume::default() };
+                let refused = meaning(kind, mode, &DecisionAction::Resume(resume)).unwrap_err();
+                assert_eq!(
+                    refused, "the result does not fit the schema: 7 is no text",
+                    "{kind} {mode:?} {name}"
+                );
+            }
+        }
+    }
+}

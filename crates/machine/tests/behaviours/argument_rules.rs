@@ -1,0 +1,277 @@
+//! Rules on arguments, one operator after the other, and the gate that the tool, the rules and the scope make up.
+
+use machine::Revision;
+use machine::policy::{ApprovalScope, Policy};
+use machine::rules::{Asker, Condition, PatternHit, Rule, Test, Then, Verdict, judge};
+use machine::termination::Termination;
+use machine::tool::{Approval, Arguments, EffectClass, Leave};
+use serde_json::{Value, json};
+
+use crate::props::{payload, termination};
+use crate::story::{Story, invalid, names, order, tool, valid};
+
+fn when(path: &str, test: Test) -> Vec<Condition> {
+    vec![Condition { path: path.split('.').map(str::to_owned).collect(), test }]
+}
+
+fn rule(when: Vec<Condition>, then: Then) -> Rule {
+    Rule { tool: "transfer".into(), when, then }
+}
+
+/// Does a rule with this test on `path` match these arguments?
+fn matches(path: &str, test: Test, arguments: &Arguments) -> bool {
+    let rules = [rule(when(path, test), Then::Deny)];
+    let tool = tool(EffectClass::Write, Approval::Ask);
+    match judge(&rules, ApprovalScope::Policy, &"transfer".into(), &tool, arguments, &[]) {
+        Verdict::Deny { rule: 0 } => true,
+        Verdict::Ask { by } => {
+            assert_eq!(by, [Asker::Policy]);
+            false
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_operator_on_both_sides_of_its_boundary() {
+    let table: [(Test, &[Value], &[Value]); 7] = [
+        (Test::Eq(json!(5)), &[json!(5), json!(5.0)], &[json!(6), json!("5"), json!(null), json!([5])]),
+        (Test::Eq(json!("a")), &[json!("a")], &[json!("A"), json!("ab"), json!(1)]),
+        (Test::Ne(json!(5)), &[json!(6), json!("5"), json!(null)], &[json!(5), json!(5.0)]),
+        (Test::Lt(5.0), &[json!(4.99), json!(-1)], &[json!(5), json!(6), json!("4")]),
+        (Test::Lte(5.0), &[json!(5), json!(4)], &[json!(5.01), json!("5"), json!(null)]),
+        (Test::Gt(5.0), &[json!(5.01), json!(6)], &[json!(5), json!(4), json!("6")]),
+        (Test::Gte(5.0), &[json!(5), json!(6)], &[json!(4.99), json!("5"), json!(true)]),
+    ];
+    for (test, matching, others) in table {
+        for value in matching {
+            assert!(matches("n", test.clone(), &valid(json!({"n": value}))), "{test:?} {value}");
+        }
+        for value in others {
+            assert!(!matches("n", test.clone(), &valid(json!({"n": value}))), "{test:?} {value}");
+        }
+    }
+    let one_of = Test::In(vec![json!("eur"), json!(1)]);
+    for (value, expected) in
+        [(json!("eur"), true), (json!(1.0), true), (json!("usd"), false), (json!(2), false)]
+    {
+        assert_eq!(matches("n", one_of.clone(), &valid(json!({"n": value}))), expected, "{value}");
+    }
+}
+
+#[test]
+fn a_pattern_matches_where_the_shell_says_so_and_nowhere_else() {
+    let rules = [
+        rule(when("to", Test::Matches("^x".into())), Then::Deny),
+        rule(when("to", Test::Matches("^y".into())), Then::Deny),
+    ];
+    let tool = tool(EffectClass::Write, Approval::Never);
+    let verdict = |hits: &[PatternHit], arguments: &Arguments| {
+        judge(&rules, ApprovalScope::Policy, &"transfer".into(), &tool, arguments, hits)
+    };
+    let hit = [PatternHit { rule: 1, condition: 0 }];
+    let arguments = valid(json!({"to": "yes"}));
+    assert_eq!(verdict(&hit, &arguments), Verdict::Deny { rule: 1 });
+    assert_eq!(verdict(&[], &arguments), Verdict::Allow { rule: None });
+    assert_eq!(verdict(&[PatternHit { rule: 1, condition: 1 }], &arguments), Verdict::Allow { rule: None });
+    assert_eq!(
+        verdict(&hit, &valid(json!({}))),
+        Verdict::Allow { rule: None },
+        "an absent path never matches"
+    );
+}
+
+#[test]
+fn an_absent_path_does_not_match_whatever_the_test() {
+    let tests = [
+        Test::Eq(Value::Null),
+        Test::Ne(json!(5)),
+        Test::Lt(9.0),
+        Test::Lte(9.0),
+        Test::Gt(-9.0),
+        Test::Gte(-9.0),
+        Test::In(vec![Value::Null]),
+    ];
+    for test in tests {
+        for arguments in [json!({}), json!({"a": 1}), json!({"a": {"c": 1}}), json!({"a": "b"}), json!(null)]
+        {
+            assert!(!matches("a.b", test.clone(), &valid(arguments.clone())), "{test:?} {arguments}");
+        }
+    }
+    assert!(matches("a.b", Test::Eq(Value::Null), &valid(json!({"a": {"b": null}}))), "null is there");
+    assert!(matches("a.1.b", Test::Eq(json!(7)), &valid(json!({"a": [{}, {"b": 7}]}))));
+    assert!(!matches("a.2.b", Test::Eq(json!(7)), &valid(json!({"a": [{}, {"b": 7}]}))));
+    assert!(!matches("a", Test::Eq(json!(1)), &invalid("no object")), "bad arguments match nothing");
+}
+
+#[test]
+fn all_conditions_must_hold_and_a_rule_without_any_always_does() {
+    let both = [when("a", Test::Eq(json!(1))), when("b", Test::Eq(json!(2)))].concat();
+    let tool = tool(EffectClass::Read, Approval::Never);
+    let verdict = |conditions: Vec<Condition>, name: &str, value: Value| {
+        let rules = [rule(conditions, Then::Ask)];
+        judge(&rules, ApprovalScope::Policy, &name.into(), &tool, &valid(value), &[])
+    };
+    let asked = Verdict::Ask { by: vec![Asker::Rule(0)] };
+    let allowed = Verdict::Allow { rule: None };
+    assert_eq!(verdict(both.clone(), "transfer", json!({"a": 1, "b": 2})), asked);
+    assert_eq!(verdict(both.clone(), "transfer", json!({"a": 1, "b": 3})), allowed);
+    assert_eq!(verdict(both, "transfer", json!({"a": 1})), allowed);
+    assert_eq!(verdict(Vec::new(), "transfer", json!({})), asked);
+    assert_eq!(verdict(Vec::new(), "other", json!({})), allowed, "a rule is for one tool");
+}
+
+/// What tool `approval`, rules that all match, and scope make of a call of a tool of this class.
+fn gate(approval: Approval, thens: &[Then], scope: ApprovalScope, class: EffectClass) -> Verdict {
+    let rules: Vec<Rule> = thens.iter().map(|then| rule(Vec::new(), *then)).collect();
+    judge(&rules, scope, &"transfer".into(), &tool(class, approval), &valid(json!({})), &[])
+}
+
+#[test]
+fn the_strictest_rule_wins_and_replaces_the_tools_own_approval_except_block() {
+    use Approval::{Ask, Block, Never};
+    use EffectClass::Write;
+    let policy = ApprovalScope::Policy;
+    let by = |by: &[Asker]| Verdict::Ask { by: by.to_vec() };
+    let table: [(Approval, &[Then], Verdict); 11] = [
+        (Never, &[], Verdict::Allow { rule: None }),
+        (Ask, &[], by(&[Asker::Policy])),
+        (Block, &[], Verdict::Block),
+        (Ask, &[Then::Allow], Verdict::Allow { rule: Some(0) }),
+        (Never, &[Then::Ask], by(&[Asker::Rule(0)])),
+        (Ask, &[Then::Ask], by(&[Asker::Rule(0)])),
+        (Ask, &[Then::Allow, Then::Ask, Then::Ask], by(&[Asker::Rule(1), Asker::Rule(2)])),
+        (Never, &[Then::Deny], Verdict::Deny { rule: 0 }),
+        (Ask, &[Then::Allow, Then::Ask, Then::Deny], Verdict::Deny { rule: 2 }),
+        (Ask, &[Then::Deny, Then::Allow, Then::Deny], Verdict::Deny { rule: 0 }),
+        (Block, &[Then::Allow], Verdict::Block),
+    ];
+    for (approval, thens, expected) in table {
+        assert_eq!(gate(approval, thens, policy, Write), expected, "{approval:?} {thens:?}");
+    }
+}
+
+#[test]
+fn the_scope_of_the_policy_holds_beside_the_rules() {
+    use ApprovalScope::{AllTools, Never, Policy as Scope, WriteTools};
+    use EffectClass::{Idempotent, Read, Write};
+    let asked = Verdict::Ask { by: vec![Asker::Policy] };
+    let allowed = |rule| Verdict::Allow { rule };
+    let lenient: &[Then] = &[Then::Allow];
+    for (scope, class, expected) in [
+        (Scope, Read, allowed(Some(0))),
+        (Scope, Write, allowed(Some(0))),
+        (WriteTools, Read, allowed(Some(0))),
+        (WriteTools, Idempotent, allowed(Some(0))),
+        (WriteTools, Write, asked.clone()),
+        (AllTools, Read, asked.clone()),
+        (AllTools, Idempotent, asked.clone()),
+        (AllTools, Write, asked.clone()),
+        (Never, Write, allowed(Some(0))),
+    ] {
+        assert_eq!(gate(Approval::Never, lenient, scope, class), expected, "{scope:?} {class:?}");
+    }
+    assert_eq!(gate(Approval::Ask, &[], Never, Write), allowed(None), "never means never");
+    assert_eq!(gate(Approval::Never, &[Then::Ask], Never, Write), allowed(None));
+    assert_eq!(gate(Approval::Never, &[Then::Deny], Never, Write), Verdict::Deny { rule: 0 });
+    assert_eq!(gate(Approval::Block, &[], Never, Write), Verdict::Block);
+    let both = Verdict::Ask { by: vec![Asker::Rule(0), Asker::Policy] };
+    assert_eq!(gate(Approval::Never, &[Then::Ask], AllTools, Read), both);
+}
+
+fn ruled(then: Then) -> Story {
+    let rules = vec![rule(when("amount", Test::Lte(100.0)), then)];
+    Story::begin_with(Revision { rules, ..Revision::default() })
+}
+
+fn transfer(story: &mut Story, amount: u32) -> Vec<machine::Event> {
+    let answered = story.answer("", &[("A", "transfer", json!({"amount": amount}))]);
+    let mut events = story.hears_model(answered);
+    events.extend(story.pass_gates());
+    events
+}
+
+#[test]
+fn the_event_names_the_rule_that_decided() {
+    let mut small = ruled(Then::Allow);
+    assert_eq!(payload(&transfer(&mut small, 100), "tool.execution_started")["rule"], 0);
+    let mut large = ruled(Then::Allow);
+    let events = transfer(&mut large, 101);
+    assert_eq!(payload(&events, "tool.approval_requested")["asked_by"], json!(["policy"]));
+    let mut asked = ruled(Then::Ask);
+    let events = transfer(&mut asked, 5);
+    assert_eq!(payload(&events, "tool.approval_requested")["asked_by"], json!([{"rule": 0}]));
+    let mut denied = ruled(Then::Deny);
+    let events = transfer(&mut denied, 5);
+    let error = payload(&events, "tool.execution_failed")["error"].clone();
+    assert_eq!(error, json!({"code": "DENIED_BY_RULE", "message": "denied by rule 0"}));
+}
+
+#[test]
+fn a_rule_that_denies_may_end_the_run() {
+    let policy = Policy { on_block: machine::policy::OnBlock::EndRun, ..Policy::default() };
+    let rules = vec![rule(Vec::new(), Then::Deny)];
+    let mut story = Story::begin_with(Revision { rules, policy, ..Revision::default() });
+    transfer(&mut story, 5);
+    assert_eq!(termination(&story), Termination::Blocked("denied by rule 0".into()));
+}
+
+#[test]
+fn leave_for_the_thread_lifts_an_ask_and_never_a_deny_or_a_block() {
+    let leave = Leave { every_tool: Some("boss".into()), this_tool: None };
+    let mut asked = ruled(Then::Ask);
+    asked.leave = leave.clone();
+    assert_eq!(payload(&transfer(&mut asked, 5), "tool.execution_started")["let_through_by"], "boss");
+    let mut denied = ruled(Then::Deny);
+    denied.leave = leave.clone();
+    transfer(&mut denied, 5);
+    assert_eq!(denied.tool_text("A"), "Error: denied by rule 0");
+    let mut blocked = Story::begin();
+    blocked.leave = leave;
+    blocked.asks_for(&[("A", "forbidden")]);
+    assert_eq!(blocked.tool_text("A"), "Error: blocked by policy");
+}
+
+/// A run whose request set `run` where the agent says `agent`, by "boss".
+fn loosened(agent: ApprovalScope, run: ApprovalScope) -> Story {
+    let policy = Policy { approval: agent, ..Policy::default() };
+    let revision = Revision { policy, ..Revision::default() };
+    let mut order = order(Policy { approval: run, ..policy });
+    order.loosened_by = Some("boss".into());
+    let mut story = Story::queued_with(revision, order);
+    story.ok(machine::Input::Start { after: None });
+    story
+}
+
+#[test]
+fn every_call_let_through_by_a_loosened_policy_names_who_did_it() {
+    let mut story = loosened(ApprovalScope::AllTools, ApprovalScope::Policy);
+    let events = story.asks_for(&[("A", "echo")]);
+    assert_eq!(payload(&events, "tool.execution_started")["let_through_by"], "boss");
+
+    let mut never = loosened(ApprovalScope::Policy, ApprovalScope::Never);
+    let events = never.asks_for(&[("A", "transfer"), ("B", "echo")]);
+    let started = crate::props::payloads(&events, "tool.execution_started");
+    let by: Vec<_> = started.iter().map(|start| start["let_through_by"].clone()).collect();
+    assert_eq!(by, [json!("boss"), Value::Null], "echo would not have been held anyway");
+}
+
+#[test]
+fn a_call_that_was_held_and_approved_was_not_let_through_by_a_loosened_policy() {
+    let mut story = loosened(ApprovalScope::AllTools, ApprovalScope::Policy);
+    let events = story.asks_for(&[("A", "transfer")]);
+    assert_eq!(names(&events).last().unwrap(), "run.waiting");
+    let events = story.approves("A");
+    assert_eq!(payload(&events, "tool.execution_started")["let_through_by"], Value::Null);
+}
+
+#[test]
+fn a_zero_with_a_minus_in_front_is_zero() {
+    // Both have one canonical form and one digest, so that a rule cannot be walked around with the other.
+    for (rule, argument) in [(json!(0), json!(-0.0)), (json!(-0.0), json!(0)), (json!(0.0), json!(-0.0))] {
+        let arguments = valid(json!({"n": argument}));
+        assert!(matches("n", Test::Eq(rule.clone()), &arguments), "{rule} {argument}");
+        assert!(matches("n", Test::In(vec![rule.clone()]), &arguments), "{rule} {argument}");
+        assert!(!matches("n", Test::Ne(rule.clone()), &arguments), "{rule} {argument}");
+    }
+}

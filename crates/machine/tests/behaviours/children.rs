@@ -1,0 +1,309 @@
+//! A call that a child run works on: spawn, grant, depth, the child's end, and interrupts in both directions.
+
+use std::sync::Arc;
+
+use machine::delivery::{Delivery, Spawn, deliveries, spawns};
+use machine::event::{CallErrorCode, Fact, InterruptCause, Parent, Usage};
+use machine::id::{CallId, Principal, RunId};
+use machine::inbox::Item;
+use machine::input::{ChildEnd, ChildEnded};
+use machine::policy::OnReject;
+use machine::revision::{Limits, Revision, StopCondition};
+use machine::status::{CallStatus, RunStatus, WaitingOn};
+use machine::suspension::{Held, SuspensionKind};
+use machine::termination::{Cancelled, StopCode, Termination};
+use machine::tool::{Performer, Tool};
+use machine::{Answer, Event, Input, Rejection};
+use serde_json::json;
+
+use crate::story::{Story, cancel, names, order, resume_with};
+
+fn used(total: u64) -> Usage {
+    Usage { input_tokens: total, output_tokens: 0 }
+}
+
+fn limited(max_total: u64) -> Revision {
+    Revision { stop: vec![StopCondition::TokenBudget { max_total }], ..Revision::default() }
+}
+
+fn delegating(revision: Revision) -> Story {
+    let mut story = Story::begin_with(revision);
+    story.asks_for(&[("A", "researcher")]);
+    story
+}
+
+#[track_caller]
+fn child_of(story: &Story, call: &str) -> RunId {
+    match &story.call(call).suspension().unwrap().held {
+        Held::ChildRun { run, .. } => run.clone(),
+        other => panic!("held as {other:?}"),
+    }
+}
+
+fn ended(story: &Story, call: &str, end: ChildEnd) -> Input {
+    let run = child_of(story, call);
+    Input::ChildEnded(ChildEnded { call: CallId::from(call), run, end, usage: used(40) })
+}
+
+fn completed(answer: &str) -> ChildEnd {
+    ChildEnd::Completed { answer: Arc::new(json!(answer)) }
+}
+
+fn grants(events: &[Event]) -> Vec<Option<u64>> {
+    spawns(events).into_iter().map(|spawn| spawn.grant_tokens).collect()
+}
+
+#[test]
+fn a100_one_append_starts_the_child_and_holds_the_call_for_it() {
+    let mut story = Story::begin();
+    let events = story.asks_for(&[("A", "researcher")]);
+    let told = names(&events);
+    assert_eq!(told[2..], ["tool.execution_started", "child.started", "tool.suspended", "run.waiting"]);
+    assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Tool));
+    let spawn = spawns(&events).remove(0);
+    assert_eq!(
+        spawn,
+        Spawn {
+            call: CallId::from("A"),
+            run: child_of(&story, "A"),
+            thread: spawn.thread.clone(),
+            agent: "research".into(),
+            depth: 1,
+            grant_tokens: None,
+        }
+    );
+    assert!(spawn.run.as_str().starts_with("run_") && spawn.thread.as_str().starts_with("thr_"));
+    // Derived: a worker that decides it again makes the same child.
+    assert_eq!(spawns(&delegating(Revision::default()).log), [spawn]);
+}
+
+#[test]
+fn a100_the_childs_end_settles_the_call() {
+    let mut story = delegating(Revision::default());
+    let input = ended(&story, "A", completed("found it"));
+    let events = story.ok(input);
+    assert_eq!(
+        names(&events),
+        [
+            "child.ended",
+            "tool.resumed",
+            "run.resumed",
+            "tool.execution_succeeded",
+            "message.added",
+            "step.ended",
+            "step.started"
+        ]
+    );
+    assert_eq!(story.tool_text("A"), "found it");
+    assert_eq!(story.run.control.usage, Usage { input_tokens: 50, output_tokens: 5 });
+    let mut story = delegating(Revision::default());
+    let input = ended(&story, "A", ChildEnd::Failed { message: "no model".into() });
+    let events = story.ok(input);
+    assert!(matches!(
+        &events[3].fact,
+        Fact::ExecutionFailed { error, .. } if error.code == CallErrorCode::ChildFailed
+    ));
+    assert_eq!(story.tool_text("A"), "Error: no model");
+    let mut story = delegating(Revision::default());
+    let input = ended(&story, "A", ChildEnd::Interrupted);
+    assert_eq!(names(&story.ok(input))[..3], ["child.ended", "tool.cancelled", "run.resumed"]);
+    assert_eq!(story.tool_text("A"), "Cancelled: the child run was interrupted");
+    assert_eq!(story.run_status(), &RunStatus::Running);
+}
+
+#[test]
+fn b28_the_end_of_a_child_that_is_nobodys_or_was_heard_changes_nothing() {
+    let mut story = delegating(Revision::default());
+    let first = ended(&story, "A", completed("found it"));
+    let other = Input::ChildEnded(ChildEnded {
+        call: CallId::from("A"),
+        run: RunId::from("run_of_somebody_else"),
+        end: completed("no"),
+        usage: used(1),
+    });
+    assert_eq!(story.ok(other), []);
+    assert_eq!(story.last_answer, Some(Answer::Duplicate));
+    assert_eq!(story.status("A"), CallStatus::Suspended);
+    story.ok(first.clone());
+    assert_eq!(story.ok(first), []);
+    assert_eq!(story.last_answer, Some(Answer::Duplicate));
+    assert_eq!(story.run.control.usage.total(), 55);
+}
+
+#[test]
+fn b32_nobody_outside_can_answer_for_a_child() {
+    let mut story = delegating(Revision::default());
+    for action in [resume_with(json!("mine")), cancel()] {
+        let decision = story.decision("A", action);
+        let refused = story.refused(Input::Decide(decision));
+        let why = "a child run works on this call; decide the calls that it holds".into();
+        assert_eq!(refused, Rejection::Invalid { call: CallId::from("A"), why });
+    }
+    assert_eq!(story.run.control.pending()[0].kind, SuspensionKind::ChildRun);
+}
+
+#[test]
+fn a125_a_grant_is_what_is_asked_and_left_and_the_rest_comes_back() {
+    let mut story = Story::begin_with(limited(1_000));
+    let asks = |story: &mut Story, limit| {
+        let tool = story.tools["researcher"].clone();
+        let performer = Performer::Agent { agent: "research".into(), budget_tokens_max: limit };
+        story.tools.insert("researcher".into(), Tool { performer, ..tool });
+    };
+    asks(&mut story, Some(600));
+    let calls = ["A", "B", "C"].map(|id| (id, "researcher", json!({"of": id})));
+    let answered = story.answer("", &calls);
+    story.hears_model(answered);
+    // 15 tokens are used. A gets what it asks for, B what is left, and C would be granted nothing: it never starts.
+    let events = story.pass_gates();
+    assert_eq!(grants(&events), [Some(600), Some(385)]);
+    assert_eq!(story.status("C"), CallStatus::Failed);
+    assert_eq!(story.run.control.reserved_tokens, 985);
+    let input = ended(&story, "A", completed("cheap"));
+    story.ok(input);
+    assert_eq!(story.run.control.reserved_tokens, 385);
+    assert_eq!(story.run.control.usage.total(), 55);
+    // Without any limit there is nothing to grant from.
+    assert_eq!(grants(&delegating(Revision::default()).log), [None]);
+}
+
+#[test]
+fn a125_a_child_stops_when_its_grant_is_spent_and_grants_no_more_than_it_has() {
+    let parent = Parent {
+        run_id: RunId::from("run_parent"),
+        call_id: CallId::from("P"),
+        depth: 1,
+        grant_tokens: Some(20),
+    };
+    let child = || {
+        let mut order = order(Revision::default().policy);
+        order.parent = Some(parent.clone());
+        let mut story = Story::queued_with(Revision::default(), order);
+        story.ok(Input::Start { after: None });
+        story
+    };
+    let mut story = child();
+    story.asks_for(&[("A", "echo")]);
+    story.succeeds("A");
+    assert_eq!(story.run_status(), &RunStatus::Running);
+    story.asks_for(&[("B", "echo")]);
+    story.succeeds("B");
+    let Some(Termination::Stopped(stopped)) = story.run.control.ended() else { panic!("it goes on") };
+    assert_eq!(stopped.code, StopCode::TokenBudget);
+    assert_eq!(stopped.detail.as_deref(), Some("30 of the 20 tokens granted by the parent"));
+    let mut story = child();
+    assert_eq!(grants(&story.asks_for(&[("A", "researcher")])), [Some(5)]);
+}
+
+#[test]
+fn a93_children_go_only_so_deep_and_only_so_many() {
+    let limits = Limits { depth_max: 1, children_max: 2, ..Limits::default() };
+    let revision = Revision { limits, ..Revision::default() };
+    let mut story = Story::begin_with(revision.clone());
+    story.asks_for(&[("A", "researcher"), ("B", "researcher"), ("C", "researcher")]);
+    let statuses = ["A", "B", "C"].map(|id| story.status(id));
+    assert_eq!(statuses, [CallStatus::Suspended, CallStatus::Suspended, CallStatus::Failed]);
+    assert!(story.log.iter().any(|event| matches!(
+        &event.fact,
+        Fact::ExecutionFailed { call_id, error, .. }
+            if call_id.as_str() == "C" && error.code == CallErrorCode::TooManyChildren
+    )));
+    let mut deep = order(revision.policy);
+    let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
+    deep.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: None });
+    let mut story = Story::queued_with(revision, deep);
+    story.ok(Input::Start { after: None });
+    let events = story.asks_for(&[("A", "researcher")]);
+    assert!(events.iter().any(|event| matches!(
+        &event.fact,
+        Fact::ExecutionFailed { error, .. } if error.code == CallErrorCode::TooDeep
+    )));
+    assert!(spawns(&story.log).is_empty());
+}
+
+#[test]
+fn b49_interrupting_a_run_interrupts_its_open_children_and_no_ended_one() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "researcher"), ("B", "researcher"), ("C", "transfer")]);
+    let (a, b) = (child_of(&story, "A"), child_of(&story, "B"));
+    let input = ended(&story, "A", completed("done"));
+    story.ok(input);
+    let before = story.run.control.clone();
+    let cause = InterruptCause::Person(Principal::from("ana"));
+    let events = story.ok(Input::Interrupt { cause });
+    let cause = InterruptCause::Parent(before.run.clone());
+    let wanted = [Delivery { to: b, item: Item::Interrupt { cause } }];
+    assert_eq!(deliveries(Some(&before), &events, "").unwrap(), wanted);
+    assert_ne!(a, wanted[0].to);
+}
+
+#[test]
+fn b49_a_child_that_was_interrupted_is_not_interrupted_back() {
+    let mut story = delegating(Revision::default());
+    let before = story.run.control.clone();
+    let input = ended(&story, "A", ChildEnd::Interrupted);
+    let events = story.ok(input);
+    assert!(names(&events).contains(&"tool.cancelled".into()));
+    assert_eq!(deliveries(Some(&before), &events, "").unwrap(), []);
+}
+
+#[test]
+fn b49_end_run_closes_a_child_too() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "researcher"), ("B", "transfer")]);
+    let child = child_of(&story, "A");
+    let before = story.run.control.clone();
+    let events = story.denies("B", Some(OnReject::EndRun));
+    let cause = InterruptCause::Parent(before.run.clone());
+    let wanted = [Delivery { to: child, item: Item::Interrupt { cause } }];
+    assert_eq!(deliveries(Some(&before), &events, "").unwrap(), wanted);
+    assert_eq!(story.tool_text("A"), "Cancelled: run_ended");
+}
+
+#[test]
+fn a124_a_childs_end_is_delivered_to_its_parent_with_its_last_words_and_its_usage() {
+    let mut order = order(Revision::default().policy);
+    let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
+    order.parent = Some(Parent { run_id: run_id.clone(), call_id, depth: 1, grant_tokens: None });
+    let child = || {
+        let mut story = Story::queued_with(Revision::default(), order.clone());
+        story.ok(Input::Start { after: None });
+        story
+    };
+    let end_of = |before: &Story, events: &[Event]| {
+        let sent = deliveries(Some(&before.run.control), events, "the answer").unwrap();
+        assert_eq!(sent.len(), 1);
+        assert_eq!(sent[0].to, run_id);
+        let Item::ChildEnded(ended) = sent[0].item.clone() else { panic!("not an end") };
+        assert_eq!((ended.call.as_str(), ended.run.as_str()), ("P", "run_1"));
+        (ended.end, ended.usage)
+    };
+    let (before, mut story) = (child(), child());
+    let events = story.says("the answer");
+    let usage = Usage { input_tokens: 10, output_tokens: 5 };
+    assert_eq!(end_of(&before, &events), (completed("the answer"), usage));
+    let (before, mut story) = (child(), child());
+    let cause = InterruptCause::Parent(run_id.clone());
+    let events = story.ok(Input::Interrupt { cause });
+    assert_eq!(end_of(&before, &events), (ChildEnd::Interrupted, Usage::default()));
+    assert_eq!(story.run_status(), &RunStatus::Done(Termination::Cancelled(Cancelled::ByParent)));
+    // A run that ends while it is queued tells its parent too.
+    let mut story = Story::queued_with(Revision::default(), order.clone());
+    let before = Story::queued_with(Revision::default(), order.clone());
+    let events = story.ok(Input::Interrupt { cause: InterruptCause::Parent(run_id.clone()) });
+    assert_eq!(end_of(&before, &events).0, ChildEnd::Interrupted);
+}
+
+#[test]
+fn a125_with_nothing_left_to_grant_no_child_starts() {
+    let mut story = Story::begin_with(limited(15));
+    let events = story.asks_for(&[("A", "researcher"), ("B", "transfer")]);
+    // The model call alone has used all 15 tokens.
+    assert!(spawns(&events).is_empty());
+    assert!(events.iter().any(|event| matches!(
+        &event.fact,
+        Fact::ExecutionFailed { error, .. } if error.code == CallErrorCode::BudgetSpent
+    )));
+    assert!(!names(&events).contains(&"tool.execution_started".into()));
+    assert_eq!((story.status("A"), story.status("B")), (CallStatus::Failed, CallStatus::Suspended));
+}

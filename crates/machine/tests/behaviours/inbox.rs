@@ -1,0 +1,326 @@
+//! The inbox: the verdict on what is submitted, and the order in which a run hears it.
+
+use machine::decision::{Decision, DecisionAction, Resume};
+use machine::event::{InterruptCause, Usage};
+use machine::id::{CallId, Digest, Principal, RunId, SuspensionId};
+use machine::inbox::{
+    Earlier, Item, Refusal, RunRow, SuspensionRow, Verdict, drain, hear, judge_decision, judge_late_answer,
+    may_keep_early,
+};
+use machine::input::{ChildEnd, ChildEnded};
+use machine::policy::{Continuation, Decisions, Policy};
+use machine::status::{CallStatus, RunStatus, WaitingOn};
+use machine::suspension::{ResumeMode, SuspensionKind};
+use machine::{Effect, Input, Rejection, Timestamp};
+use serde_json::json;
+
+use crate::story::{Story, cancel, names, resume, resume_with, success};
+
+fn at_boundary() -> Policy {
+    Policy { decisions: Decisions::AtBoundary, ..Policy::default() }
+}
+
+fn decision_on(call: &str, action: DecisionAction) -> Decision {
+    Decision {
+        id: None,
+        call: CallId::from(call),
+        suspension: SuspensionId::from(format!("apr_{call}")),
+        by: Principal::from("ana"),
+        accepted_at: Timestamp(1_000),
+        definition_now: None,
+        action,
+    }
+}
+
+fn decided(call: &str) -> Item {
+    Item::Decision(decision_on(call, resume()))
+}
+
+fn late(call: &str) -> Item {
+    Item::LateAnswer { step: 1, call: CallId::from(call), attempt: 1, outcome: success(json!("late")) }
+}
+
+fn child_end(call: &str) -> Item {
+    Item::ChildEnded(ChildEnded {
+        call: CallId::from(call),
+        run: RunId::from("run_child"),
+        end: ChildEnd::Interrupted,
+        usage: Usage::default(),
+    })
+}
+
+fn interrupt() -> Item {
+    Item::Interrupt { cause: InterruptCause::Person(Principal::from("ana")) }
+}
+
+/// A is held for approval, C runs.
+fn held_beside_running(policy: Policy) -> Story {
+    let mut story = Story::with_policy(policy);
+    story.asks_for(&[("A", "transfer"), ("C", "echo")]);
+    assert_eq!((story.status("A"), story.status("C")), (CallStatus::Suspended, CallStatus::Running));
+    story
+}
+
+#[test]
+fn b45_b46_b47_b48_results_come_first_and_both_kinds_keep_their_order() {
+    let story = held_beside_running(Policy::default());
+    let inbox = [decided("A"), late("C"), decided("B"), interrupt(), child_end("D"), late("E"), decided("F")];
+    // Results as they came: 1, 4, 5. Then the rest as it came: an early request never beats a later result.
+    assert_eq!(drain(&story.run.control, &inbox, false), [1, 4, 5, 0, 2, 3, 6]);
+    assert_eq!(drain(&story.run.control, &[], false), Vec::<usize>::new());
+}
+
+#[test]
+fn b45_a_result_never_overtakes_an_earlier_decision_about_the_same_call() {
+    let story = held_beside_running(Policy::default());
+    let inbox = [decided("A"), late("A"), late("C"), child_end("A")];
+    assert_eq!(drain(&story.run.control, &inbox, false), [2, 0, 1, 3]);
+    // A result before it may go first.
+    assert_eq!(drain(&story.run.control, &[late("A"), decided("A")], false), [0, 1]);
+}
+
+#[test]
+fn b45_a_result_does_not_overtake_a_decision_that_is_put_off() {
+    let story = held_beside_running(at_boundary());
+    assert_eq!(drain(&story.run.control, &[decided("A"), late("A")], false), Vec::<usize>::new());
+}
+
+#[test]
+fn a109_a110_at_the_boundary_a_decision_waits_for_the_tools_and_is_heard_right_after() {
+    let mut story = held_beside_running(at_boundary());
+    let inbox = [Item::Decision(story.decision("A", resume()))];
+    assert_eq!(drain(&story.run.control, &inbox, false), Vec::<usize>::new());
+    story.succeeds("C");
+    assert_eq!(drain(&story.run.control, &inbox, false), [0]);
+    let heard = hear(&story.run.control, &inbox[0]).unwrap();
+    assert_eq!(names(&story.ok(heard)), ["tool.approved", "run.resumed"]);
+}
+
+#[test]
+fn a111_a112_heard_at_once_a_decision_starts_its_call_beside_the_running_one() {
+    let mut story = held_beside_running(Policy::default());
+    let inbox = [Item::Decision(story.decision("A", resume()))];
+    assert_eq!(drain(&story.run.control, &inbox, false), [0]);
+    let heard = hear(&story.run.control, &inbox[0]).unwrap();
+    assert_eq!(names(&story.ok(heard)), ["tool.approved"]);
+    story.pass_gates();
+    assert_eq!((story.status("A"), story.status("C")), (CallStatus::Running, CallStatus::Running));
+}
+
+#[test]
+fn a109_an_interrupt_or_a_store_that_is_behind_ends_the_putting_off() {
+    let story = held_beside_running(at_boundary());
+    // What comes after would close what the decision answers: it is heard before.
+    assert_eq!(drain(&story.run.control, &[decided("A"), interrupt()], false), [0, 1]);
+    assert_eq!(drain(&story.run.control, &[decided("A")], true), [0]);
+    // Results are never put off.
+    assert_eq!(drain(&story.run.control, &[decided("A"), late("C")], false), [1]);
+}
+
+#[test]
+fn a114_a_decision_is_heard_while_the_model_speaks() {
+    for decisions in [Decisions::Immediate, Decisions::AtBoundary] {
+        let mut story =
+            held_beside_running(Policy { continuation: Continuation::Eager, decisions, ..Policy::default() });
+        story.succeeds("C");
+        assert!(matches!(story.run.wanted().first(), Some(Effect::CallModel { step: 2, .. })));
+        let inbox = [Item::Decision(story.decision("A", resume()))];
+        assert_eq!(drain(&story.run.control, &inbox, false), [0]);
+        let heard = hear(&story.run.control, &inbox[0]).unwrap();
+        story.ok(heard);
+        story.pass_gates();
+        assert_eq!(story.status("A"), CallStatus::Running);
+        // The model's answer is still wanted: its attempt goes on.
+        assert_eq!(story.run.wanted().len(), 2);
+        assert!(matches!(story.run.wanted().first(), Some(Effect::CallModel { step: 2, attempt: 1, .. })));
+    }
+}
+
+#[test]
+fn a79_an_early_decision_is_kept_and_applied_once_the_call_is_held() {
+    let mut story = Story::begin();
+    let answered = story.answer("", &[("A", "transfer", json!({"of": "A"}))]);
+    story.hears_model(answered);
+    let call = CallId::from("A");
+    assert!(may_keep_early(&story.run.control, &call));
+    assert!(!may_keep_early(&story.run.control, &CallId::from("nobody")));
+    let digest = story.call("A").arguments;
+    let early = Item::Early { decision: decision_on("A", resume()), digest };
+    let other = Item::Early { decision: decision_on("A", resume()), digest: Digest::of(b"other arguments") };
+    // New: it stays in the inbox.
+    assert_eq!(drain(&story.run.control, &[early.clone(), other.clone()], false), Vec::<usize>::new());
+    assert_eq!(hear(&story.run.control, &early), None);
+    story.pass_gates();
+    assert!(!may_keep_early(&story.run.control, &call));
+    // Held: the one that was given for these arguments is heard; the other is taken out and means nothing.
+    assert_eq!(drain(&story.run.control, &[early.clone(), other.clone()], false), [0, 1]);
+    assert_eq!(hear(&story.run.control, &other), None);
+    let heard = hear(&story.run.control, &early).unwrap();
+    let Input::Decide(decision) = &heard else { panic!("an early decision is a decision") };
+    assert_eq!(decision.suspension, story.call("A").suspension().unwrap().id);
+    assert_eq!(names(&story.ok(heard)), ["tool.approved", "run.resumed"]);
+    // Settled, or nobody's call: pointless, and gone from the inbox.
+    story.pass_gates();
+    story.succeeds("A");
+    assert_eq!(drain(&story.run.control, std::slice::from_ref(&early), false), [0]);
+    assert_eq!(hear(&story.run.control, &early), None);
+}
+
+#[test]
+fn a79_an_early_decision_approves_and_does_not_answer_another_question() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "pick_file")]);
+    let early = Item::Early {
+        decision: decision_on("A", resume_with(json!(true))),
+        digest: story.call("A").arguments,
+    };
+    assert_eq!(hear(&story.run.control, &early), None);
+    assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Tool));
+}
+
+#[test]
+fn a109_an_early_decision_that_is_due_is_put_off_like_any_other() {
+    let story = held_beside_running(at_boundary());
+    let early = Item::Early { decision: decision_on("A", resume()), digest: story.call("A").arguments };
+    assert_eq!(drain(&story.run.control, std::slice::from_ref(&early), false), Vec::<usize>::new());
+    assert_eq!(drain(&story.run.control, &[early], true), [0]);
+}
+
+fn approval_row() -> SuspensionRow {
+    SuspensionRow {
+        id: SuspensionId::from("apr_A"),
+        kind: SuspensionKind::Approval,
+        mode: ResumeMode::ReplayToolCall,
+        arguments: Digest::of(b"arguments"),
+        definition: Some(Digest::of(b"definition")),
+        expires_at: None,
+        answered: false,
+        doubted_attempt: None,
+    }
+}
+
+fn seen(digest: &[u8]) -> Decision {
+    let expect_digest = Some(Digest::of(digest));
+    decision_on("A", DecisionAction::Resume(Resume { expect_digest, ..Resume::default() }))
+}
+
+#[test]
+fn b32_the_verdict_on_a_decision_in_every_situation() {
+    let row = approval_row();
+    let expires = |ms| SuspensionRow { expires_at: Some(Timestamp(ms)), ..approval_row() };
+    let no = |refusal| Verdict::Refused(refusal);
+    let yes = decision_on("A", resume());
+    let bare = decision_on("A", resume_with(json!(null)));
+    let words = "an approval needs a plain yes: leave `result` out or set it to true";
+    let cases = [
+        ("held", &yes, RunRow::Open, Some(row.clone()), Verdict::Accepted),
+        ("denied", &decision_on("A", cancel()), RunRow::Open, Some(row.clone()), Verdict::Accepted),
+        ("not held", &yes, RunRow::Open, None, no(Refusal::NotHeld)),
+        (
+            "held by a later question",
+            &yes,
+            RunRow::Open,
+            Some(SuspensionRow { id: SuspensionId::from("apr_A2"), ..row.clone() }),
+            no(Refusal::NotHeld),
+        ),
+        (
+            "somebody was faster",
+            &yes,
+            RunRow::Open,
+            Some(SuspensionRow { answered: true, ..row.clone() }),
+            no(Refusal::Answered),
+        ),
+        ("in time", &yes, RunRow::Open, Some(expires(1_001)), Verdict::Accepted),
+        ("at its end", &yes, RunRow::Open, Some(expires(1_000)), no(Refusal::Expired)),
+        ("interrupting", &yes, RunRow::OnTheWayOut, Some(row.clone()), no(Refusal::RunOver)),
+        ("ended", &yes, RunRow::Ended, Some(row.clone()), no(Refusal::RunOver)),
+        ("null", &bare, RunRow::Open, Some(row.clone()), no(Refusal::Invalid(words.into()))),
+        ("what was seen", &seen(b"arguments"), RunRow::Open, Some(row.clone()), Verdict::Accepted),
+        ("something else", &seen(b"others"), RunRow::Open, Some(row), no(Refusal::DigestMismatch)),
+    ];
+    for (situation, decision, run, row, wanted) in cases {
+        assert_eq!(judge_decision(decision, run, row.as_ref(), None), wanted, "{situation}");
+    }
+}
+
+#[test]
+fn b32_a_repeated_decision_has_its_answer_also_after_the_end() {
+    let yes = decision_on("A", resume());
+    for run in [RunRow::Open, RunRow::OnTheWayOut, RunRow::Ended] {
+        for row in [None, Some(approval_row())] {
+            let judged =
+                |same_content| judge_decision(&yes, run, row.as_ref(), Some(Earlier { same_content }));
+            assert_eq!(judged(true), Verdict::AlreadyApplied);
+            assert_eq!(judged(false), Verdict::Refused(Refusal::IdUsed));
+        }
+    }
+}
+
+#[test]
+fn b51_only_the_late_answer_of_the_attempt_that_is_lost_or_in_doubt_is_taken() {
+    let doubt = SuspensionRow { kind: SuspensionKind::InDoubt, doubted_attempt: Some(2), ..approval_row() };
+    let judged = |run, row: &SuspensionRow, attempt| judge_late_answer(run, None, Some(row), attempt);
+    assert_eq!(judged(RunRow::Open, &doubt, 2), Verdict::Accepted);
+    assert_eq!(judged(RunRow::Open, &doubt, 1), Verdict::Refused(Refusal::NotHeld));
+    assert_eq!(judged(RunRow::Open, &approval_row(), 1), Verdict::Refused(Refusal::NotHeld));
+    assert_eq!(judge_late_answer(RunRow::Open, None, None, 2), Verdict::Refused(Refusal::NotHeld));
+    let decided = SuspensionRow { answered: true, ..doubt.clone() };
+    assert_eq!(judged(RunRow::Open, &decided, 2), Verdict::Refused(Refusal::Answered));
+    assert_eq!(judged(RunRow::OnTheWayOut, &doubt, 2), Verdict::Refused(Refusal::RunOver));
+    assert_eq!(judged(RunRow::Ended, &doubt, 2), Verdict::Refused(Refusal::RunOver));
+}
+
+#[test]
+fn b51_between_the_take_over_and_the_doubt_the_late_answer_of_the_lost_attempt_is_taken() {
+    // The call is still Running, so that no suspension is open that could be in doubt.
+    let judged = |run, attempt| judge_late_answer(run, Some(2), None, attempt);
+    assert_eq!(judged(RunRow::Open, 2), Verdict::Accepted);
+    assert_eq!(judged(RunRow::Open, 1), Verdict::Refused(Refusal::NotHeld));
+    assert_eq!(judged(RunRow::OnTheWayOut, 2), Verdict::Refused(Refusal::RunOver));
+    assert_eq!(judged(RunRow::Ended, 2), Verdict::Refused(Refusal::RunOver));
+}
+
+#[test]
+fn b5_whoever_approves_a_tool_that_changed_is_told_so_at_once_and_heard_all_the_same() {
+    let now = |definition: &[u8], action| {
+        let definition_now = Some(Digest::of(definition));
+        Decision { definition_now, ..decision_on("A", action) }
+    };
+    let judged = |decision: &Decision| judge_decision(decision, RunRow::Open, Some(&approval_row()), None);
+    assert_eq!(judged(&now(b"definition", resume())), Verdict::Accepted);
+    assert_eq!(judged(&now(b"another", resume())), Verdict::ToolChanged);
+    // A denial is a denial, whatever became of the tool; and one that is gone is found out by the gate.
+    assert_eq!(judged(&now(b"another", cancel())), Verdict::Accepted);
+    assert_eq!(judged(&decision_on("A", resume())), Verdict::Accepted);
+    // What is wrong with the decision itself comes first.
+    let other = Decision { definition_now: Some(Digest::of(b"another")), ..seen(b"others") };
+    assert_eq!(judged(&other), Verdict::Refused(Refusal::DigestMismatch));
+    // Only an approval is bound to a definition.
+    let question = SuspensionRow { kind: SuspensionKind::Question, definition: None, ..approval_row() };
+    let answer = now(b"another", resume());
+    assert_eq!(judge_decision(&answer, RunRow::Open, Some(&question), None), Verdict::Accepted);
+}
+
+#[test]
+fn b46_every_item_is_heard_as_what_it_says() {
+    let story = held_beside_running(Policy::default());
+    let control = &story.run.control;
+    assert_eq!(hear(control, &decided("A")), Some(Input::Decide(decision_on("A", resume()))));
+    let cause = InterruptCause::Person(Principal::from("ana"));
+    assert_eq!(hear(control, &interrupt()), Some(Input::Interrupt { cause }));
+    let Item::ChildEnded(ended) = child_end("D") else { panic!("a child's end") };
+    assert_eq!(hear(control, &child_end("D")), Some(Input::ChildEnded(ended)));
+    let call = CallId::from("C");
+    let wanted = Input::ToolReturned { step: 1, call, attempt: 1, outcome: success(json!("late")) };
+    assert_eq!(hear(control, &late("C")), Some(wanted));
+}
+
+#[test]
+fn a81_b32_a_decision_for_nobodys_call_leaves_the_held_ones_held() {
+    let mut story = held_beside_running(Policy::default());
+    let before = story.run.clone();
+    let refused = story.refused(Input::Decide(decision_on("nobody", resume())));
+    assert_eq!(refused, Rejection::UnknownCall(CallId::from("nobody")));
+    assert_eq!(story.run, before);
+    assert!(story.run.control.call(&CallId::from("nobody")).is_none());
+}

@@ -1,0 +1,416 @@
+//! A run told as a story: says what the world would say, passes calls through the gate, and keeps the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use machine::call::Call;
+use machine::decision::{Decision, DecisionAction, Payload, Resume};
+use machine::event::{Order, Usage, UserMessage};
+use machine::id::{CallId, Digest, MessageId, Principal, RunId, ThreadId, ToolName};
+use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
+use machine::phase::{AskKind, HookAnswers, SuspendRequest};
+use machine::policy::{OnReject, Policy};
+use machine::revision::Revision;
+use machine::status::{CallStatus, RunStatus};
+use machine::suspension::ResumeMode;
+use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
+use machine::transcript::{ModelMessage, Transcript};
+use machine::{Answer, Control, Effect, Event, Input, Rejection, Run, Timestamp, fold, queue, stored};
+use serde_json::{Value, json};
+
+pub(crate) struct Story {
+    pub(crate) run: Run,
+    pub(crate) log: Vec<Event>,
+    pub(crate) now: Timestamp,
+    /// The live configuration.
+    pub(crate) tools: BTreeMap<String, Tool>,
+    pub(crate) leave: Leave,
+    /// What the hooks of BeforeToolExecute answer, by call id.
+    pub(crate) gate_hooks: BTreeMap<String, HookAnswers>,
+    /// What each call's arguments are in the row that the engine would read.
+    pub(crate) arguments: BTreeMap<CallId, Arguments>,
+    pub(crate) last_answer: Option<Answer>,
+}
+
+/// A tool of the live configuration.
+pub(crate) fn tool(class: EffectClass, approval: Approval) -> Tool {
+    Tool {
+        definition: Digest::of(b"definition 1"),
+        class,
+        approval,
+        performer: Performer::Server,
+        expires_in_ms: None,
+        on_expiry: OnExpiry::Deny,
+    }
+}
+
+fn default_tools() -> BTreeMap<String, Tool> {
+    let performed_by = |performer| Tool { performer, ..tool(EffectClass::Write, Approval::Never) };
+    BTreeMap::from([
+        // Reads, needs no approval.
+        ("echo".into(), tool(EffectClass::Read, Approval::Never)),
+        // Writes with a key, needs no approval.
+        ("upsert".into(), tool(EffectClass::Idempotent, Approval::Never)),
+        // Writes, needs no approval.
+        ("post".into(), tool(EffectClass::Write, Approval::Never)),
+        // Writes, needs approval.
+        ("transfer".into(), tool(EffectClass::Write, Approval::Ask)),
+        ("forbidden".into(), tool(EffectClass::Write, Approval::Block)),
+        ("pick_file".into(), performed_by(Performer::Client)),
+        ("webhook".into(), performed_by(Performer::External)),
+        (
+            "researcher".into(),
+            performed_by(Performer::Agent { agent: "research".into(), budget_tokens_max: None }),
+        ),
+    ])
+}
+
+pub(crate) fn valid(value: Value) -> Arguments {
+    let digest = Digest::of(value.to_string().as_bytes());
+    Arguments::Valid { value: Arc::new(value), digest }
+}
+
+pub(crate) fn invalid(why: &str) -> Arguments {
+    Arguments::Invalid { raw: "{".into(), why: why.into() }
+}
+
+pub(crate) fn order(policy: Policy) -> Order {
+    Order {
+        run_id: RunId::from("run_1"),
+        thread_id: ThreadId::from("thr_1"),
+        agent: "assistant".into(),
+        revision: Digest::of(b"revision"),
+        policy,
+        loosened_by: None,
+        message: Some(UserMessage { id: MessageId::from("msg_user"), content: Arc::new(json!("hello")) }),
+        parent: None,
+    }
+}
+
+impl Story {
+    /// Queued, not started.
+    pub(crate) fn queued_with(revision: Revision, order: Order) -> Self {
+        let now = Timestamp(1_000);
+        let first = queue(order, now);
+        let control = fold([&first]).unwrap();
+        Self {
+            run: Run::new(Arc::new(revision), control),
+            log: vec![first],
+            now,
+            tools: default_tools(),
+            leave: Leave::default(),
+            gate_hooks: BTreeMap::new(),
+            arguments: BTreeMap::new(),
+            last_answer: None,
+        }
+    }
+
+    /// Started; the model is called for step 1, unless hooks of RunStart are asked first.
+    pub(crate) fn begin_with(revision: Revision) -> Self {
+        let order = order(revision.policy);
+        let mut story = Self::queued_with(revision, order);
+        story.ok(Input::Start { after: None });
+        story
+    }
+
+    pub(crate) fn with_policy(policy: Policy) -> Self {
+        Self::begin_with(Revision { policy, ..Revision::default() })
+    }
+
+    pub(crate) fn begin() -> Self {
+        Self::begin_with(Revision::default())
+    }
+
+    /// Decides and applies. Holds the laws that every story must keep: a rejected input changes nothing, the
+    /// stored control is the fold of the log, events survive being stored.
+    pub(crate) fn say(&mut self, input: Input) -> Result<Vec<Event>, Rejection> {
+        let before = self.run.clone();
+        let decided = match self.run.decide(&input, self.now) {
+            Ok(decided) => decided,
+            Err(rejection) => {
+                assert!(!matches!(rejection, Rejection::Broken(_)), "{rejection}");
+                assert_eq!(before, self.run);
+                return Err(rejection);
+            }
+        };
+        for event in &decided.events {
+            self.run.apply(event).unwrap();
+            let text = stored::write(event).unwrap();
+            assert_eq!(&stored::read(&text).unwrap(), event, "{text}");
+            self.log.push(event.clone());
+        }
+        let control = &self.run.control;
+        let reloaded = Control::decode(&control.encode().unwrap()).unwrap();
+        assert_eq!(&reloaded, control);
+        assert_eq!(fold(&self.log).unwrap(), reloaded);
+        self.last_answer = Some(decided.answer);
+        Ok(decided.events)
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(&mut self, input: Input) -> Vec<Event> {
+        self.say(input).unwrap_or_else(|rejection| panic!("rejected: {rejection}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn refused(&mut self, input: Input) -> Rejection {
+        self.say(input).map(|events| names(&events)).expect_err("it was accepted")
+    }
+
+    pub(crate) fn later(&mut self, ms: u64) {
+        self.now = self.now.plus_ms(ms);
+    }
+
+    /// The model's answer for the step that is open, with what it asks for; nothing passes the gate yet.
+    pub(crate) fn answer(&mut self, text: &str, calls: &[(&str, &str, Value)]) -> ModelAnswered {
+        let calls = calls
+            .iter()
+            .map(|(id, tool, value)| AskedCall {
+                id: (*id).into(),
+                tool: ToolName::from(*tool),
+                arguments: valid(value.clone()),
+            })
+            .collect();
+        ModelAnswered {
+            step: self.run.control.step,
+            attempt: self.model_attempt(),
+            text: text.into(),
+            reasoning: None,
+            calls,
+            usage: Usage { input_tokens: 10, output_tokens: 5 },
+            matched: Vec::new(),
+            taken: BTreeSet::new(),
+            hooks: HookAnswers::default(),
+        }
+    }
+
+    pub(crate) fn model_attempt(&self) -> u32 {
+        self.run
+            .wanted()
+            .iter()
+            .find_map(|effect| match effect {
+                Effect::CallModel { attempt, .. } => Some(*attempt),
+                _ => None,
+            })
+            .unwrap_or(1)
+    }
+
+    /// The model asks for calls, and every call that may pass the gate does.
+    #[track_caller]
+    pub(crate) fn asks_for(&mut self, calls: &[(&str, &str)]) -> Vec<Event> {
+        let calls: Vec<(&str, &str, Value)> =
+            calls.iter().map(|(id, tool)| (*id, *tool, json!({"of": id}))).collect();
+        let answered = self.answer("", &calls);
+        let mut events = self.hears_model(answered);
+        events.extend(self.pass_gates());
+        events
+    }
+
+    #[track_caller]
+    pub(crate) fn hears_model(&mut self, answered: ModelAnswered) -> Vec<Event> {
+        let events = self.ok(Input::ModelAnswered(answered));
+        self.note_arguments(&events);
+        events
+    }
+
+    /// The model answers in words, without a call.
+    #[track_caller]
+    pub(crate) fn says(&mut self, text: &str) -> Vec<Event> {
+        let answered = self.answer(text, &[]);
+        self.ok(Input::ModelAnswered(answered))
+    }
+
+    fn note_arguments(&mut self, events: &[Event]) {
+        use machine::Fact::{ToolApproved, ToolRequested, ToolResumed};
+        for event in events {
+            match &event.fact {
+                ToolRequested { call_id, arguments, .. }
+                | ToolApproved { call_id, arguments: Some(arguments), .. }
+                | ToolResumed { call_id, arguments: Some(arguments), .. } => {
+                    self.arguments.insert(call_id.clone(), arguments.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What the engine would tell the gate about this call.
+    pub(crate) fn gated(&self, call: &str) -> Gated {
+        let id = CallId::from(call);
+        let name = self.call(call).tool.clone();
+        Gated {
+            tool: self.tools.get(name.as_str()).map_or(ToolNow::Unknown, |tool| ToolNow::Known(tool.clone())),
+            arguments: self.arguments.get(&id).unwrap().clone(),
+            hits: Vec::new(),
+            leave: self.leave.clone(),
+            hooks: self.gate_hooks.get(call).cloned().unwrap_or_default(),
+            call: id,
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn pass_gate(&mut self, call: &str) -> Vec<Event> {
+        let gated = self.gated(call);
+        self.ok(Input::Gated(gated))
+    }
+
+    /// Every gate that is wanted, until none is.
+    #[track_caller]
+    pub(crate) fn pass_gates(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(call) = self.run.wanted().into_iter().find_map(|effect| match effect {
+            Effect::Gate(call) => Some(call),
+            _ => None,
+        }) {
+            events.extend(self.pass_gate(call.as_str()));
+        }
+        events
+    }
+
+    /// The attempt under way comes back like this; then every gate that is wanted is passed.
+    #[track_caller]
+    pub(crate) fn returns(&mut self, call: &str, outcome: Outcome) -> Vec<Event> {
+        let (step, attempt) = (self.call(call).step, self.call(call).attempts);
+        let mut events = self.ok(Input::ToolReturned { step, call: CallId::from(call), attempt, outcome });
+        events.extend(self.pass_gates());
+        events
+    }
+
+    #[track_caller]
+    pub(crate) fn succeeds(&mut self, call: &str) -> Vec<Event> {
+        self.returns(call, success(json!("ok")))
+    }
+
+    #[track_caller]
+    pub(crate) fn fails(&mut self, call: &str) -> Vec<Event> {
+        self.returns(call, Outcome::Answered(ToolAnswer::Error { message: "boom".into() }))
+    }
+
+    /// A decision on the suspension that is open now, by "ana".
+    pub(crate) fn decision(&self, call: &str, action: DecisionAction) -> Decision {
+        let open = self.call(call).suspension().expect("the call is not held");
+        let tool = self.tools.get(self.call(call).tool.as_str());
+        Decision {
+            id: None,
+            call: CallId::from(call),
+            suspension: open.id.clone(),
+            by: Principal::from("ana"),
+            accepted_at: self.now,
+            definition_now: tool.map(|tool| tool.definition),
+            action,
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn decides(&mut self, call: &str, action: DecisionAction) -> Vec<Event> {
+        let decision = self.decision(call, action);
+        let mut events = self.ok(Input::Decide(decision));
+        self.note_arguments(&events);
+        events.extend(self.pass_gates());
+        events
+    }
+
+    #[track_caller]
+    pub(crate) fn approves(&mut self, call: &str) -> Vec<Event> {
+        self.decides(call, resume())
+    }
+
+    #[track_caller]
+    pub(crate) fn denies(&mut self, call: &str, then: Option<OnReject>) -> Vec<Event> {
+        self.decides(call, DecisionAction::Cancel { reason: Some("no".into()), then })
+    }
+
+    #[track_caller]
+    pub(crate) fn answers(&mut self, call: &str, value: Value) -> Vec<Event> {
+        self.decides(call, resume_with(value))
+    }
+
+    #[track_caller]
+    pub(crate) fn call(&self, id: &str) -> &Call {
+        self.run.control.call(&CallId::from(id)).unwrap_or_else(|| panic!("no call {id} is open"))
+    }
+
+    #[track_caller]
+    pub(crate) fn status(&self, id: &str) -> CallStatus {
+        self.call(id).status()
+    }
+
+    pub(crate) fn run_status(&self) -> &RunStatus {
+        &self.run.control.status
+    }
+
+    /// The types of all events so far.
+    pub(crate) fn names(&self) -> Vec<String> {
+        names(&self.log)
+    }
+
+    pub(crate) fn transcript(&self) -> Vec<ModelMessage> {
+        let mut transcript = Transcript::default();
+        self.log.iter().for_each(|event| transcript.push(event));
+        transcript.model_input()
+    }
+
+    /// What the model reads about a call.
+    #[track_caller]
+    pub(crate) fn tool_text(&self, id: &str) -> String {
+        self.transcript()
+            .iter()
+            .find_map(|message| match message {
+                ModelMessage::Tool { call, text } if call.as_str() == id => Some(text.clone()),
+                _ => None,
+            })
+            .unwrap_or_else(|| panic!("no tool message of {id}"))
+    }
+}
+
+pub(crate) fn success(value: Value) -> Outcome {
+    Outcome::Answered(ToolAnswer::Success { value: Arc::new(value), warning: None })
+}
+
+pub(crate) fn unknown() -> Outcome {
+    Outcome::Unknown { why: "connection lost".into(), retry_after_ms: None }
+}
+
+pub(crate) fn not_sent() -> Outcome {
+    Outcome::NotSent { why: "refused".into(), retry_after_ms: None }
+}
+
+/// The tool asks the user something.
+pub(crate) fn pending(mode: ResumeMode) -> Outcome {
+    Outcome::Answered(ToolAnswer::Pending(question(mode)))
+}
+
+pub(crate) fn question(mode: ResumeMode) -> SuspendRequest {
+    SuspendRequest {
+        kind: AskKind::Question,
+        question: Some("which one?".into()),
+        schema: None,
+        mode,
+        resume_state: Some(Arc::new(json!({"cursor": 7}))),
+        expires_in_ms: None,
+        on_expiry: OnExpiry::Deny,
+    }
+}
+
+pub(crate) fn resume() -> DecisionAction {
+    DecisionAction::Resume(Resume::default())
+}
+
+pub(crate) fn resume_with(value: Value) -> DecisionAction {
+    DecisionAction::Resume(Resume { payload: Payload::Result(Arc::new(value)), ..Resume::default() })
+}
+
+pub(crate) fn cancel() -> DecisionAction {
+    DecisionAction::Cancel { reason: None, then: None }
+}
+
+/// The stored types of events, `tool.requested` and the like.
+pub(crate) fn names(events: &[Event]) -> Vec<String> {
+    events
+        .iter()
+        .map(|event| {
+            let stored: Value = serde_json::from_str(&stored::write(event).unwrap()).unwrap();
+            stored["type"].as_str().unwrap().to_owned()
+        })
+        .collect()
+}

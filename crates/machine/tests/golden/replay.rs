@@ -1,0 +1,278 @@
+//! Replays every story, and drives the machine through three of them.
+
+use std::collections::BTreeSet;
+
+use machine::transcript::Transcript;
+use machine::{Control, Event, Fact, Input, Timestamp, fold, stored};
+use serde_json::{Value, json};
+
+use crate::file::{self, Expected, StoryFile};
+use crate::story::{Story, names, resume};
+use crate::view;
+
+#[test]
+fn every_story_leads_to_the_state_that_was_written_down_for_it() {
+    for story in file::all() {
+        for section in &story.sections {
+            if let Expected::Control(expected) = &section.expected {
+                let control = folded(&story, section.after);
+                let differences = view::differences(expected, &view::control(&control), "control");
+                assert!(
+                    differences.is_empty(),
+                    "{} after event {}:\n{}",
+                    story.name,
+                    section.after,
+                    differences.join("\n")
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_story_gives_the_model_what_was_written_down_for_it() {
+    for story in file::all() {
+        for section in &story.sections {
+            if let Expected::ModelInput(expected) = &section.expected {
+                let mut transcript = Transcript::default();
+                story.events.iter().take(section.after).for_each(|event| transcript.push(event));
+                let lines = view::model_input(&transcript.model_input());
+                assert_eq!(&lines, expected, "{} after event {}", story.name, section.after);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_story_expects_a_state_and_a_model_input_at_its_end() {
+    for story in file::all() {
+        let at_the_end = || story.sections.iter().filter(|section| section.after == story.events.len());
+        let control = at_the_end().any(|section| matches!(section.expected, Expected::Control(_)));
+        let input = at_the_end().any(|section| matches!(section.expected, Expected::ModelInput(_)));
+        assert!(control && input, "{}", story.name);
+    }
+}
+
+#[test]
+fn every_prefix_of_a_story_folds_and_survives_being_stored_as_control() {
+    for story in file::all() {
+        for length in 1..=story.events.len() {
+            let control = folded(&story, length);
+            assert_eq!(Control::decode(&control.encode().unwrap()).as_ref(), Ok(&control), "{}", story.name);
+        }
+    }
+}
+
+#[test]
+fn every_stored_event_is_written_back_as_it_was_read() {
+    for story in file::all() {
+        for (line, event) in story.lines.iter().zip(&story.events) {
+            let read: Value = serde_json::from_str(line).unwrap();
+            let written: Value = serde_json::from_str(&stored::write(event).unwrap()).unwrap();
+            assert_eq!(written, read, "{}", story.name);
+        }
+    }
+}
+
+#[test]
+fn every_type_of_event_occurs_in_a_story() {
+    let mut missing: BTreeSet<&str> = TYPES.into();
+    for story in file::all() {
+        for (line, event) in story.lines.iter().zip(&story.events) {
+            let stored: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(stored["type"], type_of(&event.fact), "{}", story.name);
+            missing.remove(type_of(&event.fact));
+        }
+    }
+    assert!(missing.is_empty(), "no story has {missing:?}");
+}
+
+#[test]
+fn the_machine_tells_the_plain_answer_as_it_is_written() {
+    let mut story = Story::begin();
+    story.says("Paris.");
+    assert_eq!(story.names(), types(&file::read("plain_answer")));
+}
+
+#[test]
+fn the_machine_tells_the_held_call_as_it_is_written() {
+    let mut story = Story::begin();
+    story.asks_for(&[("call_1", "transfer")]);
+    story.approves("call_1");
+    story.succeeds("call_1");
+    story.says("Bob has his 5 euros.");
+    assert_eq!(story.names(), types(&file::read("one_held_call")));
+}
+
+#[test]
+fn the_machine_tells_the_late_answer_as_it_is_written() {
+    let mut story = Story::begin();
+    story.asks_for(&[("call_1", "post"), ("call_2", "echo"), ("call_3", "post")]);
+    let doubt_at = story.now.plus_ms(10_000);
+    story.ok(Input::LeaseAcquired { epoch: 2, doubt_at });
+    story.ok(Input::InboxDrained);
+    story.pass_gates();
+    story.succeeds("call_2");
+    story.later(10_000);
+    story.ok(Input::DeadlineReached);
+    story.succeeds("call_1");
+    story.decides("call_3", resume());
+    story.fails("call_3");
+    story.says("One is posted, two may be.");
+    assert_eq!(story.names(), types(&file::read("late_answer_after_a_take_over")));
+}
+
+#[test]
+fn an_event_of_an_unknown_version_is_refused() {
+    let refused = |version: Value| {
+        let event = json!({
+            "v": version, "seq": 2, "ts": 5, "step": null, "type": "run.started", "payload": {"after": null}
+        });
+        stored::read(&event.to_string()).map_err(|unreadable| unreadable.to_string())
+    };
+    let event = Event { seq: 2, at: Timestamp(5), step: None, fact: Fact::RunStarted { after: None } };
+    assert_eq!(refused(json!(1)), Ok(event));
+    let text = "stored event of version 2; this software reads up to 1";
+    assert_eq!(refused(json!(2)), Err(text.to_owned()));
+    let text = "stored event cannot be read: it has no version";
+    assert_eq!(refused(json!("1")), Err(text.to_owned()));
+    assert_eq!(refused(Value::Null), Err(text.to_owned()));
+}
+
+#[test]
+fn an_event_that_cannot_be_read_is_refused() {
+    let refused = |text: &str| stored::read(text).map(|event| event.seq).unwrap_err().to_string();
+    for text in [
+        "",
+        "{",
+        "[]",
+        r#"{"v":1}"#,
+        r#"{"v":1,"seq":1,"ts":0,"step":null,"type":"run.vanished","payload":{}}"#,
+        r#"{"v":1,"seq":-1,"ts":0,"step":null,"type":"run.resumed","payload":{}}"#,
+        r#"{"v":1,"seq":1,"ts":0,"step":null,"type":"step.started","payload":{"step":1}}"#,
+    ] {
+        let why = refused(text);
+        assert!(why.starts_with("stored event cannot be read: "), "{text}: {why}");
+    }
+}
+
+#[test]
+fn a_log_with_a_gap_is_refused() {
+    let story = file::read("one_held_call");
+    let without = |missing: u64| {
+        let rest = story.events.iter().filter(|event| event.seq != missing);
+        fold(rest).map(|control| control.seq).map_err(|impossible| impossible.to_string())
+    };
+    assert_eq!(without(9), Err("event 10 is impossible: the numbers have a gap".to_owned()));
+    assert_eq!(without(1), Err("event 2 is impossible: a log begins with run.queued as event 1".to_owned()));
+    // Without its last event the log is a prefix, not a log with a gap.
+    assert_eq!(without(18), Ok(17));
+}
+
+#[test]
+fn a_log_that_contradicts_itself_is_refused() {
+    let story = file::read("one_held_call");
+    let refused = |events: &[Event]| fold(events).map(|control| control.seq).unwrap_err().to_string();
+    assert_eq!(refused(&[]), "event 0 is impossible: the log is empty");
+
+    let mut twice = story.events.clone();
+    twice.insert(9, story.events[8].clone());
+    assert_eq!(refused(&twice), "event 9 is impossible: the numbers have a gap");
+
+    let mut backwards = story.events.clone();
+    backwards[9].at = Timestamp(0);
+    assert_eq!(refused(&backwards), "event 10 is impossible: time runs backwards");
+
+    let mut after_the_end = story.events.clone();
+    after_the_end.push(Event { seq: 19, ..story.events[17].clone() });
+    assert_eq!(refused(&after_the_end), "event 19 is impossible: the run has ended");
+
+    let mut unapproved = story.events.clone();
+    unapproved[8].fact = story.events[10].fact.clone();
+    let why = "event 9 is impossible: call call_1: a call that is Suspended cannot become Running";
+    assert_eq!(refused(&unapproved), why);
+}
+
+#[test]
+fn a_field_that_nobody_knows_is_a_difference() {
+    let state = json!({"step": 1, "calls": [{"id": "call_1", "status": "New"}]});
+    let differences = |expected: Value| view::differences(&expected, &state, "control");
+    assert_eq!(differences(json!({"calls": [{"status": "New"}]})), <[String; 0]>::default());
+    assert_eq!(differences(json!({"stepp": 1})), ["control.stepp: there is no such field"]);
+    assert_eq!(differences(json!({"calls": []})).len(), 1);
+    assert_eq!(
+        differences(json!({"calls": [{"status": "Running"}], "step": 2})),
+        [r#"control.calls[0].status: expected "Running", found "New""#, "control.step: expected 2, found 1"]
+    );
+}
+
+fn folded(story: &StoryFile, length: usize) -> Control {
+    fold(story.events.iter().take(length)).unwrap_or_else(|impossible| panic!("{}: {impossible}", story.name))
+}
+
+fn types(story: &StoryFile) -> Vec<String> {
+    names(&story.events)
+}
+
+const TYPES: [&str; 27] = [
+    "run.queued",
+    "run.started",
+    "run.waiting",
+    "run.resumed",
+    "run.interrupting",
+    "run.ending",
+    "run.ended",
+    "run.recovered",
+    "step.started",
+    "step.ended",
+    "message.added",
+    "model.retrying",
+    "phase.answered",
+    "state.changed",
+    "tool.requested",
+    "tool.approval_requested",
+    "tool.approval_voided",
+    "tool.approved",
+    "tool.denied",
+    "tool.suspended",
+    "tool.resumed",
+    "tool.execution_started",
+    "tool.execution_succeeded",
+    "tool.execution_failed",
+    "tool.cancelled",
+    "child.started",
+    "child.ended",
+];
+
+/// A new fact breaks the build here: it needs a place in the list above and in a story.
+const fn type_of(fact: &Fact) -> &'static str {
+    match fact {
+        Fact::RunQueued(_) => "run.queued",
+        Fact::RunStarted { .. } => "run.started",
+        Fact::RunWaiting { .. } => "run.waiting",
+        Fact::RunResumed {} => "run.resumed",
+        Fact::RunInterrupting { .. } => "run.interrupting",
+        Fact::RunEnding { .. } => "run.ending",
+        Fact::RunEnded { .. } => "run.ended",
+        Fact::RunRecovered { .. } => "run.recovered",
+        Fact::StepStarted { .. } => "step.started",
+        Fact::StepEnded { .. } => "step.ended",
+        Fact::MessageAdded(_) => "message.added",
+        Fact::ModelRetrying { .. } => "model.retrying",
+        Fact::PhaseAnswered { .. } => "phase.answered",
+        Fact::StateChanged { .. } => "state.changed",
+        Fact::ToolRequested { .. } => "tool.requested",
+        Fact::ApprovalRequested(_) => "tool.approval_requested",
+        Fact::ApprovalVoided { .. } => "tool.approval_voided",
+        Fact::ToolApproved { .. } => "tool.approved",
+        Fact::ToolDenied { .. } => "tool.denied",
+        Fact::ToolSuspended(_) => "tool.suspended",
+        Fact::ToolResumed { .. } => "tool.resumed",
+        Fact::ExecutionStarted { .. } => "tool.execution_started",
+        Fact::ExecutionSucceeded { .. } => "tool.execution_succeeded",
+        Fact::ExecutionFailed { .. } => "tool.execution_failed",
+        Fact::ToolCancelled { .. } => "tool.cancelled",
+        Fact::ChildStarted { .. } => "child.started",
+        Fact::ChildEnded { .. } => "child.ended",
+    }
+}

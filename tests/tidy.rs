@@ -1,0 +1,23 @@
+//! The rules of the tree that no compiler checks, each with a test that shows the rule bites.
+
+// The inline module lets the files lie in a folder of their own beside this one.
+mod tidy {
+    // What the rules read.
+    mod markdown;
+    mod rust_code;
+    mod tree;
+
+    // The rules, one subject each.
+    mod banned;
+    mod changelog;
+    mod commands;
+    mod dependencies;
+    mod faults;
+    mod headers;
+    mod links;
+    mod machine_paths;
+    mod names;
+    mod purity;
+    mod sizes;
+    mod whitespace;
+}

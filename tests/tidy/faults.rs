@@ -1,0 +1,97 @@
+//! The planted faults still fit the machine they are planted in.
+//!
+//! `make test-long` applies each patch to a copy of the tree and expects the simulator to find it. A patch that has
+//! drifted away from the code would silently test nothing, so every run checks that each one still applies.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::tree::{TextFile, assert_no_complaints, files, root};
+
+const FAULTS: &str = "sim/faults/";
+
+/// A fault belongs in the code under test: a patch to the simulator would prove only that the simulator can fail.
+fn scope_complaints(patch: &TextFile) -> Vec<String> {
+    let changed: Vec<&str> = patch
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("--- ").or_else(|| line.strip_prefix("+++ ")))
+        .map(|path| path.split('\t').next().unwrap_or(path))
+        .collect();
+    if changed.is_empty() {
+        return vec![format!("{}: changes nothing", patch.path)];
+    }
+    let is_in_machine = |path: &&&str| {
+        path.strip_prefix("a/")
+            .or_else(|| path.strip_prefix("b/"))
+            .is_some_and(|inner| inner.starts_with("crates/machine/src/"))
+    };
+    changed
+        .iter()
+        .filter(|path| !is_in_machine(path))
+        .map(|path| format!("{}: changes {path}; a fault changes crates/machine/src only", patch.path))
+        .collect()
+}
+
+/// Tries the patch without writing anything.
+fn fit_complaints(patch: &TextFile, tree: &Path) -> Vec<String> {
+    let mut command = Command::new("git");
+    command.args(["apply", "--check", "-"]).current_dir(tree);
+    // An unpacked archive is no repository; git must not take one further up for it and skip every path.
+    if let Some(above) = tree.parent() {
+        command.env("GIT_CEILING_DIRECTORIES", above);
+    }
+    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let Ok(mut git) = spawned else {
+        return vec!["git is needed to check the planted faults; install git and run again".to_owned()];
+    };
+    let mut input = git.stdin.take().expect("standard input was asked for");
+    // git may refuse the patch before it has read all of it; its own words below are the better message.
+    let _ = input.write_all(patch.text.as_bytes());
+    drop(input);
+    let output = git.wait_with_output().expect("git was started above");
+    if output.status.success() {
+        return Vec::new();
+    }
+    let why = String::from_utf8_lossy(&output.stderr);
+    vec![format!(
+        "{}: does not apply any more; write it anew for the code as it is: {}",
+        patch.path,
+        why.trim()
+    )]
+}
+
+#[test]
+fn every_planted_fault_still_applies() {
+    let patches: Vec<&TextFile> =
+        files().iter().filter(|file| file.path.starts_with(FAULTS) && file.has_extension("patch")).collect();
+    assert!(!patches.is_empty(), "{FAULTS} holds no patch: nothing shows that the simulator finds a fault");
+    let scope = patches.iter().flat_map(|patch| scope_complaints(patch));
+    let fit = patches.iter().flat_map(|patch| fit_complaints(patch, root()));
+    assert_no_complaints(&scope.chain(fit).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_fault_that_has_drifted_is_found() {
+    let patch = |context: &str| {
+        let header = "--- a/LICENSE-MIT\n+++ b/LICENSE-MIT\n@@ -1,3 +1,3 @@\n";
+        TextFile::new(
+            "sim/faults/a.patch",
+            &format!(
+                "{header}-{context}\n+Another licence\n \n Copyright (c) 2026 The Holdpoint contributors\n"
+            ),
+        )
+    };
+    assert_no_complaints(&fit_complaints(&patch("MIT License"), root()));
+    assert_eq!(fit_complaints(&patch("A line that was never there"), root()).len(), 1);
+    assert_eq!(fit_complaints(&TextFile::new("sim/faults/a.patch", ""), root()).len(), 1);
+}
+
+#[test]
+fn a_fault_outside_of_the_machine_is_found() {
+    let patch = |path: &str| TextFile::new("sim/faults/a.patch", &format!("--- a/{path}\n+++ b/{path}\n"));
+    assert!(scope_complaints(&patch("crates/machine/src/run.rs")).is_empty());
+    assert_eq!(scope_complaints(&patch("sim/src/world.rs")).len(), 2);
+    assert_eq!(scope_complaints(&TextFile::new("sim/faults/a.patch", "Only a story.\n")).len(), 1);
+}
