@@ -12,7 +12,7 @@ use crate::id::{CallId, MessageId, ToolName};
 use crate::phase::Action;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
-use crate::wording::{late_result, placeholder, result_text};
+use crate::wording::{ChangedBy, late_result, placeholder, result_text};
 
 /// One message as a model provider wants it.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +68,8 @@ enum Entry {
 struct CallText {
     tool: ToolName,
     own_arguments: Option<Arguments>,
-    edited: Option<Arc<Value>>,
+    /// The arguments that will run, where they are not the model's.
+    changed: Option<(ChangedBy, Arc<Value>)>,
     held: Option<SuspensionKind>,
     outcome: Option<String>,
     /// The placeholder that the model was given stays what it was given.
@@ -89,9 +90,11 @@ impl Transcript {
                     call.own_arguments.get_or_insert_with(|| arguments.clone());
                 });
             }
-            Fact::ToolApproved { call_id, arguments: Some(Arguments::Valid { value, .. }), .. }
-            | Fact::ToolResumed { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
-                self.with_call(call_id, |call| call.edited = Some(value.clone()));
+            Fact::ToolApproved { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
+                self.with_call(call_id, |call| call.changed = Some((ChangedBy::Approver, value.clone())));
+            }
+            Fact::ToolResumed { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
+                self.with_call(call_id, |call| call.changed = Some((ChangedBy::Answer, value.clone())));
             }
             Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => {
                 self.with_call(&opened.call_id, |call| call.held = Some(opened.held.kind()));
@@ -101,7 +104,8 @@ impl Transcript {
             | Fact::ToolDenied { call_id, .. }
             | Fact::ToolCancelled { call_id, .. } => {
                 self.with_call(call_id, |call| {
-                    call.outcome = result_text(&event.fact, call.edited.as_deref());
+                    let changed = call.changed.as_ref().map(|(by, value)| (*by, &**value));
+                    call.outcome = result_text(&event.fact, changed);
                 });
             }
             Fact::PhaseAnswered { actions, .. } => {
@@ -146,7 +150,7 @@ impl Transcript {
                     let text = CallText {
                         tool: call.tool.clone(),
                         own_arguments: call.own_arguments.clone(),
-                        edited: None,
+                        changed: None,
                         held: None,
                         outcome: None,
                         said: None,

@@ -7,9 +7,18 @@ use serde_json::Value;
 use crate::event::{CancelReason, Fact};
 use crate::suspension::SuspensionKind;
 
-/// The text of a terminal fact; none for any other. `edited`: the arguments that an approver set.
+/// Whose arguments ran in place of the model's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangedBy {
+    Approver,
+    /// Whoever answered the question that the call was held for.
+    Answer,
+}
+
+/// The text of a terminal fact; none for any other. `changed`: the arguments that ran, where they are not the
+/// model's.
 #[must_use]
-pub fn result_text(fact: &Fact, edited: Option<&Value>) -> Option<String> {
+pub fn result_text(fact: &Fact, changed: Option<(ChangedBy, &Value)>) -> Option<String> {
     let text = match fact {
         Fact::ExecutionSucceeded { result, warning, .. } => match warning {
             Some(warning) => format!("{}\nWarning: {warning}", body(result)),
@@ -51,8 +60,9 @@ pub fn result_text(fact: &Fact, edited: Option<&Value>) -> Option<String> {
         | Fact::ChildStarted { .. }
         | Fact::ChildEnded { .. } => return None,
     };
-    Some(match edited {
-        Some(arguments) => format!("Arguments were changed by the approver to: {arguments}\n{text}"),
+    Some(match changed {
+        Some((ChangedBy::Approver, to)) => format!("Arguments were changed by the approver to: {to}\n{text}"),
+        Some((ChangedBy::Answer, to)) => format!("Arguments were changed by the answer to: {to}\n{text}"),
         None => text,
     })
 }

@@ -1,5 +1,7 @@
 //! The words that a model reads about each outcome of a call, and the ids under which it reads them.
 
+use std::sync::Arc;
+
 use machine::decision::{DecisionAction, Payload, Resume};
 use machine::event::{Message, UserMessage};
 use machine::id::{Digest, idempotency_key};
@@ -300,4 +302,21 @@ fn each_of_several_queued_runs_begins_with_what_its_own_user_said() {
         })
         .collect();
     assert_eq!(read, [json!("first"), json!("second")]);
+}
+
+#[test]
+fn arguments_that_an_answer_set_are_told_as_the_answers_and_not_as_the_approvers() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "post")]);
+    story.returns("A", pending(ResumeMode::PassDecisionToTool));
+    let chosen = json!({"of": "the red one"});
+    let action = DecisionAction::Resume(Resume {
+        payload: Payload::Result(Arc::new(chosen.clone())),
+        arguments: Some(valid(chosen.clone())),
+        ..Resume::default()
+    });
+    story.decides("A", action);
+    story.succeeds("A");
+    let text = format!("Arguments were changed by the answer to: {chosen}\nok");
+    assert_eq!(story.tool_text("A"), text);
 }
