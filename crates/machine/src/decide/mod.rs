@@ -77,10 +77,6 @@ pub(crate) fn decide(
         Input::Interrupt { cause } => draft.interrupt(cause)?,
         Input::DeadlineReached => draft.deadline_reached()?,
     };
-    // After a take-over nothing follows before all that was accepted meanwhile has been heard; what was said
-    // before leads to nothing.
-    if !matches!(input, Input::LeaseAcquired { .. }) && answer != Answer::Duplicate {
-        draft.go_on()?;
-    }
+    draft.go_on()?;
     Ok(Decided { events: draft.events, answer })
 }
