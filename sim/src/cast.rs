@@ -60,18 +60,26 @@ pub struct Temper {
     pub model_trouble: usize,
     /// Percent of hooks that answer with something.
     pub hooks: usize,
+    /// Every plugin holds every call for an approval.
+    pub stubborn: bool,
 }
 
 impl Cast {
     pub fn draw(tape: &mut Tape) -> Self {
-        let temper = Temper::draw(tape);
+        let mut temper = Temper::draw(tape);
         let live = LiveTools::draw(tape);
         let hooked = tape.chance(45);
+        let stubborn = tape.chance(4);
+        temper.stubborn = stubborn;
         let agents = [("desk", DESK), (CLERK_NAME, CLERK)]
             .into_iter()
             .map(|(name, ordinal)| Agent {
                 name: AgentName::from(name),
-                revision: Arc::new(draw_revision(tape, hooked)),
+                revision: Arc::new(if stubborn {
+                    stubborn_revision(tape)
+                } else {
+                    draw_revision(tape, hooked)
+                }),
                 digest: Digest([u8::try_from(ordinal).unwrap_or(0); 32]),
             })
             .collect();
@@ -98,6 +106,7 @@ impl Temper {
             tool_trouble: tape.among([10, 35, 60]),
             model_trouble: tape.among([5, 12, 30]),
             hooks: tape.among([10, 25, 50]),
+            stubborn: false,
         }
     }
 }
@@ -117,6 +126,22 @@ fn draw_revision(tape: &mut Tape, hooked: bool) -> Revision {
         children_max: tape.among([3, 1, 2]),
     };
     Revision { policy, rules, stop, phases, limits }
+}
+
+/// An agent whose gate asks about everything, and about edited arguments again.
+fn stubborn_revision(tape: &mut Tape) -> Revision {
+    let mut revision = draw_revision(tape, false);
+    revision.phases = [Phase::BeforeToolExecute].into_iter().collect();
+    revision.rules = TOOL_NAMES
+        .into_iter()
+        .flat_map(|tool| [Test::Lt(3.0), Test::Gte(3.0)].map(|test| (tool, test)))
+        .map(|(tool, test)| Rule {
+            tool: tool.into(),
+            when: vec![Condition { path: vec!["amount".into()], test }],
+            then: Then::Ask,
+        })
+        .collect();
+    revision
 }
 
 pub fn draw_policy(tape: &mut Tape) -> Policy {

@@ -35,6 +35,25 @@ pub fn draw(tape: &mut Tape, phase: Phase, revision: &Revision, percent: usize) 
     HookAnswers { answers, state_bytes_after }
 }
 
+/// Both plugins hold the call for an approval.
+#[must_use]
+pub fn insistent() -> HookAnswers {
+    let request = SuspendRequest {
+        kind: AskKind::Approval,
+        question: None,
+        schema: None,
+        mode: ResumeMode::ReplayToolCall,
+        resume_state: None,
+        expires_in_ms: None,
+        on_expiry: OnExpiry::Deny,
+    };
+    let hold = |plugin| HookAnswer {
+        plugin: PluginName::from(plugin),
+        outcome: HookOutcome::Actions(vec![Action::Suspend(request.clone())]),
+    };
+    HookAnswers { answers: PLUGINS.map(hold).to_vec(), state_bytes_after: 0 }
+}
+
 /// Both plugins have nothing to say.
 #[must_use]
 pub fn silent() -> HookAnswers {

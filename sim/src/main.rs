@@ -145,11 +145,16 @@ fn run_many(options: &Options) -> ExitCode {
     });
     eprintln!();
     let (table, missing) = tables::print(&tally.coverage);
-    println!("{table}");
+    // A run that was cut short at its first failure says nothing about what happens.
+    if tally.failures.is_empty() || !options.batch.until_failure {
+        println!("{table}");
+    }
     report(&tally, options, started);
     let coverage_fails = options.requires_coverage && !missing.is_empty();
-    if !missing.is_empty() {
+    if coverage_fails {
         println!("Never happened: {}", missing.join("; "));
+    } else if !missing.is_empty() && tally.failures.is_empty() {
+        println!("{} possible things did not happen in so few worlds.", missing.len());
     }
     if tally.failures.is_empty() && !coverage_fails { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

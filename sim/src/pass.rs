@@ -94,6 +94,7 @@ impl World {
             "the worker stays behind however often it drains its inbox".into()
         })?;
         session.unstored = results_of(append);
+        session.heard.iter_mut().for_each(|heard| heard.fresh = true);
         session.copy = self.store.runs[session.run].load()?;
         session.hurry = true;
         session.drained = session.drained && !append.said.iter().any(is_take_over);
@@ -219,15 +220,20 @@ impl World {
             return Ok(());
         }
         let wanted = session.copy.wanted();
-        session.heard.retain(|heard| {
+        let is_wanted = |heard: &Heard| {
             wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
-        });
+        };
         let news = append.event_count() > 0 || session.heard.iter().any(|heard| heard.fresh);
-        if session.heard.is_empty() || !news {
+        if !news || !session.heard.iter().any(is_wanted) {
             return Ok(());
         }
+        let heard = session
+            .heard
+            .iter()
+            .filter(|heard| is_wanted(heard))
+            .map(|heard| (heard.call.clone(), heard.hooks.clone()))
+            .collect();
         session.heard.iter_mut().for_each(|heard| heard.fresh = false);
-        let heard = session.heard.iter().map(|heard| (heard.call.clone(), heard.hooks.clone())).collect();
         self.say(session, append, Input::AfterTools { heard }, None)?;
         Ok(())
     }
@@ -317,6 +323,10 @@ impl World {
 
     fn reconcile(&mut self, session: &mut Session) -> Checked {
         let wanted = if session.drained { session.copy.wanted() } else { std::collections::BTreeSet::new() };
+        // Only now: an answer that a refused append took with it has to be said again.
+        session.heard.retain(|heard| {
+            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
+        });
         for task in std::mem::take(&mut session.tasks) {
             match wanted.iter().find(|effect| same_task(effect, &task.effect)) {
                 Some(effect) => session.tasks.push(Task { effect: effect.clone(), ..task }),

@@ -120,8 +120,13 @@ impl World {
             return hooks::silent();
         }
         let percent = self.trouble.hooks;
+        let insists = self.trouble.stubborn && phase == Phase::BeforeToolExecute;
         let key = format!("{phase} {key}");
-        let answers = self.with_script(&key, 0, |tape| hooks::draw(tape, phase, revision, percent));
+        let answers = if insists {
+            hooks::insistent()
+        } else {
+            self.with_script(&key, 0, |tape| hooks::draw(tape, phase, revision, percent))
+        };
         self.coverage.hooks(phase, &answers);
         answers
     }
