@@ -307,3 +307,8 @@ fn a125_with_nothing_left_to_grant_no_child_starts() {
     assert!(!names(&events).contains(&"tool.execution_started".into()));
     assert_eq!((story.status("A"), story.status("B")), (CallStatus::Failed, CallStatus::Suspended));
 }
+
+#[test]
+fn c33_a_budget_of_zero_is_no_budget_and_limits_no_child() {
+    assert_eq!(grants(&delegating(limited(0)).log), [None]);
+}
