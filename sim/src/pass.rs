@@ -10,7 +10,7 @@ use crate::ledger::{Announced, Ticket};
 use crate::store::{Append, Refused, Said, is_taken};
 use crate::thread_rows::encode;
 use crate::words;
-use crate::worker::{Ghost, Heard, Session, Task, same_task};
+use crate::worker::{Ghost, Heard, Session, Task};
 use crate::world::World;
 
 /// Passes in a row that the store may refuse because something must be heard first.
@@ -328,13 +328,13 @@ impl World {
             wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
         });
         for task in std::mem::take(&mut session.tasks) {
-            match wanted.iter().find(|effect| same_task(effect, &task.effect)) {
+            match wanted.iter().find(|effect| effect.same_task(&task.effect)) {
                 Some(effect) => session.tasks.push(Task { effect: effect.clone(), ..task }),
                 None => self.abandon(session, task),
             }
         }
         for effect in wanted {
-            if session.tasks.iter().any(|task| same_task(&task.effect, &effect)) {
+            if session.tasks.iter().any(|task| task.effect.same_task(&effect)) {
                 continue;
             }
             if let Effect::RunTool { call, attempt, .. } = &effect {

@@ -117,22 +117,3 @@ pub fn not_before(effect: &Effect) -> Timestamp {
         Effect::RunPhase(_) | Effect::Gate(_) | Effect::HearAfterTool { .. } => Timestamp::ZERO,
     }
 }
-
-/// A model call goes on when its hooks have been recorded; everything else is the same only if it is equal.
-#[must_use]
-pub fn same_task(one: &Effect, other: &Effect) -> bool {
-    match (one, other) {
-        (
-            Effect::CallModel { step, attempt, .. },
-            Effect::CallModel { step: other_step, attempt: other_attempt, .. },
-        ) => step == other_step && attempt == other_attempt,
-        (
-            Effect::RunPhase(_)
-            | Effect::CallModel { .. }
-            | Effect::Gate(_)
-            | Effect::RunTool { .. }
-            | Effect::HearAfterTool { .. },
-            _,
-        ) => one == other,
-    }
-}

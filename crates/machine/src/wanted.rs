@@ -45,6 +45,28 @@ pub enum Effect {
     HearAfterTool { call: CallId, status: CallStatus },
 }
 
+impl Effect {
+    /// What is under way for one serves the other. A model call goes on when the answers of its hooks have been
+    /// recorded; everything else is the same task only if it is equal.
+    #[must_use]
+    pub fn same_task(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::CallModel { step, attempt, .. },
+                Self::CallModel { step: other_step, attempt: other_attempt, .. },
+            ) => step == other_step && attempt == other_attempt,
+            (
+                Self::RunPhase(_)
+                | Self::CallModel { .. }
+                | Self::Gate(_)
+                | Self::RunTool { .. }
+                | Self::HearAfterTool { .. },
+                _,
+            ) => self == other,
+        }
+    }
+}
+
 /// When the run must hear [`Input::DeadlineReached`](crate::Input), and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {

@@ -324,3 +324,22 @@ fn c18_a_step_that_is_cut_short_is_closed_without_asking_the_hooks_of_step_end()
     let events = story.hears_model(answered);
     assert_eq!(names(&events), ["phase.answered", "message.added", "step.ended", "run.ended"]);
 }
+
+#[test]
+fn a_model_call_stays_the_same_task_when_its_hooks_are_recorded_and_a_further_attempt_is_another() {
+    let call = |attempt, ask_first, adjusted_by| Effect::CallModel {
+        step: 1,
+        attempt,
+        not_before: machine::Timestamp(0),
+        ask_first,
+        adjusted_by,
+        message_count: 1,
+    };
+    let asked = call(1, vec![Phase::BeforeInference], Vec::new());
+    assert!(asked.same_task(&call(1, Vec::new(), vec![5])));
+    assert!(!asked.same_task(&call(2, vec![Phase::BeforeInference], Vec::new())));
+    let gate = |id: &str| Effect::Gate(id.into());
+    assert!(
+        gate("A").same_task(&gate("A")) && !gate("A").same_task(&gate("B")) && !gate("A").same_task(&asked)
+    );
+}
