@@ -78,8 +78,8 @@ pub(super) fn open(control: &mut Control, opened: &Opened, seq: u64) -> Result<(
         }),
     )?;
     let asked = !opened.asked_by.is_empty();
-    call.ask_rounds += u8::from(asked);
-    call.pending_rounds += u8::from(opened.by_the_tool && !asked);
+    call.ask_rounds = call.ask_rounds.saturating_add(u8::from(asked));
+    call.pending_rounds = call.pending_rounds.saturating_add(u8::from(opened.by_the_tool && !asked));
     call.asked.extend(opened.asked_by.iter().cloned());
     call.must_ask &= !matches!(opened.held, Held::Approval { .. });
     if let Held::InDoubt { attempt } = opened.held {

@@ -58,8 +58,7 @@ impl Draft<'_> {
         Ok(Answer::Done)
     }
 
-    /// Every call that is not settled, in call order; those that run only when `running_too`, or where the attempt
-    /// is a repeat that is not due yet.
+    /// Every call that is not settled, in call order; those that execute only when `running_too`.
     fn cancel_calls(&mut self, reason: CancelReason, running_too: bool) -> Result<(), Rejection> {
         let open: Vec<Call> = self
             .control
@@ -74,6 +73,8 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// A repeat that is not due yet does not, nor does an attempt that went with its worker, unless it may have
+    /// written.
     fn executes(&self, call: &Call) -> bool {
         let under_way = |attempt: &Attempt| attempt.lost.is_none() && attempt.not_before <= self.now;
         running(call).is_some_and(under_way) || (call.lost() && call.may_have_written())

@@ -177,8 +177,7 @@ impl Draft<'_> {
         request: &SuspendRequest,
     ) -> Result<Answer, Rejection> {
         if call.ask_rounds >= ASK_ROUNDS_MAX {
-            let why = format!("the gate asked {ASK_ROUNDS_MAX} times and asks again");
-            return self.refuse(call, CallErrorCode::AskedTooOften, &why);
+            return self.asked_too_often(call);
         }
         if request.kind == AskKind::Approval && request.mode != ResumeMode::ReplayToolCall {
             let why = "a hook asked for an approval that would not run the call; ask a question instead";
@@ -272,6 +271,9 @@ impl Draft<'_> {
             SuppliedResult::Error { message } => {
                 return self.refuse(call, CallErrorCode::PluginError, message);
             }
+            SuppliedResult::Pending(_) if call.ask_rounds >= ASK_ROUNDS_MAX => {
+                return self.asked_too_often(call);
+            }
             SuppliedResult::Pending(request) => {
                 self.suspend(call, request, alloc::vec![Asker::Plugin(plugin.clone())])?;
                 return Ok(Answer::Done);
@@ -279,6 +281,11 @@ impl Draft<'_> {
         };
         self.answered(call, &answer, ResultFrom::Hook)?;
         Ok(Answer::Done)
+    }
+
+    fn asked_too_often(&mut self, call: &Call) -> Result<Answer, Rejection> {
+        let why = format!("the gate asked {ASK_ROUNDS_MAX} times and asks again");
+        self.refuse(call, CallErrorCode::AskedTooOften, &why)
     }
 
     fn block(&mut self, call: &Call, code: CallErrorCode, why: String) -> Result<Answer, Rejection> {

@@ -91,8 +91,10 @@ impl Draft<'_> {
         by: ResultFrom,
     ) -> Result<(), Rejection> {
         match answer {
+            // It did run: whoever reads this must not take it for a call that did nothing.
             ToolAnswer::Success { value, .. } if too_deep(value) => {
-                self.fail(call, CallErrorCode::StateFull, "the result is nested too deeply".into())
+                let why = "the call succeeded, but its result is nested too deeply to be kept";
+                self.fail(call, CallErrorCode::StateFull, why.into())
             }
             ToolAnswer::Success { value, warning } => {
                 self.record(Fact::ExecutionSucceeded {

@@ -86,7 +86,13 @@ fn a_result_at_the_limit_is_the_result_and_a_deeper_one_fails_the_call() {
     assert_eq!(story.tool_text("A"), deepest().to_string());
     let mut story = running("echo");
     let events = story.returns("A", success(beyond()));
-    assert_eq!(failure(&events), Some((CallErrorCode::StateFull, "the result is nested too deeply")));
+    assert_eq!(
+        failure(&events),
+        Some((
+            CallErrorCode::StateFull,
+            "the call succeeded, but its result is nested too deeply to be kept"
+        ))
+    );
 }
 
 #[test]
@@ -197,5 +203,11 @@ fn a_childs_answer_too_deep_fails_the_call() {
     let end = ChildEnd::Completed { answer: Arc::new(beyond()) };
     let ended = ChildEnded { call: CallId::from("A"), run, end, usage: Usage::default() };
     let events = story.ok(Input::ChildEnded(ended));
-    assert_eq!(failure(&events), Some((CallErrorCode::StateFull, "the result is nested too deeply")));
+    assert_eq!(
+        failure(&events),
+        Some((
+            CallErrorCode::StateFull,
+            "the call succeeded, but its result is nested too deeply to be kept"
+        ))
+    );
 }
