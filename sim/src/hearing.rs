@@ -134,6 +134,7 @@ impl RunLedger {
                 tool: call.tool.clone(),
                 kind: open.kind,
                 suspension_id: open.id.clone(),
+                expires_at: open.expires_at,
             })
             .collect();
         ensure(own == pending, Invariant::StatusIsTheProjection, || {

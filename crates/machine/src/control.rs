@@ -145,6 +145,7 @@ impl Control {
                     tool: call.tool.clone(),
                     kind: open.held.kind(),
                     suspension_id: open.id.clone(),
+                    expires_at: open.expiry.map(|expiry| expiry.at),
                 })
             })
             .collect()

@@ -1,6 +1,5 @@
 //! What a commit of one run brings to others: children to create, ends and interrupts to deliver.
 
-use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde_json::Value;
@@ -103,10 +102,6 @@ fn child_end(termination: &Termination, last_text: &str) -> ChildEnd {
         }
         Termination::Cancelled(_) => ChildEnd::Interrupted,
         Termination::Blocked(text) => ChildEnd::Failed { message: text.clone() },
-        Termination::Error(error) => ChildEnd::Failed { message: failure(&error.text) },
+        Termination::Error(error) => ChildEnd::Failed { message: error.text.clone() },
     }
-}
-
-fn failure(text: &str) -> String {
-    if text.is_empty() { "the child run failed".to_string() } else { text.to_string() }
 }

@@ -269,6 +269,8 @@ pub struct Pending {
     pub tool: ToolName,
     pub kind: SuspensionKind,
     pub suspension_id: SuspensionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

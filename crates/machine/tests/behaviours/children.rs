@@ -6,7 +6,7 @@ use machine::delivery::{Delivery, Spawn, deliveries, spawns};
 use machine::event::{CallErrorCode, Fact, InterruptCause, Parent, Usage};
 use machine::id::{CallId, Principal, RunId};
 use machine::inbox::Item;
-use machine::input::{ChildEnd, ChildEnded};
+use machine::input::{ChildEnd, ChildEnded, ModelFailure};
 use machine::policy::OnReject;
 use machine::revision::{Limits, Revision, StopCondition};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
@@ -287,6 +287,11 @@ fn a124_a_childs_end_is_delivered_to_its_parent_with_its_last_words_and_its_usag
     let events = story.ok(Input::Interrupt { cause });
     assert_eq!(end_of(&before, &events), (ChildEnd::Interrupted, Usage::default()));
     assert_eq!(story.run_status(), &RunStatus::Done(Termination::Cancelled(Cancelled::ByParent)));
+    let (before, mut story) = (child(), child());
+    let failure = ModelFailure { message: "no such model".into(), retryable: false, retry_after_ms: None };
+    let events = story.ok(Input::ModelFailed { step: 1, attempt: 1, failure });
+    let failed = ChildEnd::Failed { message: "no such model".into() };
+    assert_eq!(end_of(&before, &events), (failed, Usage::default()));
     // A run that ends while it is queued tells its parent too.
     let mut story = Story::queued_with(Revision::default(), order.clone());
     let before = Story::queued_with(Revision::default(), order.clone());

@@ -8,7 +8,7 @@ use machine::policy::{Decisions, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::ResumeMode;
 use machine::tool::{Approval, EffectClass};
-use machine::{Control, Effect, Input, Rejection};
+use machine::{Control, Effect, Fact, Input, Rejection};
 use serde_json::{Value, json};
 
 use crate::props::{hook, lines, payload, payloads, termination};
@@ -395,4 +395,17 @@ fn an_answer_that_becomes_the_arguments_needs_an_approval_of_its_own() {
     assert_eq!(shown["arguments"]["valid"]["value"], value, "what was approved before was something else");
     story.approves("A");
     assert_eq!((story.status("A"), story.call("A").attempts), (Running, 2));
+}
+
+#[test]
+fn a_run_that_waits_says_until_when_each_question_can_be_answered() {
+    let mut story = Story::begin();
+    story.tools.get_mut("transfer").unwrap().expires_in_ms = Some(60_000);
+    story.asks_for(&[("A", "transfer"), ("B", "pick_file")]);
+    let told: Vec<_> = story.run.control.pending().iter().map(|pending| pending.expires_at).collect();
+    assert_eq!(told, [Some(story.now.plus_ms(60_000)), None]);
+    let Some(Fact::RunWaiting { pending, .. }) = story.log.last().map(|event| &event.fact) else {
+        panic!("it does not wait");
+    };
+    assert_eq!(pending, &story.run.control.pending());
 }
