@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use crate::message::{CallInMessage, Message, NoteBody, ToolBody};
+
 use crate::id::{
     AgentName, CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId,
     ToolName,
@@ -13,7 +15,7 @@ use crate::id::{
 use crate::phase::{Action, Phase, Scope};
 use crate::policy::Policy;
 use crate::rules::Asker;
-use crate::status::{CallStatus, WaitingOn};
+use crate::status::WaitingOn;
 use crate::suspension::{Expiry, Held, ResumeMode, SuspensionKind};
 use crate::termination::{Cancelled, Termination};
 use crate::time::Timestamp;
@@ -36,24 +38,31 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "payload")]
 pub enum Fact {
+    /// What the run was asked to do. Always event 1.
     #[serde(rename = "run.queued")]
     RunQueued(Order),
+    /// It holds its thread; its input begins after this message.
     #[serde(rename = "run.started")]
     RunStarted {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<MessageId>,
     },
+    /// Nothing executes and something is held. At every entry into a waiting status.
     #[serde(rename = "run.waiting")]
     RunWaiting { on: WaitingOn, pending: Vec<Pending> },
+    /// Something executes again.
     #[serde(rename = "run.resumed")]
     RunResumed {},
+    /// Nothing is waited for any more: the end follows in the same commit.
     #[serde(rename = "run.interrupting")]
     RunInterrupting { cause: InterruptCause },
     /// The end is decided; executing calls or the hooks of RunEnd are still awaited.
     #[serde(rename = "run.ending")]
     RunEnding { termination: Termination },
+    /// The last event of every log.
     #[serde(rename = "run.ended")]
     RunEnded { termination: Termination, usage: Usage },
+    /// Another worker took over; these attempts went with the old one.
     #[serde(rename = "run.recovered")]
     RunRecovered {
         epoch: u64,
@@ -63,14 +72,19 @@ pub enum Fact {
         /// From here on a lost `write` may be offered as in doubt.
         doubt_at: Timestamp,
     },
+    /// The model is called; its answer will have this id.
     #[serde(rename = "step.started")]
     StepStarted { step: u32, message_id: MessageId },
+    /// Nothing of the step is left to do.
     #[serde(rename = "step.ended")]
     StepEnded { step: u32, message_id: MessageId },
+    /// The transcript has one message more.
     #[serde(rename = "message.added")]
     MessageAdded(Message),
+    /// A model call gave no answer; this attempt follows, no earlier than `at`.
     #[serde(rename = "model.retrying")]
     ModelRetrying { attempt: u32, error: String, at: Timestamp },
+    /// Hooks of one plugin answered with actions, or failed.
     #[serde(rename = "phase.answered")]
     PhaseAnswered {
         phase: Phase,
@@ -81,10 +95,13 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
     },
+    /// A plugin keeps something for the run or its thread.
     #[serde(rename = "state.changed")]
     StateChanged { plugin: PluginName, scope: Scope, key: String, value: Arc<Value> },
+    /// The model asked for a call: New.
     #[serde(rename = "tool.requested")]
     ToolRequested { call_id: CallId, tool: ToolName, arguments: Arguments },
+    /// Suspended until a person says yes or no.
     #[serde(rename = "tool.approval_requested")]
     ApprovalRequested(Opened),
     /// The tool is not the one that was shown any more; the answer given for it, if any, counts for nothing.
@@ -99,6 +116,7 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decision_id: Option<DecisionId>,
     },
+    /// Resuming: the call passes the gate again, then it runs.
     #[serde(rename = "tool.approved")]
     ToolApproved {
         call_id: CallId,
@@ -113,6 +131,7 @@ pub enum Fact {
         arguments: Option<Arguments>,
         apply_to_future: bool,
     },
+    /// Cancelled: a person, or the clock, said no.
     #[serde(rename = "tool.denied")]
     ToolDenied {
         call_id: CallId,
@@ -124,8 +143,10 @@ pub enum Fact {
         reason: Option<String>,
         expired: bool,
     },
+    /// Suspended for any other reason than an approval.
     #[serde(rename = "tool.suspended")]
     ToolSuspended(Opened),
+    /// Resuming: whatever held the call was answered.
     #[serde(rename = "tool.resumed")]
     ToolResumed {
         call_id: CallId,
@@ -148,6 +169,7 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         arguments: Option<Arguments>,
     },
+    /// Running: the intent is stored, the attempt may be sent.
     #[serde(rename = "tool.execution_started")]
     ExecutionStarted {
         call_id: CallId,
@@ -163,6 +185,7 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         let_through_by: Option<Principal>,
     },
+    /// Succeeded, by the tool or by whoever answered in its place.
     #[serde(rename = "tool.execution_succeeded")]
     ExecutionSucceeded {
         call_id: CallId,
@@ -171,6 +194,7 @@ pub enum Fact {
         warning: Option<String>,
         by: ResultFrom,
     },
+    /// Failed, by the tool or before it could run.
     #[serde(rename = "tool.execution_failed")]
     ExecutionFailed {
         call_id: CallId,
@@ -179,6 +203,7 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
         outcome_unknown: bool,
     },
+    /// Cancelled without a verdict on the call itself.
     #[serde(rename = "tool.cancelled")]
     ToolCancelled {
         call_id: CallId,
@@ -193,6 +218,7 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         suspension_id: Option<SuspensionId>,
     },
+    /// A child run exists and works on the call.
     #[serde(rename = "child.started")]
     ChildStarted {
         call_id: CallId,
@@ -203,6 +229,7 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant_tokens: Option<u64>,
     },
+    /// The child is over, and gives back what it did not use.
     #[serde(rename = "child.ended")]
     ChildEnded { call_id: CallId, run_id: RunId, usage: Usage },
 }
@@ -297,76 +324,6 @@ impl InterruptCause {
             Self::Parent(_) => Cancelled::ByParent,
         }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "role", rename_all = "snake_case")]
-pub enum Message {
-    /// Its content stands in `run.queued`.
-    User {
-        id: MessageId,
-    },
-    Assistant {
-        id: MessageId,
-        text: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reasoning: Option<String>,
-        calls: Vec<CallInMessage>,
-        usage: Usage,
-        /// Stop conditions whose pattern the text matches.
-        matched: Vec<u16>,
-    },
-    Tool {
-        id: MessageId,
-        call_id: CallId,
-        status: CallStatus,
-        body: ToolBody,
-    },
-    Note {
-        id: MessageId,
-        call_id: CallId,
-        body: NoteBody,
-    },
-}
-
-impl Message {
-    #[must_use]
-    pub const fn id(&self) -> &MessageId {
-        match self {
-            Self::User { id }
-            | Self::Assistant { id, .. }
-            | Self::Tool { id, .. }
-            | Self::Note { id, .. } => id,
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CallInMessage {
-    pub call_id: CallId,
-    pub tool: ToolName,
-    /// The model's own arguments, where a hook set others. Otherwise they stand in `tool.requested`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub own_arguments: Option<Arguments>,
-}
-
-/// Where the text of a tool message comes from. Results are stored once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ToolBody {
-    /// The event that made the call terminal.
-    Settled { seq: u64 },
-    /// The call is held and the model is called without its result.
-    Placeholder { kind: Option<SuspensionKind> },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NoteBody {
-    /// The result of a call that had a placeholder.
-    Late { seq: u64 },
-    /// What a hook of AfterToolExecute asked to be noted, in its recorded answer.
-    Plugin { seq: u64 },
 }
 
 /// A suspension as it opens, with all that a person needs to see.

@@ -8,13 +8,18 @@
 //!
 //! How a driver uses it, in this order and in no other:
 //!
-//! 1. Load the [`Control`] of a run, or take a fresh one from the event that [`queue`] makes.
-//! 2. After a take-over: [`Input::LeaseAcquired`], then the whole inbox in the order of [`inbox::drain`], then
-//!    [`Input::InboxDrained`].
-//! 3. For each thing that was said: `decide`, then `apply` every event to the worker's own copy.
-//! 4. Store all new events in one commit, with what [`delivery`] derives from them. If the store refuses, throw
-//!    the copy away and load again: nothing was published and nothing was started.
-//! 5. Publish the events; start what is wanted and is not under way; stop what is not wanted any more.
+//! 1. Load the [`Control`] of a run ([`Control::decode`]), or make it from the event of [`queue`] with [`fold`].
+//! 2. After every claim: [`Input::LeaseAcquired`], then the rows that [`inbox::drain`] names, each turned into an
+//!    input by [`inbox::hear`], then [`Input::InboxDrained`]. Start nothing before that.
+//! 3. Say [`Input::Start`] once the run holds its thread, [`Input::DeadlineReached`] when [`Run::next_deadline`] has
+//!    come, and whatever the tasks bring back. For each: `decide`, then `apply` every event to the worker's own copy.
+//!    A rejected row is consumed too, unless [`Rejection::is_our_fault`]: then stop the run.
+//! 4. Store all new events in one commit, with the encoded control, the rows consumed, what [`delivery`] derives
+//!    from the events, children under [`policy::for_child`], and at the end of the run [`thread::promote`]. Refused
+//!    because an accepted row must be heard first: load again and drain with `hurry`. Refused for any other reason:
+//!    give the run up. Either way nothing was published and nothing was started.
+//! 5. Publish the events; start what is wanted and is not under way ([`Effect::same_task`]); stop what is not wanted
+//!    any more.
 //! 6. Wait for the inbox, for something under way, or for the deadline.
 //!
 //! What needs a library that cannot be here (schemas, canonical digests, regular expressions, a look at the live
@@ -39,6 +44,7 @@ pub mod event;
 pub mod id;
 pub mod inbox;
 pub mod input;
+pub mod message;
 pub mod phase;
 pub mod policy;
 pub mod projection;
@@ -89,15 +95,18 @@ impl Run {
         decide::decide(&self.revision, &self.control, input, now)
     }
 
+    /// The only place where state changes. An error means that the log cannot be trusted: stop the run loudly.
     pub fn apply(&mut self, event: &Event) -> Result<(), Impossible> {
         apply::apply(&mut self.control, event)
     }
 
+    /// What the world should be doing now.
     #[must_use]
     pub fn wanted(&self) -> BTreeSet<Effect> {
         wanted::wanted(&self.revision, &self.control)
     }
 
+    /// When the run must be looked at again although nobody says anything, and why.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Deadline> {
         wanted::next_deadline(&self.control)

@@ -21,7 +21,7 @@ pub struct Revision {
     pub limits: Limits,
 }
 
-/// Judged at the end of each step, after the tools. A limit of zero never fires.
+/// Judged at the end of each step, after the tools. A limit of zero never fires; a window of zero counts as two.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum StopCondition {

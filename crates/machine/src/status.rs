@@ -36,7 +36,7 @@ impl CallStatus {
         }
     }
 
-    /// The whole table. What each pair means stands in `ARCHITECTURE.md`.
+    /// The whole table. What each pair means stands in `docs/rules.md`.
     pub const fn become_(self, to: Self) -> Result<Self, IllegalCallTransition> {
         use CallStatus::{Cancelled, Failed, New, Resuming, Running, Succeeded, Suspended};
         let legal = match (self, to) {

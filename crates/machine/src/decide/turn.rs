@@ -252,8 +252,8 @@ enum AfterStep {
     NextStep,
 }
 
-/// With the step's end before the tools the hooks also hear of a call that is held (seed document 000); otherwise
-/// they are asked once, when there is a result.
+/// With the step's end before the tools the hooks also hear of a call that is held; otherwise they are asked once, when
+/// there is a result (X25 of the behaviour catalogue).
 pub(crate) fn wants_after_hooks(call: &Call, step_end: StepEnd) -> bool {
     match call.status() {
         CallStatus::Succeeded | CallStatus::Failed | CallStatus::Cancelled => call.said != Said::Result,

@@ -17,6 +17,7 @@ mod call_transitions;
 mod checkpoints;
 mod children;
 mod concurrent_calls;
+mod derived_ids;
 mod eager_turns;
 mod ending_and_interrupting;
 mod envelope;

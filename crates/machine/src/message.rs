@@ -1,0 +1,81 @@
+//! Messages as the log has them. Texts are stored once: a message refers to the event that has them.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::event::Usage;
+use crate::id::{CallId, MessageId, ToolName};
+use crate::status::CallStatus;
+use crate::suspension::SuspensionKind;
+use crate::tool::Arguments;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// Its content stands in `run.queued`.
+    User {
+        id: MessageId,
+    },
+    Assistant {
+        id: MessageId,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reasoning: Option<String>,
+        calls: Vec<CallInMessage>,
+        usage: Usage,
+        /// Stop conditions whose pattern the text matches.
+        matched: Vec<u16>,
+    },
+    Tool {
+        id: MessageId,
+        call_id: CallId,
+        status: CallStatus,
+        body: ToolBody,
+    },
+    Note {
+        id: MessageId,
+        call_id: CallId,
+        body: NoteBody,
+    },
+}
+
+impl Message {
+    #[must_use]
+    pub const fn id(&self) -> &MessageId {
+        match self {
+            Self::User { id }
+            | Self::Assistant { id, .. }
+            | Self::Tool { id, .. }
+            | Self::Note { id, .. } => id,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallInMessage {
+    pub call_id: CallId,
+    pub tool: ToolName,
+    /// The model's own arguments, where a hook set others. Otherwise they stand in `tool.requested`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_arguments: Option<Arguments>,
+}
+
+/// Where the text of a tool message comes from. Results are stored once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolBody {
+    /// The event that made the call terminal.
+    Settled { seq: u64 },
+    /// The call is held and the model is called without its result.
+    Placeholder { kind: Option<SuspensionKind> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoteBody {
+    /// The result of a call that had a placeholder.
+    Late { seq: u64 },
+    /// What a hook of AfterToolExecute asked to be noted, in its recorded answer.
+    Plugin { seq: u64 },
+}
