@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machine::decision::{Decision, DecisionAction, Resume};
+use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::{Event, Fact, Message, ToolBody};
 use machine::id::{CallId, Digest};
 use machine::input::{AskedCall, Outcome, ToolAnswer};
@@ -36,6 +36,8 @@ pub fn tell() -> Checked<String> {
     stage.approval_while_c_runs()?;
     stage.waiting()?;
     stage.last_approval()?;
+    stage.doubt()?;
+    stage.answer()?;
     stage.transcript();
     Ok(stage.lines.join("\n"))
 }
@@ -142,9 +144,32 @@ impl Stage {
         self.decide("B", "bo", DecisionAction::Resume(resume))?;
         self.world.claim(RUN)?;
         self.show();
-        self.pass_gates(&["B"])?;
+        self.pass_gates(&["B"])
+    }
+
+    fn doubt(&mut self) -> Checked {
         self.later(120);
-        self.returned("B", 1, json!("refunded 450 euros"))?;
+        self.say("The process dies again, this time after the refund of B went out and before its answer was stored.");
+        let session = self.session()?;
+        self.world.lose(session);
+        self.later(2_000);
+        self.worker = "worker-4";
+        self.say("B writes, so nobody sends it again: whether it happened is a question for a person.");
+        self.world.claim(RUN)?;
+        self.show();
+        self.later(40 * 60 * 1_000);
+        self.worker = "worker-5";
+        self.say(
+            "Bo looks at the account: the money has moved. He says so, and the tool does not run again.",
+        );
+        let seen = Payload::Result(Arc::new(json!("refunded 450 euros")));
+        self.decide("B", "bo", DecisionAction::Resume(Resume { payload: seen, ..Resume::default() }))?;
+        self.world.claim(RUN)?;
+        self.show();
+        Ok(())
+    }
+
+    fn answer(&mut self) -> Checked {
         self.later(900);
         self.say("Every call of the turn has settled: the model is called once, with the results in its own order.");
         let turn = Turn { step: 2, attempt: 1 };
@@ -313,6 +338,8 @@ fn told(event: &Event, worker: &str) -> (String, String) {
             let calls: Vec<&str> = pending.iter().map(|pending| pending.call_id.as_str()).collect();
             format!("for {}", calls.join(", "))
         }
+        Fact::ToolSuspended(opened) => format!("{}  {}", opened.call_id, opened.held.kind()),
+        Fact::ToolResumed { call_id, .. } => call_id.to_string(),
         Fact::StepStarted { step, .. } | Fact::StepEnded { step, .. } => format!("step {step}"),
         Fact::RunEnded { termination, .. } => termination.done_reason(),
         Fact::RunQueued(_)
@@ -326,14 +353,12 @@ fn told(event: &Event, worker: &str) -> (String, String) {
         | Fact::StateChanged { .. }
         | Fact::ApprovalVoided { .. }
         | Fact::ToolDenied { .. }
-        | Fact::ToolSuspended(_)
-        | Fact::ToolResumed { .. }
         | Fact::ExecutionFailed { .. }
         | Fact::ToolCancelled { .. }
         | Fact::ChildStarted { .. }
         | Fact::ChildEnded { .. } => String::new(),
     };
-    if let Fact::ToolApproved { by, .. } = &event.fact {
+    if let Fact::ToolApproved { by, .. } | Fact::ToolResumed { by, .. } = &event.fact {
         return (by.to_string(), what);
     }
     let who = if matches!(event.fact, Fact::RunQueued(_)) { "ana" } else { worker };
