@@ -21,7 +21,8 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 pub enum Item {
     Decision(Decision),
-    /// Given before the call was held; only for the arguments with this digest.
+    /// Given before the call was held; only for the arguments with this digest. The append that opens an approval
+    /// for them marks it answered: nobody else can decide it any more.
     Early {
         decision: Decision,
         digest: Digest,
