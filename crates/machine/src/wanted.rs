@@ -37,7 +37,8 @@ pub enum Effect {
     /// Look the tool up, validate the arguments, ask the hooks of BeforeToolExecute, and say
     /// [`Input::Gated`](crate::Input).
     Gate(CallId),
-    /// Make this attempt: its intent is stored.
+    /// Make this attempt, no earlier than `not_before`: its intent is stored. If by then the tool is not what the gate
+    /// saw, or the lease is too old, send nothing and say so ([`Outcome::NotSent`](crate::input::Outcome)).
     RunTool { call: CallId, attempt: u32, not_before: Timestamp },
     /// Ask the hooks of AfterToolExecute once about the call as it stands. Say all answers that are not yet
     /// recorded together, empty ones too, whenever one comes in and whenever this is still wanted after other
