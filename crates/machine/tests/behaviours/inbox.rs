@@ -324,3 +324,15 @@ fn a81_b32_a_decision_for_nobodys_call_leaves_the_held_ones_held() {
     assert_eq!(story.run, before);
     assert!(story.run.control.call(&CallId::from("nobody")).is_none());
 }
+
+#[test]
+fn a79_an_early_decision_for_a_call_that_has_settled_is_taken_out_and_leads_to_nothing() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "echo"), ("B", "transfer")]);
+    let decision = Decision { call: CallId::from("A"), ..story.decision("B", resume()) };
+    let early = [Item::Early { decision, digest: story.call("A").arguments }];
+    assert_eq!(drain(&story.run.control, &early, false), Vec::<usize>::new(), "A may still be held");
+    story.succeeds("A");
+    assert_eq!(drain(&story.run.control, &early, false), [0]);
+    assert_eq!(hear(&story.run.control, &early[0]), None);
+}

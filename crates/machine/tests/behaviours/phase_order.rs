@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use machine::phase::{Action, HookAnswers, Phase, SuppliedResult};
+use machine::phase::{Action, HookAnswers, Phase, PhaseSet, SuppliedResult};
 use machine::policy::{OnBlock, Policy};
 use machine::revision::{Revision, StopCondition};
 use machine::status::{CallStatus, RunStatus};
@@ -342,4 +342,10 @@ fn a_model_call_stays_the_same_task_when_its_hooks_are_recorded_and_a_further_at
     assert!(
         gate("A").same_task(&gate("A")) && !gate("A").same_task(&gate("B")) && !gate("A").same_task(&asked)
     );
+}
+
+#[test]
+fn a_phase_that_two_plugins_subscribe_to_is_asked() {
+    let subscribed: PhaseSet = [Phase::StepEnd, Phase::StepEnd].into_iter().collect();
+    assert!(subscribed.has(Phase::StepEnd) && !subscribed.has(Phase::RunEnd));
 }
