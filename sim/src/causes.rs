@@ -1,44 +1,39 @@
 //! What an input may lead to: the gate, results, decisions and take-overs, judged without the machine's code.
 
 use machine::Input;
-use machine::decision::DecisionAction;
+use machine::decision::{Decision, DecisionAction, Payload};
 use machine::event::{Event, Fact, Opened};
 use machine::id::CallId;
 use machine::input::Gated;
-use machine::phase::Phase;
+use machine::phase::{Action, Phase, SuppliedResult};
 use machine::policy::ApprovalScope;
 use machine::rules::{Asker, Condition, Rule, Test, Then};
 use machine::status::CallStatus;
-use machine::suspension::Held;
+use machine::suspension::{Held, ResumeMode};
 use machine::tool::{Approval, Arguments, EffectClass, Tool, ToolNow};
 
 use crate::arguments::{amount_of, receiver_of};
-use crate::hooks;
 use crate::invariant::{Checked, Invariant, breach, ensure};
-use crate::ledger::RunLedger;
+use crate::ledger::{CallLedger, RunLedger};
+use crate::{ends, hooks, recorded};
 
 /// `ledger` is as it was before the events that the input led to.
 pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
     match input {
-        Input::Gated(gated) => check_gated(ledger, gated, events),
+        Input::Gated(gated) => check_gated(ledger, gated, events)?,
         Input::ToolReturned { step, call, attempt, .. } => {
-            check_returned(ledger, *step, call, *attempt, events)
+            check_returned(ledger, *step, call, *attempt, events)?;
+            check_unasked_starts(ledger, input, events)?;
         }
         Input::Decide(decision) => {
-            let open = ledger.call(&decision.call).and_then(|call| call.open.as_ref());
-            let in_time = open
-                .filter(|open| open.id == decision.suspension)
-                .is_some_and(|open| open.expires_at.is_none_or(|at| decision.accepted_at < at));
-            ensure(events.is_empty() || in_time, Invariant::ExpiredIsNeverAccepted, || {
-                format!("{decision:?} came too late for {open:?}, and had an effect")
-            })?;
-            check_yes(ledger, decision.call.clone(), &decision.action, events)
+            check_decided(ledger, decision, events)?;
+            check_unasked_starts(ledger, input, events)?;
         }
         Input::LeaseAcquired { .. } => {
             let early = events.iter().find(|event| !matches!(event.fact, Fact::RunRecovered { .. }));
             ensure(early.is_none(), Invariant::InboxBeforeAttempts, || {
                 format!("{early:?} before the inbox was heard")
-            })
+            })?;
         }
         Input::Start { .. }
         | Input::InboxDrained
@@ -48,29 +43,53 @@ pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
         | Input::AfterTools { .. }
         | Input::ChildEnded(_)
         | Input::Interrupt { .. }
-        | Input::DeadlineReached => check_unasked_starts(ledger, input, events),
+        | Input::DeadlineReached => check_unasked_starts(ledger, input, events)?,
     }
+    recorded::check(input, events)?;
+    ends::check(ledger, input, events)
+}
+
+fn check_decided(ledger: &RunLedger, decision: &Decision, events: &[Event]) -> Checked {
+    let open = ledger.call(&decision.call).and_then(|call| call.open.as_ref());
+    let in_time = open
+        .filter(|open| open.id == decision.suspension)
+        .is_some_and(|open| open.expires_at().is_none_or(|at| decision.accepted_at < at));
+    ensure(events.is_empty() || in_time, Invariant::ExpiredIsNeverAccepted, || {
+        format!("{decision:?} came too late for {open:?}, and had an effect")
+    })?;
+    check_yes(ledger, &decision.call, &decision.action, events)
 }
 
 /// A null, a false or a broken answer runs nothing, whatever the mode.
-fn check_yes(ledger: &RunLedger, id: CallId, action: &DecisionAction, events: &[Event]) -> Checked {
-    let resumes = events
-        .iter()
-        .any(|event| matches!(&event.fact, Fact::ToolApproved { call_id, .. } if *call_id == id));
+fn check_yes(ledger: &RunLedger, id: &CallId, action: &DecisionAction, events: &[Event]) -> Checked {
+    let approved =
+        events.iter().any(|event| matches!(&event.fact, Fact::ToolApproved { call_id, .. } if call_id == id));
+    let runs_again = events.iter().any(|event| {
+        let Fact::ToolResumed { call_id, mode, .. } = &event.fact else { return false };
+        call_id == id && *mode != ResumeMode::UseDecisionAsToolResult
+    });
     let DecisionAction::Resume(resume) = action else {
-        return ensure(!resumes, Invariant::VerdictIsRight, || {
-            format!("call {id} was refused, and approved")
+        return ensure(!approved && !runs_again, Invariant::VerdictIsRight, || {
+            format!("call {id} was refused, and resumed")
         });
     };
     let plain_yes = match &resume.payload {
-        machine::decision::Payload::Absent => true,
-        machine::decision::Payload::Result(value) => value.as_bool() == Some(true),
-        machine::decision::Payload::Error(_) => false,
+        Payload::Absent => true,
+        Payload::Result(value) => value.as_bool() == Some(true),
+        Payload::Error(_) => false,
     };
-    let seen = ledger.call(&id).map(|call| call.arguments.digest());
+    let no = match &resume.payload {
+        Payload::Absent => false,
+        Payload::Result(value) => value.is_null() || value.as_bool() == Some(false),
+        Payload::Error(_) => true,
+    };
+    let seen = ledger.call(id).map(|call| call.arguments.digest());
     let saw_it = resume.expect_digest.is_none() || resume.expect_digest == seen;
-    ensure(!resumes || (plain_yes && saw_it), Invariant::VerdictIsRight, || {
+    ensure(!approved || (plain_yes && saw_it), Invariant::VerdictIsRight, || {
         format!("call {id} is approved by {resume:?}")
+    })?;
+    ensure(!runs_again || (!no && saw_it), Invariant::VerdictIsRight, || {
+        format!("call {id} is run again by {resume:?}")
     })
 }
 
@@ -94,6 +113,11 @@ fn check_returned(ledger: &RunLedger, step: u32, id: &CallId, attempt: u32, even
 /// Only the gate starts a call; elsewhere nothing but a repeat of a repeatable one may start.
 fn check_unasked_starts(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
     for event in events {
+        if let Fact::ToolSuspended(opened) = &event.fact {
+            ensure(!is_performed_elsewhere(opened), Invariant::GateIsObeyed, || {
+                format!("{input:?} hands call {} out past the gate", opened.call_id)
+            })?;
+        }
         let Fact::ExecutionStarted { call_id, .. } = &event.fact else { continue };
         let Some(call) = ledger.call(call_id) else {
             return breach(Invariant::GateIsObeyed, format!("{input:?} starts the unknown call {call_id}"));
@@ -135,6 +159,7 @@ fn check_gated(ledger: &RunLedger, gated: &Gated, events: &[Event]) -> Checked {
             )
         },
     )?;
+    check_plugins(call, gated)?;
     let ToolNow::Known(tool) = &gated.tool else {
         return breach(Invariant::GateIsObeyed, format!("call {} runs a tool that is not there", call.id));
     };
@@ -173,6 +198,33 @@ fn check_gated(ledger: &RunLedger, gated: &Gated, events: &[Event]) -> Checked {
     })
 }
 
+/// No plugin forbids the call, answers in its place or has yet to ask about it.
+fn check_plugins(call: &CallLedger, gated: &Gated) -> Checked {
+    for (plugin, action) in gated.hooks.actions() {
+        let passes = match action {
+            Action::Block { .. }
+            | Action::SetResult(SuppliedResult::Success { .. } | SuppliedResult::Error { .. }) => false,
+            Action::Suspend(_) | Action::SetResult(SuppliedResult::Pending(_)) => {
+                call.asked.contains(&Asker::Plugin(plugin.clone()))
+            }
+            Action::SetState { .. }
+            | Action::End
+            | Action::AddInstruction { .. }
+            | Action::HideTool { .. }
+            | Action::SetParam { .. }
+            | Action::ReplaceMessage { .. }
+            | Action::SkipInference
+            | Action::DropCall { .. }
+            | Action::SetArguments { .. }
+            | Action::AddNote { .. } => true,
+        };
+        ensure(passes, Invariant::GateIsObeyed, || {
+            format!("call {} runs past {plugin}: {action:?}", call.id)
+        })?;
+    }
+    Ok(())
+}
+
 /// The gate let the call through, and somebody else performs it.
 pub(crate) fn is_performed_elsewhere(opened: &Opened) -> bool {
     match opened.held {
@@ -182,7 +234,7 @@ pub(crate) fn is_performed_elsewhere(opened: &Opened) -> bool {
 }
 
 /// Who must be asked before this call runs; none where it is forbidden.
-fn askers_of(
+pub(crate) fn askers_of(
     scope: ApprovalScope,
     rules: &[Rule],
     name: &str,

@@ -7,7 +7,6 @@ use machine::event::{Event, Fact};
 use machine::inbox::Verdict;
 use machine::input::Outcome;
 use machine::phase::{HookAnswers, HookOutcome, Phase};
-use machine::policy::Policy;
 use machine::revision::Revision;
 use machine::status::CallStatus;
 use machine::{Answer, Input, Rejection, checkpoint};
@@ -107,8 +106,10 @@ impl Coverage {
         }
     }
 
-    pub fn policy(&mut self, policy: &Policy) {
-        for (field, value) in names::policy(policy) {
+    /// A run exists. Its first event is written with it and is never said to the machine.
+    pub fn created(&mut self, ledger: &RunLedger) {
+        self.count(Table::Event, "run.queued", "");
+        for (field, value) in names::policy(&ledger.policy) {
             self.count(Table::Policy, field, value);
         }
     }

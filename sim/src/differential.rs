@@ -1,7 +1,9 @@
 //! Hearing decisions at once or at the boundary: calm worlds with the same script must end in the same transcript.
 //!
-//! Calm means without expiry, interrupt, further messages, `end_run`, `eager` and time limits. What models, tools,
-//! hooks and people say is drawn by what it is about and not by when it happens, so only the schedule differs.
+//! Calm means without expiry, interrupt, further messages, `end_run`, `eager`, time limits, child runs, tools that
+//! change, crashes, hooks other than those of AfterInference, and decisions with `apply_to_future` or
+//! `expect_digest`. What models, tools, hooks and people say is drawn by what it is about and not by when it
+//! happens, so only the schedule differs.
 
 use std::sync::Arc;
 

@@ -134,7 +134,7 @@ impl RunLedger {
                 tool: call.tool.clone(),
                 kind: open.kind,
                 suspension_id: open.id.clone(),
-                expires_at: open.expires_at,
+                expires_at: open.expires_at(),
             })
             .collect();
         ensure(own == pending, Invariant::StatusIsTheProjection, || {
@@ -168,7 +168,11 @@ impl RunLedger {
         })?;
         ensure(!self.step_open, Invariant::OneContinuationPerTurn, || "a step is open at the end".into())?;
         match &self.ending {
-            Some(_) => {}
+            Some(decided) => {
+                ensure(decided == termination || termination.is_cancelled(), Invariant::OneEndPerRun, || {
+                    format!("the run was ending as {decided:?} and ended as {termination:?}")
+                })?
+            }
             None => self.check_stop(termination, at)?,
         }
         if *termination == Termination::NaturalEnd {

@@ -176,7 +176,7 @@ impl RunLedger {
             id: opened.suspension_id.clone(),
             kind: opened.held.kind(),
             mode: opened.mode,
-            expires_at: opened.expiry.map(|expiry| expiry.at),
+            expiry: opened.expiry,
             definition,
             doubted,
             asker_count: opened.asked_by.len(),
@@ -206,11 +206,14 @@ impl RunLedger {
         cause: Cause<'_>,
     ) -> Checked {
         self.close(id, cause)?;
-        let definition = self.expect_call(id)?.open.as_ref().and_then(|open| open.definition);
+        let open = self.expect_call(id)?.open.as_ref();
+        let (definition, heard) = open.map_or((None, 0), |open| (open.definition, open.asker_count));
         self.become_call(id, CallStatus::Resuming, None)?;
         let call = self.expect_call(id)?;
         if let Some(arguments) = edited {
+            // Only whoever was just answered has seen these.
             call.arguments = arguments.clone();
+            call.asked.drain(..call.asked.len().saturating_sub(heard));
         }
         let Some(definition) = definition else {
             return breach(Invariant::HeldCallNeedsItsDecision, format!("call {id} waits for no approval"));
@@ -243,7 +246,7 @@ impl RunLedger {
     }
 
     fn check_expired(&self, id: &CallId, at: Timestamp) -> Checked {
-        let expires_at = self.call(id).and_then(|call| call.open.as_ref()).and_then(|open| open.expires_at);
+        let expires_at = self.call(id).and_then(|call| call.open.as_ref()).and_then(Open::expires_at);
         ensure(
             expires_at.is_some_and(|expires_at| expires_at <= at),
             Invariant::ExpiredIsNeverAccepted,

@@ -41,7 +41,7 @@ macro_rules! invariants {
 invariants! {
     FoldIsControl: "The control that was stored and loaded again is the fold of the log from nothing.";
     EventsSurviveStorage: "An event that was written and read again is the same event.";
-    RejectedChangesNothing: "A rejected input leaves the run exactly as it was.";
+    RejectedChangesNothing: "An input that was rejected is rejected alike when it is said again.";
     NothingIsBroken: "The machine never contradicts its own log.";
     WrongInputHasNoEvents: "Duplicates, stale results and malformed decisions emit no event.";
     SeqIsDense: "Events are numbered 1, 2, 3 and so on within a run.";
@@ -62,8 +62,12 @@ invariants! {
     GateIsObeyed: "No call runs that a rule, a policy or a tool's own setting holds or forbids.";
     LooseningIsNamed: "A call let through because a hold was lifted names who lifted it.";
     LooseningNeedsTheRole: "A request makes fewer calls wait only if its sender may approve.";
+    ChildAsksAsMuch: "A child run asks about at least as many calls as its parent and its own agent.";
     FailedHookStopsTheCall: "A call whose hooks failed before it never runs.";
     OnlyTheCurrentAttemptSettles: "A lost, old, foreign or repeated attempt settles nothing.";
+    WhatWasSaidIsStored: "A result, an edit and whoever decided are stored as they were said.";
+    HookAnswersAreKept: "A sound answer of a hook is recorded as given, and each set_state in it changes the state once.";
+    RefusalEndsAsSaid: "A denial, an expiry or a block ends the run exactly when decision, suspension or policy say so.";
     CallIdsAreUnique: "No two calls of a thread share an id.";
     OneToolMessagePerCall: "Every ended call has exactly one tool message, in call order.";
     ModelInputIsValid: "In every model input each call has exactly one result, in order, right behind its message.";
@@ -77,7 +81,7 @@ invariants! {
     ExpiredIsNeverAccepted: "Nothing is approved or answered by a decision that came after the expiry.";
     InboxBeforeAttempts: "After a take-over no attempt starts before what was accepted then is heard.";
     NothingStartsUnstored: "Only an attempt whose start is stored is sent, and it is sent once.";
-    StaleWorkerIsRefused: "A worker that lost its lease stores nothing.";
+    StaleWorkerIsRefused: "The simulated store takes nothing from a worker that lost its lease.";
     OneHolderPerThread: "At most one run holds a thread, and the next in line follows when it ends.";
     AdmissionIsRight: "A message is admitted, queued or refused as the policy and the state of its thread say.";
     ChildEndIsDeliveredOnce: "The end of a child reaches its parent, once.";

@@ -1,4 +1,4 @@
-//! The simulator's own books about one run, kept from the events alone and without the machine's code.
+//! The simulator's own books about one run, kept from the events alone, without the machine's decisions and fold.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use machine::policy::{Continuation, Execution, Policy};
 use machine::revision::Revision;
 use machine::rules::Asker;
 use machine::status::{CallStatus, WaitingOn};
-use machine::suspension::{ResumeMode, SuspensionKind};
+use machine::suspension::{Expiry, ResumeMode, SuspensionKind};
 use machine::termination::Termination;
 use machine::tool::{Arguments, EffectClass};
 
@@ -107,12 +107,19 @@ pub struct Open {
     pub id: SuspensionId,
     pub kind: SuspensionKind,
     pub mode: ResumeMode,
-    pub expires_at: Option<Timestamp>,
+    pub expiry: Option<Expiry>,
     pub definition: Option<Digest>,
     pub doubted: Option<u32>,
     pub asker_count: usize,
     /// The accepted item that answers it and has not been heard.
     pub answered_by: Option<Ticket>,
+}
+
+impl Open {
+    #[must_use]
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.expiry.map(|expiry| expiry.at)
+    }
 }
 
 impl RunLedger {
@@ -189,7 +196,7 @@ impl RunLedger {
             mode: open.mode,
             arguments: call.arguments.digest(),
             definition: open.definition,
-            expires_at: open.expires_at,
+            expires_at: open.expires_at(),
             answered: open.answered_by.is_some(),
             doubted_attempt: open.doubted,
         })

@@ -7,16 +7,17 @@ use std::time::Instant;
 
 use sim::invariant::Invariant;
 use sim::runner::{self, Batch, Failure, Tally};
-use sim::tables;
 use sim::tape::Tape;
+use sim::{differential, tables};
 
 const HELP: &str = "\
 Plays seeded worlds against the machine and checks every invariant after every append.
 
   sim [--seeds N] [--from S] [--threads N]   N worlds, 2000 unless told otherwise, from seed S (0)
-  sim --seed S                               one world, told as a story
+  sim --seed S                               one world, told as a story, and its calm comparison
   sim --tape \"3 1 4 ...\"                     one recorded world, told as a story
   sim story                                  one run, held and crashed and continued
+  sim --invariants                           the names of all invariants, one a line
 
   --until-failure       stop at the first failure
   --no-shrink           tell a failure as it is, without making it short
@@ -37,6 +38,7 @@ struct Options {
     seed: Option<u64>,
     tape: Option<Vec<u32>>,
     story: bool,
+    invariants: bool,
     help: bool,
     shrinks: bool,
     requires_coverage: bool,
@@ -54,11 +56,17 @@ fn main() -> ExitCode {
         println!("{HELP}");
         return ExitCode::SUCCESS;
     }
+    if options.invariants {
+        for invariant in Invariant::ALL {
+            println!("{invariant:?}");
+        }
+        return ExitCode::SUCCESS;
+    }
     if options.story {
         return tell_demo();
     }
     if let Some(seed) = options.seed {
-        return tell_one(Tape::seeded(seed), &format!("seed {seed}"));
+        return tell_seed(seed);
     }
     if let Some(choices) = options.tape {
         return tell_one(Tape::recorded(choices), "the recorded world");
@@ -73,6 +81,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
         seed: None,
         tape: None,
         story: false,
+        invariants: false,
         help: false,
         shrinks: true,
         requires_coverage: false,
@@ -84,7 +93,12 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
             text.parse::<u64>().map_err(|_| format!("{argument} needs a number, not {text:?}"))
         };
         match argument.as_str() {
-            "--seeds" => options.batch.count = number()?,
+            "--seeds" => {
+                options.batch.count = number()?;
+                if options.batch.count == 0 {
+                    return Err("--seeds needs at least one: no world shows nothing".into());
+                }
+            }
             "--from" => options.batch.from = number()?,
             "--threads" => options.batch.threads = number()?.max(1),
             "--seed" => options.seed = Some(number()?),
@@ -96,6 +110,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
             "--until-failure" => options.batch.until_failure = true,
             "--no-shrink" => options.shrinks = false,
             "--require-coverage" => options.requires_coverage = true,
+            "--invariants" => options.invariants = true,
             "--help" | "-h" => options.help = true,
             "story" => options.story = true,
             other => return Err(format!("nobody knows {other:?}")),
@@ -113,6 +128,18 @@ fn tell_demo() -> ExitCode {
         }
         Err(violation) => {
             println!("The story went wrong: {violation}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The world of a seed and, as in a batch, the comparison of both ways to hear decisions.
+fn tell_seed(seed: u64) -> ExitCode {
+    let told = tell_one(Tape::seeded(seed), &format!("seed {seed}"));
+    match differential::check(seed) {
+        Ok(()) => told,
+        Err(violation) => {
+            println!("seed {seed}, both ways to hear decisions compared: {violation}");
             ExitCode::FAILURE
         }
     }

@@ -1,15 +1,16 @@
 //! What the model and the tools answer.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use machine::Input;
+use machine::depth::VALUE_DEPTH_MAX;
 use machine::event::Usage;
 use machine::id::CallId;
 use machine::input::{AskedCall, ModelAnswered, ModelFailure, Outcome, ToolAnswer};
 use machine::phase::{HookAnswers, Phase, SuspendRequest};
-use machine::revision::{Revision, StopCondition};
-use serde_json::json;
+use machine::revision::{RESUME_STATE_BYTES_MAX, Revision, StopCondition};
+use serde_json::{Value, json};
 
 use crate::cast::FINAL_WORD;
 use crate::live::{TOOL_NAMES, UNKNOWN_TOOL};
@@ -123,7 +124,7 @@ pub fn draw_outcome(tape: &mut Tape, trouble: usize) -> Outcome {
     if !tape.chance(trouble) {
         return success();
     }
-    match tape.pick(8) {
+    match tape.pick(9) {
         0 => Outcome::Answered(ToolAnswer::Success {
             value: Arc::new(json!("ok")),
             warning: Some("slow".into()),
@@ -131,8 +132,22 @@ pub fn draw_outcome(tape: &mut Tape, trouble: usize) -> Outcome {
         1 => Outcome::Answered(ToolAnswer::Error { message: "boom".into() }),
         2 => Outcome::NotSent { why: "refused".into(), retry_after_ms: tape.among([None, Some(70)]) },
         3 | 4 => Outcome::Unknown { why: "timed out".into(), retry_after_ms: tape.among([None, Some(70)]) },
+        8 => Outcome::Answered(draw_unkeepable(tape)),
         _ => Outcome::Answered(ToolAnswer::Pending(hooks::draw_request(tape))),
     }
+}
+
+/// An answer that no log could give back: nested too deeply, or with more to remember than a call may.
+fn draw_unkeepable(tape: &mut Tape) -> ToolAnswer {
+    static DEEP: LazyLock<Arc<Value>> =
+        LazyLock::new(|| Arc::new((0..=VALUE_DEPTH_MAX).fold(json!("ok"), |inner, _| json!([inner]))));
+    static LARGE: LazyLock<Arc<Value>> =
+        LazyLock::new(|| Arc::new(Value::from("x".repeat(RESUME_STATE_BYTES_MAX))));
+    if tape.chance(50) {
+        return ToolAnswer::Success { value: DEEP.clone(), warning: None };
+    }
+    let resume_state = Some(LARGE.clone());
+    ToolAnswer::Pending(SuspendRequest { resume_state, ..hooks::draw_request(tape) })
 }
 
 /// The same outcome; a question that it asks stays open for ever.

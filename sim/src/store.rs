@@ -207,7 +207,11 @@ impl Store {
         let stored = &mut self.runs[run];
         stored.inbox.retain(|row| !append.consumed.contains(&row.ticket));
         stored.check_control(&append.control)?;
+        let known = self.runs.len();
         self.deliver(run, &before, append, &expected_interrupts)?;
+        for child in &self.runs[known..] {
+            coverage.created(&child.ledger);
+        }
         self.mark_early(run);
         if self.runs[run].ledger.ended() {
             thread_rows::promote_next(self, run)?;

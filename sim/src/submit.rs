@@ -156,7 +156,7 @@ fn expected_verdict(stored: &StoredRun, decision: &Decision, form: Form) -> Expe
         DecisionAction::Cancel { .. } => false,
     };
     let refused = open.answered_by.is_some()
-        || is_over(open.expires_at, decision)
+        || is_over(open.expires_at(), decision)
         || form == Form::Malformed
         || open.kind == SuspensionKind::ChildRun
         || saw_other;

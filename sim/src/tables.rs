@@ -144,7 +144,6 @@ fn run_transitions() -> Vec<(&'static str, &'static str)> {
 #[must_use]
 pub fn impossible(cell: Cell) -> Option<&'static str> {
     match cell {
-        (Table::Event, "run.queued", _) => Some("the first event is written before anything is said"),
         (Table::Rejection, "Broken", _) => Some("a breach of an invariant: it ends the world"),
         (Table::LateAnswer | Table::EarlyDecision, "ToolChanged", _) => {
             Some("only a decision on an open approval was made on what was shown")
@@ -161,7 +160,7 @@ pub fn impossible(cell: Cell) -> Option<&'static str> {
             "Refused(Answered)" | "Refused(Expired)" | "Refused(DigestMismatch)" | "Refused(Invalid)",
             _,
         ) => Some("an early decision is judged when its call is held"),
-        (Table::Suspension, "child_run", "expiry") => Some("a child run outlives the time of an approval"),
+        (Table::Suspension, "child_run", "expiry") => Some("a child run is held without an expiry"),
         (Table::Suspension, "in_doubt", "expiry") => Some("a call in doubt never expires"),
         (Table::RunTransition, "Waiting(tool)", "Waiting(person)") => {
             Some("whatever asks a person executed before, so the run had resumed")
@@ -171,8 +170,9 @@ pub fn impossible(cell: Cell) -> Option<&'static str> {
             Some("what ends a waiting run wakes it first, or goes through Interrupting")
         }
         (Table::Termination, "Error(Unknown)", _) => Some("only read from a foreign log"),
-        (Table::Message, "Refuse(QueueFull)", _) => Some("worlds are smaller than the queue's limit"),
-        (Table::CallError, "StateFull", _) => Some("worlds are smaller than the control's limit"),
+        (Table::Message, "Refuse(QueueFull)", _) => {
+            Some("no world has a hundred messages on one thread; the admission table test has")
+        }
         _ => None,
     }
 }

@@ -7,7 +7,8 @@ use machine::event::{Event, Fact, InterruptCause, Order, Parent, UserMessage};
 use machine::id::{Principal, RunId, ThreadId};
 use machine::inbox::Item;
 use machine::policy::{
-    ApprovalScope, LooseningRefused, OnBusy, Policy, PolicyRequest, Resolved, WhileWaiting, resolve,
+    ApprovalScope, LooseningRefused, OnBusy, Policy, PolicyRequest, Resolved, WhileWaiting, for_child,
+    resolve,
 };
 use machine::suspension::SuspensionKind;
 use machine::thread::{Admission, Front, QUEUE_MAX, Thread, admit, promote};
@@ -163,14 +164,18 @@ pub(crate) fn encode(control: &Control) -> Checked<Vec<u8>> {
     }
 }
 
-/// Every field is the request's or the agent's, and fewer calls wait only if the sender may approve.
-fn check_resolved(own: &Policy, posted: &Posted, resolved: &Result<Resolved, LooseningRefused>) -> Checked {
-    let rank = |scope| match scope {
+/// How many calls wait for a person, in order.
+const fn rank(scope: ApprovalScope) -> u8 {
+    match scope {
         ApprovalScope::Never => 0,
         ApprovalScope::Policy => 1,
         ApprovalScope::WriteTools => 2,
         ApprovalScope::AllTools => 3,
-    };
+    }
+}
+
+/// Every field is the request's or the agent's, and fewer calls wait only if the sender may approve.
+fn check_resolved(own: &Policy, posted: &Posted, resolved: &Result<Resolved, LooseningRefused>) -> Checked {
     let request = &posted.request;
     let approval = request.approval.unwrap_or(own.approval);
     let loosens = rank(approval) < rank(own.approval);
@@ -239,12 +244,19 @@ pub(crate) fn create_child(store: &mut Store, parent: RunIndex, spawn: &Spawn, c
     store.threads.push(ThreadRow { id: Some(spawn.thread.clone()), ..ThreadRow::default() });
     let parent = &store.runs[parent];
     let at = parent.ledger.at;
+    let own = &clerk.revision.policy;
+    let policy = for_child(&parent.ledger.policy, own);
+    let asks_enough = rank(policy.approval) >= rank(parent.ledger.policy.approval).max(rank(own.approval));
+    let expected = Policy { approval: policy.approval, ..*own };
+    ensure(asks_enough && policy == expected, Invariant::ChildAsksAsMuch, || {
+        format!("{policy:?} of the child of {} under {:?}", parent.id, parent.ledger.policy)
+    })?;
     let order = Order {
         run_id: spawn.run.clone(),
         thread_id: spawn.thread.clone(),
         agent: spawn.agent.clone(),
         revision: clerk.digest,
-        policy: clerk.revision.policy,
+        policy,
         loosened_by: None,
         message: Some(UserMessage {
             id: format!("msg_user_{}", store.runs.len() + 1).as_str().into(),

@@ -17,7 +17,7 @@ use crate::people::{self, Written};
 use crate::script;
 use crate::store::{Append, RunIndex, Store};
 use crate::tape::Tape;
-use crate::thread_rows::{Met, Posted};
+use crate::thread_rows::Posted;
 use crate::words;
 use crate::worker::{Ghost, Session};
 
@@ -233,12 +233,11 @@ impl World {
             self.coverage.pairs(&self.store.runs[holder].ledger, "new message");
         }
         let agent = self.agents[DESK].clone();
+        let known = self.store.runs.len();
         let met = self.store.post(thread, DESK, &agent, &posted, self.now)?;
         self.coverage.met(&met);
-        if let Met::Admitted(_) = &met
-            && let Some(run) = self.store.runs.last()
-        {
-            self.coverage.policy(&run.ledger.policy);
+        for run in &self.store.runs[known..] {
+            self.coverage.created(&run.ledger);
         }
         self.tell(|_| format!("{} posts a message to thread {}: {met:?}", posted.by, thread + 1));
         Ok(())
