@@ -98,21 +98,20 @@ fn after_denial(ledger: &RunLedger, decision: &Decision, events: &[Event]) -> Op
 
 /// The suspension says what its expiry does; an approval that expires is also denied.
 fn after_expiry(ledger: &RunLedger, fact: &Fact) -> Option<RefusalEnd> {
-    let (call, denied) = expired_call(fact)?;
-    let expiry = ledger.call(call)?.open.as_ref()?.expiry?;
-    match (expiry.then, ledger.policy.on_reject) {
+    let open = ledger.call(expired_call(fact)?)?.open.as_ref()?;
+    let approval = open.kind == SuspensionKind::Approval;
+    match (open.expiry?.then, ledger.policy.on_reject) {
         (OnExpiry::EndRun, _) => Some(RefusalEnd::Expired),
-        (OnExpiry::Deny, Some(OnReject::EndRun)) if denied => Some(RefusalEnd::Rejected),
+        (OnExpiry::Deny, Some(OnReject::EndRun)) if approval => Some(RefusalEnd::Rejected),
         (OnExpiry::Deny, Some(OnReject::EndRun | OnReject::Continue) | None) => None,
     }
 }
 
-fn expired_call(fact: &Fact) -> Option<(&CallId, bool)> {
-    if let Fact::ToolDenied { call_id, expired: true, .. } = fact {
-        return Some((call_id, true));
-    }
-    if let Fact::ToolCancelled { call_id, reason: CancelReason::Expired, .. } = fact {
-        return Some((call_id, false));
+const fn expired_call(fact: &Fact) -> Option<&CallId> {
+    if let Fact::ToolDenied { call_id, expired: true, .. }
+    | Fact::ToolCancelled { call_id, reason: CancelReason::Expired, .. } = fact
+    {
+        return Some(call_id);
     }
     None
 }

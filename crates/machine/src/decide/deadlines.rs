@@ -44,8 +44,8 @@ impl Draft<'_> {
     fn expire(&mut self, call: &Call, expiry: Expiry) -> Result<Option<StopCode>, Rejection> {
         let Some(open) = call.suspension() else { return Ok(None) };
         // Held for an approval while an earlier attempt is in doubt: that it may have taken effect comes first.
-        let approval = open.held.kind() == SuspensionKind::Approval && call.doubted.is_empty();
-        self.record(if approval {
+        let approval = open.held.kind() == SuspensionKind::Approval;
+        self.record(if approval && call.doubted.is_empty() {
             Fact::ToolDenied {
                 call_id: call.id.clone(),
                 approval_id: open.id.clone(),

@@ -3,8 +3,10 @@
 use machine::decision::{DecisionAction, Resume};
 use machine::event::{CallErrorCode, Fact, VoidReason};
 use machine::id::{Digest, Principal};
+use machine::policy::{OnReject, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode};
+use machine::termination::{StopCode, Termination};
 use machine::tool::Tool;
 use machine::{Answer, Input};
 use serde_json::json;
@@ -153,4 +155,22 @@ fn b5_a_void_approval_says_who_gave_it_and_one_that_the_gate_voids_had_been_give
     redefine(&mut dispatched, "transfer");
     dispatched.pass_gates();
     assert_eq!(voided(&dispatched), Some((None, None)));
+}
+
+#[test]
+fn an_approval_that_expires_while_an_attempt_is_in_doubt_ends_the_run_like_a_denial_and_says_so() {
+    let mut story = Story::with_policy(Policy { on_reject: Some(OnReject::EndRun), ..Policy::default() });
+    story.tools.get_mut("transfer").unwrap().expires_in_ms = Some(60_000);
+    story.asks_for(&[("A", "transfer")]);
+    story.approves("A");
+    story.returns("A", unknown());
+    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    story.decides("A", resume());
+    assert!(matches!(story.call("A").suspension().unwrap().held, Held::Approval { .. }));
+    story.later(60_000);
+    let events = story.ok(Input::DeadlineReached);
+    assert_eq!(names(&events), ["tool.cancelled", "run.resumed", "message.added", "step.ended", "run.ended"]);
+    assert_eq!(story.tool_text("A"), "Cancelled; it may have taken effect");
+    let rejected = Termination::stopped(StopCode::Rejected, None);
+    assert_eq!(story.run_status(), &RunStatus::Done(rejected));
 }
