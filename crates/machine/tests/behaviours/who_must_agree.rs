@@ -257,3 +257,20 @@ fn a_child_asks_about_at_least_as_many_calls_as_its_parent_does() {
     let parent = Policy { on_reject: Some(machine::policy::OnReject::EndRun), ..with(Never) };
     assert_eq!(for_child(&parent, &Policy::default()), Policy::default());
 }
+
+#[test]
+fn a_plugin_that_supplies_a_pending_result_counts_against_the_rounds_of_asking_too() {
+    let mut story = Story::begin();
+    let supplies = |plugin| one(plugin, Action::SetResult(SuppliedResult::Pending(question(ReplayToolCall))));
+    story.gate_hooks.insert("A".into(), supplies("first"));
+    story.asks_for(&[("A", "echo")]);
+    for next in ["second", "third", "fourth"] {
+        assert_eq!(story.status("A"), CallStatus::Suspended, "before {next}");
+        story.gate_hooks.insert("A".into(), supplies(next));
+        story.answers("A", json!("go on"));
+    }
+    assert_eq!(
+        failure(&story.log),
+        Some((CallErrorCode::AskedTooOften, "the gate asked 3 times and asks again".into()))
+    );
+}
