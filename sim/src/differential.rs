@@ -13,7 +13,7 @@ use machine::policy::{Continuation, Decisions, OnBlock, OnReject, PolicyRequest}
 use machine::revision::StopCondition;
 use machine::suspension::SuspensionKind;
 use machine::tool::Performer;
-use machine::transcript::ModelMessage;
+use machine::transcript::Messages;
 
 use crate::cast::{Agent, DESK, Temper};
 use crate::invariant::{Checked, Invariant, breach, ensure};
@@ -31,12 +31,12 @@ pub fn check(seed: u64) -> Checked {
     let immediate = transcript(seed, Decisions::Immediate)?;
     let at_boundary = transcript(seed, Decisions::AtBoundary)?;
     ensure(immediate == at_boundary, Invariant::ScheduleDoesNotMatter, || {
-        let differs = immediate.iter().zip(&at_boundary).find(|(one, other)| one != other);
+        let differs = immediate.iter().zip(at_boundary.iter()).find(|(one, other)| one != other);
         format!("{} and {} messages, the first difference is {differs:?}", immediate.len(), at_boundary.len())
     })
 }
 
-fn transcript(seed: u64, decisions: Decisions) -> Checked<Vec<ModelMessage>> {
+fn transcript(seed: u64, decisions: Decisions) -> Checked<Messages> {
     let mut world = calm_world(seed, decisions);
     let posted = Posted {
         by: "ana".into(),

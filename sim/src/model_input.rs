@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use machine::event::Fact;
-use machine::transcript::ModelMessage;
+use machine::transcript::{Messages, ModelMessage};
 
 use crate::invariant::{Checked, Invariant, ensure};
 
@@ -42,7 +42,7 @@ pub const fn is_changed_by(fact: &Fact) -> bool {
 }
 
 /// Exactly one result per call, in call order, directly after the message that asked.
-pub fn check(messages: &[ModelMessage]) -> Checked {
+pub fn check(messages: &Messages) -> Checked {
     let mut seen = BTreeSet::new();
     let mut rest = messages.iter();
     while let Some(message) = rest.next() {

@@ -182,7 +182,7 @@ impl Stage {
 
     fn transcript(&mut self) {
         self.say("What the model has read and said:");
-        for message in self.world.store.threads[THREAD].transcript.model_input() {
+        for message in self.world.store.threads[THREAD].transcript.model_input().iter() {
             let line = match message {
                 ModelMessage::User { content, .. } => {
                     format!("user       {}", content.as_str().unwrap_or_default())

@@ -114,6 +114,20 @@ impl Call {
         }
     }
 
+    /// The number of the attempt that runs, lost or not.
+    #[must_use]
+    pub const fn under_way(&self) -> Option<u32> {
+        match &self.state {
+            CallState::Running(attempt) => Some(attempt.number),
+            CallState::New
+            | CallState::Suspended(_)
+            | CallState::Resuming
+            | CallState::Succeeded { .. }
+            | CallState::Failed { .. }
+            | CallState::Cancelled { .. } => None,
+        }
+    }
+
     #[must_use]
     pub const fn settled(&self) -> bool {
         self.status().terminal()

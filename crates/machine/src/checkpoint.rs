@@ -19,8 +19,14 @@ pub enum Checkpoint {
 /// The furthest boundary that the events reach names their commit.
 #[must_use]
 pub fn name(events: &[Event]) -> Checkpoint {
-    let reached = events.iter().filter_map(|event| boundary(&event.fact)).max();
-    let ends_waiting = events.iter().rev().find_map(|event| waits(&event.fact));
+    name_of(events.iter())
+}
+
+/// The same for events that are shared.
+#[must_use]
+pub fn name_of<'e>(events: impl DoubleEndedIterator<Item = &'e Event> + Clone) -> Checkpoint {
+    let reached = events.clone().filter_map(|event| boundary(&event.fact)).max();
+    let ends_waiting = events.rev().find_map(|event| waits(&event.fact));
     match (reached, ends_waiting) {
         (Some(Checkpoint::RunFinished), _) => Checkpoint::RunFinished,
         (_, Some(true)) => Checkpoint::Waiting,

@@ -28,6 +28,17 @@ pub struct Decision {
     pub action: DecisionAction,
 }
 
+impl Decision {
+    /// The same words of the same person about the same thing, whenever they were said.
+    #[must_use]
+    pub fn same_content(&self, other: &Self) -> bool {
+        self.call == other.call
+            && self.suspension == other.suspension
+            && self.action == other.action
+            && self.by == other.by
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionAction {

@@ -234,6 +234,42 @@ pub enum Fact {
     ChildEnded { call_id: CallId, run_id: RunId, usage: Usage },
 }
 
+impl Fact {
+    /// As it is called in the log and on the wire.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::RunQueued(_) => "run.queued",
+            Self::RunStarted { .. } => "run.started",
+            Self::RunWaiting { .. } => "run.waiting",
+            Self::RunResumed { .. } => "run.resumed",
+            Self::RunInterrupting { .. } => "run.interrupting",
+            Self::RunEnding { .. } => "run.ending",
+            Self::RunEnded { .. } => "run.ended",
+            Self::RunRecovered { .. } => "run.recovered",
+            Self::StepStarted { .. } => "step.started",
+            Self::StepEnded { .. } => "step.ended",
+            Self::MessageAdded(_) => "message.added",
+            Self::ModelRetrying { .. } => "model.retrying",
+            Self::PhaseAnswered { .. } => "phase.answered",
+            Self::StateChanged { .. } => "state.changed",
+            Self::ToolRequested { .. } => "tool.requested",
+            Self::ApprovalRequested(_) => "tool.approval_requested",
+            Self::ApprovalVoided { .. } => "tool.approval_voided",
+            Self::ToolApproved { .. } => "tool.approved",
+            Self::ToolDenied { .. } => "tool.denied",
+            Self::ToolSuspended(_) => "tool.suspended",
+            Self::ToolResumed { .. } => "tool.resumed",
+            Self::ExecutionStarted { .. } => "tool.execution_started",
+            Self::ExecutionSucceeded { .. } => "tool.execution_succeeded",
+            Self::ExecutionFailed { .. } => "tool.execution_failed",
+            Self::ToolCancelled { .. } => "tool.cancelled",
+            Self::ChildStarted { .. } => "child.started",
+            Self::ChildEnded { .. } => "child.ended",
+        }
+    }
+}
+
 /// What a run was asked to do, and under which policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
@@ -268,6 +304,7 @@ pub struct Parent {
     pub grant_tokens: Option<u64>,
 }
 
+/// Tokens that were used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub input_tokens: u64,
@@ -355,6 +392,14 @@ pub struct Opened {
     pub let_through_by: Option<Principal>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry: Option<Expiry>,
+}
+
+impl Opened {
+    /// The arguments that a person sees, and that will run.
+    #[must_use]
+    pub fn shown(&self) -> Option<&Value> {
+        self.arguments.as_ref().and_then(Arguments::value).map(|value| &**value)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

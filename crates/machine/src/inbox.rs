@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
@@ -12,9 +13,13 @@ use crate::id::{CallId, Digest, SuspensionId};
 use crate::input::{ChildEnded, Input, Outcome};
 use crate::policy::Decisions;
 use crate::projection::{self, Projection};
+use crate::rows::Standing;
 use crate::status::CallStatus;
-use crate::suspension::{ResumeMode, SuspensionKind};
+use crate::suspension::{Held, ResumeMode, SuspensionKind};
 use crate::time::Timestamp;
+
+/// The number of an inbox row: grows in the order of arrival.
+pub type Ticket = u64;
 
 /// One row of a run's inbox. It was accepted, so it will be heard.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +43,39 @@ pub enum Item {
         attempt: u32,
         outcome: Outcome,
     },
+}
+
+impl Item {
+    /// The call that it is about, if it is about one.
+    #[must_use]
+    pub const fn call(&self) -> Option<&CallId> {
+        match self {
+            Self::Decision(decision) | Self::Early { decision, .. } => Some(&decision.call),
+            Self::ChildEnded(ended) => Some(&ended.call),
+            Self::LateAnswer { call, .. } => Some(call),
+            Self::Interrupt { .. } => None,
+        }
+    }
+
+    /// The decision in it, if it is one.
+    #[must_use]
+    pub const fn decision(&self) -> Option<&Decision> {
+        match self {
+            Self::Decision(decision) | Self::Early { decision, .. } => Some(decision),
+            Self::ChildEnded(_) | Self::LateAnswer { .. } | Self::Interrupt { .. } => None,
+        }
+    }
+}
+
+impl Verdict {
+    /// The item is put into the inbox.
+    #[must_use]
+    pub const fn is_taken(&self) -> bool {
+        match self {
+            Self::Accepted | Self::ToolChanged => true,
+            Self::AlreadyApplied | Self::Refused(_) => false,
+        }
+    }
 }
 
 /// A run as the store shows it while an item is submitted.
@@ -71,8 +109,10 @@ pub struct Earlier {
     pub same_content: bool,
 }
 
+#[must_use = "a refused decision changed nothing"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// The item is put into the inbox and will be heard.
     Accepted,
     /// The approval was for another definition of the tool. The item is put into the inbox all the same: the run
     /// voids the approval and holds the call again.
@@ -96,9 +136,108 @@ pub enum Refusal {
     Invalid(String),
 }
 
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accepted => f.write_str("accepted"),
+            Self::ToolChanged => f.write_str("the tool has changed since; the call is held again"),
+            Self::AlreadyApplied => f.write_str("accepted before"),
+            Self::Refused(refusal) => write!(f, "refused: {refusal}"),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IdUsed => f.write_str("its id was used for another decision"),
+            Self::NotHeld => {
+                f.write_str("the call is not held, or by another question than this one answers")
+            }
+            Self::Answered => f.write_str("somebody else was faster"),
+            Self::Expired => f.write_str("the time to decide is over"),
+            Self::RunOver => f.write_str("the run is over, or on its way to its end"),
+            Self::DigestMismatch => f.write_str("the call is held with other arguments than expected"),
+            Self::Invalid(why) => write!(f, "{why}; the call is still held"),
+        }
+    }
+}
+
+/// A run as its store shows it, with what only the store knows of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'s> {
+    pub control: &'s Control,
+    pub interrupt_accepted: bool,
+    /// An accepted item that is still unheard answers the open suspension of the item's call.
+    pub answered: bool,
+    /// An early decision for the item's call is kept already.
+    pub early_kept: bool,
+    /// A decision that was accepted earlier under the same id.
+    pub earlier: Option<&'s Decision>,
+}
+
+/// The verdict on any item, in the transaction that puts it into the inbox. An interrupt that was accepted before
+/// needs no second one.
+pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
+    let run = Standing::of(shown.control).row(shown.interrupt_accepted);
+    let row = |call: &CallId| suspension_row(shown.control, call, shown.answered);
+    match item {
+        Item::Decision(decision) => {
+            judge_decision(decision, run, row(&decision.call).as_ref(), repeats(shown, decision))
+        }
+        Item::Early { decision, .. } => match (repeats(shown, decision), run) {
+            (Some(Earlier { same_content: true }), _) => Verdict::AlreadyApplied,
+            (Some(Earlier { same_content: false }), _) => Verdict::Refused(Refusal::IdUsed),
+            (None, RunRow::OnTheWayOut | RunRow::Ended) => Verdict::Refused(Refusal::RunOver),
+            (None, RunRow::Open) if shown.early_kept || !may_keep_early(shown.control, &decision.call) => {
+                Verdict::Refused(Refusal::NotHeld)
+            }
+            (None, RunRow::Open) => Verdict::Accepted,
+        },
+        Item::Interrupt { .. } => match run {
+            RunRow::Ended => Verdict::Refused(Refusal::RunOver),
+            RunRow::Open | RunRow::OnTheWayOut if shown.interrupt_accepted => Verdict::AlreadyApplied,
+            RunRow::Open | RunRow::OnTheWayOut => Verdict::Accepted,
+        },
+        Item::ChildEnded(_) => match run {
+            RunRow::Ended => Verdict::Refused(Refusal::RunOver),
+            RunRow::Open | RunRow::OnTheWayOut => Verdict::Accepted,
+        },
+        Item::LateAnswer { call, attempt, .. } => {
+            let under_way = shown.control.call(call).and_then(Call::under_way);
+            judge_late_answer(run, under_way, row(call).as_ref(), *attempt)
+        }
+    }
+}
+
+fn repeats(shown: &Shown<'_>, decision: &Decision) -> Option<Earlier> {
+    shown.earlier.map(|earlier| Earlier { same_content: earlier.same_content(decision) })
+}
+
+/// The suspension of a call that is open now, if one is.
+#[must_use]
+pub fn suspension_row(control: &Control, call: &CallId, answered: bool) -> Option<SuspensionRow> {
+    let call = control.call(call)?;
+    let open = call.suspension()?;
+    let (definition, doubted_attempt) = match &open.held {
+        Held::Approval { definition } => (Some(*definition), None),
+        Held::InDoubt { attempt } => (None, Some(*attempt)),
+        Held::ClientTool | Held::External | Held::Question | Held::ChildRun { .. } => (None, None),
+    };
+    Some(SuspensionRow {
+        id: open.id.clone(),
+        kind: open.held.kind(),
+        mode: open.mode,
+        arguments: call.arguments,
+        definition,
+        expires_at: open.expiry.map(|expiry| expiry.at),
+        answered,
+        doubted_attempt,
+    })
+}
+
 /// Decides who wins, in the transaction that marks the suspension answered. `row` is the suspension of the
 /// decision's call that is open now, if one is.
-#[must_use]
 pub fn judge_decision(
     decision: &Decision,
     run: RunRow,
@@ -141,7 +280,6 @@ fn changed(decision: &Decision, row: &SuspensionRow) -> bool {
 
 /// The late answer of the attempt that is under way, lost or in doubt settles it; any other is stale.
 /// `under_way` is the attempt of a call that is Running, `row` the call's open suspension.
-#[must_use]
 pub fn judge_late_answer(
     run: RunRow,
     under_way: Option<u32>,

@@ -86,6 +86,7 @@ pub struct AskedCall {
     pub arguments: Arguments,
 }
 
+/// Why a model call gave no answer, and whether trying again may help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelFailure {
     pub message: String,

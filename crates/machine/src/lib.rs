@@ -51,6 +51,7 @@ pub mod projection;
 pub mod recent;
 mod rejection;
 pub mod revision;
+pub mod rows;
 pub mod rules;
 pub mod status;
 pub mod stop;

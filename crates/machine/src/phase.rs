@@ -225,6 +225,65 @@ pub struct SuspendRequest {
     pub on_expiry: OnExpiry,
 }
 
+impl SuspendRequest {
+    /// Somebody has to say yes before the call runs.
+    #[must_use]
+    pub fn approval(question: &str) -> Self {
+        Self::of(AskKind::Approval, question, ResumeMode::ReplayToolCall)
+    }
+
+    /// The answer is the result of the call.
+    #[must_use]
+    pub fn question(question: &str) -> Self {
+        Self::of(AskKind::Question, question, ResumeMode::UseDecisionAsToolResult)
+    }
+
+    /// Someone will post the result of the call.
+    #[must_use]
+    pub fn external(question: &str) -> Self {
+        Self::of(AskKind::External, question, ResumeMode::UseDecisionAsToolResult)
+    }
+
+    fn of(kind: AskKind, question: &str, mode: ResumeMode) -> Self {
+        Self {
+            kind,
+            question: Some(question.into()),
+            schema: None,
+            mode,
+            resume_state: None,
+            expires_in_ms: None,
+            on_expiry: OnExpiry::Deny,
+        }
+    }
+
+    /// What an answer has to fit.
+    #[must_use]
+    pub fn schema(mut self, schema: Value) -> Self {
+        self.schema = Some(Arc::new(schema));
+        self
+    }
+
+    #[must_use]
+    pub const fn mode(mut self, mode: ResumeMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Given back with the answer.
+    #[must_use]
+    pub fn resume_state(mut self, state: Value) -> Self {
+        self.resume_state = Some(Arc::new(state));
+        self
+    }
+
+    #[must_use]
+    pub const fn expires_in_ms(mut self, ms: u64, then: OnExpiry) -> Self {
+        self.expires_in_ms = Some(ms);
+        self.on_expiry = then;
+        self
+    }
+}
+
 /// The kinds that a hook or a tool can ask for; the others arise by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -27,6 +27,39 @@ pub struct Rule {
     pub then: Then,
 }
 
+impl Rule {
+    /// Calls of this tool need not be held.
+    #[must_use]
+    pub fn allow(tool: &str) -> Self {
+        Self::of(tool, Then::Allow)
+    }
+
+    /// Calls of this tool wait for a person.
+    #[must_use]
+    pub fn ask(tool: &str) -> Self {
+        Self::of(tool, Then::Ask)
+    }
+
+    /// Calls of this tool fail.
+    #[must_use]
+    pub fn deny(tool: &str) -> Self {
+        Self::of(tool, Then::Deny)
+    }
+
+    fn of(tool: &str, then: Then) -> Self {
+        Self { tool: ToolName::from(tool), when: Vec::new(), then }
+    }
+
+    /// Only where the argument at this dotted path passes the test.
+    #[must_use]
+    pub fn when(mut self, path: &str, test: Test) -> Self {
+        let path = path.split('.').map(String::from).collect();
+        self.when.push(Condition { path, test });
+        self
+    }
+}
+
+/// One test of one argument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// The dotted path, split. An absent path does not match, whatever the test.
@@ -44,7 +77,8 @@ pub enum Test {
     Gt(f64),
     Gte(f64),
     In(Vec<Value>),
-    /// A regular expression, compiled and run by the shell; the verdict comes in as a [`PatternHit`].
+    /// A regular expression that the text at the path matches. The machine has none: the verdict comes in as a
+    /// [`PatternHit`].
     Matches(String),
 }
 
@@ -133,7 +167,9 @@ fn matches(rule: &Rule, index: u16, arguments: &Arguments, hits: &[PatternHit]) 
     })
 }
 
-fn at_path<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+/// What stands at a path inside of a value, if anything does.
+#[must_use]
+pub fn at_path<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(value, |here, key| match here {
         Value::Object(fields) => fields.get(key),
         Value::Array(items) => key.parse::<usize>().ok().and_then(|index| items.get(index)),

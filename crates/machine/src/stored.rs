@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::event::{EVENT_VERSION, Event, Fact};
 use crate::time::Timestamp;
@@ -28,33 +29,55 @@ impl fmt::Display for Unreadable {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct V1 {
+#[derive(Serialize)]
+struct V1<'e> {
     v: u16,
     seq: u64,
     ts: Timestamp,
     step: Option<u32>,
     #[serde(flatten)]
-    fact: Fact,
+    fact: &'e Fact,
+}
+
+/// The same with every field unread: another version may mean something else by them.
+#[derive(Deserialize)]
+struct Unread<'t> {
+    #[serde(borrow)]
+    v: Option<&'t RawValue>,
+    seq: Option<&'t RawValue>,
+    ts: Option<&'t RawValue>,
+    step: Option<&'t RawValue>,
+    #[serde(rename = "type")]
+    kind: Option<&'t RawValue>,
+    payload: Option<&'t RawValue>,
 }
 
 pub fn write(event: &Event) -> Result<String, String> {
-    let stored =
-        V1 { v: EVENT_VERSION, seq: event.seq, ts: event.at, step: event.step, fact: event.fact.clone() };
+    let stored = V1 { v: EVENT_VERSION, seq: event.seq, ts: event.at, step: event.step, fact: &event.fact };
     serde_json::to_string(&stored).map_err(|error| format!("{error}"))
 }
 
 pub fn read(text: &str) -> Result<Event, Unreadable> {
     let malformed = |error| Unreadable::Malformed(format!("{error}"));
-    let value: Value = serde_json::from_str(text).map_err(malformed)?;
-    match value.get("v").and_then(Value::as_u64) {
-        Some(1) => {
-            let V1 { seq, ts, step, fact, .. } = serde_json::from_value(value).map_err(malformed)?;
-            Ok(Event { seq, at: ts, step, fact })
-        }
-        Some(other) => Err(Unreadable::Version(other)),
-        None => Err(Unreadable::Malformed("it has no version".into())),
+    let unread: Unread<'_> = serde_json::from_str(text).map_err(malformed)?;
+    match unread.v.and_then(|version| version.get().parse::<u64>().ok()) {
+        Some(1) => {}
+        Some(other) => return Err(Unreadable::Version(other)),
+        None => return Err(Unreadable::Malformed("it has no version".into())),
     }
+    let (Some(seq), Some(at), Some(kind), Some(payload)) =
+        (unread.seq, unread.ts, unread.kind, unread.payload)
+    else {
+        return Err(Unreadable::Malformed("it lacks its seq, ts, type or payload".into()));
+    };
+    // The type in front of the payload: so nothing is buffered on the way.
+    let tagged = format!("{{\"type\":{kind},\"payload\":{payload}}}");
+    Ok(Event {
+        seq: serde_json::from_str(seq.get()).map_err(malformed)?,
+        at: serde_json::from_str(at.get()).map_err(malformed)?,
+        step: unread.step.map_or(Ok(None), |step| serde_json::from_str(step.get())).map_err(malformed)?,
+        fact: serde_json::from_str(&tagged).map_err(malformed)?,
+    })
 }
 
 /// An absent field is none; a null is a value like any other, and must be read back as one.

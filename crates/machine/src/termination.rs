@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The longest text a reason carries; what is longer is cut, so that the control state stays small.
 pub const REASON_CHARS_MAX: usize = 500;
 
+/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub enum Termination {

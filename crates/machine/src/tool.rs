@@ -100,6 +100,15 @@ impl Arguments {
         }
     }
 
+    /// None where they are bad.
+    #[must_use]
+    pub const fn value(&self) -> Option<&Arc<Value>> {
+        match self {
+            Self::Valid { value, .. } => Some(value),
+            Self::Invalid { .. } => None,
+        }
+    }
+
     #[must_use]
     pub fn digest(&self) -> Digest {
         match self {

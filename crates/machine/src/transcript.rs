@@ -1,10 +1,11 @@
 //! The transcript: what the model reads, built from any prefix of the log. Every call in it has exactly one
 //! result, in call order, directly after the message that asked for it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::{fmt, iter, mem};
 use serde_json::Value;
 
 use crate::event::{Event, Fact, Message, NoteBody, ToolBody};
@@ -38,6 +39,7 @@ pub enum ModelMessage {
     },
 }
 
+/// A call that an assistant message asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AssistantCall {
     pub id: CallId,
@@ -46,10 +48,92 @@ pub struct AssistantCall {
     pub arguments: Arguments,
 }
 
+/// How many messages are shared as one. A copy of the list copies this many pointers at most, and one for every
+/// full chunk.
+pub const CHUNK_MESSAGES: usize = 64;
+
+/// Messages that are only ever added to. A copy shares them with the list that it was made of, and stays as it is
+/// when that list goes on.
+#[derive(Clone, Default, PartialEq)]
+pub struct Messages {
+    /// Each has `CHUNK_MESSAGES`.
+    chunks: Vec<Arc<Vec<Arc<ModelMessage>>>>,
+    /// Fewer than `CHUNK_MESSAGES`.
+    tail: Vec<Arc<ModelMessage>>,
+}
+
+impl Messages {
+    pub fn push(&mut self, message: ModelMessage) {
+        self.push_shared(Arc::new(message));
+    }
+
+    fn push_shared(&mut self, message: Arc<ModelMessage>) {
+        self.tail.push(message);
+        if self.tail.len() == CHUNK_MESSAGES {
+            let full = mem::replace(&mut self.tail, Vec::with_capacity(CHUNK_MESSAGES));
+            self.chunks.push(Arc::new(full));
+        }
+    }
+
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.chunks.len() * CHUNK_MESSAGES + self.tail.len()
+    }
+
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.tail.is_empty()
+    }
+
+    /// From the first one; its other end is the last one.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &ModelMessage> + Clone {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).chain(&self.tail).map(|message| &**message)
+    }
+
+    /// Whoever wants to keep it keeps the pointer, and copies no text.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&Arc<ModelMessage>> {
+        match index.checked_sub(self.chunks.len() * CHUNK_MESSAGES) {
+            Some(in_tail) => self.tail.get(in_tail),
+            None => self.chunks.get(index / CHUNK_MESSAGES)?.get(index % CHUNK_MESSAGES),
+        }
+    }
+
+    #[must_use]
+    pub fn last(&self) -> Option<&Arc<ModelMessage>> {
+        self.len().checked_sub(1).and_then(|index| self.get(index))
+    }
+}
+
+/// As one list: where a chunk ends is nobody's business.
+impl fmt::Debug for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl Extend<ModelMessage> for Messages {
+    fn extend<I: IntoIterator<Item = ModelMessage>>(&mut self, messages: I) {
+        messages.into_iter().for_each(|message| self.push(message));
+    }
+}
+
+impl FromIterator<ModelMessage> for Messages {
+    fn from_iter<I: IntoIterator<Item = ModelMessage>>(messages: I) -> Self {
+        let mut list = Self::default();
+        list.extend(messages);
+        list
+    }
+}
+
 /// Append-only, beside the control state. Feed it every event of the runs of a thread, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transcript {
-    entries: Vec<Entry>,
+    /// What no event can change.
+    closed: Messages,
+    /// What stands behind it. The first of these asked for a call that has no tool message.
+    open: VecDeque<Entry>,
+    /// Every call of which something is still to be said.
     calls: BTreeMap<CallId, CallText>,
     /// What users said to runs that have not started.
     queued: BTreeMap<MessageId, Arc<Value>>,
@@ -59,9 +143,17 @@ pub struct Transcript {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Entry {
-    User { id: MessageId, content: Arc<Value> },
-    Assistant { id: MessageId, text: String, reasoning: Option<String>, calls: Vec<CallId> },
-    Note { call: CallId, text: String },
+    Complete(Arc<ModelMessage>),
+    /// An assistant message that asks for calls. Their arguments and results come with later events.
+    Asking(Asking),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Asking {
+    id: MessageId,
+    text: String,
+    reasoning: Option<String>,
+    calls: Vec<CallId>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -72,8 +164,15 @@ struct CallText {
     changed: Option<(ChangedBy, Arc<Value>)>,
     held: Option<SuspensionKind>,
     outcome: Option<String>,
-    /// The placeholder that the model was given stays what it was given.
-    said: Option<String>,
+    said: Option<Told>,
+}
+
+/// What the tool message of a call tells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Told {
+    /// It stays what the model was given; the result comes as a note.
+    Placeholder(Option<SuspensionKind>),
+    Result,
 }
 
 impl Transcript {
@@ -143,8 +242,10 @@ impl Transcript {
         match message {
             Message::User { id } => {
                 let content = self.queued.remove(id).unwrap_or_default();
-                self.entries.push(Entry::User { id: id.clone(), content });
+                self.open.push_back(Entry::complete(ModelMessage::User { id: id.clone(), content }));
             }
+            // Hooks may have dropped every call of an answer without words: providers refuse such a message.
+            Message::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}
             Message::Assistant { id, text, reasoning, calls, .. } => {
                 for call in calls {
                     let text = CallText {
@@ -157,35 +258,31 @@ impl Transcript {
                     };
                     self.calls.insert(call.call_id.clone(), text);
                 }
-                self.entries.push(Entry::Assistant {
+                self.open.push_back(Entry::Asking(Asking {
                     id: id.clone(),
                     text: text.clone(),
                     reasoning: reasoning.clone(),
                     calls: calls.iter().map(|call| call.call_id.clone()).collect(),
-                });
+                }));
             }
             Message::Tool { call_id, body, .. } => self.with_call(call_id, |call| {
-                call.said = match body {
-                    ToolBody::Settled { .. } => call.outcome.clone(),
-                    ToolBody::Placeholder { kind } => Some(placeholder(*kind)),
-                };
+                call.said = Some(match body {
+                    ToolBody::Settled { .. } => Told::Result,
+                    ToolBody::Placeholder { kind } => Told::Placeholder(*kind),
+                });
             }),
             Message::Note { call_id, body, .. } => {
                 let text = match body {
-                    NoteBody::Late { .. } => self.calls.get(call_id).map(|call| {
-                        late_result(
-                            call_id.as_str(),
-                            call.tool.as_str(),
-                            call.outcome.as_deref().unwrap_or_default(),
-                        )
-                    }),
+                    NoteBody::Late { .. } => self.late_text(call_id),
                     NoteBody::Plugin { seq } => self.notes.remove(seq),
                 };
                 if let Some(text) = text {
-                    self.entries.push(Entry::Note { call: call_id.clone(), text });
+                    let note = ModelMessage::Note { call: call_id.clone(), text };
+                    self.open.push_back(Entry::complete(note));
                 }
             }
         }
+        self.close();
     }
 
     fn with_call(&mut self, id: &CallId, change: impl FnOnce(&mut CallText)) {
@@ -194,53 +291,100 @@ impl Transcript {
         }
     }
 
-    /// What the model would read now. A call without a tool message yet gets a text that says so.
-    #[must_use]
-    pub fn model_input(&self) -> Vec<ModelMessage> {
-        let mut messages = Vec::new();
-        for entry in &self.entries {
+    /// With the late result everything is said of a call, unless the message that asked for it is still open.
+    fn late_text(&mut self, id: &CallId) -> Option<String> {
+        let call = self.calls.get(id)?;
+        let text = late_result(id.as_str(), call.tool.as_str(), call.outcome.as_deref().unwrap_or_default());
+        if self.open.is_empty() {
+            self.calls.remove(id);
+        }
+        Some(text)
+    }
+
+    /// Hands over to the shared messages what no event can change.
+    fn close(&mut self) {
+        while let Some(entry) = self.open.pop_front_if(|entry| entry.is_told(&self.calls)) {
             match entry {
-                Entry::User { id, content } => {
-                    messages.push(ModelMessage::User { id: id.clone(), content: content.clone() });
+                Entry::Complete(message) => self.closed.push_shared(message),
+                Entry::Asking(asking) => {
+                    let ids = asking.calls.clone();
+                    self.closed.extend(asking.read(&self.calls));
+                    for id in ids {
+                        self.forget(&id);
+                    }
                 }
-                Entry::Note { call, text } => {
-                    messages.push(ModelMessage::Note { call: call.clone(), text: text.clone() });
-                }
-                // Hooks may have dropped every call of an answer without words: providers refuse such a message.
-                Entry::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}
-                Entry::Assistant { id, text, reasoning, calls } => {
-                    messages.push(ModelMessage::Assistant {
-                        id: id.clone(),
-                        text: text.clone(),
-                        reasoning: reasoning.clone(),
-                        calls: calls.iter().filter_map(|call| self.assistant_call(call)).collect(),
-                    });
-                    messages.extend(
-                        calls.iter().map(|call| ModelMessage::Tool {
-                            call: call.clone(),
-                            text: self.tool_text(call),
-                        }),
-                    );
-                }
+            }
+        }
+    }
+
+    /// A call whose placeholder was told is remembered for its late result.
+    fn forget(&mut self, id: &CallId) {
+        match self.calls.get(id).and_then(|call| call.said) {
+            Some(Told::Result) => drop(self.calls.remove(id)),
+            Some(Told::Placeholder(_)) | None => {}
+        }
+    }
+
+    /// What the model would read now. A call without a tool message yet gets a text that says so. The messages are
+    /// shared, so that the cost of asking does not grow with the texts that were ever said.
+    #[must_use]
+    pub fn model_input(&self) -> Messages {
+        let mut messages = self.closed.clone();
+        for entry in &self.open {
+            match entry {
+                Entry::Complete(message) => messages.push_shared(message.clone()),
+                Entry::Asking(asking) => messages.extend(asking.clone().read(&self.calls)),
             }
         }
         messages
     }
+}
 
-    fn assistant_call(&self, id: &CallId) -> Option<AssistantCall> {
-        self.calls.get(id).map(|call| AssistantCall {
-            id: id.clone(),
-            tool: call.tool.clone(),
-            arguments: call
-                .own_arguments
-                .clone()
-                .unwrap_or_else(|| Arguments::Invalid { raw: String::new(), why: String::new() }),
-        })
+impl Entry {
+    fn complete(message: ModelMessage) -> Self {
+        Self::Complete(Arc::new(message))
     }
 
-    fn tool_text(&self, id: &CallId) -> String {
-        let call = self.calls.get(id);
-        call.and_then(|call| call.said.clone().or_else(|| call.outcome.clone()))
-            .unwrap_or_else(|| placeholder(call.and_then(|call| call.held)))
+    /// Calls are told in their order: while the last one is not, the others need no look.
+    fn is_told(&self, calls: &BTreeMap<CallId, CallText>) -> bool {
+        match self {
+            Self::Complete(_) => true,
+            Self::Asking(asking) => {
+                asking.calls.iter().rev().all(|id| calls.get(id).is_none_or(|call| call.said.is_some()))
+            }
+        }
+    }
+}
+
+impl Asking {
+    /// The message that asked, then one result for each of its calls.
+    fn read(self, calls: &BTreeMap<CallId, CallText>) -> impl Iterator<Item = ModelMessage> {
+        let Self { id, text, reasoning, calls: asked } = self;
+        let known = asked.iter().filter_map(|id| calls.get(id).map(|call| call.asked(id))).collect();
+        let message = ModelMessage::Assistant { id, text, reasoning, calls: known };
+        let results = asked.into_iter().filter_map(|call| {
+            let text = calls.get(&call)?.result();
+            Some(ModelMessage::Tool { call, text })
+        });
+        iter::once(message).chain(results)
+    }
+}
+
+impl CallText {
+    fn asked(&self, id: &CallId) -> AssistantCall {
+        let arguments = self.own_arguments.clone();
+        AssistantCall {
+            id: id.clone(),
+            tool: self.tool.clone(),
+            arguments: arguments
+                .unwrap_or_else(|| Arguments::Invalid { raw: String::new(), why: String::new() }),
+        }
+    }
+
+    fn result(&self) -> String {
+        match self.said {
+            Some(Told::Placeholder(kind)) => placeholder(kind),
+            Some(Told::Result) | None => self.outcome.clone().unwrap_or_else(|| placeholder(self.held)),
+        }
     }
 }

@@ -333,7 +333,7 @@ fn a68_commits_one_after_the_other_rebuild_state_and_transcript() {
         stored = control.encode().unwrap();
     }
     assert_eq!(Control::decode(&stored).unwrap(), story.run.control);
-    assert_eq!(transcript.model_input(), story.transcript());
+    assert_eq!(transcript.model_input(), story.transcript().into_iter().collect());
     let texts = ["A", "B", "C", "D"].map(|id| story.tool_text(id));
     assert_eq!(
         texts,

@@ -9,11 +9,12 @@ use machine::revision::Revision;
 use machine::status::{CallStatus, RunStatus};
 use machine::termination::{Cancelled, StopCode, Termination};
 use machine::thread::{Admission, Thread, admit};
-use machine::transcript::{ModelMessage, Transcript};
+use machine::transcript::ModelMessage;
 use machine::{Effect, Event, Input, Rejection};
 use serde_json::json;
 
 use crate::hooks::hooked;
+use crate::plain_transcript::Compared;
 use crate::story::{Story, names, order, resume, success};
 
 fn by_ana() -> Input {
@@ -195,9 +196,10 @@ fn b53_the_next_message_of_the_thread_works_and_reads_what_happened() {
     second.ok(Input::Start { after: Some("msg_A".into()) });
     second.says("I see");
     assert_eq!(second.run_status(), &RunStatus::Done(Termination::NaturalEnd));
-    let mut thread = Transcript::default();
+    let mut thread = Compared::default();
     first.log.iter().chain(&second.log).for_each(|event| thread.push(event));
     let roles: Vec<&str> = thread
+        .shared
         .model_input()
         .iter()
         .map(|message| match message {

@@ -14,9 +14,11 @@ use machine::revision::Revision;
 use machine::status::{CallStatus, RunStatus};
 use machine::suspension::ResumeMode;
 use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
-use machine::transcript::{ModelMessage, Transcript};
+use machine::transcript::ModelMessage;
 use machine::{Answer, Control, Effect, Event, Input, Rejection, Run, Timestamp, fold, queue, stored};
 use serde_json::{Value, json};
+
+use crate::plain_transcript::Compared;
 
 pub(crate) struct Story {
     pub(crate) run: Run,
@@ -30,6 +32,7 @@ pub(crate) struct Story {
     /// What each call's arguments are in the row that the engine would read.
     pub(crate) arguments: BTreeMap<CallId, Arguments>,
     pub(crate) last_answer: Option<Answer>,
+    read: Compared,
 }
 
 /// A tool of the live configuration.
@@ -93,6 +96,8 @@ impl Story {
         let now = Timestamp(1_000);
         let first = queue(order, now);
         let control = fold([&first]).unwrap();
+        let mut read = Compared::default();
+        read.push(&first);
         Self {
             run: Run::new(Arc::new(revision), control),
             log: vec![first],
@@ -102,6 +107,7 @@ impl Story {
             gate_hooks: BTreeMap::new(),
             arguments: BTreeMap::new(),
             last_answer: None,
+            read,
         }
     }
 
@@ -122,7 +128,7 @@ impl Story {
     }
 
     /// Decides and applies. Holds the laws that every story must keep: a rejected input changes nothing, the
-    /// stored control is the fold of the log, events survive being stored.
+    /// stored control is the fold of the log, events survive being stored, the model reads what it should.
     pub(crate) fn say(&mut self, input: Input) -> Result<Vec<Event>, Rejection> {
         let before = self.run.clone();
         let decided = match self.run.decide(&input, self.now) {
@@ -138,6 +144,7 @@ impl Story {
             let text = stored::write(event).unwrap();
             assert_eq!(&stored::read(&text).unwrap(), event, "{text}");
             self.log.push(event.clone());
+            self.read.push(event);
         }
         let control = &self.run.control;
         let reloaded = Control::decode(&control.encode().unwrap()).unwrap();
@@ -345,9 +352,7 @@ impl Story {
     }
 
     pub(crate) fn transcript(&self) -> Vec<ModelMessage> {
-        let mut transcript = Transcript::default();
-        self.log.iter().for_each(|event| transcript.push(event));
-        transcript.model_input()
+        self.read.shared.model_input().iter().cloned().collect()
     }
 
     /// What the model reads about a call.

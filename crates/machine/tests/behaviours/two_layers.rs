@@ -212,7 +212,7 @@ fn a36_tool_message_of_a_call_that_no_assistant_message_asked_for_is_not_read() 
         transcript.push(event);
         transcript.push(&stray(event.seq));
     }
-    assert_eq!(transcript.model_input(), story.transcript());
+    assert_eq!(transcript.model_input(), story.transcript().into_iter().collect());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use machine::transcript::{AssistantCall, ModelMessage, Transcript};
 use machine::{Effect, Fact, Input, Revision};
 use serde_json::{Value, json};
 
+use crate::plain_transcript::Compared;
 use crate::props::{lines, payload};
 use crate::story::{Story, cancel, order, pending, question, resume, success, unknown, valid};
 
@@ -128,7 +129,7 @@ fn every_prefix_of_a_log_gives_one_result_per_call_directly_after_its_message() 
     for event in &story.log {
         transcript.push(event);
         let mut expected: Vec<String> = Vec::new();
-        for message in transcript.model_input() {
+        for message in transcript.model_input().iter() {
             match message {
                 ModelMessage::Tool { call, .. } => assert_eq!(call.as_str(), expected.remove(0)),
                 ModelMessage::Assistant { calls, .. } => {
@@ -285,7 +286,7 @@ fn each_of_several_queued_runs_begins_with_what_its_own_user_said() {
         Story::queued_with(Revision::default(), order)
     };
     let (mut first, mut second) = (queued("run_1", "first"), queued("run_2", "second"));
-    let mut transcript = Transcript::default();
+    let mut transcript = Compared::default();
     // Both stand in the queue before the first one starts.
     first.log.iter().chain(&second.log).for_each(|event| transcript.push(event));
     for story in [&mut first, &mut second] {
@@ -294,10 +295,11 @@ fn each_of_several_queued_runs_begins_with_what_its_own_user_said() {
         story.log.iter().skip(1).for_each(|event| transcript.push(event));
     }
     let read: Vec<Value> = transcript
+        .shared
         .model_input()
-        .into_iter()
+        .iter()
         .filter_map(|message| match message {
-            ModelMessage::User { content, .. } => Some((*content).clone()),
+            ModelMessage::User { content, .. } => Some((**content).clone()),
             _ => None,
         })
         .collect();

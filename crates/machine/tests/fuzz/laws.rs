@@ -8,11 +8,12 @@ use machine::id::{CallId, SuspensionId, ToolName};
 use machine::input::Input;
 use machine::status::RunStatus;
 use machine::tool::{Arguments, Tool};
-use machine::transcript::{ModelMessage, Transcript};
+use machine::transcript::{Messages, ModelMessage};
 use machine::{Answer, Control, Event, Fact, Rejection, Run, Timestamp, fold, queue, stored};
 
 use crate::chance::Chance;
 use crate::inputs;
+use crate::plain_transcript::Compared;
 use crate::world::{self, TOOLS};
 
 pub(crate) struct Fuzzed {
@@ -143,14 +144,14 @@ impl Fuzzed {
 
     pub(crate) fn check_the_whole(mut self) {
         assert_eq!(fold(&self.log).as_ref(), Ok(&self.run.control), "the log tells another story");
-        let mut transcript = Transcript::default();
+        let mut transcript = Compared::default();
         for event in &self.log {
             transcript.push(event);
             if matches!(event.fact, Fact::StepStarted { .. }) {
-                check_model_input(&transcript.model_input());
+                check_model_input(&transcript.shared.model_input());
             }
         }
-        check_model_input(&transcript.model_input());
+        check_model_input(&transcript.shared.model_input());
         if self.run.control.ended().is_some() {
             let mut chance = Chance::of(self.run.control.seq);
             for _ in 0..5 {
@@ -167,10 +168,10 @@ fn through_the_store(event: &Event) -> Event {
 }
 
 /// Every call has exactly one result, in call order, directly after the message that asked for it.
-fn check_model_input(messages: &[ModelMessage]) {
+fn check_model_input(messages: &Messages) {
     let mut expected: Vec<&CallId> = Vec::new();
     let mut seen = BTreeSet::new();
-    for message in messages {
+    for message in messages.iter() {
         match message {
             ModelMessage::Tool { call, .. } => {
                 assert_eq!(expected.first(), Some(&call), "{messages:#?}");

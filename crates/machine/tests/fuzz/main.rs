@@ -12,6 +12,8 @@ mod crowd;
 mod inputs;
 mod laws;
 mod parts;
+#[path = "../behaviours/plain_transcript.rs"]
+mod plain_transcript;
 mod world;
 
 use std::env;

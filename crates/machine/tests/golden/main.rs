@@ -13,6 +13,8 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
 mod file;
+#[path = "../behaviours/plain_transcript.rs"]
+mod plain_transcript;
 mod replay;
 #[path = "../behaviours/story.rs"]
 #[allow(dead_code, reason = "these stories need little of what the behaviours need")]

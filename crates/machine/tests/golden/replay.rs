@@ -7,6 +7,7 @@ use machine::{Control, Event, Fact, Input, Timestamp, fold, stored};
 use serde_json::{Value, json};
 
 use crate::file::{self, Expected, StoryFile};
+use crate::plain_transcript::Compared;
 use crate::story::{Story, names, resume};
 use crate::view;
 
@@ -40,6 +41,14 @@ fn every_story_gives_the_model_what_was_written_down_for_it() {
                 assert_eq!(&lines, expected, "{} after event {}", story.name, section.after);
             }
         }
+    }
+}
+
+#[test]
+fn every_prefix_of_a_story_gives_the_model_what_the_plain_transcript_gives_it() {
+    for story in file::all() {
+        let mut compared = Compared::default();
+        story.events.iter().for_each(|event| compared.push(event));
     }
 }
 

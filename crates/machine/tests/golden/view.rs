@@ -6,7 +6,7 @@ use machine::control::Stage;
 use machine::phase::Phase;
 use machine::suspension::Suspension;
 use machine::tool::Arguments;
-use machine::transcript::{AssistantCall, ModelMessage};
+use machine::transcript::{AssistantCall, Messages, ModelMessage};
 use serde_json::{Value, json};
 
 pub(crate) fn control(control: &Control) -> Value {
@@ -117,7 +117,7 @@ fn suspension(open: &Suspension) -> Value {
 }
 
 /// What the model reads, a message a line.
-pub(crate) fn model_input(messages: &[ModelMessage]) -> Vec<String> {
+pub(crate) fn model_input(messages: &Messages) -> Vec<String> {
     messages
         .iter()
         .map(|message| match message {

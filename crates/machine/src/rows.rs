@@ -1,0 +1,434 @@
+//! What a store shows beside the log: rows of messages, calls and suspensions, derived from the events of a commit.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::control::{Control, Stage};
+use crate::event::{CancelReason, Event, Fact, Message, Opened};
+use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, ToolName};
+use crate::inbox::{RunRow, Ticket};
+use crate::phase::Scope;
+use crate::status::{RunStatus, WaitingOn};
+use crate::suspension::{Held, SuspensionKind};
+use crate::termination::Termination;
+use crate::thread::Front;
+use crate::time::Timestamp;
+use crate::tool::ToolLeave;
+use crate::wanted;
+
+/// The rows that one commit writes. Texts and values stay in the events; a row names the event that has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    pub messages: Vec<MessageRow>,
+    /// Ids that no call of the thread may have had before.
+    pub calls: Vec<CallId>,
+    pub opened: Vec<OpenedRow>,
+    pub closed: Vec<ClosedRow>,
+    /// Tools of the thread whose later calls need not be held.
+    pub leave: Vec<(ToolName, ToolLeave)>,
+    pub state: Vec<StateRow>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageRow {
+    pub id: MessageId,
+    pub seq: u64,
+    pub role: Role,
+    pub at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    User,
+    Assistant,
+    Tool,
+    Note,
+}
+
+/// A suspension as it opens. What a person needs to see stands in the event `seq`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenedRow {
+    pub id: SuspensionId,
+    pub call: CallId,
+    pub kind: SuspensionKind,
+    pub seq: u64,
+    pub at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    /// Of the arguments that will run, as far as any are left to run: a decision that came early is for these alone.
+    pub arguments: Option<Digest>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClosedRow {
+    pub id: SuspensionId,
+    pub seq: u64,
+    pub at: Timestamp,
+    pub status: ApprovalStatus,
+    pub by: Principal,
+    pub reason: Option<String>,
+    pub note: Option<String>,
+    pub heard: Heard,
+}
+
+/// How far the run had listened to its inbox when it closed a suspension.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// The first so many of the rows that the commit consumes.
+    pub count: usize,
+    /// The row that closed it, if one did.
+    pub ticket: Option<Ticket>,
+}
+
+impl Heard {
+    /// Whether the suspension was closed over the head of an accepted answer that is still unheard. One that came
+    /// before the answer was accepted may close it.
+    #[must_use]
+    pub fn overtakes(self, answered_by: Ticket, consumed: &[Ticket]) -> bool {
+        let heard = consumed.iter().take(self.count).any(|ticket| *ticket == answered_by);
+        !heard && self.ticket.is_none_or(|closing| closing > answered_by)
+    }
+}
+
+/// Where a suspension that a person answers stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalStatus {
+    Pending,
+    Approved,
+    Rejected,
+    Expired,
+    Answered,
+}
+
+impl ApprovalStatus {
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Approved, Self::Rejected, Self::Expired, Self::Answered];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::Answered => "answered",
+        }
+    }
+}
+
+/// What a plugin keeps, by its key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateRow {
+    pub plugin: PluginName,
+    pub scope: Scope,
+    pub key: String,
+    pub value: Arc<Value>,
+}
+
+impl Rows {
+    /// Adds what the events of one input write. `before` is the state at the beginning of the commit.
+    pub fn hear(&mut self, before: Option<&Control>, events: &[Event], heard: Heard) {
+        for event in events {
+            match &event.fact {
+                Fact::MessageAdded(message) => self.messages.push(MessageRow {
+                    id: message.id().clone(),
+                    seq: event.seq,
+                    role: role(message),
+                    at: event.at,
+                }),
+                Fact::ToolRequested { call_id, .. } => self.calls.push(call_id.clone()),
+                Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => self.open(event, opened),
+                Fact::StateChanged { plugin, scope, key, value } => self.state.push(StateRow {
+                    plugin: plugin.clone(),
+                    scope: *scope,
+                    key: key.clone(),
+                    value: value.clone(),
+                }),
+                Fact::ToolApproved { call_id, by, apply_to_future: true, .. } => {
+                    if let Some((tool, definition)) = before.and_then(|control| shown(control, call_id)) {
+                        self.leave.push((tool, ToolLeave { by: by.clone(), definition }));
+                    }
+                }
+                Fact::RunQueued(_)
+                | Fact::RunStarted { .. }
+                | Fact::RunWaiting { .. }
+                | Fact::RunResumed {}
+                | Fact::RunInterrupting { .. }
+                | Fact::RunEnding { .. }
+                | Fact::RunEnded { .. }
+                | Fact::RunRecovered { .. }
+                | Fact::StepStarted { .. }
+                | Fact::StepEnded { .. }
+                | Fact::ModelRetrying { .. }
+                | Fact::PhaseAnswered { .. }
+                | Fact::ApprovalVoided { .. }
+                | Fact::ToolApproved { .. }
+                | Fact::ToolDenied { .. }
+                | Fact::ToolResumed { .. }
+                | Fact::ExecutionStarted { .. }
+                | Fact::ExecutionSucceeded { .. }
+                | Fact::ExecutionFailed { .. }
+                | Fact::ToolCancelled { .. }
+                | Fact::ChildStarted { .. }
+                | Fact::ChildEnded { .. } => {}
+            }
+            if let Some(verdict) = closing(&event.fact) {
+                self.closed.push(ClosedRow {
+                    id: verdict.id.clone(),
+                    seq: event.seq,
+                    at: event.at,
+                    status: verdict.status,
+                    by: verdict.by,
+                    reason: verdict.reason,
+                    note: verdict.note,
+                    heard,
+                });
+            }
+        }
+    }
+
+    fn open(&mut self, event: &Event, opened: &Opened) {
+        self.opened.push(OpenedRow {
+            id: opened.suspension_id.clone(),
+            call: opened.call_id.clone(),
+            kind: opened.held.kind(),
+            seq: event.seq,
+            at: event.at,
+            expires_at: opened.expiry.map(|expiry| expiry.at),
+            arguments: opened.arguments.as_ref().map(crate::tool::Arguments::digest),
+        });
+    }
+}
+
+const fn role(message: &Message) -> Role {
+    match message {
+        Message::User { .. } => Role::User,
+        Message::Assistant { .. } => Role::Assistant,
+        Message::Tool { .. } => Role::Tool,
+        Message::Note { .. } => Role::Note,
+    }
+}
+
+/// The tool of a call that is held for approval, as it was shown.
+fn shown(control: &Control, call: &CallId) -> Option<(ToolName, Digest)> {
+    let call = control.call(call)?;
+    match &call.suspension()?.held {
+        Held::Approval { definition } => Some((call.tool.clone(), *definition)),
+        Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
+            None
+        }
+    }
+}
+
+struct Closing<'e> {
+    id: &'e SuspensionId,
+    status: ApprovalStatus,
+    by: Principal,
+    reason: Option<String>,
+    note: Option<String>,
+}
+
+/// How a fact closes a suspension, if it does.
+fn closing(fact: &Fact) -> Option<Closing<'_>> {
+    match fact {
+        Fact::ToolApproved { approval_id, by, note, .. } => Some(Closing {
+            id: approval_id,
+            status: ApprovalStatus::Approved,
+            by: by.clone(),
+            reason: None,
+            note: note.clone(),
+        }),
+        Fact::ToolDenied { approval_id, by, reason, expired, .. } => Some(Closing {
+            id: approval_id,
+            status: if *expired { ApprovalStatus::Expired } else { ApprovalStatus::Rejected },
+            by: by.clone(),
+            reason: reason.clone(),
+            note: None,
+        }),
+        Fact::ApprovalVoided { approval_id, by, .. } => Some(Closing {
+            id: approval_id,
+            status: ApprovalStatus::Expired,
+            by: by.clone().unwrap_or_else(Principal::system),
+            reason: Some("tool_changed".into()),
+            note: None,
+        }),
+        Fact::ToolResumed { suspension_id, by, .. } => Some(Closing {
+            id: suspension_id,
+            status: ApprovalStatus::Answered,
+            by: by.clone(),
+            reason: None,
+            note: None,
+        }),
+        Fact::ToolCancelled { suspension_id: Some(id), reason, text, by, .. } => Some(Closing {
+            id,
+            status: match reason {
+                CancelReason::GivenUp => ApprovalStatus::Answered,
+                CancelReason::Expired => ApprovalStatus::Expired,
+                CancelReason::Decided
+                | CancelReason::RunEnded
+                | CancelReason::Interrupted
+                | CancelReason::Superseded
+                | CancelReason::ChildInterrupted => ApprovalStatus::Rejected,
+            },
+            by: by.clone(),
+            reason: text.clone().or_else(|| why_cancelled(*reason).map(String::from)),
+            note: None,
+        }),
+        Fact::ToolCancelled { suspension_id: None, .. }
+        | Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ToolRequested { .. }
+        | Fact::ApprovalRequested(_)
+        | Fact::ToolSuspended(_)
+        | Fact::ExecutionStarted { .. }
+        | Fact::ExecutionSucceeded { .. }
+        | Fact::ExecutionFailed { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => None,
+    }
+}
+
+const fn why_cancelled(reason: CancelReason) -> Option<&'static str> {
+    match reason {
+        CancelReason::Decided | CancelReason::GivenUp => None,
+        CancelReason::Expired => Some("expired"),
+        CancelReason::RunEnded => Some("run_ended"),
+        CancelReason::Interrupted => Some("interrupted"),
+        CancelReason::Superseded => Some("superseded"),
+        CancelReason::ChildInterrupted => Some("child_interrupted"),
+    }
+}
+
+/// The status of a run as everybody outside sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShownStatus {
+    Queued,
+    Running,
+    WaitingApproval,
+    WaitingTool,
+    Interrupting,
+    Completed,
+    Failed,
+    Interrupted,
+}
+
+impl ShownStatus {
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Running,
+        Self::WaitingApproval,
+        Self::WaitingTool,
+        Self::Interrupting,
+        Self::Completed,
+        Self::Failed,
+        Self::Interrupted,
+    ];
+
+    #[must_use]
+    pub const fn of(status: &RunStatus) -> Self {
+        match status {
+            RunStatus::Queued => Self::Queued,
+            RunStatus::Running => Self::Running,
+            RunStatus::Waiting(WaitingOn::Person) => Self::WaitingApproval,
+            RunStatus::Waiting(WaitingOn::Tool) => Self::WaitingTool,
+            RunStatus::Interrupting => Self::Interrupting,
+            RunStatus::Done(
+                Termination::NaturalEnd | Termination::BehaviorRequested | Termination::Stopped(_),
+            ) => Self::Completed,
+            RunStatus::Done(Termination::Blocked(_) | Termination::Error(_)) => Self::Failed,
+            RunStatus::Done(Termination::Cancelled(_)) => Self::Interrupted,
+        }
+    }
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::WaitingApproval => "waiting_approval",
+            Self::WaitingTool => "waiting_tool",
+            Self::Interrupting => "interrupting",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    #[must_use]
+    pub const fn ended(self) -> bool {
+        match self {
+            Self::Queued | Self::Running | Self::WaitingApproval | Self::WaitingTool | Self::Interrupting => {
+                false
+            }
+            Self::Completed | Self::Failed | Self::Interrupted => true,
+        }
+    }
+
+    /// What a new message meets when this run is in front of its thread.
+    #[must_use]
+    pub const fn front(self) -> Front {
+        match self {
+            Self::Queued => Front::Queued,
+            Self::WaitingApproval | Self::WaitingTool => Front::Waits,
+            Self::Running | Self::Interrupting | Self::Completed | Self::Failed | Self::Interrupted => {
+                Front::Executes
+            }
+        }
+    }
+}
+
+/// The columns of a run that follow from its control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub status: ShownStatus,
+    /// When the run must be looked at although nobody says anything.
+    pub wake_at: Option<Timestamp>,
+    /// A call is held because it may or may not have taken effect.
+    pub in_doubt: bool,
+    /// The end is decided: no decision is accepted any more.
+    pub ending: bool,
+}
+
+impl Standing {
+    #[must_use]
+    pub fn of(control: &Control) -> Self {
+        let in_doubt = control
+            .calls
+            .iter()
+            .any(|call| call.suspension().is_some_and(|open| open.held.kind() == SuspensionKind::InDoubt));
+        Self {
+            status: ShownStatus::of(&control.status),
+            wake_at: wanted::next_deadline(control).map(|deadline| deadline.at),
+            in_doubt,
+            ending: matches!(control.stage, Stage::Ending(_)),
+        }
+    }
+
+    /// As a submitted item meets it.
+    #[must_use]
+    pub const fn row(self, interrupt_accepted: bool) -> RunRow {
+        if self.status.ended() {
+            RunRow::Ended
+        } else if self.ending || interrupt_accepted {
+            RunRow::OnTheWayOut
+        } else {
+            RunRow::Open
+        }
+    }
+}
