@@ -1,0 +1,332 @@
+//! An agent: who answers, with which tools, under which rules; as it is described, as it lives, and as it is frozen.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use machine::id::{AgentName, Digest, PluginName, ToolName};
+use machine::phase::{Phase, PhaseSet};
+pub use machine::policy::Policy;
+use machine::revision::TOOL_NAME_BYTES_MAX;
+pub use machine::revision::{Limits, Revision, StopCondition};
+pub use machine::rules::{Condition, Rule, Test, Then};
+use machine::rules::{PatternHit, at_path};
+use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Tool as GateTool};
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::arguments::Schema;
+use crate::model::Model;
+use crate::plugin::Plugin;
+use crate::tool::{Tool, ToolDefinition};
+
+/// A description of an agent. What is not said takes a careful default.
+#[derive(Clone)]
+pub struct Agent {
+    pub name: AgentName,
+    pub instructions: String,
+    pub model: Arc<dyn Model>,
+    /// Under which the model is known: runs are pinned to the name.
+    pub model_name: String,
+    pub tools: Vec<Arc<dyn Tool>>,
+    pub plugins: Vec<Arc<dyn Plugin>>,
+    pub policy: Policy,
+    pub rules: Vec<Rule>,
+    pub stop: Vec<StopCondition>,
+    pub limits: Limits,
+}
+
+impl Agent {
+    pub fn new(name: &str, model: impl Model) -> Self {
+        Self {
+            name: AgentName::from(name),
+            instructions: String::new(),
+            model: Arc::new(model),
+            model_name: name.to_owned(),
+            tools: Vec::new(),
+            plugins: Vec::new(),
+            policy: Policy::default(),
+            rules: Vec::new(),
+            stop: vec![StopCondition::MaxRounds { rounds: ROUNDS_DEFAULT }],
+            limits: Limits::default(),
+        }
+    }
+
+    #[must_use]
+    pub fn instructions(mut self, text: impl Into<String>) -> Self {
+        self.instructions = text.into();
+        self
+    }
+
+    #[must_use]
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.tools.push(Arc::new(tool));
+        self
+    }
+
+    #[must_use]
+    pub fn plugin(mut self, plugin: impl Plugin) -> Self {
+        self.plugins.push(Arc::new(plugin));
+        self
+    }
+
+    #[must_use]
+    pub const fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    #[must_use]
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// The only stop conditions, in this order: the first that fires wins.
+    #[must_use]
+    pub fn stop_when(mut self, conditions: impl IntoIterator<Item = StopCondition>) -> Self {
+        self.stop = conditions.into_iter().collect();
+        self
+    }
+
+    #[must_use]
+    pub const fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+/// Rounds of an agent that says nothing about when to stop.
+pub const ROUNDS_DEFAULT: u32 = 25;
+
+/// What is wrong with a description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentFault {
+    pub agent: AgentName,
+    pub why: String,
+}
+
+impl fmt::Display for AgentFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "agent {}: {}", self.agent, self.why)
+    }
+}
+
+impl std::error::Error for AgentFault {}
+
+/// An agent that can be used: everything that could be wrong with its description has been looked at.
+pub(crate) struct LiveAgent {
+    pub(crate) name: AgentName,
+    pub(crate) model: Arc<dyn Model>,
+    pub(crate) tools: BTreeMap<ToolName, LiveTool>,
+    pub(crate) plugins: Vec<Arc<dyn Plugin>>,
+    pub(crate) frozen: Frozen,
+    pub(crate) pinned: Arc<Pinned>,
+}
+
+pub(crate) struct LiveTool {
+    pub(crate) tool: Arc<dyn Tool>,
+    pub(crate) schema: Schema,
+    /// As the gate sees it.
+    pub(crate) gate: GateTool,
+}
+
+impl LiveAgent {
+    pub(crate) fn compile(agent: Agent) -> Result<Self, AgentFault> {
+        let fault = |why: String| AgentFault { agent: agent.name.clone(), why };
+        let mut tools = BTreeMap::new();
+        for tool in &agent.tools {
+            let definition = tool.definition().clone();
+            let name = definition.name.clone();
+            if name.as_str().is_empty() || name.as_str().len() > TOOL_NAME_BYTES_MAX {
+                return Err(fault(format!("tool {name}: a name has 1 to {TOOL_NAME_BYTES_MAX} bytes")));
+            }
+            let schema = Schema::compile(&definition.parameters)
+                .map_err(|why| fault(format!("tool {name}: its parameters are no JSON Schema: {why}")))?;
+            let live = LiveTool { tool: tool.clone(), schema, gate: gate_tool(&definition) };
+            if tools.insert(name.clone(), live).is_some() {
+                return Err(fault(format!("tool {name} is there twice; give one of them another name")));
+            }
+        }
+        for (plugin, index) in agent.plugins.iter().zip(0..) {
+            if agent.plugins.iter().take(index).any(|other| other.name() == plugin.name()) {
+                return Err(fault(format!("plugin {} is there twice", plugin.name())));
+            }
+        }
+        let phases: PhaseSet = Phase::ALL
+            .into_iter()
+            .filter(|phase| agent.plugins.iter().any(|plugin| plugin.phases().has(*phase)))
+            .collect();
+        let frozen = Frozen {
+            agent: agent.name.clone(),
+            instructions: agent.instructions.clone(),
+            model: agent.model_name.clone(),
+            tools: agent.tools.iter().map(|tool| FrozenTool::of(tool.definition())).collect(),
+            plugins: agent.plugins.iter().map(|plugin| (plugin.name().clone(), plugin.phases())).collect(),
+            revision: Revision {
+                policy: agent.policy,
+                rules: agent.rules.clone(),
+                stop: agent.stop.clone(),
+                phases,
+                limits: agent.limits,
+            },
+        };
+        let pinned = Arc::new(Pinned::compile(&frozen).map_err(fault)?);
+        Ok(Self { name: agent.name, model: agent.model, tools, plugins: agent.plugins, frozen, pinned })
+    }
+}
+
+fn gate_tool(definition: &ToolDefinition) -> GateTool {
+    GateTool {
+        definition: definition.digest(),
+        class: definition.effect,
+        approval: definition.approval,
+        performer: definition.performer.clone(),
+        expires_in_ms: definition.expires_in.map(milliseconds),
+        on_expiry: definition.on_expiry,
+    }
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// An agent as a row: a run is pinned to one, whatever becomes of the configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Frozen {
+    pub(crate) agent: AgentName,
+    pub(crate) instructions: String,
+    pub(crate) model: String,
+    pub(crate) tools: Vec<FrozenTool>,
+    /// In registration order: a plugin that is gone is missed, not forgotten.
+    pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
+    pub(crate) revision: Revision,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FrozenTool {
+    name: ToolName,
+    description: String,
+    parameters: Arc<Value>,
+    effect: EffectClass,
+    approval: Approval,
+    performer: Performer,
+    expires_in_ms: Option<u64>,
+    on_expiry: OnExpiry,
+}
+
+impl FrozenTool {
+    fn of(definition: &ToolDefinition) -> Self {
+        Self {
+            name: definition.name.clone(),
+            description: definition.description.clone(),
+            parameters: definition.parameters.clone(),
+            effect: definition.effect,
+            approval: definition.approval,
+            performer: definition.performer.clone(),
+            expires_in_ms: definition.expires_in.map(milliseconds),
+            on_expiry: definition.on_expiry,
+        }
+    }
+
+    fn definition(&self) -> ToolDefinition {
+        ToolDefinition {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            parameters: self.parameters.clone(),
+            effect: self.effect,
+            approval: self.approval,
+            performer: self.performer.clone(),
+            expires_in: self.expires_in_ms.map(Duration::from_millis),
+            on_expiry: self.on_expiry,
+            timeout: crate::tool::TOOL_TIMEOUT,
+        }
+    }
+}
+
+impl Frozen {
+    /// The stored text. The same agent has the same text, and so the same digest.
+    pub(crate) fn text(&self) -> Result<String, String> {
+        serde_json::to_string(self).map_err(|error| error.to_string())
+    }
+}
+
+/// A frozen agent, ready to be used by the runs that are pinned to it.
+pub(crate) struct Pinned {
+    pub(crate) digest: Digest,
+    pub(crate) agent: AgentName,
+    pub(crate) instructions: Arc<str>,
+    pub(crate) model: String,
+    /// What the model is shown.
+    pub(crate) tools: Vec<Arc<ToolDefinition>>,
+    pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
+    pub(crate) revision: Arc<Revision>,
+    stop_patterns: Vec<(u16, Regex)>,
+    rule_patterns: Vec<RulePattern>,
+}
+
+struct RulePattern {
+    hit: PatternHit,
+    tool: ToolName,
+    path: Vec<String>,
+    pattern: Regex,
+}
+
+impl Pinned {
+    pub(crate) fn compile(frozen: &Frozen) -> Result<Self, String> {
+        let regex =
+            |what: &str, pattern: &str| Regex::new(pattern).map_err(|error| format!("{what}: {error}"));
+        let mut stop_patterns = Vec::new();
+        for (condition, index) in frozen.revision.stop.iter().zip(0_u16..) {
+            if let StopCondition::ContentMatch { pattern } = condition {
+                stop_patterns.push((index, regex(&format!("stop condition {index}"), pattern)?));
+            }
+        }
+        let mut rule_patterns = Vec::new();
+        for (rule, index) in frozen.revision.rules.iter().zip(0_u16..) {
+            for (condition, position) in rule.when.iter().zip(0_u16..) {
+                if let Test::Matches(pattern) = &condition.test {
+                    rule_patterns.push(RulePattern {
+                        hit: PatternHit { rule: index, condition: position },
+                        tool: rule.tool.clone(),
+                        path: condition.path.clone(),
+                        pattern: regex(&format!("rule {index}, condition {position}"), pattern)?,
+                    });
+                }
+            }
+        }
+        Ok(Self {
+            digest: Digest::of(frozen.text()?.as_bytes()),
+            agent: frozen.agent.clone(),
+            instructions: Arc::from(frozen.instructions.as_str()),
+            model: frozen.model.clone(),
+            tools: frozen.tools.iter().map(|tool| Arc::new(tool.definition())).collect(),
+            plugins: frozen.plugins.clone(),
+            revision: Arc::new(frozen.revision.clone()),
+            stop_patterns,
+            rule_patterns,
+        })
+    }
+
+    pub(crate) fn has_tool(&self, name: &ToolName) -> bool {
+        self.tools.iter().any(|tool| tool.name == *name)
+    }
+
+    /// Places of the stop conditions whose pattern the text matches.
+    pub(crate) fn matched(&self, text: &str) -> Vec<u16> {
+        let hits = self.stop_patterns.iter().filter(|(_, pattern)| pattern.is_match(text));
+        hits.map(|(index, _)| *index).collect()
+    }
+
+    pub(crate) fn hits(&self, tool: &ToolName, arguments: &Value) -> Vec<PatternHit> {
+        let hits = self.rule_patterns.iter().filter(|known| {
+            known.tool == *tool
+                && at_path(arguments, &known.path)
+                    .and_then(Value::as_str)
+                    .is_some_and(|text| known.pattern.is_match(text))
+        });
+        hits.map(|known| known.hit).collect()
+    }
+}

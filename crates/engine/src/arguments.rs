@@ -1,0 +1,90 @@
+//! Arguments of a call: parsed, bounded, checked against the tool's schema, and given their canonical digest.
+
+use std::sync::Arc;
+
+use machine::depth::too_deep;
+use machine::id::Digest;
+use machine::tool::Arguments;
+use serde_json::{Number, Value};
+
+/// Longer ones are bad arguments.
+pub const ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
+const INTEGER_MAX: u64 = (1 << 53) - 1;
+
+/// A compiled schema. Compiling is slow, so it is done once for each tool.
+#[derive(Debug)]
+pub struct Schema(jsonschema::Validator);
+
+impl Schema {
+    pub fn compile(schema: &Value) -> Result<Self, String> {
+        jsonschema::validator_for(schema).map(Self).map_err(|error| error.to_string())
+    }
+
+    /// The first thing that is wrong, if anything is.
+    #[must_use]
+    pub fn fault(&self, value: &Value) -> Option<String> {
+        self.0.validate(value).err().map(|error| match error.instance_path().to_string() {
+            root if root.is_empty() => error.to_string(),
+            path => format!("{path}: {error}"),
+        })
+    }
+}
+
+/// As a model wrote them. An empty text means no arguments.
+#[must_use]
+pub fn of_text(text: &str, schema: Option<&Schema>) -> Arguments {
+    if text.len() > ARGUMENTS_BYTES_MAX {
+        let why = format!("the arguments have {} bytes; at most {ARGUMENTS_BYTES_MAX}", text.len());
+        return Arguments::Invalid { raw: String::new(), why };
+    }
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => of_value(Arc::new(value), schema),
+        Err(error) => {
+            Arguments::Invalid { raw: text.to_owned(), why: format!("the arguments are not JSON: {error}") }
+        }
+    }
+}
+
+/// As somebody who decides gave them, or as they were stored.
+#[must_use]
+pub fn of_value(value: Arc<Value>, schema: Option<&Schema>) -> Arguments {
+    if too_deep(&value) {
+        let why = "the arguments are nested too deeply".to_owned();
+        return Arguments::Invalid { raw: String::new(), why };
+    }
+    let digest = match digest(&value) {
+        Ok(digest) => digest,
+        Err(why) => return Arguments::Invalid { raw: value.to_string(), why },
+    };
+    match schema.and_then(|schema| schema.fault(&value)) {
+        Some(why) => Arguments::Invalid { raw: value.to_string(), why },
+        None => Arguments::Valid { value, digest },
+    }
+}
+
+/// SHA-256 of the RFC 8785 form. A number without an exact one has no digest: two different amounts must never
+/// share one.
+pub fn digest(value: &Value) -> Result<Digest, String> {
+    if let Some(number) = inexact(value) {
+        return Err(format!("{number} has no exact form; integers go up to {INTEGER_MAX}"));
+    }
+    serde_json_canonicalizer::to_vec(value).map(|bytes| Digest::of(&bytes)).map_err(|error| error.to_string())
+}
+
+/// An integer that a double cannot hold exactly. The value is not deep: that was checked before.
+fn inexact(value: &Value) -> Option<&Number> {
+    match value {
+        Value::Number(number) => {
+            let beyond = number.as_u64().is_some_and(|integer| integer > INTEGER_MAX)
+                || number.as_i64().is_some_and(|integer| integer.unsigned_abs() > INTEGER_MAX);
+            let float = number.as_f64().filter(|_| number.as_u64().is_none() && number.as_i64().is_none());
+            let beyond_as_float =
+                float.is_some_and(|float| float.fract() == 0.0 && float.abs() > INTEGER_MAX as f64);
+            (beyond || beyond_as_float).then_some(number)
+        }
+        Value::Array(items) => items.iter().find_map(inexact),
+        Value::Object(fields) => fields.values().find_map(inexact),
+        Value::Null | Value::Bool(_) | Value::String(_) => None,
+    }
+}

@@ -1,0 +1,216 @@
+//! Somebody decides on a held call: what they said is completed with what it is about, and brought to the run.
+
+use std::sync::Arc;
+
+use machine::decision::{Decision, DecisionAction, Payload, Resume};
+use machine::id::{CallId, DecisionId, Digest, Principal, RunId, SuspensionId};
+use machine::inbox::{Item, Refusal, Verdict};
+pub use machine::policy::OnReject;
+use machine::suspension::{ResumeMode, Suspension};
+use serde_json::Value;
+
+use crate::arguments::{self, Schema};
+use crate::node::Node;
+use crate::store::{Refused, RunView, SuspensionView, Tenant};
+
+/// A decision as somebody gives it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decide {
+    pub tenant: Tenant,
+    pub run: RunId,
+    pub call: CallId,
+    /// The very opening that it answers; none: the one that is open.
+    pub suspension: Option<SuspensionId>,
+    /// To recognise a repeat; scoped to the run.
+    pub id: Option<DecisionId>,
+    pub by: Principal,
+    pub answer: Answer,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Yes to an approval, or the answer to whatever else holds the call.
+    Resume(Resumption),
+    /// No: denied, cancelled or given up.
+    Cancel { reason: Option<String>, then: Option<OnReject> },
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resumption {
+    pub payload: Payload,
+    /// Edited arguments, on an approval.
+    pub arguments: Option<Value>,
+    /// Of the arguments that whoever decides has seen.
+    pub expect_digest: Option<Digest>,
+    pub mode: Option<ResumeMode>,
+    pub note: Option<String>,
+    /// Later calls of this tool in this thread need not be held.
+    pub apply_to_future: bool,
+}
+
+impl Decide {
+    /// Yes, run it as it is.
+    pub fn approve(run: &RunId, call: &CallId, by: &str) -> Self {
+        Self::of(run, call, by, Answer::Resume(Resumption::default()))
+    }
+
+    /// No, and the model is told so.
+    pub fn reject(run: &RunId, call: &CallId, by: &str, reason: &str) -> Self {
+        let reason = Some(reason.to_owned());
+        Self::of(run, call, by, Answer::Cancel { reason, then: None })
+    }
+
+    /// The answer to a question, or the result of a call that somebody else performed.
+    pub fn result(run: &RunId, call: &CallId, by: &str, result: Value) -> Self {
+        let payload = Payload::Result(Arc::new(result));
+        Self::of(run, call, by, Answer::Resume(Resumption { payload, ..Resumption::default() }))
+    }
+
+    fn of(run: &RunId, call: &CallId, by: &str, answer: Answer) -> Self {
+        Self {
+            tenant: Tenant::default(),
+            run: run.clone(),
+            call: call.clone(),
+            suspension: None,
+            id: None,
+            by: Principal::from(by),
+            answer,
+        }
+    }
+
+    /// Answers this very opening, and nothing that may be asked about the call later.
+    #[must_use]
+    pub fn on(mut self, suspension: &SuspensionId) -> Self {
+        self.suspension = Some(suspension.clone());
+        self
+    }
+
+    #[must_use]
+    pub fn of_tenant(mut self, tenant: Tenant) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    #[must_use]
+    pub fn under_id(mut self, id: &str) -> Self {
+        self.id = Some(DecisionId::from(id));
+        self
+    }
+
+    /// With these arguments in place of the ones that were shown.
+    #[must_use]
+    pub fn with_arguments(mut self, arguments: Value) -> Self {
+        if let Answer::Resume(resumption) = &mut self.answer {
+            resumption.arguments = Some(arguments);
+        }
+        self
+    }
+}
+
+impl SuspensionView {
+    /// Yes to exactly what is shown here.
+    #[must_use]
+    pub fn approve(&self, by: &str) -> Decide {
+        Decide::approve(&self.run, &self.call, by).on(&self.id).of_tenant(self.tenant.clone())
+    }
+
+    #[must_use]
+    pub fn reject(&self, by: &str, reason: &str) -> Decide {
+        Decide::reject(&self.run, &self.call, by, reason).on(&self.id).of_tenant(self.tenant.clone())
+    }
+
+    #[must_use]
+    pub fn result(&self, by: &str, result: Value) -> Decide {
+        Decide::result(&self.run, &self.call, by, result).on(&self.id).of_tenant(self.tenant.clone())
+    }
+}
+
+pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, Refused> {
+    let Some(run) = node.store.run(&said.tenant, &said.run).await? else {
+        return Err(Refused::NotFound);
+    };
+    let earlier = match &said.id {
+        Some(id) => node.store.decision(&said.tenant, &said.run, id).await?,
+        None => None,
+    };
+    let open = run.control.call(&said.call).and_then(|call| call.suspension()).cloned();
+    let suspension = earlier.map(|earlier| earlier.suspension).or_else(|| said.suspension.clone());
+    let Some(suspension) = suspension.or_else(|| open.as_ref().map(|open| open.id.clone())) else {
+        let refusal = if run.status.ended() { Refusal::RunOver } else { Refusal::NotHeld };
+        return Ok(Verdict::Refused(refusal));
+    };
+    let decision = complete(node, &run, &said, suspension, open.as_ref()).await?;
+    node.submit(&said.tenant, &said.run, Item::Decision(decision)).await
+}
+
+/// Before the call is held: kept for the arguments with this digest, and for no others.
+pub(crate) async fn decide_early(node: &Arc<Node>, said: Decide, digest: Digest) -> Result<Verdict, Refused> {
+    let Some(run) = node.store.run(&said.tenant, &said.run).await? else {
+        return Err(Refused::NotFound);
+    };
+    let decision = complete(node, &run, &said, SuspensionId::from(""), None).await?;
+    node.submit(&said.tenant, &said.run, Item::Early { decision, digest }).await
+}
+
+/// Adds what whoever decides does not know: the live tool, and whether the words fit it.
+async fn complete(
+    node: &Node,
+    run: &RunView,
+    said: &Decide,
+    suspension: SuspensionId,
+    open: Option<&Suspension>,
+) -> Result<Decision, Refused> {
+    let agents = node.agents();
+    let tool = run.control.call(&said.call).map(|call| &call.tool);
+    let live =
+        agents.by_name.get(&run.control.agent).and_then(|agent| tool.and_then(|tool| agent.tools.get(tool)));
+    let schema = live.map(|live| &live.schema);
+    let action = match &said.answer {
+        Answer::Cancel { reason, then } => DecisionAction::Cancel { reason: reason.clone(), then: *then },
+        Answer::Resume(resumption) => {
+            let mode = resumption.mode.or_else(|| open.map(|open| open.mode));
+            let payload_fault = payload_fault(node, said, &suspension, resumption).await?;
+            let arguments = match (&resumption.arguments, &resumption.payload) {
+                (Some(edited), _) => Some(arguments::of_value(Arc::new(edited.clone()), schema)),
+                (None, Payload::Result(value)) if mode == Some(ResumeMode::PassDecisionToTool) => {
+                    Some(arguments::of_value(value.clone(), schema))
+                }
+                (None, _) => None,
+            };
+            DecisionAction::Resume(Resume {
+                payload: resumption.payload.clone(),
+                payload_fault,
+                expect_digest: resumption.expect_digest,
+                arguments,
+                mode: resumption.mode,
+                note: resumption.note.clone(),
+                apply_to_future: resumption.apply_to_future,
+            })
+        }
+    };
+    Ok(Decision {
+        id: said.id.clone(),
+        call: said.call.clone(),
+        suspension,
+        by: said.by.clone(),
+        accepted_at: node.clock.now(),
+        definition_now: live.map(|live| live.gate.definition),
+        action,
+    })
+}
+
+/// What the suspension's schema says against the answer.
+async fn payload_fault(
+    node: &Node,
+    said: &Decide,
+    suspension: &SuspensionId,
+    resumption: &Resumption,
+) -> Result<Option<String>, Refused> {
+    let Payload::Result(value) = &resumption.payload else { return Ok(None) };
+    let Some(view) = node.store.suspension(&said.tenant, suspension).await? else { return Ok(None) };
+    let Some(schema) = &view.opened.schema else { return Ok(None) };
+    Ok(match Schema::compile(schema) {
+        Ok(schema) => schema.fault(value),
+        Err(why) => Some(format!("its schema cannot be used: {why}")),
+    })
+}

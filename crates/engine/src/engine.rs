@@ -1,0 +1,371 @@
+//! The engine as an embedder sees it: agents on a store, messages in, events out, decisions at any time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use machine::event::{Fact, InterruptCause, Message as Said, Pending};
+use machine::id::{Digest, Principal, RunId, SuspensionId, ThreadId};
+use machine::inbox::{Item, Verdict};
+use machine::termination::Termination;
+use machine::tool::Performer;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::agent::{Agent, AgentFault, LiveAgent};
+use crate::clock::{Clock, SystemClock};
+use crate::deciding::{self, Decide};
+use crate::feed::{FeedItem, Subscription};
+use crate::node::{Agents, Node, Settings};
+use crate::posting::{self, Message, PostRefused, Posted};
+use crate::store::{
+    ApprovalFilter, Listed, Page, Refused, RunFilter, RunView, Store, SuspensionView, Tenant,
+};
+
+/// Drives runs on a store. Cheap to clone; everything stops when the last one is gone.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    node: Arc<Node>,
+    background: Vec<AbortHandle>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.node.abort();
+        self.background.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// What an engine is made of, before it starts.
+pub struct EngineBuilder {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    agents: Vec<Agent>,
+}
+
+/// Why an engine does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    Agent(AgentFault),
+    Store(Refused),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(fault) => fault.fmt(f),
+            Self::Store(refused) => refused.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<Refused> for StartError {
+    fn from(refused: Refused) -> Self {
+        Self::Store(refused)
+    }
+}
+
+impl EngineBuilder {
+    #[must_use]
+    pub fn agent(mut self, agent: Agent) -> Self {
+        self.agents.push(agent);
+        self
+    }
+
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Writes down the agents, and goes on with every run that has something to do.
+    pub async fn start(self) -> Result<Engine, StartError> {
+        let agents = compile(self.agents).map_err(StartError::Agent)?;
+        freeze(&*self.store, &agents).await?;
+        let node = Node::new(self.store, self.clock, self.settings, agents);
+        let herald = node.feeds.herald();
+        let background = vec![
+            node.tasks.spawn(node.clone().dispatch()).abort_handle(),
+            node.tasks.spawn(async move { herald.work().await }).abort_handle(),
+        ];
+        Ok(Engine { inner: Arc::new(Inner { node, background }) })
+    }
+}
+
+fn compile(described: Vec<Agent>) -> Result<Agents, AgentFault> {
+    let mut agents = Agents::default();
+    for agent in described {
+        let live = LiveAgent::compile(agent)?;
+        let name = live.name.clone();
+        if agents.by_name.insert(name.clone(), Arc::new(live)).is_some() {
+            return Err(AgentFault { agent: name, why: "it is there twice".into() });
+        }
+    }
+    for agent in agents.by_name.values() {
+        for (name, tool) in &agent.tools {
+            if let Performer::Agent { agent: other, .. } = &tool.gate.performer
+                && !agents.by_name.contains_key(other)
+            {
+                let why = format!("tool {name} delegates to agent {other}, which is not configured");
+                return Err(AgentFault { agent: agent.name.clone(), why });
+            }
+        }
+    }
+    Ok(agents)
+}
+
+/// A frozen agent is stored before the first run that uses it.
+async fn freeze(store: &dyn Store, agents: &Agents) -> Result<(), StartError> {
+    for agent in agents.by_name.values() {
+        let text = agent
+            .frozen
+            .text()
+            .map_err(|why| StartError::Agent(AgentFault { agent: agent.name.clone(), why }))?;
+        store.put_revision(&agent.pinned.digest, &text).await?;
+    }
+    Ok(())
+}
+
+/// How far a run has come when nothing of it executes any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    pub run: RunId,
+    pub thread: ThreadId,
+    /// What the agent said last.
+    pub text: String,
+    pub pass: Pass,
+    /// Of the last event that was read: [`Engine::follow`] goes on behind it.
+    pub last_seq: u64,
+}
+
+/// Why a run has come to rest.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pass {
+    Ended(Termination),
+    /// Something is held. The run goes on when it is decided, here or anywhere else.
+    Suspended(Vec<Pending>),
+}
+
+impl Finished {
+    fn nothing(posted: Posted) -> Self {
+        let pass = Pass::Suspended(Vec::new());
+        Self { run: posted.run, thread: posted.thread, text: String::new(), pass, last_seq: 0 }
+    }
+
+    /// Until the run ends or something is held. False if there was nothing left to see.
+    async fn watch(&mut self, mut watched: Subscription) -> Result<bool, Refused> {
+        while let Some(item) = watched.next().await {
+            let FeedItem::Event(committed) = item? else { continue };
+            self.last_seq = committed.event.seq;
+            if let Fact::MessageAdded(Said::Assistant { text, .. }) = &committed.event.fact {
+                self.text.clone_from(text);
+            }
+            if let Fact::RunEnded { termination, .. } = &committed.event.fact {
+                self.pass = Pass::Ended(termination.clone());
+                return Ok(true);
+            }
+            if let Fact::RunWaiting { pending, .. } = &committed.event.fact {
+                self.pass = Pass::Suspended(pending.clone());
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Engine {
+    #[must_use]
+    pub fn on(store: impl Store) -> EngineBuilder {
+        Self::on_shared(Arc::new(store))
+    }
+
+    #[must_use]
+    pub fn on_shared(store: Arc<dyn Store>) -> EngineBuilder {
+        EngineBuilder {
+            store,
+            clock: Arc::new(SystemClock),
+            settings: Settings::default(),
+            agents: Vec::new(),
+        }
+    }
+
+    /// The store, to read from.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.node.store
+    }
+
+    /// Takes a message in. It comes back when the run exists, not when it is over.
+    pub async fn post(&self, message: Message) -> Result<Posted, PostRefused> {
+        posting::post(&self.inner.node, message).await
+    }
+
+    /// Takes a message in, and waits until the run ends or something is held.
+    pub async fn run(&self, message: Message) -> Result<Finished, PostRefused> {
+        let tenant = message.tenant.clone();
+        let posted = self.post(message).await?;
+        let watched = self.subscribe(&tenant, &posted.run, 0).found();
+        let mut finished = Finished::nothing(posted);
+        finished.watch(watched).await?;
+        Ok(finished)
+    }
+
+    /// Takes a message in, and shows everything that happens, from the first event on.
+    pub async fn stream(&self, message: Message) -> Result<(Posted, Subscription), PostRefused> {
+        let tenant = message.tenant.clone();
+        let posted = self.post(message).await?;
+        let subscription = self.subscribe(&tenant, &posted.run, 0).found();
+        Ok((posted, subscription))
+    }
+
+    /// Shows the events of a run behind `after`, and then what happens. A run that nobody knows is an error.
+    #[must_use]
+    pub fn subscribe(&self, tenant: &Tenant, run: &RunId, after: u64) -> Subscription {
+        let node = &self.inner.node;
+        Subscription::new(node.feeds.of(run), node.store.clone(), tenant.clone(), after)
+    }
+
+    /// Waits until the run ends, or something is held by an event behind `after`.
+    pub async fn follow(&self, tenant: &Tenant, run: &RunId, after: u64) -> Result<Finished, Refused> {
+        let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
+        let posted = Posted { run: run.clone(), thread: view.thread, status: view.status };
+        let mut finished = Finished::nothing(posted);
+        let seen = finished.watch(self.subscribe(tenant, run, after).found()).await?;
+        // Its last event may stand before `after`.
+        if !seen
+            && let Some(view) = self.view(tenant, run).await?
+            && let Some(how) = view.control.ended()
+        {
+            finished.pass = Pass::Ended(how.clone());
+        }
+        Ok(finished)
+    }
+
+    /// Waits for the end, however often something is held on the way.
+    pub async fn ended(&self, tenant: &Tenant, run: &RunId) -> Result<Finished, Refused> {
+        let mut finished = self.follow(tenant, run, 0).await?;
+        loop {
+            match &finished.pass {
+                Pass::Ended(_) => return Ok(finished),
+                Pass::Suspended(_) => {
+                    let before = std::mem::take(&mut finished.text);
+                    finished = self.follow(tenant, run, finished.last_seq).await?;
+                    if finished.text.is_empty() {
+                        finished.text = before;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers a held call. The verdict is final when it comes: an accepted decision is stored.
+    pub async fn decide(&self, decision: Decide) -> Result<Verdict, Refused> {
+        deciding::decide(&self.inner.node, decision).await
+    }
+
+    /// Decides on a call that is on its way and not held yet. It counts for the arguments with this digest alone.
+    pub async fn decide_early(&self, decision: Decide, digest: Digest) -> Result<Verdict, Refused> {
+        deciding::decide_early(&self.inner.node, decision, digest).await
+    }
+
+    /// Ends a run without waiting for anything.
+    pub async fn interrupt(&self, tenant: &Tenant, run: &RunId, by: &Principal) -> Result<Verdict, Refused> {
+        let cause = InterruptCause::Person(by.clone());
+        self.inner.node.submit(tenant, run, Item::Interrupt { cause }).await
+    }
+
+    pub async fn view(&self, tenant: &Tenant, run: &RunId) -> Result<Option<RunView>, Refused> {
+        self.store().run(tenant, run).await
+    }
+
+    /// Newest first: what there is after a restart, or of one thread.
+    pub async fn runs(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: &Page,
+    ) -> Result<Listed<RunView>, Refused> {
+        self.store().runs(tenant, filter, page).await
+    }
+
+    /// What people have to answer, those of child runs with the way to them; oldest first.
+    pub async fn approvals(
+        &self,
+        tenant: &Tenant,
+        filter: &ApprovalFilter,
+        page: &Page,
+    ) -> Result<Listed<SuspensionView>, Refused> {
+        self.store().approvals(tenant, filter, page).await
+    }
+
+    /// The oldest of what people have to answer.
+    pub async fn pending(&self, tenant: &Tenant) -> Result<Vec<SuspensionView>, Refused> {
+        let listed = self.approvals(tenant, &ApprovalFilter::default(), &Page::default()).await?;
+        Ok(listed.items)
+    }
+
+    /// Changes whenever a call of any run in this process is held, or is held no longer: look at the list again.
+    #[must_use]
+    pub fn approvals_changed(&self) -> watch::Receiver<u64> {
+        self.inner.node.approvals.subscribe()
+    }
+
+    pub async fn approval(
+        &self,
+        tenant: &Tenant,
+        id: &SuspensionId,
+    ) -> Result<Option<SuspensionView>, Refused> {
+        self.store().suspension(tenant, id).await
+    }
+
+    /// Other agents from here on. Runs stay pinned to what they began with; tools are looked up in these.
+    pub async fn replace_agents(&self, agents: Vec<Agent>) -> Result<(), StartError> {
+        let agents = compile(agents).map_err(StartError::Agent)?;
+        freeze(&**self.store(), &agents).await?;
+        self.inner.node.replace_agents(agents);
+        Ok(())
+    }
+
+    /// Runs that are in memory at this moment.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.inner.node.held_count()
+    }
+
+    /// Takes nothing new, lets what executes finish within this time, and leaves the rest as after a crash.
+    pub async fn drain(&self, within: Duration) {
+        let node = &self.inner.node;
+        node.stopping.cancel();
+        let _ = tokio::time::timeout(within, node.idle()).await;
+        node.abort();
+    }
+
+    /// Drains, and comes back when nothing of this engine is left: its store can be opened again.
+    pub async fn close(self, within: Duration) {
+        self.drain(within).await;
+        self.inner.background.iter().for_each(AbortHandle::abort);
+        let tasks = self.inner.node.tasks.clone();
+        drop(self);
+        tasks.close();
+        tasks.wait().await;
+    }
+
+    /// Stops at once, as a crash would. Nothing that was acknowledged is lost.
+    pub fn abort(&self) {
+        self.inner.node.abort();
+        self.inner.background.iter().for_each(AbortHandle::abort);
+    }
+}

@@ -1,0 +1,166 @@
+//! What a worker remembers of the log while it holds a run: the transcript, and which answer the model gives next.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use machine::Control;
+use machine::event::{Event, Fact, Message};
+use machine::id::{MessageId, RunId, ThreadId, ToolName};
+use machine::phase::Action;
+use machine::transcript::{Messages, Transcript};
+
+use crate::store::{Refused, Store, Tenant};
+
+const READ_MAX: usize = 1024;
+/// Runs that the messages before a run may come from.
+const RUNS_MAX: usize = 10_000;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    transcript: Transcript,
+    /// Model calls of this run that were answered or failed.
+    answer_count: u32,
+    /// The retry that follows replaces an attempt that nobody saw an answer of.
+    lost: bool,
+    /// Tools that hooks hid in the open step.
+    hidden: BTreeSet<ToolName>,
+    /// What the last assistant message says.
+    last_text: String,
+}
+
+impl History {
+    pub(crate) fn messages(&self) -> Messages {
+        self.transcript.model_input()
+    }
+
+    /// The how-manieth answer of the run the next one is.
+    pub(crate) const fn ordinal(&self) -> u32 {
+        self.answer_count + 1
+    }
+
+    pub(crate) const fn hidden(&self) -> &BTreeSet<ToolName> {
+        &self.hidden
+    }
+
+    pub(crate) fn last_text(&self) -> &str {
+        &self.last_text
+    }
+
+    /// An event of this run.
+    pub(crate) fn push(&mut self, event: &Event) {
+        self.transcript.push(event);
+        match &event.fact {
+            Fact::MessageAdded(Message::Assistant { text, .. }) => {
+                self.answer_count += 1;
+                self.last_text.clone_from(text);
+            }
+            Fact::ModelRetrying { .. } => {
+                self.answer_count += u32::from(!std::mem::take(&mut self.lost));
+            }
+            Fact::RunRecovered { lost_model_attempt: Some(_), .. } => self.lost = true,
+            Fact::StepStarted { .. } => self.hidden.clear(),
+            Fact::PhaseAnswered { actions, .. } => {
+                self.hidden.extend(actions.iter().filter_map(|action| match action {
+                    Action::HideTool { tool } => Some(tool.clone()),
+                    Action::SetState { .. }
+                    | Action::End
+                    | Action::AddInstruction { .. }
+                    | Action::SetParam { .. }
+                    | Action::ReplaceMessage { .. }
+                    | Action::SkipInference
+                    | Action::DropCall { .. }
+                    | Action::SetArguments { .. }
+                    | Action::Block { .. }
+                    | Action::Suspend(_)
+                    | Action::SetResult(_)
+                    | Action::AddNote { .. } => None,
+                }));
+            }
+            Fact::RunQueued(_)
+            | Fact::RunStarted { .. }
+            | Fact::RunWaiting { .. }
+            | Fact::RunResumed {}
+            | Fact::RunInterrupting { .. }
+            | Fact::RunEnding { .. }
+            | Fact::RunEnded { .. }
+            | Fact::RunRecovered { .. }
+            | Fact::StepEnded { .. }
+            | Fact::MessageAdded(_)
+            | Fact::StateChanged { .. }
+            | Fact::ToolRequested { .. }
+            | Fact::ApprovalRequested(_)
+            | Fact::ApprovalVoided { .. }
+            | Fact::ToolApproved { .. }
+            | Fact::ToolDenied { .. }
+            | Fact::ToolSuspended(_)
+            | Fact::ToolResumed { .. }
+            | Fact::ExecutionStarted { .. }
+            | Fact::ExecutionSucceeded { .. }
+            | Fact::ExecutionFailed { .. }
+            | Fact::ToolCancelled { .. }
+            | Fact::ChildStarted { .. }
+            | Fact::ChildEnded { .. } => {}
+        }
+    }
+
+    /// Reads what the run begins with and its own log.
+    pub(crate) async fn load(store: &dyn Store, tenant: &Tenant, control: &Control) -> Result<Self, Refused> {
+        let mut history = Self::before(store, tenant, &control.thread, control.after.as_ref()).await?;
+        for event in events_up_to(store, tenant, &control.run, control.seq).await? {
+            history.push(&event);
+        }
+        Ok(history)
+    }
+
+    /// What a run that begins after this message begins with.
+    pub(crate) async fn before(
+        store: &dyn Store,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&MessageId>,
+    ) -> Result<Self, Refused> {
+        // From the latest run back to the first: each begins after a message of an earlier one.
+        let mut logs: Vec<Vec<Arc<Event>>> = Vec::new();
+        let mut next = after.cloned();
+        while let Some(message) = next {
+            let Some(place) = store.message(tenant, thread, &message).await? else {
+                return Err(Refused::Impossible(format!("message {message} is not in its thread")));
+            };
+            let events = events_up_to(store, tenant, &place.run, place.seq).await?;
+            next = events.iter().find_map(|event| {
+                if let Fact::RunStarted { after } = &event.fact { after.clone() } else { None }
+            });
+            logs.push(events);
+            if logs.len() > RUNS_MAX {
+                return Err(Refused::Impossible(format!("more than {RUNS_MAX} runs before {message}")));
+            }
+        }
+        let mut history = Self::default();
+        for event in logs.iter().rev().flatten() {
+            history.transcript.push(event);
+        }
+        Ok(history)
+    }
+}
+
+pub(crate) async fn events_up_to(
+    store: &dyn Store,
+    tenant: &Tenant,
+    run: &RunId,
+    last: u64,
+) -> Result<Vec<Arc<Event>>, Refused> {
+    let mut events: Vec<Arc<Event>> = Vec::new();
+    loop {
+        let after = events.last().map_or(0, |event| event.seq);
+        let page = store.events(tenant, run, after, READ_MAX).await?;
+        if page.is_empty() {
+            return Ok(events);
+        }
+        let wanted = page.into_iter().map(|committed| committed.event).filter(|event| event.seq <= last);
+        let before = events.len();
+        events.extend(wanted);
+        if events.len() == before || events.last().is_some_and(|event| event.seq >= last) {
+            return Ok(events);
+        }
+    }
+}

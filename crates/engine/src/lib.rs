@@ -1,0 +1,40 @@
+//! The driver around the machine: it waits, so that the machine need not.
+//!
+//! The machine decides and is pure; everything that takes time is here. An [`Engine`] holds runs on a
+//! [`Store`](store::Store). Each run that has something to do has one worker, which repeats one pass:
+//!
+//! ```text
+//! claim → load → LeaseAcquired → drain the inbox ┐
+//!        ┌──────────────────────────────────────┘
+//!        └→ say what is ready → one append → publish → start and stop what is wanted → wait ─┐
+//!           └────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! - Nothing is published and nothing is started before the append returned. If the store refuses, the worker's copy
+//!   is thrown away and loaded again, and what tasks came back with is said once more.
+//! - Model calls, tools and hooks are tasks of their own. What they do to their thread, or a panic, harms nobody else.
+//! - A run that only waits is let go: it is a row, and costs no memory, task or timer.
+//! - Whoever watches a run reads for themselves ([`feed`]); nobody can slow it down.
+//!
+//! What is where: [`posting`] takes messages in, [`deciding`] takes decisions, `node` knows which runs this process
+//! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see.
+
+pub mod agent;
+pub mod arguments;
+pub mod clock;
+pub mod deciding;
+mod engine;
+pub mod feed;
+mod history;
+pub mod live;
+pub mod model;
+mod node;
+pub mod plugin;
+pub mod posting;
+pub mod store;
+pub mod tool;
+mod worker;
+
+pub use engine::{Engine, EngineBuilder, Finished, Pass, StartError};
+pub use node::Settings;
+pub use store::Task;

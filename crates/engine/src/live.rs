@@ -1,0 +1,309 @@
+//! What is said on the way and not stored: deltas of a model's answer, progress and logs of tools.
+//!
+//! Nothing is queued for anybody. A run has one text so far; whoever watches reads from it at a pace of their own, so
+//! the slowest reader costs the run nothing, and whoever comes late gets the text so far as one delta.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use machine::id::{CallId, MessageId};
+use serde_json::Value;
+
+use crate::feed::RunFeed;
+
+/// A piece of an answer. The event that follows carries the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delta {
+    pub message_id: MessageId,
+    pub attempt: u32,
+    pub part: Part,
+    /// In characters, from 0 within its part and attempt.
+    pub offset: u64,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    Text,
+    Reasoning,
+    /// Arguments of the call at this place of the answer, under the model's own id.
+    Arguments {
+        index: u16,
+        call_id: Option<String>,
+    },
+}
+
+/// What a tool says while it works. It changes no status.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolNote {
+    pub call_id: CallId,
+    pub attempt: u32,
+    pub body: ToolNoteBody,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToolNoteBody {
+    Log(String),
+    Progress(Value),
+}
+
+/// Something that is not stored, for one watcher.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LiveItem {
+    Delta(Delta),
+    /// What was said in an earlier attempt counts for nothing.
+    Reset {
+        message_id: MessageId,
+        attempt: u32,
+    },
+    Note(ToolNote),
+}
+
+/// Where a model puts what it says on the way.
+#[derive(Clone)]
+pub struct Deltas {
+    feed: Option<Arc<RunFeed>>,
+    message_id: MessageId,
+    attempt: u32,
+}
+
+impl Deltas {
+    pub(crate) fn of(feed: Arc<RunFeed>, message_id: MessageId, attempt: u32) -> Self {
+        Self { feed: Some(feed), message_id, attempt }
+    }
+
+    /// Nobody listens.
+    #[must_use]
+    pub fn unheard() -> Self {
+        Self { feed: None, message_id: MessageId::from(""), attempt: 1 }
+    }
+
+    pub fn text(&self, text: &str) {
+        self.say(Part::Text, text);
+    }
+
+    pub fn reasoning(&self, text: &str) {
+        self.say(Part::Reasoning, text);
+    }
+
+    pub fn arguments(&self, index: u16, call_id: Option<&str>, text: &str) {
+        self.say(Part::Arguments { index, call_id: call_id.map(str::to_owned) }, text);
+    }
+
+    fn say(&self, part: Part, text: &str) {
+        if let Some(feed) = &self.feed
+            && !text.is_empty()
+        {
+            feed.live().say(&self.message_id, self.attempt, part, text);
+            feed.signal();
+        }
+    }
+}
+
+impl fmt::Debug for Deltas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Deltas of {}, attempt {}", self.message_id, self.attempt)
+    }
+}
+
+/// Where a tool puts its progress and its logs.
+#[derive(Clone)]
+pub struct ToolNotes {
+    feed: Option<Arc<RunFeed>>,
+    call_id: CallId,
+    attempt: u32,
+}
+
+impl ToolNotes {
+    pub(crate) fn of(feed: Arc<RunFeed>, call_id: CallId, attempt: u32) -> Self {
+        Self { feed: Some(feed), call_id, attempt }
+    }
+
+    /// Nobody listens.
+    #[must_use]
+    pub fn unheard() -> Self {
+        Self { feed: None, call_id: CallId::from(""), attempt: 1 }
+    }
+
+    pub fn log(&self, text: &str) {
+        self.say(ToolNoteBody::Log(text.chars().take(NOTE_CHARS_MAX).collect()));
+    }
+
+    pub fn progress(&self, progress: Value) {
+        self.say(ToolNoteBody::Progress(progress));
+    }
+
+    fn say(&self, body: ToolNoteBody) {
+        if let Some(feed) = &self.feed {
+            let note = ToolNote { call_id: self.call_id.clone(), attempt: self.attempt, body };
+            feed.live().note(note);
+            feed.signal();
+        }
+    }
+}
+
+impl fmt::Debug for ToolNotes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ToolNotes of {}", self.call_id)
+    }
+}
+
+/// Text of one answer that is kept for watchers; what goes beyond comes with the event alone.
+pub const LIVE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Latest notes of tools that are kept for watchers.
+const NOTES_MAX: usize = 256;
+const NOTE_CHARS_MAX: usize = 4096;
+/// A watcher that is further behind gets what it missed in one piece.
+const BEHIND_MAX: usize = 1024;
+
+/// The answer that is being given, and the latest notes.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    /// Counts answers and attempts.
+    generation: u64,
+    message: Option<(MessageId, u32)>,
+    parts: Vec<PartText>,
+    pieces: Vec<Piece>,
+    byte_count: usize,
+    notes: VecDeque<ToolNote>,
+    /// Notes that fell out of the ring.
+    notes_dropped: u64,
+}
+
+#[derive(Debug)]
+struct PartText {
+    part: Part,
+    text: String,
+    char_count: u64,
+}
+
+/// Where a delta stands in its part.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    part: usize,
+    begin: usize,
+    end: usize,
+    offset: u64,
+}
+
+/// How far one watcher has read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LiveCursor {
+    generation: u64,
+    piece: usize,
+    /// The answer that was being read, to say that it starts over.
+    seen: Option<MessageId>,
+    notes_read: u64,
+}
+
+impl Live {
+    fn say(&mut self, message_id: &MessageId, attempt: u32, part: Part, text: &str) {
+        let current = self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known == attempt);
+        if !current {
+            // A late word of an attempt that was given up is not heard.
+            if self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known > attempt) {
+                return;
+            }
+            self.clear();
+            self.message = Some((message_id.clone(), attempt));
+        }
+        if self.byte_count + text.len() > LIVE_BYTES_MAX {
+            return;
+        }
+        self.byte_count += text.len();
+        let place = match self.parts.iter().position(|known| known.part == part) {
+            Some(place) => place,
+            None => {
+                self.parts.push(PartText { part, text: String::new(), char_count: 0 });
+                self.parts.len() - 1
+            }
+        };
+        let Some(whole) = self.parts.get_mut(place) else { return };
+        let (begin, offset) = (whole.text.len(), whole.char_count);
+        whole.text.push_str(text);
+        whole.char_count += text.chars().count() as u64;
+        self.pieces.push(Piece { part: place, begin, end: whole.text.len(), offset });
+    }
+
+    fn note(&mut self, note: ToolNote) {
+        if self.notes.len() == NOTES_MAX {
+            self.notes.pop_front();
+            self.notes_dropped += 1;
+        }
+        self.notes.push_back(note);
+    }
+
+    /// The answer is stored, or starts over.
+    pub(crate) fn clear(&mut self) {
+        self.generation += 1;
+        self.message = None;
+        self.parts.clear();
+        self.pieces.clear();
+        self.byte_count = 0;
+    }
+
+    /// Everything that this watcher has not read yet.
+    pub(crate) fn read(&self, cursor: &mut LiveCursor, into: &mut impl Extend<LiveItem>) {
+        self.read_answer(cursor, into);
+        let fresh = cursor.notes_read.saturating_sub(self.notes_dropped);
+        into.extend(self.notes.iter().skip(fresh as usize).cloned().map(LiveItem::Note));
+        cursor.notes_read = self.notes_dropped + self.notes.len() as u64;
+    }
+
+    fn read_answer(&self, cursor: &mut LiveCursor, into: &mut impl Extend<LiveItem>) {
+        let Some((message_id, attempt)) = &self.message else { return };
+        if cursor.generation != self.generation {
+            if cursor.seen.as_ref() == Some(message_id) {
+                into.extend([LiveItem::Reset { message_id: message_id.clone(), attempt: *attempt }]);
+            }
+            *cursor = LiveCursor {
+                generation: self.generation,
+                piece: 0,
+                seen: Some(message_id.clone()),
+                notes_read: cursor.notes_read,
+            };
+            // Whoever comes late gets the text so far, part by part.
+            if self.pieces.len() > 1 {
+                into.extend(self.parts.iter().map(|whole| self.delta(message_id, *attempt, whole, 0, 0)));
+                cursor.piece = self.pieces.len();
+                return;
+            }
+        }
+        let missed = self.pieces.get(cursor.piece..).unwrap_or_default();
+        cursor.piece = self.pieces.len();
+        if missed.len() > BEHIND_MAX {
+            for (place, whole) in self.parts.iter().enumerate() {
+                if let Some(first) = missed.iter().find(|piece| piece.part == place) {
+                    into.extend([self.delta(message_id, *attempt, whole, first.begin, first.offset)]);
+                }
+            }
+            return;
+        }
+        into.extend(missed.iter().filter_map(|piece| {
+            let whole = self.parts.get(piece.part)?;
+            Some(LiveItem::Delta(Delta {
+                message_id: message_id.clone(),
+                attempt: *attempt,
+                part: whole.part.clone(),
+                offset: piece.offset,
+                text: whole.text.get(piece.begin..piece.end)?.to_owned(),
+            }))
+        }));
+    }
+
+    fn delta(&self, id: &MessageId, attempt: u32, whole: &PartText, begin: usize, offset: u64) -> LiveItem {
+        LiveItem::Delta(Delta {
+            message_id: id.clone(),
+            attempt,
+            part: whole.part.clone(),
+            offset,
+            text: whole.text.get(begin..).unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+/// A panic elsewhere leaves the text as it was: it is good enough to be read.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,97 @@
+//! What answers: a model behind one trait.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use machine::event::Usage;
+use machine::id::{MessageId, RunId, ThreadId};
+pub use machine::input::ModelFailure;
+pub use machine::transcript::{AssistantCall, Messages, ModelMessage};
+use serde_json::Value;
+
+use crate::live::Deltas;
+use crate::store::{Task, Tenant};
+use crate::tool::ToolDefinition;
+
+/// Answers requests. Implement it for a provider, or use one of the crate `models`.
+pub trait Model: Send + Sync + 'static {
+    /// Answers once. What it says on the way goes to `deltas`; the answer carries the whole. Dropping the future
+    /// cancels the call. A failure says whether trying again may help.
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        deltas: Deltas,
+    ) -> Task<'a, Result<ModelAnswer, ModelFailure>>;
+}
+
+/// One call of a model.
+#[derive(Clone, Debug)]
+pub struct ModelRequest {
+    pub tenant: Tenant,
+    pub thread: ThreadId,
+    pub run: RunId,
+    pub step: u32,
+    pub attempt: u32,
+    /// The number of this answer in the run, from 1. A call that failed counts; one that was lost with its worker does
+    /// not.
+    pub ordinal: u32,
+    /// The id that the answer will have.
+    pub message_id: MessageId,
+    pub instructions: Arc<str>,
+    /// Shared with the run: reading it copies nothing.
+    pub messages: Messages,
+    pub tools: Vec<Arc<ToolDefinition>>,
+    /// What plugins set for this call.
+    pub params: Vec<(String, Arc<Value>)>,
+}
+
+impl ModelRequest {
+    /// What the user said last, where it is text.
+    #[must_use]
+    pub fn last_user_text(&self) -> Option<&str> {
+        let user = self.messages.iter().rev().find_map(|message| match message {
+            ModelMessage::User { content, .. } => Some(content),
+            ModelMessage::Assistant { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => None,
+        })?;
+        user.as_str()
+    }
+}
+
+/// A whole answer: words, calls, or both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelAnswer {
+    pub text: String,
+    pub reasoning: Option<String>,
+    pub calls: Vec<ModelCall>,
+    pub usage: Usage,
+}
+
+impl ModelAnswer {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn calling(mut self, id: &str, tool: &str, arguments: impl Borrow<Value>) -> Self {
+        let arguments = arguments.borrow().to_string();
+        self.calls.push(ModelCall { id: id.into(), tool: tool.into(), arguments });
+        self
+    }
+}
+
+/// A call as the model asked for it: nothing is checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelCall {
+    /// Perhaps empty, perhaps used before.
+    pub id: String,
+    pub tool: String,
+    /// JSON, if the model kept to it.
+    pub arguments: String,
+}
+
+impl fmt::Debug for dyn Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Model")
+    }
+}

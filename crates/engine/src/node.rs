@@ -1,0 +1,474 @@
+//! The runs that this process holds: who works on them, how many there may be, and who is woken when.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use machine::Timestamp;
+use machine::id::{AgentName, Digest, RunId, ToolName};
+use machine::inbox::{Item, Verdict};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::{Frozen, LiveAgent, Pinned, milliseconds};
+use crate::clock::Clock;
+use crate::feed::Feeds;
+use crate::live::lock;
+use crate::model::Model;
+use crate::store::{Claim, Claimed, Refused, Store, Tenant, Trouble};
+use crate::worker::{self, Entry};
+
+/// How much one engine takes on.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Runs that execute together; more are queued.
+    pub running_runs_max: usize,
+    /// How long a hook of a plugin may take.
+    pub hook_timeout: Duration,
+    /// How long a tool that was told to stop may go on before its task is taken away.
+    pub cancel_grace: Duration,
+    /// Before a store that is in trouble is asked again.
+    pub trouble_pause: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            running_runs_max: 256,
+            hook_timeout: Duration::from_secs(30),
+            cancel_grace: Duration::from_secs(5),
+            trouble_pause: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What a worker may be told while it holds a run.
+pub(crate) enum Mail {
+    /// Somebody brings something to the very node that holds the run.
+    Direct(Box<Direct>),
+    /// The run was claimed while this worker was about to.
+    Claimed(Box<Claimed>),
+}
+
+pub(crate) struct Direct {
+    pub(crate) item: Item,
+    pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+pub(crate) enum Reply {
+    /// It is stored.
+    Stored(Verdict),
+    /// This worker cannot take it: the store decides.
+    UseTheInbox,
+}
+
+/// Rings when an inbox has to be looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    due: AtomicBool,
+    bell: Notify,
+}
+
+impl Look {
+    pub(crate) fn ring(&self) {
+        self.due.store(true, Ordering::Release);
+        self.bell.notify_one();
+    }
+
+    pub(crate) fn take(&self) -> bool {
+        self.due.swap(false, Ordering::AcqRel)
+    }
+
+    pub(crate) async fn rung(&self) {
+        while !self.due.load(Ordering::Acquire) {
+            self.bell.notified().await;
+        }
+    }
+}
+
+/// Mail that one worker may have waiting; what does not fit goes through the store.
+const MAIL_MAX: usize = 256;
+/// Runs that are claimed at once.
+const CLAIM_MAX: usize = 64;
+const NEVER: Timestamp = Timestamp(u64::MAX);
+const LOOK_AGAIN_MS: u64 = 1;
+/// Frozen agents that are kept compiled.
+const PINNED_MAX: usize = 1_024;
+
+/// How a worker leaves its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parting {
+    /// It ended, it was let go, or somebody else holds it.
+    Done,
+    /// The store was in trouble before the run could be loaded.
+    NotLoaded,
+    /// It is not touched any more by this process.
+    Stuck,
+}
+
+/// The right to hold one run. Whoever gives it back, used or not, makes room for what found none.
+pub(crate) struct Place {
+    permit: Option<OwnedSemaphorePermit>,
+    node: Weak<Node>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.permit.take();
+        if let Some(node) = self.node.upgrade()
+            && node.backlog.load(Ordering::Acquire)
+        {
+            node.dispatch.notify_one();
+        }
+    }
+}
+
+struct Held {
+    number: u64,
+    tenant: Tenant,
+    mail: mpsc::Sender<Mail>,
+    look: Arc<Look>,
+    abort: Option<AbortHandle>,
+}
+
+/// The agents as they are configured at this moment.
+#[derive(Default)]
+pub(crate) struct Agents {
+    pub(crate) by_name: BTreeMap<AgentName, Arc<LiveAgent>>,
+}
+
+impl Agents {
+    pub(crate) fn has_tool(&self, name: &ToolName) -> bool {
+        self.by_name.values().any(|agent| agent.tools.contains_key(name))
+    }
+
+    pub(crate) fn model(&self, name: &str) -> Option<Arc<dyn Model>> {
+        let agent = self.by_name.values().find(|agent| agent.pinned.model == name)?;
+        Some(agent.model.clone())
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Settings,
+    pub(crate) feeds: Arc<Feeds>,
+    agents: RwLock<Arc<Agents>>,
+    pinned: Mutex<BTreeMap<Digest, Arc<Pinned>>>,
+    active: Mutex<BTreeMap<RunId, Held>>,
+    /// Rings when a run has been let go.
+    parted: Notify,
+    places: Arc<Semaphore>,
+    /// Something is ready and found no place.
+    backlog: AtomicBool,
+    dispatch: Notify,
+    /// When the dispatcher looks for due runs again.
+    next_look: AtomicU64,
+    last_number: AtomicU64,
+    pub(crate) stopping: CancellationToken,
+    /// Rises whenever a suspension opens or closes.
+    pub(crate) approvals: watch::Sender<u64>,
+    /// Everything that this engine has under way.
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Node {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        agents: Agents,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            places: Arc::new(Semaphore::new(settings.running_runs_max)),
+            store,
+            clock,
+            settings,
+            feeds: Arc::default(),
+            agents: RwLock::new(Arc::new(agents)),
+            pinned: Mutex::default(),
+            active: Mutex::default(),
+            parted: Notify::new(),
+            backlog: AtomicBool::new(false),
+            dispatch: Notify::new(),
+            next_look: AtomicU64::new(u64::MAX),
+            last_number: AtomicU64::new(0),
+            stopping: CancellationToken::new(),
+            approvals: watch::Sender::new(0),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    pub(crate) fn agents(&self) -> Arc<Agents> {
+        self.agents.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn replace_agents(&self, agents: Agents) {
+        *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
+    }
+
+    /// The frozen agent of a run.
+    pub(crate) async fn pinned(&self, digest: &Digest) -> Result<Arc<Pinned>, Refused> {
+        let live = self.agents().by_name.values().find(|agent| agent.pinned.digest == *digest).cloned();
+        if let Some(agent) = live {
+            return Ok(agent.pinned.clone());
+        }
+        if let Some(known) = lock(&self.pinned).get(digest) {
+            return Ok(known.clone());
+        }
+        let text = self.store.revision(digest).await?;
+        let unreadable =
+            |why: String| Refused::Trouble(Trouble::Corrupt(format!("revision {digest}: {why}")));
+        let text = text.ok_or_else(|| unreadable("it is not stored".into()))?;
+        let frozen: Frozen = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+        let pinned = Arc::new(Pinned::compile(&frozen).map_err(unreadable)?);
+        let mut known = lock(&self.pinned);
+        if known.len() >= PINNED_MAX {
+            known.clear();
+        }
+        known.insert(*digest, pinned.clone());
+        Ok(pinned)
+    }
+
+    /// A place for one more run, if one is free.
+    pub(crate) fn place(self: &Arc<Self>) -> Option<Place> {
+        if self.stopping.is_cancelled() {
+            return None;
+        }
+        let permit = self.places.clone().try_acquire_owned().ok()?;
+        Some(Place { permit: Some(permit), node: Arc::downgrade(self) })
+    }
+
+    /// Brings an item to a run: straight to its worker where this process has one or can have one, else through the
+    /// store. The answer comes after the commit.
+    pub(crate) async fn submit(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        run: &RunId,
+        item: Item,
+    ) -> Result<Verdict, Refused> {
+        if let Some(reply) = self.bring(tenant, run, &item)
+            && let Ok(Reply::Stored(verdict)) = reply.await
+        {
+            return Ok(verdict);
+        }
+        let verdict = self.store.submit(tenant, run, item).await?;
+        if verdict.is_taken() {
+            self.wake(tenant, run);
+        }
+        Ok(verdict)
+    }
+
+    fn bring(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        run: &RunId,
+        item: &Item,
+    ) -> Option<oneshot::Receiver<Reply>> {
+        let (reply, answer) = oneshot::channel();
+        let mail = Mail::Direct(Box::new(Direct { item: item.clone(), reply }));
+        let mut active = lock(&self.active);
+        if let Some(held) = active.get(run) {
+            let taken = held.tenant == *tenant && held.mail.try_send(mail).is_ok();
+            return taken.then_some(answer);
+        }
+        let place = self.place()?;
+        self.start(&mut active, tenant, run, Entry::Claim, Some(mail), place);
+        Some(answer)
+    }
+
+    /// There is something for this run. It gets a worker now, or as soon as a place is free.
+    pub(crate) fn wake(self: &Arc<Self>, tenant: &Tenant, run: &RunId) {
+        let mut active = lock(&self.active);
+        if let Some(held) = active.get(run) {
+            held.look.ring();
+            return;
+        }
+        match self.place() {
+            Some(place) => self.start(&mut active, tenant, run, Entry::Claim, None, place),
+            None => self.later(),
+        }
+    }
+
+    /// Something is ready and found no place, or could not be loaded. The dispatcher takes it up: a place may have
+    /// become free meanwhile.
+    fn later(&self) {
+        self.backlog.store(true, Ordering::Release);
+        self.dispatch.notify_one();
+    }
+
+    /// Begins to work on a run that this process holds already.
+    pub(crate) fn begin(self: &Arc<Self>, tenant: &Tenant, run: &RunId, entry: Entry, place: Place) {
+        let mut active = lock(&self.active);
+        self.start(&mut active, tenant, run, entry, None, place);
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        active: &mut BTreeMap<RunId, Held>,
+        tenant: &Tenant,
+        run: &RunId,
+        entry: Entry,
+        mail: Option<Mail>,
+        place: Place,
+    ) {
+        let (sender, receiver) = mpsc::channel(MAIL_MAX);
+        if let Some(mail) = mail {
+            // The channel is new and has room.
+            let _ = sender.try_send(mail);
+        }
+        let look = Arc::new(Look::default());
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        let desk = worker::Desk {
+            node: self.clone(),
+            tenant: tenant.clone(),
+            run: run.clone(),
+            number,
+            mail: receiver,
+            look: look.clone(),
+        };
+        active.insert(run.clone(), Held { number, tenant: tenant.clone(), mail: sender, look, abort: None });
+        let task = self.tasks.spawn(worker::work(desk, entry, place));
+        if let Some(held) = active.get_mut(run).filter(|held| held.number == number) {
+            held.abort = Some(task.abort_handle());
+        }
+    }
+
+    /// A worker is done with its run. What reached it meanwhile is not lost.
+    pub(crate) fn part(self: &Arc<Self>, desk: &mut worker::Desk, place: Place, parting: Parting) {
+        let stuck = parting == Parting::Stuck;
+        let mut active = lock(&self.active);
+        if active.get(&desk.run).is_none_or(|held| held.number != desk.number) {
+            return;
+        }
+        if !stuck {
+            active.remove(&desk.run);
+        }
+        desk.mail.close();
+        let mut claimed = None;
+        while let Ok(mail) = desk.mail.try_recv() {
+            match mail {
+                Mail::Direct(direct) => drop(direct.reply.send(Reply::UseTheInbox)),
+                Mail::Claimed(other) => claimed = Some(other),
+            }
+        }
+        if let Some(claimed) = claimed {
+            self.start(&mut active, &desk.tenant, &desk.run, Entry::Claimed(claimed), None, place);
+        } else if desk.look.take() && !stuck {
+            self.start(&mut active, &desk.tenant, &desk.run, Entry::Claim, None, place);
+        } else {
+            drop(place);
+            if parting == Parting::NotLoaded {
+                self.later();
+            }
+        }
+        drop(active);
+        self.parted.notify_waiters();
+    }
+
+    /// A run that was let go has to be looked at again at this time.
+    pub(crate) fn due(&self, at: Timestamp) {
+        if at.0 < self.next_look.load(Ordering::Acquire) {
+            self.dispatch.notify_one();
+        }
+    }
+
+    /// Claims what is ready: at the beginning, when a place is free again, and when something falls due.
+    pub(crate) async fn dispatch(self: Arc<Self>) {
+        self.backlog.store(true, Ordering::Release);
+        loop {
+            let look_at = match self.claim_ready().await {
+                Ok(look_at) => look_at,
+                Err(trouble) => {
+                    tracing::error!(%trouble, "cannot claim runs; trying again");
+                    self.backlog.store(true, Ordering::Release);
+                    self.clock.now().plus_ms(milliseconds(self.settings.trouble_pause))
+                }
+            };
+            self.next_look.store(look_at.0, Ordering::Release);
+            let due = async {
+                if look_at == NEVER {
+                    std::future::pending::<()>().await;
+                }
+                self.clock.sleep_until(look_at).await;
+            };
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return,
+                () = self.dispatch.notified() => {}
+                () = due => self.backlog.store(true, Ordering::Release),
+            }
+        }
+    }
+
+    /// Claims as many as there are places, and says when to look again.
+    async fn claim_ready(self: &Arc<Self>) -> Result<Timestamp, Refused> {
+        while self.backlog.swap(false, Ordering::AcqRel) {
+            let mut places: Vec<Place> = Vec::new();
+            while places.len() < CLAIM_MAX
+                && let Some(place) = self.place()
+            {
+                places.push(place);
+            }
+            if places.is_empty() {
+                // Whoever leaves a place rings.
+                self.backlog.store(true, Ordering::Release);
+                return Ok(NEVER);
+            }
+            let claimed = self.store.claim(Claim::Next { limit: places.len() }).await?;
+            if claimed.len() == places.len() {
+                self.backlog.store(true, Ordering::Release);
+            }
+            for (claimed, place) in claimed.into_iter().zip(places) {
+                self.take(claimed, place);
+            }
+        }
+        // What is due by now has just been claimed; nothing is looked at more often than this.
+        let soonest = self.clock.now().plus_ms(LOOK_AGAIN_MS);
+        Ok(self.store.next_wake().await?.map_or(NEVER, |at| at.max(soonest)))
+    }
+
+    fn take(self: &Arc<Self>, claimed: Claimed, place: Place) {
+        let (tenant, run) = (claimed.lease.tenant.clone(), claimed.lease.run.clone());
+        let mut active = lock(&self.active);
+        let Some(held) = active.get(&run) else {
+            self.start(&mut active, &tenant, &run, Entry::Claimed(Box::new(claimed)), None, place);
+            return;
+        };
+        // Its worker is about to claim it, and finds that it is taken: by us. It is told so.
+        if held.mail.try_send(Mail::Claimed(Box::new(claimed))).is_err() {
+            tracing::error!(%run, "a worker with a full mailbox cannot be told that its run is claimed");
+        }
+    }
+
+    /// True once nobody works here any more.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let parted = self.parted.notified();
+            tokio::pin!(parted);
+            parted.as_mut().enable();
+            if lock(&self.active).is_empty() {
+                return;
+            }
+            parted.await;
+        }
+    }
+
+    /// As a crash would: everything under way is gone.
+    pub(crate) fn abort(&self) {
+        self.stopping.cancel();
+        let active = std::mem::take(&mut *lock(&self.active));
+        for held in active.into_values() {
+            if let Some(abort) = held.abort {
+                abort.abort();
+            }
+        }
+    }
+
+    pub(crate) fn held_count(&self) -> usize {
+        lock(&self.active).len()
+    }
+}

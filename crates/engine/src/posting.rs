@@ -1,0 +1,335 @@
+//! A message comes in: what it meets on its thread, and the run that it starts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use machine::depth::too_deep;
+use machine::event::{Fact, Message as Said, Order, UserMessage};
+use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId};
+use machine::policy::{LooseningRefused, resolve};
+pub use machine::policy::{OnBusy, PolicyRequest};
+use machine::rows::ShownStatus;
+use machine::thread::{Admission, Busy, admit};
+use machine::{Input, Timestamp};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::agent::Pinned;
+use crate::history::History;
+use crate::node::Node;
+use crate::store::{Create, Refused, Tenant, ThreadView};
+use crate::worker::{Batch, Entry, Newborn, committed};
+
+/// Longer ones are refused.
+pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Messages of agents and tools have ids that are derived and begin like this.
+const RESERVED_PREFIXES: [&str; 3] = ["msg_run_", "late_", "note_"];
+/// How often a thread may change under an admission before the sender is told to try again.
+const TRIES_MAX: u32 = 64;
+
+/// What somebody says to an agent.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub tenant: Tenant,
+    /// None begins a thread.
+    pub thread: Option<ThreadId>,
+    pub agent: AgentName,
+    /// None answers the message before it anew.
+    pub content: Option<Value>,
+    /// The id that the message gets; none makes one up.
+    pub message_id: Option<MessageId>,
+    /// The message it begins after: edit and regenerate begin after an earlier one. None: after the thread's last.
+    pub after: Option<MessageId>,
+    pub on_busy: Option<OnBusy>,
+    pub policy: PolicyRequest,
+    pub by: Principal,
+    /// Whoever may approve may also ask that fewer calls wait.
+    pub may_approve: bool,
+}
+
+impl Message {
+    pub fn to(agent: &str, text: impl Into<String>) -> Self {
+        Self {
+            tenant: Tenant::default(),
+            thread: None,
+            agent: AgentName::from(agent),
+            content: Some(Value::from(text.into())),
+            message_id: None,
+            after: None,
+            on_busy: None,
+            policy: PolicyRequest::default(),
+            by: Principal::from("anonymous"),
+            may_approve: false,
+        }
+    }
+
+    #[must_use]
+    pub fn on_thread(mut self, thread: impl Into<ThreadId>) -> Self {
+        self.thread = Some(thread.into());
+        self
+    }
+
+    #[must_use]
+    pub fn of_tenant(mut self, tenant: Tenant) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// Who says it. The name comes from whoever checked it, never from the message itself.
+    #[must_use]
+    pub fn by(mut self, principal: &str) -> Self {
+        self.by = Principal::from(principal);
+        self
+    }
+
+    #[must_use]
+    pub const fn if_busy(mut self, on_busy: OnBusy) -> Self {
+        self.on_busy = Some(on_busy);
+        self
+    }
+}
+
+/// A run was created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    pub run: RunId,
+    pub thread: ThreadId,
+    pub status: ShownStatus,
+}
+
+/// Why a message started nothing. Nothing changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PostRefused {
+    NoSuchAgent(AgentName),
+    Empty,
+    TooLarge {
+        bytes: usize,
+    },
+    TooDeep,
+    Busy(Busy),
+    Loosening(LooseningRefused),
+    /// The message to begin after is not there, or leaves a call open.
+    CannotBeginAfter {
+        message: MessageId,
+        why: String,
+    },
+    MessageIdTaken(MessageId),
+    /// It looks like an id that is derived for another message.
+    MessageIdReserved(MessageId),
+    Draining,
+    Store(Refused),
+}
+
+impl fmt::Display for PostRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchAgent(agent) => write!(f, "there is no agent {agent}"),
+            Self::Empty => f.write_str("the message is empty"),
+            Self::TooLarge { bytes } => {
+                write!(f, "the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX}")
+            }
+            Self::TooDeep => f.write_str("the message is nested too deeply"),
+            Self::Busy(Busy::ActiveRun(run)) => {
+                write!(f, "run {run} of this thread has not ended; wait for it, interrupt it, or enqueue")
+            }
+            Self::Busy(Busy::QueueFull) => f.write_str("too many runs are queued on this thread"),
+            Self::Busy(Busy::InDoubt(run)) => {
+                write!(f, "a call of run {run} is in doubt; a person has to settle it first")
+            }
+            Self::Loosening(LooseningRefused { from, to }) => {
+                write!(f, "only whoever may approve can ask for {to:?} where the agent says {from:?}")
+            }
+            Self::CannotBeginAfter { message, why } => write!(f, "cannot begin after {message}: {why}"),
+            Self::MessageIdTaken(message) => write!(f, "the thread has a message {message} already"),
+            Self::MessageIdReserved(message) => {
+                let list = RESERVED_PREFIXES.join(", ");
+                write!(f, "message id {message} looks like one of ours; do not begin it with {list}")
+            }
+            Self::Draining => f.write_str("this engine is stopping and takes nothing new"),
+            Self::Store(refused) => refused.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PostRefused {}
+
+impl From<Refused> for PostRefused {
+    fn from(refused: Refused) -> Self {
+        Self::Store(refused)
+    }
+}
+
+pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, PostRefused> {
+    if node.stopping.is_cancelled() {
+        return Err(PostRefused::Draining);
+    }
+    let agents = node.agents();
+    let Some(agent) = agents.by_name.get(&message.agent) else {
+        return Err(PostRefused::NoSuchAgent(message.agent));
+    };
+    check_content(message.content.as_ref())?;
+    let own = agent.pinned.revision.policy;
+    let resolved =
+        resolve(&own, &message.policy, &message.by, message.may_approve).map_err(PostRefused::Loosening)?;
+    let now = node.clock.now();
+    let thread = message.thread.clone().unwrap_or_else(|| ThreadId::from(fresh("thr", now)));
+    check_ids(node, &message, &thread).await?;
+    let order = Order {
+        run_id: RunId::from(fresh("run", now)),
+        thread_id: thread.clone(),
+        agent: message.agent.clone(),
+        revision: agent.pinned.digest,
+        policy: resolved.policy,
+        loosened_by: resolved.loosened_by,
+        message: message.content.clone().map(|content| UserMessage {
+            id: message.message_id.clone().unwrap_or_else(|| MessageId::from(fresh("msg", now))),
+            content: Arc::new(content),
+        }),
+        parent: None,
+    };
+    for _ in 0..TRIES_MAX {
+        let seen = match &message.thread {
+            Some(_) => node.store.thread(&message.tenant, &thread).await?,
+            None => ThreadView::absent(thread.clone()),
+        };
+        let admission = admit(&seen.state, message.on_busy, &message.policy, &own);
+        if let Admission::Refuse(busy) = admission {
+            return Err(PostRefused::Busy(busy));
+        }
+        match create(node, &message, order.clone(), &agent.pinned, seen, admission).await {
+            Ok(posted) => return Ok(posted),
+            Err(Refused::Stale) => {}
+            // A run that has not started may carry the same id: the store knows.
+            Err(Refused::Impossible(why)) => {
+                let taken = message.message_id.map(PostRefused::MessageIdTaken);
+                return Err(taken.unwrap_or(PostRefused::Store(Refused::Impossible(why))));
+            }
+            Err(refused) => return Err(refused.into()),
+        }
+    }
+    Err(PostRefused::Store(Refused::Stale))
+}
+
+async fn create(
+    node: &Arc<Node>,
+    message: &Message,
+    order: Order,
+    pinned: &Arc<Pinned>,
+    seen: ThreadView,
+    admission: Admission,
+) -> Result<Posted, Refused> {
+    let (run_id, thread) = (order.run_id.clone(), order.thread_id.clone());
+    let impossible = |why: String| Refused::Impossible(why);
+    let now = node.clock.now();
+    let (mut batch, mut run) =
+        Batch::born(order, pinned.revision.clone(), now).map_err(|error| impossible(error.to_string()))?;
+    let place = if admission == Admission::Hold { node.place() } else { None };
+    let after = message.after.clone().or_else(|| seen.head.clone());
+    // A thread without a message has no history to be read.
+    let mut history = after.is_none().then(History::default);
+    if place.is_some() {
+        batch
+            .say(&mut run, &Input::Start { after }, None, now)
+            .map_err(|rejection| impossible(rejection.to_string()))?;
+    }
+    let control = Arc::new(run.control.clone());
+    let status = ShownStatus::of(&control.status);
+    let append = batch.into_append(control.clone(), Vec::new(), Vec::new());
+    let events = append.events.clone();
+    let create = Create {
+        tenant: message.tenant.clone(),
+        seen,
+        admission,
+        begins_after: message.after.clone(),
+        lease: place.is_some(),
+        append,
+    };
+    let holds = create.admission == Admission::Hold;
+    let created = node.store.create(create).await?;
+    match (created.lease, place) {
+        (Some(lease), Some(place)) => {
+            if let Some(history) = &mut history {
+                events.iter().for_each(|event| history.push(event));
+            }
+            // Before anybody can subscribe: they need not ask the store for what is at hand.
+            let feed = node.feeds.of(&run_id);
+            feed.publish(committed(&events));
+            let newborn = Newborn { lease, run, control, pinned: pinned.clone(), history, feed };
+            node.begin(&message.tenant, &run_id, Entry::Created(Box::new(newborn)), place);
+        }
+        (Some(_) | None, _) if holds => node.wake(&message.tenant, &run_id),
+        (Some(_) | None, _) => {}
+    }
+    for woken in created.woken {
+        node.wake(&message.tenant, &woken);
+    }
+    Ok(Posted { run: run_id, thread, status })
+}
+
+fn check_content(content: Option<&Value>) -> Result<(), PostRefused> {
+    let Some(content) = content else { return Ok(()) };
+    let empty = match content {
+        Value::String(text) => text.trim().is_empty(),
+        Value::Array(parts) => parts.is_empty(),
+        Value::Null => true,
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    };
+    if empty {
+        return Err(PostRefused::Empty);
+    }
+    if too_deep(content) {
+        return Err(PostRefused::TooDeep);
+    }
+    let bytes = match content {
+        Value::String(text) => text.len(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            content.to_string().len()
+        }
+    };
+    if bytes > MESSAGE_BYTES_MAX {
+        return Err(PostRefused::TooLarge { bytes });
+    }
+    Ok(())
+}
+
+/// The message's own id must be new, and the one it begins after must leave no call open.
+async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<(), PostRefused> {
+    let store = &node.store;
+    if let Some(id) = &message.message_id
+        && RESERVED_PREFIXES.iter().any(|prefix| id.as_str().starts_with(prefix))
+    {
+        return Err(PostRefused::MessageIdReserved(id.clone()));
+    }
+    if let Some(id) = &message.message_id
+        && store.message(&message.tenant, thread, id).await?.is_some()
+    {
+        return Err(PostRefused::MessageIdTaken(id.clone()));
+    }
+    let Some(after) = &message.after else {
+        return if message.content.is_none() { Err(PostRefused::Empty) } else { Ok(()) };
+    };
+    let refused = |why: &str| PostRefused::CannotBeginAfter { message: after.clone(), why: why.into() };
+    let Some(place) = store.message(&message.tenant, thread, after).await? else {
+        return Err(refused("the thread has no such message"));
+    };
+    let events = crate::history::events_up_to(&**store, &message.tenant, &place.run, place.seq).await?;
+    let mut open = Vec::new();
+    for event in events {
+        if let Fact::MessageAdded(said) = &event.fact {
+            match said {
+                Said::Assistant { calls, .. } => open.extend(calls.iter().map(|call| call.call_id.clone())),
+                Said::Tool { call_id, .. } => open.retain(|call| call != call_id),
+                Said::User { .. } | Said::Note { .. } => {}
+            }
+        }
+    }
+    if open.is_empty() { Ok(()) } else { Err(refused("it leaves a call without its result")) }
+}
+
+/// An id that sorts by time.
+fn fresh(prefix: &str, now: Timestamp) -> String {
+    let seconds = now.0 / 1_000;
+    let nanoseconds = u32::try_from(now.0 % 1_000).unwrap_or(0) * 1_000_000;
+    let at = uuid::Timestamp::from_unix(uuid::NoContext, seconds, nanoseconds);
+    format!("{prefix}_{}", Uuid::new_v7(at))
+}

@@ -1,0 +1,70 @@
+//! What a worker hands to its store in one commit, and what the store says to it.
+
+use std::sync::Arc;
+
+use machine::Control;
+use machine::delivery::Delivery;
+use machine::event::Event;
+use machine::id::{MessageId, RunId, ThreadId};
+use machine::inbox::{Item, Ticket};
+use machine::rows::Rows;
+use machine::thread::Admission;
+
+use super::{Lease, Tenant, ThreadView};
+
+/// One commit of a run.
+#[derive(Clone, Debug)]
+pub struct Append {
+    /// Of the last event that is stored.
+    pub expected_seq: u64,
+    /// Dense behind `expected_seq`. Empty where rows were consumed that changed nothing.
+    pub events: Vec<Arc<Event>>,
+    /// The state after these events.
+    pub control: Arc<Control>,
+    /// In the order in which they were heard.
+    pub consumed: Vec<Ticket>,
+    pub accepted: Vec<Item>,
+    pub spawn: Vec<Birth>,
+    pub deliver: Vec<Delivery>,
+    pub rows: Rows,
+}
+
+/// A child run with a thread of its own, which it holds.
+#[derive(Clone, Debug)]
+pub struct Birth {
+    pub thread: ThreadId,
+    /// `run.queued`, the first event of every log.
+    pub first: Arc<Event>,
+    pub control: Arc<Control>,
+}
+
+/// What a commit leads to elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// Runs of the same tenant that have something to do because of this commit.
+    pub woken: Vec<RunId>,
+}
+
+/// A run to create.
+#[derive(Clone, Debug)]
+pub struct Create {
+    pub tenant: Tenant,
+    /// The thread as it was when the admission was judged. One that is absent is created in the same commit.
+    pub seen: ThreadView,
+    /// Anything but a refusal.
+    pub admission: Admission,
+    /// The message that the run begins after, where somebody asked for one; else it is the thread's last.
+    pub begins_after: Option<MessageId>,
+    /// The caller goes on with the run at once: only where it holds its thread.
+    pub lease: bool,
+    /// From event 1 on.
+    pub append: Append,
+}
+
+/// A run that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    pub lease: Option<Lease>,
+    /// Runs of the same tenant that have something to do because of this commit: the one that is superseded.
+    pub woken: Vec<RunId>,
+}

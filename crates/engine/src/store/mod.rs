@@ -1,0 +1,323 @@
+//! The contract of a store. The conformance suite carries the numbers of these rules.
+//!
+//! 1. [`Store::append`] is one transaction and the only commit of a run: events, run row, calls, suspensions,
+//!    messages, plugin state and wake-up change together or not at all. Another sequence number than the stored one,
+//!    or another epoch, is refused ([`Refused::Fenced`]), and nothing changed.
+//! 2. `consumed` names the inbox rows that these events answer; they leave the inbox with the commit. `accepted`
+//!    holds what arrived at the worker itself, accepted and consumed in the same commit without an inbox row. Either
+//!    way a decision with an id is remembered for ever ([`Store::decision`]), and a second one under that id is not
+//!    accepted.
+//! 3. An append that closes a suspension over the head of an accepted answer is refused ([`Refused::Behind`]): the
+//!    answer is heard before the event that closes what it answers, also within one commit
+//!    ([`Heard::overtakes`](machine::rows::Heard::overtakes)). So is one that accepts what somebody else has answered
+//!    meanwhile, or anything after an accepted interrupt. A row that was consumed and closed nothing answers nothing
+//!    any more.
+//! 4. [`Store::release`] is refused while the inbox holds an item: no wake-up is lost. Inbox rows come back in the
+//!    order of arrival.
+//! 5. `spawn` creates child runs and `deliver` fills other inboxes in the same transaction. A delivery to a run that
+//!    has ended, and a second interrupt, is dropped.
+//! 6. Everything belongs to a tenant. A read with another tenant finds nothing. Lists are ordered by time of creation
+//!    and id, in pages, with an opaque cursor.
+//! 7. [`Store::claim`] hands out runs that were woken, interrupted, fell due or lost their worker first, then queued
+//!    runs that hold their thread, one tenant after the other; never more than asked for, never one that is held.
+//! 8. Commits are counted ([`Store::counts`]). Creation, claim and start are one commit; a claim by itself is none in
+//!    an embedded store.
+//! 9. One run holds a thread. [`Store::create`] is refused ([`Refused::Stale`]) if the thread is not what the
+//!    admission was judged on; the append that ends the holder makes the next run in line the holder.
+//! 10. [`Store::submit`] judges, marks the suspension answered, inserts the row and wakes the run in one transaction;
+//!     its verdict is what the caller gets. An item that is not taken leaves nothing behind.
+//! 11. A call id is used once in a thread, a message id too, and what waits to join the thread counts: the message of
+//!     a run that has not started, and the message `msg_CALL` that each call gets. An append or creation that breaks
+//!     this is refused ([`Refused::Impossible`]), and nothing changed; [`Store::taken_call_ids`] names ids that are
+//!     taken in either way.
+//! 12. What was acknowledged survives a crash of the process and, in a store on disk, of the machine.
+
+mod append;
+mod views;
+
+pub use append::{Append, Appended, Birth, Create, Created};
+pub use views::{
+    ApprovalFilter, Committed, Listed, MessagePlace, Page, PathEntry, RunFilter, RunView, SuspensionView,
+    ThreadView,
+};
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use machine::decision::Decision;
+use machine::event::Event;
+use machine::id::{
+    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
+};
+use machine::inbox::{Item, Ticket, Verdict};
+use machine::rows::StateRow;
+use machine::tool::Leave;
+use machine::{Control, Timestamp};
+use serde_json::Value;
+
+/// Work that is awaited behind a trait object. Dropping it cancels it.
+pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Whose things these are. No tenant ever sees another's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tenant(Arc<str>);
+
+impl Tenant {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Tenant {
+    fn from(name: &str) -> Self {
+        Self(Arc::from(name))
+    }
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self::from("default")
+    }
+}
+
+impl fmt::Display for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The right to append to a run. A later claim of the same run has a higher epoch, and this one is worth nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    pub tenant: Tenant,
+    pub thread: ThreadId,
+    pub run: RunId,
+    pub epoch: u64,
+    /// The store's own number for the run.
+    pub row: i64,
+}
+
+/// Which runs a worker wants to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// This one, if it has not ended and nobody holds it. A queued run that does not hold its thread is given out
+    /// too: an interrupt may be waiting for it.
+    Run { tenant: Tenant, run: RunId },
+    /// As many as this, in the order of rule 7.
+    Next { limit: usize },
+}
+
+/// A run that is held now, as it is loaded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claimed {
+    pub lease: Lease,
+    pub loaded: Loaded,
+    /// From here on an attempt that the last worker started and lost may be offered as in doubt.
+    pub doubt_at: Timestamp,
+}
+
+/// A run as it is stored, with what waits for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    pub control: Control,
+    pub inbox: Vec<(Ticket, Item)>,
+    /// The run holds its thread, so it may start.
+    pub holds_thread: bool,
+    /// The message that the run begins after if it starts now.
+    pub begins_after: Option<MessageId>,
+}
+
+/// Why a store did not do what it was asked to do. Nothing changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Another worker holds the run, or the log has gone on.
+    Fenced,
+    /// An accepted item must be heard first.
+    Behind,
+    /// The thread is not what it was any more: look again.
+    Stale,
+    /// The rows contradict what is stored: a mistake of ours.
+    Impossible(String),
+    /// Nothing with this name.
+    NotFound,
+    Trouble(Trouble),
+}
+
+/// The world is wrong: a disk, a network, a file that somebody else holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It may work later.
+    Unavailable(String),
+    /// No space is left.
+    Full(String),
+    /// What is stored cannot be read.
+    Corrupt(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fenced => f.write_str("another worker holds the run, or its log has gone on"),
+            Self::Behind => f.write_str("an accepted item must be heard first"),
+            Self::Stale => f.write_str("the thread has changed meanwhile"),
+            Self::Impossible(why) => write!(f, "the rows contradict what is stored: {why}"),
+            Self::NotFound => f.write_str("this tenant has no such run, thread or approval"),
+            Self::Trouble(trouble) => trouble.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(why) => write!(f, "the store cannot be reached: {why}"),
+            Self::Full(why) => write!(f, "the store is full: {why}"),
+            Self::Corrupt(why) => write!(f, "what is stored cannot be read: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+impl std::error::Error for Trouble {}
+
+impl From<Trouble> for Refused {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+/// What the store has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Transactions of runs: creations, appends and submitted items that changed something.
+    pub commits: u64,
+    /// Times that data was forced to disk; commits that arrive together share one.
+    pub syncs: u64,
+    /// Bytes of events, controls and rows handed to the storage, before it adds its own.
+    pub bytes: u64,
+}
+
+/// Keeps runs, under the rules of this module.
+pub trait Store: Send + Sync + 'static {
+    /// The store's own clock: it judges what is due.
+    fn now(&self) -> Timestamp;
+
+    /// Creates a thread; true if it is new. One that exists stays as it is.
+    fn put_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        metadata: &Value,
+    ) -> Task<'_, Result<bool, Refused>>;
+
+    /// A thread as admission sees it; [`ThreadView::absent`] if there is none.
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>>;
+
+    /// Newest first.
+    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
+
+    /// Leave for every tool of a thread, by whom; none takes it back.
+    fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        by: Option<&Principal>,
+    ) -> Task<'_, Result<(), Refused>>;
+
+    /// Leave that counts for a call of this tool now.
+    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>>;
+
+    /// Removes a thread with its runs, logs and approvals. [`Refused::Stale`] while a run of it has not ended.
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>>;
+
+    /// A frozen agent under the digest of its text. Writing it again changes nothing.
+    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>>;
+
+    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>>;
+
+    /// Creates a run, and with `lease` gives it to the caller in the same commit: only where it holds its thread.
+    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;
+
+    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>>;
+
+    /// The run as it is stored, for a worker whose append was refused. [`Refused::Fenced`] if the lease is lost.
+    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>>;
+
+    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>>;
+
+    /// True if the run is let go; false while its inbox holds an item.
+    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>>;
+
+    /// Whether an attempt may still be sent under this lease. Asked right before it is sent; does not wait.
+    fn may_send(&self, lease: &Lease) -> bool;
+
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>>;
+
+    /// When the next run that nobody holds falls due.
+    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>>;
+
+    /// The first decision that was accepted under this id.
+    fn decision(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        id: &DecisionId,
+    ) -> Task<'_, Result<Option<Decision>, Refused>>;
+
+    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>>;
+
+    /// Newest first.
+    fn runs(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<RunView>, Refused>>;
+
+    /// The events behind `after`, oldest first, at least one if there is one, at most about `limit`.
+    fn events(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        after: u64,
+        limit: usize,
+    ) -> Task<'_, Result<Vec<Committed>, Refused>>;
+
+    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>>;
+
+    /// Where a message of a thread stands.
+    fn message(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        message: &MessageId,
+    ) -> Task<'_, Result<Option<MessagePlace>, Refused>>;
+
+    /// Call ids of the thread that equal one of these, or one of these with `~` and something behind it; used ones,
+    /// and those whose message `msg_CALL` is somebody else's.
+    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>>;
+
+    /// What plugins keep for the run and for its thread.
+    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>>;
+
+    /// One suspension, open or closed.
+    fn suspension(
+        &self,
+        tenant: &Tenant,
+        id: &SuspensionId,
+    ) -> Task<'_, Result<Option<SuspensionView>, Refused>>;
+
+    /// Suspensions that a person answers, oldest first.
+    fn approvals(
+        &self,
+        tenant: &Tenant,
+        filter: &ApprovalFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>>;
+
+    fn counts(&self) -> Counts;
+}

@@ -1,0 +1,177 @@
+//! What a store shows to whoever asks: threads, runs, suspensions and pages of them.
+
+use std::sync::Arc;
+
+use machine::checkpoint::Checkpoint;
+use machine::event::{Event, Opened};
+use machine::id::{AgentName, CallId, MessageId, Principal, RunId, SuspensionId, ThreadId};
+use machine::rows::{ApprovalStatus, Role, ShownStatus};
+use machine::suspension::SuspensionKind;
+use machine::thread::Thread;
+use machine::{Control, Timestamp};
+use serde_json::Value;
+
+use super::Tenant;
+
+/// An event with the name of its commit, on the last event of the commit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Committed {
+    pub event: Arc<Event>,
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// A thread as admission and lists show it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThreadView {
+    pub id: ThreadId,
+    /// None where there is no such thread.
+    pub created_at: Option<Timestamp>,
+    pub metadata: Value,
+    /// The last message: a run begins after it unless it says otherwise.
+    pub head: Option<MessageId>,
+    /// Its unended runs.
+    pub state: Thread,
+    /// Whoever gave leave for every tool.
+    pub auto_approved_by: Option<Principal>,
+}
+
+impl ThreadView {
+    #[must_use]
+    pub const fn absent(id: ThreadId) -> Self {
+        Self {
+            id,
+            created_at: None,
+            metadata: Value::Null,
+            head: None,
+            state: Thread::Free,
+            auto_approved_by: None,
+        }
+    }
+
+    /// What an admission was judged on is still so.
+    #[must_use]
+    pub fn admits_as(&self, seen: &Self) -> bool {
+        self.created_at.is_some() == seen.created_at.is_some()
+            && self.head == seen.head
+            && self.state == seen.state
+    }
+}
+
+/// Where a message stands in the logs of its thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessagePlace {
+    pub run: RunId,
+    pub seq: u64,
+    pub role: Role,
+}
+
+/// A run as lists show it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunView {
+    pub id: RunId,
+    pub thread: ThreadId,
+    pub status: ShownStatus,
+    pub control: Control,
+    /// An interrupt was accepted, heard or not.
+    pub interrupt_accepted: bool,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+}
+
+/// A suspension with what a person needs to see.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SuspensionView {
+    pub tenant: Tenant,
+    pub id: SuspensionId,
+    pub run: RunId,
+    pub thread: ThreadId,
+    pub agent: AgentName,
+    pub call: CallId,
+    pub step: u32,
+    pub kind: SuspensionKind,
+    pub status: ApprovalStatus,
+    /// An accepted answer is on its way; nobody else can decide any more.
+    pub answered: bool,
+    pub opened: Arc<Opened>,
+    pub created_at: Timestamp,
+    pub decided_at: Option<Timestamp>,
+    pub decided_by: Option<Principal>,
+    pub reason: Option<String>,
+    pub note: Option<String>,
+    /// From the run that a person started down to the run that holds the call.
+    pub path: Vec<PathEntry>,
+}
+
+impl SuspensionView {
+    /// What will run, exactly; none where nothing is left to run.
+    #[must_use]
+    pub fn arguments(&self) -> Option<&Value> {
+        self.opened.shown()
+    }
+}
+
+/// One run on the way to a held call, with the call of it that leads further down; in the last one it is the held
+/// call itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathEntry {
+    pub run: RunId,
+    pub agent: AgentName,
+    pub call: CallId,
+}
+
+/// Which runs. What is not set does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    pub status: Option<ShownStatus>,
+    pub thread: Option<ThreadId>,
+    pub agent: Option<AgentName>,
+}
+
+/// Which suspensions; the pending ones, if nothing else is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalFilter {
+    pub status: Option<ApprovalStatus>,
+    pub run: Option<RunId>,
+    pub thread: Option<ThreadId>,
+}
+
+impl Default for ApprovalFilter {
+    fn default() -> Self {
+        Self { status: Some(ApprovalStatus::Pending), run: None, thread: None }
+    }
+}
+
+impl ApprovalFilter {
+    /// What is pending in one run.
+    #[must_use]
+    pub fn of_run(run: &RunId) -> Self {
+        Self { run: Some(run.clone()), ..Self::default() }
+    }
+}
+
+/// Which part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// As the last page gave it.
+    pub cursor: Option<String>,
+    pub limit: usize,
+}
+
+impl Page {
+    pub const LIMIT_MAX: usize = 1_000;
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { cursor: None, limit: 100 }
+    }
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed<T> {
+    pub items: Vec<T>,
+    /// None at the end.
+    pub next: Option<String>,
+}

@@ -1,0 +1,107 @@
+//! The gate's look at the world: is the tool still there, are the arguments good, has somebody given leave.
+
+use machine::call::Call;
+use machine::event::{Event, Fact};
+use machine::id::CallId;
+use machine::input::Gated;
+use machine::phase::{HookAnswers, Phase};
+use machine::rules::{Verdict, judge};
+use machine::tool::{Arguments, Leave, Performer, Tool, ToolNow};
+
+use super::{Stop, Worker};
+use crate::arguments;
+use crate::node::Agents;
+
+impl Worker {
+    /// All that the gate needs to know of a call.
+    pub(super) async fn gated(&mut self, id: &CallId, hooks: HookAnswers) -> Result<Gated, Stop> {
+        let Some(call) = self.run.control.call(id).cloned() else {
+            return Err(Stop::Broken(format!("call {id} is at the gate and nobody knows it")));
+        };
+        let stored = self.arguments_of(&call).await?;
+        let hidden = self.is_hidden(&call).await?;
+        let agents = self.node.agents();
+        let tool = self.tool_now(&agents, &call, hidden);
+        let arguments = match &stored {
+            Arguments::Valid { value, .. } => {
+                let live = agents.by_name.get(&self.pinned.agent);
+                let schema = live.and_then(|agent| agent.tools.get(&call.tool)).map(|tool| &tool.schema);
+                arguments::of_value(value.clone(), schema)
+            }
+            Arguments::Invalid { .. } => stored,
+        };
+        let hits = match &arguments {
+            Arguments::Valid { value, .. } => self.pinned.hits(&call.tool, value),
+            Arguments::Invalid { .. } => Vec::new(),
+        };
+        let mut gated = Gated { call: id.clone(), tool, arguments, hits, leave: Leave::default(), hooks };
+        if let ToolNow::Known(tool) = &gated.tool {
+            self.gated.insert(id.clone(), tool.definition);
+            if self.asks(&call, tool, &gated) {
+                gated.leave = self.node.store.leave(&self.lease, &call.tool).await?;
+            }
+        }
+        Ok(gated)
+    }
+
+    /// Leave is looked up only where it could matter.
+    fn asks(&self, call: &Call, tool: &Tool, gated: &Gated) -> bool {
+        let scope = self.run.control.policy.approval.max(self.pinned.revision.policy.approval);
+        let rules = &self.pinned.revision.rules;
+        match judge(rules, scope, &call.tool, tool, &gated.arguments, &gated.hits) {
+            Verdict::Ask { .. } => true,
+            Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Block => false,
+        }
+    }
+
+    fn tool_now(&self, agents: &Agents, call: &Call, hidden: bool) -> ToolNow {
+        let agent = agents.by_name.get(&self.pinned.agent);
+        match agent.and_then(|agent| agent.tools.get(&call.tool)) {
+            Some(live) if self.pinned.has_tool(&call.tool) && !hidden => match &live.gate.performer {
+                Performer::Agent { agent, .. } if !agents.by_name.contains_key(agent) => ToolNow::Unknown,
+                Performer::Server | Performer::Client | Performer::External | Performer::Agent { .. } => {
+                    ToolNow::Known(live.gate.clone())
+                }
+            },
+            Some(_) => ToolNow::OutOfScope,
+            // A tool that the agent had when the run began and has no longer is gone, wherever else it may be.
+            None if !self.pinned.has_tool(&call.tool) && agents.has_tool(&call.tool) => ToolNow::OutOfScope,
+            None => ToolNow::Unknown,
+        }
+    }
+
+    /// A hook hid the tool in the step that asked for the call.
+    async fn is_hidden(&mut self, call: &Call) -> Result<bool, Stop> {
+        let phases = self.phases();
+        if !phases.has(Phase::StepStart) && !phases.has(Phase::BeforeInference) {
+            return Ok(false);
+        }
+        if call.step != self.run.control.step {
+            return Ok(false);
+        }
+        Ok(self.history().await?.hidden().contains(&call.tool))
+    }
+
+    /// The arguments that will run, from memory or from the event that has them.
+    pub(super) async fn arguments_of(&mut self, call: &Call) -> Result<Arguments, Stop> {
+        if let Some(known) = self.arguments.get(&call.arguments_seq) {
+            return Ok(known.clone());
+        }
+        let event = self.node.store.event(&self.lease, call.arguments_seq).await?;
+        let Some(arguments) = arguments_in(&event) else {
+            return Err(Stop::Broken(format!("event {} has no arguments of {}", event.seq, call.id)));
+        };
+        self.arguments.insert(event.seq, arguments.clone());
+        Ok(arguments)
+    }
+}
+
+fn arguments_in(event: &Event) -> Option<Arguments> {
+    if let Fact::ToolRequested { arguments, .. } = &event.fact {
+        return Some(arguments.clone());
+    }
+    if let Fact::ToolApproved { arguments, .. } | Fact::ToolResumed { arguments, .. } = &event.fact {
+        return arguments.clone();
+    }
+    None
+}

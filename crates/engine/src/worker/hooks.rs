@@ -1,0 +1,117 @@
+//! Asking plugins: in registration order, in time, and whatever they do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use machine::event::Usage;
+use machine::id::{AgentName, PluginName, RunId, ThreadId};
+use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase, PhaseSet};
+use machine::rows::StateRow;
+
+use super::panics::contained;
+use crate::plugin::{Moment, Plugin, Subject};
+use crate::store::Tenant;
+
+/// Everything that is needed to ask the plugins of a run.
+#[derive(Clone)]
+pub(crate) struct Hooks {
+    /// As the run was pinned.
+    pub(crate) plugins: Vec<Subscriber>,
+    pub(crate) tenant: Tenant,
+    pub(crate) thread: ThreadId,
+    pub(crate) run: RunId,
+    pub(crate) agent: AgentName,
+    pub(crate) step: u32,
+    pub(crate) usage: Usage,
+    pub(crate) state: Arc<[StateRow]>,
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Clone)]
+pub(crate) struct Subscriber {
+    pub(crate) name: PluginName,
+    pub(crate) phases: PhaseSet,
+    /// None where the plugin is gone.
+    pub(crate) plugin: Option<Arc<dyn Plugin>>,
+}
+
+impl Hooks {
+    /// The answers of all plugins that subscribe to the subject's phase, empty ones too.
+    pub(crate) async fn ask(&self, subject: Subject) -> HookAnswers {
+        let phase = subject.phase();
+        let mut answers = Vec::new();
+        for subscriber in self.plugins.iter().filter(|one| one.phases.has(phase)) {
+            let outcome = match &subscriber.plugin {
+                Some(plugin) => self.ask_one(plugin.clone(), subject.clone()).await,
+                None => HookOutcome::Failed("the plugin is not there any more".into()),
+            };
+            answers.push(HookAnswer { plugin: subscriber.name.clone(), outcome });
+        }
+        let state_bytes_after = bytes_after(&self.state, &answers);
+        HookAnswers { answers, state_bytes_after }
+    }
+
+    pub(crate) fn subscribed(&self, phase: Phase) -> bool {
+        self.plugins.iter().any(|one| one.phases.has(phase))
+    }
+
+    async fn ask_one(&self, plugin: Arc<dyn Plugin>, subject: Subject) -> HookOutcome {
+        let moment = Moment {
+            tenant: self.tenant.clone(),
+            thread: self.thread.clone(),
+            run: self.run.clone(),
+            agent: self.agent.clone(),
+            step: self.step,
+            usage: self.usage,
+            state: self.state.clone(),
+            subject,
+        };
+        let answer = contained(async move { plugin.hook(moment).await });
+        match tokio::time::timeout(self.timeout, answer).await {
+            Ok(Ok(Ok(actions))) => HookOutcome::Actions(actions),
+            Ok(Ok(Err(why))) => HookOutcome::Failed(why),
+            Ok(Err(panic)) => HookOutcome::Failed(format!("it panicked: {panic}")),
+            Err(_) => HookOutcome::Failed(format!("no answer within {:?}", self.timeout)),
+        }
+    }
+}
+
+/// Nobody said anything and nothing failed: there is nothing to record.
+pub(crate) fn silent(hooks: &HookAnswers) -> bool {
+    hooks.answers.iter().all(|answer| match &answer.outcome {
+        HookOutcome::Actions(actions) => actions.is_empty(),
+        HookOutcome::Failed(_) => false,
+    })
+}
+
+/// Bytes of all plugin state once the answers are stored.
+fn bytes_after(state: &[StateRow], answers: &[HookAnswer]) -> u32 {
+    let mut rows: Vec<StateRow> = state.to_vec();
+    for answer in answers {
+        let HookOutcome::Actions(actions) = &answer.outcome else { continue };
+        for action in actions {
+            if let Action::SetState { key, scope, value } = action {
+                let row = StateRow {
+                    plugin: answer.plugin.clone(),
+                    scope: *scope,
+                    key: key.clone(),
+                    value: value.clone(),
+                };
+                put(&mut rows, row);
+            }
+        }
+    }
+    let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.to_string().len()).sum();
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// The last value of a key counts.
+pub(crate) fn put(rows: &mut Vec<StateRow>, row: StateRow) {
+    let known = rows
+        .iter_mut()
+        .find(|known| known.plugin == row.plugin && known.scope == row.scope && known.key == row.key);
+    match known {
+        Some(known) => known.value = row.value,
+        None => rows.push(row),
+    }
+}

@@ -1,0 +1,429 @@
+//! One worker for each run that is held: take what is ready, decide, store it in one commit, publish, do what is wanted.
+
+mod batch;
+mod children;
+mod gate;
+mod hooks;
+mod model_task;
+mod panics;
+mod pass;
+mod tasks;
+mod tool_task;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use machine::id::{CallId, Digest, MessageId, RunId};
+use machine::inbox::{Item, Ticket};
+use machine::phase::{HookAnswers, Phase, PhaseSet};
+use machine::rows::StateRow;
+use machine::status::{CallStatus, RunStatus};
+use machine::tool::Arguments;
+use machine::{Control, Effect, Input, Run, Timestamp};
+use tokio::sync::mpsc;
+
+pub(crate) use batch::Batch;
+pub(crate) use children::birth;
+pub(crate) use pass::committed;
+
+use crate::agent::{Pinned, milliseconds};
+use crate::feed::RunFeed;
+use crate::history::History;
+use crate::node::{Direct, Look, Mail, Node, Parting, Place};
+use crate::store::{Claim, Claimed, Lease, Loaded, Refused, Tenant, Trouble};
+use tasks::UnderWay;
+
+/// Where a worker sits: what it works on and how it is reached.
+pub(crate) struct Desk {
+    pub(crate) node: Arc<Node>,
+    pub(crate) tenant: Tenant,
+    pub(crate) run: RunId,
+    /// Tells this worker from an earlier one on the same run.
+    pub(crate) number: u64,
+    pub(crate) mail: mpsc::Receiver<Mail>,
+    pub(crate) look: Arc<Look>,
+}
+
+/// How a worker comes to its run.
+pub(crate) enum Entry {
+    Claim,
+    Claimed(Box<Claimed>),
+    /// It was created here, in the commit that also started it.
+    Created(Box<Newborn>),
+}
+
+pub(crate) struct Newborn {
+    pub(crate) lease: Lease,
+    pub(crate) run: Run,
+    pub(crate) control: Arc<Control>,
+    pub(crate) pinned: Arc<Pinned>,
+    /// With every event that is stored.
+    pub(crate) history: Option<History>,
+    /// Its first events are published.
+    pub(crate) feed: Arc<RunFeed>,
+}
+
+/// Why a worker leaves its run.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Somebody else holds the run, or it is over.
+    Gone,
+    Trouble(Trouble),
+    /// A mistake of ours. The run stays as it is, and nobody else gets it from this process.
+    Broken(String),
+}
+
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Fenced | Refused::NotFound => Self::Gone,
+            Refused::Trouble(trouble) => Self::Trouble(trouble),
+            Refused::Behind | Refused::Stale => Self::Broken(refused.to_string()),
+            Refused::Impossible(why) => Self::Broken(why),
+        }
+    }
+}
+
+/// What a task comes back with.
+pub(crate) struct News {
+    pub(crate) task: u64,
+    pub(crate) body: NewsBody,
+}
+
+#[derive(Clone)]
+pub(crate) enum NewsBody {
+    Said(Box<Input>),
+    /// The hooks of BeforeToolExecute.
+    Gate {
+        call: CallId,
+        hooks: HookAnswers,
+    },
+    /// The hooks of AfterToolExecute.
+    After {
+        call: CallId,
+        status: CallStatus,
+        hooks: HookAnswers,
+    },
+}
+
+/// Answers of AfterToolExecute that are not recorded yet.
+struct HeardAfter {
+    call: CallId,
+    status: CallStatus,
+    hooks: HookAnswers,
+    fresh: bool,
+}
+
+pub(crate) struct Worker {
+    node: Arc<Node>,
+    lease: Lease,
+    pinned: Arc<Pinned>,
+    feed: Arc<RunFeed>,
+    /// The worker's own copy. It runs ahead of the store within a pass, and is loaded again where the store refuses.
+    run: Run,
+    committed: Arc<Control>,
+    inbox: Vec<(Ticket, Item)>,
+    holds_thread: bool,
+    begins_after: Option<MessageId>,
+    doubt_at: Timestamp,
+    /// Everything that was accepted before the take-over has been heard.
+    drained: bool,
+    /// The store said that an accepted item must be heard first.
+    hurry: bool,
+    /// What tasks came back with and is not stored.
+    unsaid: Vec<NewsBody>,
+    directs: Vec<Direct>,
+    after_tools: Vec<HeardAfter>,
+    under_way: Vec<UnderWay>,
+    last_task: u64,
+    news_in: mpsc::Sender<News>,
+    news: mpsc::Receiver<News>,
+    /// Phases before the model call of this step and attempt whose hooks had nothing to say.
+    silent: (u32, u32, Vec<Phase>),
+    history: Option<History>,
+    /// Of open calls, by the event that has them.
+    arguments: BTreeMap<u64, Arguments>,
+    state: Option<Arc<[StateRow]>>,
+    /// The definition of each tool as the gate saw it.
+    gated: BTreeMap<CallId, Digest>,
+}
+
+/// News that may wait: every task sends one.
+const NEWS_MAX: usize = 256;
+
+pub(crate) async fn work(mut desk: Desk, entry: Entry, place: Place) {
+    let node = desk.node.clone();
+    let stop = match take(&mut desk, entry).await {
+        Ok(Some(worker)) => worker.work(&mut desk).await,
+        Ok(None) => Stop::Gone,
+        Err(refused) => refused.into(),
+    };
+    let parting = match stop {
+        Stop::Gone => Parting::Done,
+        Stop::Trouble(trouble) => {
+            tracing::error!(run = %desk.run, %trouble, "the run cannot be loaded");
+            Parting::NotLoaded
+        }
+        Stop::Broken(why) => {
+            tracing::error!(run = %desk.run, why, "the run is stopped: what is stored and what follows disagree");
+            Parting::Stuck
+        }
+    };
+    node.part(&mut desk, place, parting);
+}
+
+/// None where somebody else has the run, or it has ended.
+async fn take(desk: &mut Desk, entry: Entry) -> Result<Option<Worker>, Refused> {
+    let node = &desk.node;
+    let claimed = match entry {
+        Entry::Created(newborn) => return Ok(Some(Worker::born(node, *newborn))),
+        Entry::Claimed(claimed) => *claimed,
+        Entry::Claim => {
+            let claim = Claim::Run { tenant: desk.tenant.clone(), run: desk.run.clone() };
+            match node.store.claim(claim).await?.pop() {
+                Some(claimed) => claimed,
+                None => return taken_meanwhile(desk).await,
+            }
+        }
+    };
+    let pinned = node.pinned(&claimed.loaded.control.revision).await?;
+    Ok(Some(Worker::of(&desk.node, claimed, pinned)))
+}
+
+/// The dispatcher may have claimed the run for this very worker.
+async fn taken_meanwhile(desk: &mut Desk) -> Result<Option<Worker>, Refused> {
+    let mut claimed = None;
+    while let Ok(mail) = desk.mail.try_recv() {
+        match mail {
+            Mail::Claimed(other) => claimed = Some(other),
+            Mail::Direct(direct) => drop(direct.reply.send(crate::node::Reply::UseTheInbox)),
+        }
+    }
+    let Some(claimed) = claimed else { return Ok(None) };
+    let pinned = desk.node.pinned(&claimed.loaded.control.revision).await?;
+    Ok(Some(Worker::of(&desk.node, *claimed, pinned)))
+}
+
+impl Worker {
+    fn of(node: &Arc<Node>, claimed: Claimed, pinned: Arc<Pinned>) -> Self {
+        let Claimed { lease, loaded: Loaded { control, inbox, holds_thread, begins_after }, doubt_at } =
+            claimed;
+        let committed = Arc::new(control.clone());
+        let (news_in, news) = mpsc::channel(NEWS_MAX);
+        Self {
+            feed: node.feeds.of(&lease.run),
+            node: node.clone(),
+            lease,
+            run: Run::new(pinned.revision.clone(), control),
+            pinned,
+            committed,
+            inbox,
+            holds_thread,
+            begins_after,
+            doubt_at,
+            drained: false,
+            hurry: false,
+            unsaid: Vec::new(),
+            directs: Vec::new(),
+            after_tools: Vec::new(),
+            under_way: Vec::new(),
+            last_task: 0,
+            news_in,
+            news,
+            silent: (0, 0, Vec::new()),
+            history: None,
+            arguments: BTreeMap::new(),
+            state: None,
+            gated: BTreeMap::new(),
+        }
+    }
+
+    /// There is nothing to take over: nobody held the run before.
+    fn born(node: &Arc<Node>, newborn: Newborn) -> Self {
+        let Newborn { lease, run, control, pinned, history, feed } = newborn;
+        let loaded =
+            Loaded { control: run.control, inbox: Vec::new(), holds_thread: true, begins_after: None };
+        let doubt_at = Timestamp::ZERO;
+        let mut worker = Self::of(node, Claimed { lease, loaded, doubt_at }, pinned);
+        worker.committed = control;
+        worker.drained = true;
+        worker.history = history;
+        worker.feed = feed;
+        worker
+    }
+
+    async fn work(mut self, desk: &mut Desk) -> Stop {
+        let mut created = self.drained;
+        loop {
+            self.open_all(desk);
+            let passed = if created { Ok(()) } else { self.pass(desk).await };
+            created = false;
+            let settled = match passed {
+                Ok(()) if self.run.control.ended().is_some() => {
+                    self.stop_all();
+                    Err(Stop::Gone)
+                }
+                Ok(()) => self.reconcile().await,
+                Err(stop) => Err(stop),
+            };
+            let parked = match settled {
+                Ok(()) => self.let_go(desk).await,
+                Err(stop) => Err(stop),
+            };
+            match parked {
+                Ok(true) => return Stop::Gone,
+                Ok(false) => self.wait(desk).await,
+                Err(Stop::Trouble(trouble)) => {
+                    if let Err(stop) = self.wait_out(&trouble).await {
+                        return stop;
+                    }
+                }
+                Err(stop) => return stop,
+            }
+        }
+    }
+
+    /// A run with nothing to do leaves memory. False while there is something to do.
+    async fn let_go(&mut self, desk: &mut Desk) -> Result<bool, Stop> {
+        self.open_all(desk);
+        let resting = match &self.run.control.status {
+            RunStatus::Waiting(_) => true,
+            RunStatus::Queued => !self.holds_thread,
+            RunStatus::Running | RunStatus::Interrupting | RunStatus::Done(_) => false,
+        };
+        let now = self.node.clock.now();
+        let deadline = self.run.next_deadline().map(|deadline| deadline.at);
+        let busy = !self.under_way.is_empty() || !self.unsaid.is_empty() || !self.directs.is_empty();
+        if !resting || busy || deadline.is_some_and(|at| at <= now) {
+            return Ok(false);
+        }
+        if self.node.store.release(&self.lease).await? {
+            if let Some(at) = deadline {
+                self.node.due(at);
+            }
+            return Ok(true);
+        }
+        self.read_inbox().await?;
+        // What waits there may have to stay: then the run stays too.
+        Ok(false)
+    }
+
+    /// Until a task comes back, somebody brings something, the inbox is rung, or the deadline comes.
+    async fn wait(&mut self, desk: &mut Desk) {
+        if self.something_to_hear() {
+            return;
+        }
+        let deadline = self.run.next_deadline().map(|deadline| deadline.at);
+        let clock = self.node.clock.clone();
+        let due = async move {
+            match deadline {
+                Some(at) => clock.sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            Some(news) = self.news.recv() => self.hear_of(news),
+            Some(mail) = desk.mail.recv() => self.open(mail),
+            () = desk.look.rung() => {}
+            () = due => {}
+        }
+        // What has become ready at the same moment shares the commit; nothing is waited for.
+        tokio::task::yield_now().await;
+        while let Ok(news) = self.news.try_recv() {
+            self.hear_of(news);
+        }
+    }
+
+    fn open_all(&mut self, desk: &mut Desk) {
+        while let Ok(mail) = desk.mail.try_recv() {
+            self.open(mail);
+        }
+    }
+
+    /// Rows that can be heard at this moment, and results that were not stored, are not waited for.
+    fn something_to_hear(&self) -> bool {
+        let items: Vec<Item> = self.inbox.iter().map(|(_, item)| item.clone()).collect();
+        !self.unsaid.is_empty()
+            || !self.directs.is_empty()
+            || !machine::inbox::drain(&self.run.control, &items, self.hurry).is_empty()
+    }
+
+    fn hear_of(&mut self, news: News) {
+        let Some(task) = self.under_way.iter_mut().find(|task| task.number == news.task) else { return };
+        task.finished = true;
+        // The task asks its phases in order and stops at the first that says something.
+        if let NewsBody::Said(said) = &news.body
+            && let Input::PhaseAnswered { phase: said, .. } = &**said
+            && let Effect::CallModel { ask_first, .. } = &task.effect
+        {
+            self.silent.2.extend(ask_first.iter().copied().take_while(|phase| phase != said));
+        }
+        match news.body {
+            NewsBody::After { call, status, hooks } => {
+                self.after_tools.push(HeardAfter { call, status, hooks, fresh: true });
+            }
+            body @ (NewsBody::Said(_) | NewsBody::Gate { .. }) => self.unsaid.push(body),
+        }
+    }
+
+    fn open(&mut self, mail: Mail) {
+        match mail {
+            Mail::Direct(direct) => self.directs.push(*direct),
+            Mail::Claimed(_) => tracing::error!(run = %self.lease.run, "a held run was claimed again"),
+        }
+    }
+
+    async fn read_inbox(&mut self) -> Result<(), Stop> {
+        let loaded = self.node.store.load(&self.lease).await?;
+        if loaded.control.seq != self.committed.seq {
+            return Err(Stop::Gone);
+        }
+        self.inbox = loaded.inbox;
+        self.holds_thread = loaded.holds_thread;
+        self.begins_after = loaded.begins_after;
+        Ok(())
+    }
+
+    /// Throws the copy away and loads what is stored.
+    async fn reload(&mut self) -> Result<(), Stop> {
+        let loaded = self.node.store.load(&self.lease).await?;
+        self.committed = Arc::new(loaded.control.clone());
+        self.run.control = loaded.control;
+        self.inbox = loaded.inbox;
+        self.holds_thread = loaded.holds_thread;
+        self.begins_after = loaded.begins_after;
+        self.after_tools.iter_mut().for_each(|heard| heard.fresh = true);
+        Ok(())
+    }
+
+    /// The store is in trouble: what is stored is found out once it answers again. Tasks go on meanwhile.
+    async fn wait_out(&mut self, trouble: &Trouble) -> Result<(), Stop> {
+        loop {
+            tracing::error!(run = %self.lease.run, %trouble, "the store is in trouble; the run waits");
+            let pause = milliseconds(self.node.settings.trouble_pause);
+            self.node.clock.sleep_until(self.node.clock.now().plus_ms(pause)).await;
+            let before = self.committed.seq;
+            let reloaded = self.reload().await;
+            // The commit whose answer was lost may be there after all, and may have ended the run.
+            if !matches!(reloaded, Err(Stop::Trouble(_)))
+                && (reloaded.is_err() || self.committed.seq != before)
+            {
+                self.feed.forget();
+            }
+            match reloaded {
+                Ok(()) => {
+                    self.history = None;
+                    self.state = None;
+                    return Ok(());
+                }
+                Err(Stop::Trouble(_)) => {}
+                Err(stop) => return Err(stop),
+            }
+        }
+    }
+
+    fn phases(&self) -> PhaseSet {
+        self.pinned.revision.phases
+    }
+}

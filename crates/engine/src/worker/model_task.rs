@@ -1,0 +1,265 @@
+//! One model call: the hooks before it, the call, what it asked for, and the hooks after it.
+
+use std::sync::Arc;
+
+use machine::event::Fact;
+use machine::id::{ToolName, assistant_message_id};
+use machine::input::{AskedCall, ModelAnswered, ModelFailure};
+use machine::phase::{Action, HookAnswers, HookOutcome, Phase};
+use machine::tool::Arguments;
+use machine::transcript::{Messages, ModelMessage};
+use machine::{Effect, Input, Timestamp};
+use serde_json::Value;
+
+use super::hooks::{Hooks, silent};
+use super::panics::contained;
+use super::{NewsBody, Stop, Worker};
+use crate::agent::{LiveAgent, Pinned};
+use crate::arguments;
+use crate::clock::Clock;
+use crate::live::Deltas;
+use crate::model::{Model, ModelAnswer, ModelRequest};
+use crate::plugin::Subject;
+use crate::store::{Lease, Store};
+
+/// A longer answer is no answer.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+struct ModelTask {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    lease: Lease,
+    pinned: Arc<Pinned>,
+    /// As it is configured at this moment: its tools judge the arguments.
+    agent: Option<Arc<LiveAgent>>,
+    model: Option<Arc<dyn Model>>,
+    hooks: Hooks,
+    ask_first: Vec<Phase>,
+    not_before: Timestamp,
+    request: ModelRequest,
+    deltas: Deltas,
+}
+
+impl Worker {
+    pub(super) async fn begin_model_call(&mut self, effect: Effect) -> Result<(), Stop> {
+        let Effect::CallModel { step, attempt, not_before, ask_first, adjusted_by, .. } = &effect else {
+            return Err(Stop::Broken(format!("{effect:?} is no model call")));
+        };
+        let (step, attempt, not_before) = (*step, *attempt, *not_before);
+        if (self.silent.0, self.silent.1) != (step, attempt) {
+            self.silent = (step, attempt, Vec::new());
+        }
+        let ask_first: Vec<Phase> =
+            ask_first.iter().copied().filter(|phase| !self.silent.2.contains(phase)).collect();
+        let adjustments = self.adjustments(adjusted_by).await?;
+        let hooks = self.hooks().await?;
+        let agents = self.node.agents();
+        let (ordinal, messages) = {
+            let history = self.history().await?;
+            (history.ordinal(), history.messages())
+        };
+        let message_id = assistant_message_id(&self.lease.run, step);
+        let request = ModelRequest {
+            tenant: self.lease.tenant.clone(),
+            thread: self.lease.thread.clone(),
+            run: self.lease.run.clone(),
+            step,
+            attempt,
+            ordinal,
+            message_id: message_id.clone(),
+            instructions: self.pinned.instructions.clone(),
+            messages,
+            tools: self.pinned.tools.clone(),
+            params: Vec::new(),
+        };
+        let task = ModelTask {
+            store: self.node.store.clone(),
+            clock: self.node.clock.clone(),
+            lease: self.lease.clone(),
+            pinned: self.pinned.clone(),
+            agent: agents.by_name.get(&self.pinned.agent).cloned(),
+            model: agents.model(&self.pinned.model),
+            hooks,
+            ask_first,
+            not_before,
+            request: adjusted(request, &adjustments),
+            deltas: Deltas::of(self.feed.clone(), message_id, attempt),
+        };
+        self.spawn(effect, move |_| task.work());
+        Ok(())
+    }
+
+    /// What hooks asked for before this model call, as it is recorded.
+    async fn adjustments(&self, adjusted_by: &[u64]) -> Result<Vec<Action>, Stop> {
+        let mut adjustments = Vec::new();
+        for seq in adjusted_by {
+            let event = self.node.store.event(&self.lease, *seq).await?;
+            if let Fact::PhaseAnswered { actions, .. } = &event.fact {
+                adjustments.extend(actions.iter().cloned());
+            }
+        }
+        Ok(adjustments)
+    }
+}
+
+fn adjusted(mut request: ModelRequest, adjustments: &[Action]) -> ModelRequest {
+    for action in adjustments {
+        match action {
+            Action::AddInstruction { text } => {
+                let joined = if request.instructions.is_empty() {
+                    text.clone()
+                } else {
+                    format!("{}\n{text}", request.instructions)
+                };
+                request.instructions = Arc::from(joined);
+            }
+            Action::HideTool { tool } => request.tools.retain(|known| known.name != *tool),
+            Action::SetParam { name, value } => {
+                request.params.retain(|(known, _)| known != name);
+                request.params.push((name.clone(), value.clone()));
+            }
+            Action::ReplaceMessage { message, text } => {
+                request.messages =
+                    request.messages.iter().map(|known| replaced(known, message, text)).collect();
+            }
+            Action::SetState { .. }
+            | Action::End
+            | Action::SkipInference
+            | Action::DropCall { .. }
+            | Action::SetArguments { .. }
+            | Action::Block { .. }
+            | Action::Suspend(_)
+            | Action::SetResult(_)
+            | Action::AddNote { .. } => {}
+        }
+    }
+    request
+}
+
+/// In this request only: the log keeps what was said.
+fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str) -> ModelMessage {
+    match message {
+        ModelMessage::User { id, .. } if id == wanted => {
+            ModelMessage::User { id: id.clone(), content: Arc::new(Value::from(with)) }
+        }
+        ModelMessage::Assistant { id, reasoning, calls, .. } if id == wanted => ModelMessage::Assistant {
+            id: id.clone(),
+            text: with.to_owned(),
+            reasoning: reasoning.clone(),
+            calls: calls.clone(),
+        },
+        ModelMessage::User { .. }
+        | ModelMessage::Assistant { .. }
+        | ModelMessage::Tool { .. }
+        | ModelMessage::Note { .. } => message.clone(),
+    }
+}
+
+impl ModelTask {
+    async fn work(self) -> NewsBody {
+        for phase in &self.ask_first {
+            let hooks = self.hooks.ask(before(*phase, &self.request.messages)).await;
+            if !silent(&hooks) {
+                return NewsBody::Said(Box::new(Input::PhaseAnswered { phase: *phase, hooks }));
+            }
+        }
+        if self.not_before > self.clock.now() {
+            self.clock.sleep_until(self.not_before).await;
+        }
+        let (step, attempt) = (self.request.step, self.request.attempt);
+        NewsBody::Said(Box::new(match self.call().await {
+            Ok(answered) => Input::ModelAnswered(answered),
+            Err(failure) => Input::ModelFailed { step, attempt, failure },
+        }))
+    }
+
+    async fn call(mut self) -> Result<ModelAnswered, ModelFailure> {
+        let Some(model) = self.model.take() else {
+            return Err(for_good(format!("model {} is not configured any more", self.pinned.model)));
+        };
+        let (step, attempt) = (self.request.step, self.request.attempt);
+        let (request, deltas) = (self.request.clone(), self.deltas.clone());
+        let answer = contained(async move { model.answer(request, deltas).await })
+            .await
+            .unwrap_or_else(|panic| Err(for_good(format!("the model panicked: {panic}"))))?;
+        if size(&answer) > ANSWER_BYTES_MAX {
+            return Err(for_good(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes")));
+        }
+        let calls: Vec<AskedCall> = answer.calls.iter().map(|call| self.asked(call)).collect();
+        let asked: Vec<String> = calls.iter().map(|call| call.id.clone()).collect();
+        let taken = if asked.is_empty() {
+            Ok(std::collections::BTreeSet::new())
+        } else {
+            self.store.taken_call_ids(&self.lease, &asked).await
+        };
+        let taken = taken.map_err(|refused| ModelFailure {
+            message: format!("the answer came, but {refused}"),
+            retryable: true,
+            retry_after_ms: None,
+        })?;
+        let hooks = self.after_inference(&answer).await;
+        Ok(ModelAnswered {
+            step,
+            attempt,
+            matched: self.pinned.matched(&answer.text),
+            text: answer.text,
+            reasoning: answer.reasoning,
+            calls,
+            usage: answer.usage,
+            taken,
+            hooks,
+        })
+    }
+
+    fn asked(&self, call: &crate::model::ModelCall) -> AskedCall {
+        let tool = ToolName::from(call.tool.as_str());
+        AskedCall {
+            id: call.id.clone(),
+            arguments: arguments::of_text(&call.arguments, self.schema(&tool)),
+            tool,
+        }
+    }
+
+    fn schema(&self, tool: &ToolName) -> Option<&arguments::Schema> {
+        self.agent.as_ref()?.tools.get(tool).map(|live| &live.schema)
+    }
+
+    /// Arguments that a hook sets are judged like the model's own.
+    async fn after_inference(&self, answer: &ModelAnswer) -> HookAnswers {
+        if !self.hooks.subscribed(Phase::AfterInference) {
+            return HookAnswers::default();
+        }
+        let shared = Arc::new(answer.clone());
+        let mut hooks = self.hooks.ask(Subject::AfterInference { answer: shared }).await;
+        for one in &mut hooks.answers {
+            let HookOutcome::Actions(actions) = &mut one.outcome else { continue };
+            for action in actions {
+                if let Action::SetArguments { index, arguments } = action
+                    && let Arguments::Valid { value, .. } = arguments
+                {
+                    let tool = answer.calls.get(usize::from(*index)).map(|call| ToolName::from(&*call.tool));
+                    let schema = tool.as_ref().and_then(|tool| self.schema(tool));
+                    *arguments = arguments::of_value(value.clone(), schema);
+                }
+            }
+        }
+        hooks
+    }
+}
+
+fn before(phase: Phase, messages: &Messages) -> Subject {
+    if phase == Phase::BeforeInference {
+        Subject::BeforeInference { messages: messages.clone() }
+    } else {
+        Subject::StepStart
+    }
+}
+
+const fn for_good(message: String) -> ModelFailure {
+    ModelFailure { message, retryable: false, retry_after_ms: None }
+}
+
+fn size(answer: &ModelAnswer) -> usize {
+    let calls: usize = answer.calls.iter().map(|call| call.arguments.len() + call.tool.len()).sum();
+    answer.text.len() + answer.reasoning.as_ref().map_or(0, String::len) + calls
+}

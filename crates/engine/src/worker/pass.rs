@@ -1,0 +1,463 @@
+//! One pass: what is ready is said to the machine, and all that follows is stored in one commit.
+
+use std::mem;
+use std::sync::Arc;
+
+use machine::delivery::{Delivery, deliveries};
+use machine::event::{Event, Fact, Message};
+use machine::inbox::{self, Item, Shown, Ticket, Verdict};
+use machine::policy::Decisions;
+use machine::projection::{Projection, of_run};
+use machine::status::RunStatus;
+use machine::suspension::SuspensionKind;
+use machine::tool::Arguments;
+use machine::{Answer, Effect, Input, Rejection, Timestamp, checkpoint};
+use tokio::sync::oneshot;
+
+use super::hooks::put;
+use super::{Batch, Desk, NewsBody, Stop, Worker, birth};
+use crate::history::History;
+use crate::node::{Direct, Reply};
+use crate::store::{Append, Committed, Refused};
+
+/// Passes in a row that the store may refuse because something must be heard first.
+const BEHIND_MAX: u32 = 16;
+
+/// Whoever brought something, and what they are told after the commit.
+type Answers = Vec<(oneshot::Sender<Reply>, Reply)>;
+
+impl Worker {
+    pub(super) async fn pass(&mut self, desk: &Desk) -> Result<(), Stop> {
+        if desk.look.take() {
+            self.read_inbox().await?;
+        }
+        for _ in 0..=BEHIND_MAX {
+            let news = mem::take(&mut self.unsaid);
+            let took_over = !self.drained;
+            match self.pass_once(&news).await {
+                Ok(()) => {
+                    self.hurry = false;
+                    return Ok(());
+                }
+                // Before anything else happens: what came back is not stored, and would be asked for again.
+                Err(NotStored::Behind) => {
+                    self.keep(news, took_over);
+                    self.hurry = true;
+                    self.reload().await?;
+                }
+                Err(NotStored::Stop(stop)) => {
+                    self.keep(news, took_over);
+                    return Err(stop);
+                }
+            }
+        }
+        Err(Stop::Broken("the run stays behind however often it drains its inbox".into()))
+    }
+
+    async fn pass_once(&mut self, news: &[NewsBody]) -> Result<(), NotStored> {
+        let now = self.node.clock.now();
+        let directs = mem::take(&mut self.directs);
+        let (batch, answers) = self.say_all(news, directs, now).await?;
+        if batch.is_empty() {
+            answer(answers);
+            return Ok(());
+        }
+        self.commit(batch, answers).await
+    }
+
+    /// It is said again after the run was loaded anew.
+    fn keep(&mut self, news: Vec<NewsBody>, took_over: bool) {
+        self.unsaid.splice(0..0, news);
+        self.drained &= !took_over;
+    }
+
+    async fn say_all(
+        &mut self,
+        news: &[NewsBody],
+        directs: Vec<Direct>,
+        now: Timestamp,
+    ) -> Result<(Batch, Answers), NotStored> {
+        let mut batch = Batch::after(self.committed.clone());
+        if self.drained {
+            if self.hurry {
+                self.hear_inbox(&mut batch, now)?;
+            }
+            for body in news {
+                self.hear_news(&mut batch, body, now).await?;
+            }
+        } else {
+            let doubt_at = self.doubt_at;
+            self.say(&mut batch, &Input::LeaseAcquired { epoch: self.lease.epoch, doubt_at }, None, now)?;
+            self.hear_inbox(&mut batch, now)?;
+            if self.run.control.ended().is_none() {
+                self.say(&mut batch, &Input::InboxDrained, None, now)?;
+            }
+            self.drained = true;
+            for body in news {
+                self.hear_news(&mut batch, body, now).await?;
+            }
+        }
+        let answers = self.hear_directs(&mut batch, directs, now)?;
+        self.hear_inbox(&mut batch, now)?;
+        self.hear_clock(&mut batch, now)?;
+        self.hear_start(&mut batch, now)?;
+        self.hear_gates(&mut batch, now).await?;
+        while self.hear_after_tools(&mut batch, now)? {
+            self.hear_gates(&mut batch, now).await?;
+        }
+        Ok((batch, answers))
+    }
+
+    /// True if it was heard. A rejection of something that came too late is no news; one that is our fault stops
+    /// the run.
+    pub(super) fn say(
+        &mut self,
+        batch: &mut Batch,
+        input: &Input,
+        ticket: Option<Ticket>,
+        now: Timestamp,
+    ) -> Result<Option<Answer>, NotStored> {
+        let first = batch.events.len();
+        match batch.say(&mut self.run, input, ticket, now) {
+            Ok(answer) => {
+                for event in batch.events.get(first..).unwrap_or_default() {
+                    remember_arguments(&mut self.arguments, event);
+                }
+                Ok(Some(answer))
+            }
+            Err(rejection) if rejection.is_our_fault() => Err(broken(&rejection)),
+            Err(rejection) => {
+                tracing::debug!(run = %self.lease.run, %rejection, "too late");
+                Ok(None)
+            }
+        }
+    }
+
+    fn hear_inbox(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
+        let unheard: Vec<(Ticket, Item)> =
+            self.inbox.iter().filter(|(ticket, _)| !batch.consumed.contains(ticket)).cloned().collect();
+        if unheard.is_empty() {
+            return Ok(());
+        }
+        let items: Vec<Item> = unheard.iter().map(|(_, item)| item.clone()).collect();
+        for index in inbox::drain(&self.run.control, &items, self.hurry) {
+            let Some((ticket, item)) = unheard.get(index) else { continue };
+            batch.consumed.push(*ticket);
+            if let Some(input) = inbox::hear(&self.run.control, item) {
+                self.say(batch, &input, Some(*ticket), now)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn hear_news(
+        &mut self,
+        batch: &mut Batch,
+        body: &NewsBody,
+        now: Timestamp,
+    ) -> Result<(), NotStored> {
+        match body {
+            NewsBody::Said(input) => {
+                self.say(batch, input, None, now)?;
+            }
+            NewsBody::Gate { call, hooks } => {
+                if self.run.wanted().contains(&Effect::Gate(call.clone())) {
+                    let gated = self.gated(call, hooks.clone()).await?;
+                    self.say(batch, &Input::Gated(gated), None, now)?;
+                }
+            }
+            NewsBody::After { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// What somebody brought to this very worker is accepted and consumed in the same commit. Where it cannot be
+    /// heard at this moment, the store decides.
+    fn hear_directs(
+        &mut self,
+        batch: &mut Batch,
+        directs: Vec<Direct>,
+        now: Timestamp,
+    ) -> Result<Answers, NotStored> {
+        let mut answers = Vec::new();
+        for Direct { item, reply } in directs {
+            let Some(input) = self.may_hear(batch, &item) else {
+                // Not before the commit: it must not overtake what was brought before it.
+                answers.push((reply, Reply::UseTheInbox));
+                continue;
+            };
+            match self.say(batch, &input, None, now)? {
+                Some(Answer::ToolChanged { .. }) => {
+                    batch.accepted.push(item);
+                    answers.push((reply, Reply::Stored(Verdict::ToolChanged)));
+                }
+                Some(Answer::Done | Answer::Duplicate) => {
+                    batch.accepted.push(item);
+                    answers.push((reply, Reply::Stored(Verdict::Accepted)));
+                }
+                None => answers.push((reply, Reply::UseTheInbox)),
+            }
+        }
+        Ok(answers)
+    }
+
+    fn may_hear(&self, batch: &Batch, item: &Item) -> Option<Input> {
+        let control = &self.run.control;
+        let later =
+            control.policy.decisions == Decisions::AtBoundary && of_run(control) == Projection::Executing;
+        let decided = |call| {
+            let in_inbox = self.inbox.iter().any(|(_, row)| row.call() == Some(call));
+            in_inbox || batch.accepted.iter().any(|other| other.call() == Some(call))
+        };
+        match item {
+            Item::Decision(decision) => {
+                let same_id = decision.id.is_some()
+                    && batch.accepted.iter().filter_map(Item::decision).any(|other| other.id == decision.id);
+                if later || decided(&decision.call) || same_id {
+                    return None;
+                }
+            }
+            Item::Interrupt { .. } => {}
+            Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return None,
+        }
+        let shown =
+            Shown { control, interrupt_accepted: false, answered: false, early_kept: false, earlier: None };
+        if !inbox::judge(item, &shown).is_taken() {
+            return None;
+        }
+        inbox::hear(control, item)
+    }
+
+    fn hear_clock(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
+        let due = self.run.next_deadline().is_some_and(|deadline| deadline.at <= now);
+        if due && self.run.control.ended().is_none() {
+            self.say(batch, &Input::DeadlineReached, None, now)?;
+        }
+        Ok(())
+    }
+
+    fn hear_start(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
+        if self.holds_thread && self.run.control.status == RunStatus::Queued {
+            let after = self.begins_after.clone();
+            self.say(batch, &Input::Start { after }, None, now)?;
+        }
+        Ok(())
+    }
+
+    /// Where no plugin has to be asked, the gate is a look at the configuration, and needs no commit before it.
+    async fn hear_gates(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
+        if self.phases().has(machine::phase::Phase::BeforeToolExecute) {
+            return Ok(());
+        }
+        loop {
+            let wanted = self.run.wanted();
+            let calls: Vec<_> = wanted
+                .into_iter()
+                .filter_map(|effect| if let Effect::Gate(call) = effect { Some(call) } else { None })
+                .collect();
+            if calls.is_empty() {
+                return Ok(());
+            }
+            for call in calls {
+                // An earlier one may have ended the run.
+                if !self.run.wanted().contains(&Effect::Gate(call.clone())) {
+                    continue;
+                }
+                let gated = self.gated(&call, machine::phase::HookAnswers::default()).await?;
+                if self.say(batch, &Input::Gated(gated), None, now)?.is_none() {
+                    return Err(NotStored::Stop(Stop::Broken(format!("call {call} cannot pass the gate"))));
+                }
+            }
+        }
+    }
+
+    /// All answers that are not recorded yet together, whenever one comes in and after other news.
+    fn hear_after_tools(&mut self, batch: &mut Batch, now: Timestamp) -> Result<bool, NotStored> {
+        if self.after_tools.is_empty() {
+            return Ok(false);
+        }
+        let wanted = self.run.wanted();
+        let is_wanted = |heard: &super::HeardAfter| {
+            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
+        };
+        let news = !batch.events.is_empty() || self.after_tools.iter().any(|heard| heard.fresh);
+        let heard: Vec<_> = self
+            .after_tools
+            .iter()
+            .filter(|heard| is_wanted(heard))
+            .map(|heard| (heard.call.clone(), heard.hooks.clone()))
+            .collect();
+        if !news || heard.is_empty() {
+            return Ok(false);
+        }
+        self.after_tools.iter_mut().for_each(|heard| heard.fresh = false);
+        let before = batch.events.len();
+        self.say(batch, &Input::AfterTools { heard }, None, now)?;
+        Ok(batch.events.len() > before)
+    }
+
+    async fn commit(&mut self, batch: Batch, answers: Answers) -> Result<(), NotStored> {
+        let control = Arc::new(self.run.control.clone());
+        let deliver = self.deliveries(&batch).await?;
+        let agents = self.node.agents();
+        let spawn =
+            birth(&batch, &agents, &self.arguments).map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
+        let append = batch.into_append(control.clone(), spawn, deliver);
+        let (events, state) = (append.events.clone(), append.rows.state.clone());
+        let asks = !append.rows.opened.is_empty() || !append.rows.closed.is_empty();
+        let consumed = append.consumed.clone();
+        match self.append(append).await {
+            Ok(woken) => {
+                self.committed = control;
+                self.inbox.retain(|(ticket, _)| !consumed.contains(ticket));
+                answer(answers);
+                self.stored(&events, state);
+                if asks {
+                    self.node.approvals.send_modify(|count| *count += 1);
+                }
+                for run in woken {
+                    self.node.wake(&self.lease.tenant, &run);
+                }
+                Ok(())
+            }
+            Err(refused) => {
+                for (reply, _) in answers {
+                    let _ = reply.send(Reply::UseTheInbox);
+                }
+                Err(refused)
+            }
+        }
+    }
+
+    async fn append(&self, append: Append) -> Result<Vec<machine::id::RunId>, NotStored> {
+        match self.node.store.append(&self.lease, append).await {
+            Ok(appended) => Ok(appended.woken),
+            Err(Refused::Behind) => Err(NotStored::Behind),
+            Err(refused) => Err(NotStored::Stop(refused.into())),
+        }
+    }
+
+    /// What the commit brings to other runs. Most commits bring nothing, and that is seen without a fold.
+    async fn deliveries(&mut self, batch: &Batch) -> Result<Vec<Delivery>, NotStored> {
+        let ended = self.run.control.ended().is_some() && self.run.control.parent.is_some();
+        let cancels = batch.events.iter().any(|event| matches!(event.fact, Fact::ToolCancelled { .. }));
+        let has_child = batch
+            .before()
+            .is_some_and(|before| before.pending().iter().any(|open| open.kind == SuspensionKind::ChildRun));
+        if !(ended || cancels && has_child) {
+            return Ok(Vec::new());
+        }
+        let said_here = batch.events.iter().rev().find_map(|event| {
+            if let Fact::MessageAdded(Message::Assistant { text, .. }) = &event.fact {
+                Some(text.clone())
+            } else {
+                None
+            }
+        });
+        let last_text = match said_here {
+            Some(text) => text,
+            None if ended => self.history().await?.last_text().to_owned(),
+            None => String::new(),
+        };
+        deliveries(batch.before().map(|before| &**before), &batch.events, &last_text)
+            .map_err(|impossible| NotStored::Stop(Stop::Broken(impossible.to_string())))
+    }
+
+    /// The transcript is read when it is needed first, and kept while the run is in memory.
+    pub(super) async fn history(&mut self) -> Result<&History, Stop> {
+        if self.history.is_none() {
+            let loaded = History::load(&*self.node.store, &self.lease.tenant, &self.committed).await?;
+            self.history = Some(loaded);
+        }
+        Ok(self.history.get_or_insert_default())
+    }
+
+    /// Nothing was published before; now it is.
+    fn stored(&mut self, events: &[Arc<Event>], state: Vec<machine::rows::StateRow>) {
+        if let Some(history) = &mut self.history {
+            events.iter().for_each(|event| history.push(event));
+        }
+        if let Some(known) = &self.state
+            && !state.is_empty()
+        {
+            let mut rows = known.to_vec();
+            state.into_iter().for_each(|row| put(&mut rows, row));
+            self.state = Some(rows.into());
+        }
+        let control = &self.run.control;
+        self.arguments.retain(|seq, _| control.calls.iter().any(|call| call.arguments_seq == *seq));
+        self.gated.retain(|id, _| control.call(id).is_some_and(|call| !call.settled()));
+        if !events.is_empty() {
+            self.feed.publish(committed(events));
+        }
+    }
+}
+
+/// The events of one commit, the last one with the commit's name.
+pub(crate) fn committed(events: &[Arc<Event>]) -> Vec<Committed> {
+    let last = events.len().saturating_sub(1);
+    let name = checkpoint::name_of(events.iter().map(|event| &**event));
+    events
+        .iter()
+        .zip(0..)
+        .map(|(event, index)| Committed { event: event.clone(), checkpoint: (index == last).then_some(name) })
+        .collect()
+}
+
+fn answer(answers: Answers) {
+    for (reply, answer) in answers {
+        // Whoever asked may have gone; what they said is stored all the same.
+        let _ = reply.send(answer);
+    }
+}
+
+fn remember_arguments(known: &mut std::collections::BTreeMap<u64, Arguments>, event: &Event) {
+    let arguments = match &event.fact {
+        Fact::ToolRequested { arguments, .. } => Some(arguments),
+        Fact::ToolApproved { arguments, .. } | Fact::ToolResumed { arguments, .. } => arguments.as_ref(),
+        Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ApprovalRequested(_)
+        | Fact::ApprovalVoided { .. }
+        | Fact::ToolDenied { .. }
+        | Fact::ToolSuspended(_)
+        | Fact::ExecutionStarted { .. }
+        | Fact::ExecutionSucceeded { .. }
+        | Fact::ExecutionFailed { .. }
+        | Fact::ToolCancelled { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => None,
+    };
+    if let Some(arguments) = arguments {
+        known.insert(event.seq, arguments.clone());
+    }
+}
+
+fn broken(rejection: &Rejection) -> NotStored {
+    NotStored::Stop(Stop::Broken(rejection.to_string()))
+}
+
+/// Why a pass did not end in a commit.
+pub(super) enum NotStored {
+    /// An accepted item must be heard first: the pass is made again.
+    Behind,
+    Stop(Stop),
+}
+
+impl From<Stop> for NotStored {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}

@@ -1,0 +1,230 @@
+//! What is under way for a run: started because it is wanted, stopped because it is wanted no more.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use machine::phase::Phase;
+use machine::{Control, Effect};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::hooks::{Hooks, Subscriber};
+use super::{News, NewsBody, Stop, Worker};
+use crate::plugin::Subject;
+
+/// Something under way. Dropping it stops it: what a worker that is gone had started is gone with it.
+pub(crate) struct UnderWay {
+    pub(crate) number: u64,
+    pub(crate) effect: Effect,
+    /// It has come back. Its answer may not be stored yet.
+    pub(crate) finished: bool,
+    /// How often the same was begun in a row.
+    round: u32,
+    cancelled: CancellationToken,
+    task: AbortHandle,
+}
+
+/// How often the same thing may come back without consequence before the run is stopped.
+const ROUNDS_MAX: u32 = 16;
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.cancelled.cancel();
+        self.task.abort();
+    }
+}
+
+impl Worker {
+    /// After a commit: stops what is not wanted any more, and starts what is wanted and not under way.
+    pub(super) async fn reconcile(&mut self) -> Result<(), Stop> {
+        let wanted = self.run.wanted();
+        self.after_tools.retain(|heard| {
+            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
+        });
+        let mut again: Vec<(Effect, u32)> = Vec::new();
+        for task in std::mem::take(&mut self.under_way) {
+            let still = wanted.iter().find(|effect| effect.same_task(&task.effect));
+            match still {
+                Some(effect) if !task.finished => {
+                    let effect = effect.clone();
+                    self.under_way.push(task);
+                    if let Some(kept) = self.under_way.last_mut() {
+                        kept.effect = effect;
+                    }
+                }
+                // Its answer is kept and said again together with others.
+                Some(Effect::HearAfterTool { .. }) => self.under_way.push(task),
+                // It is wanted anew, or what it came back with led to nothing.
+                Some(effect) if *effect == task.effect => again.push((effect.clone(), task.round + 1)),
+                Some(_) => {}
+                None => self.stop(task),
+            }
+        }
+        for effect in wanted {
+            if self.under_way.iter().any(|task| task.effect.same_task(&effect)) {
+                continue;
+            }
+            let round = again.iter().find(|(known, _)| *known == effect).map_or(0, |(_, round)| *round);
+            if round > ROUNDS_MAX {
+                return Err(Stop::Broken(format!("{effect:?} comes back and nothing follows from it")));
+            }
+            self.begin(effect).await?;
+            if let Some(begun) = self.under_way.last_mut() {
+                begun.round = round;
+            }
+        }
+        Ok(())
+    }
+
+    async fn begin(&mut self, effect: Effect) -> Result<(), Stop> {
+        match &effect {
+            Effect::RunPhase(phase) => {
+                let (phase, hooks) = (*phase, self.hooks().await?);
+                let subject = phase_subject(phase, &self.run.control);
+                self.spawn(effect, move |_| async move {
+                    let hooks = hooks.ask(subject).await;
+                    NewsBody::Said(Box::new(machine::Input::PhaseAnswered { phase, hooks }))
+                });
+            }
+            Effect::CallModel { .. } => self.begin_model_call(effect).await?,
+            Effect::Gate(call) => {
+                let (call, hooks) = (call.clone(), self.hooks().await?);
+                let subject = self.gate_subject(&call).await?;
+                self.spawn(effect, move |_| async move {
+                    let hooks = hooks.ask(subject).await;
+                    NewsBody::Gate { call, hooks }
+                });
+            }
+            Effect::RunTool { .. } => self.begin_attempt(effect).await?,
+            Effect::HearAfterTool { call, status } => {
+                let (call, status, hooks) = (call.clone(), *status, self.hooks().await?);
+                let tool = self.run.control.call(&call).map(|call| call.tool.clone());
+                let Some(tool) = tool else {
+                    return Err(Stop::Broken(format!("call {call} is over and nobody knows it")));
+                };
+                self.spawn(effect, move |_| async move {
+                    let subject = Subject::AfterToolExecute { call: call.clone(), tool, status };
+                    let hooks = hooks.ask(subject).await;
+                    NewsBody::After { call, status, hooks }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    async fn gate_subject(&mut self, id: &machine::id::CallId) -> Result<Subject, Stop> {
+        let Some(call) = self.run.control.call(id).cloned() else {
+            return Err(Stop::Broken(format!("call {id} is at the gate and nobody knows it")));
+        };
+        let arguments = match self.arguments_of(&call).await? {
+            machine::tool::Arguments::Valid { value, .. } => value,
+            machine::tool::Arguments::Invalid { raw, .. } => Arc::new(serde_json::Value::from(raw)),
+        };
+        Ok(Subject::BeforeToolExecute { call: call.id, tool: call.tool, arguments })
+    }
+
+    /// Runs it as a task of its own: one that keeps its thread busy keeps nobody else waiting.
+    pub(super) fn spawn<F: Future<Output = NewsBody> + Send + 'static>(
+        &mut self,
+        effect: Effect,
+        work: impl FnOnce(CancellationToken) -> F,
+    ) {
+        self.last_task += 1;
+        let number = self.last_task;
+        let cancelled = CancellationToken::new();
+        let work = work(cancelled.clone());
+        let news = self.news_in.clone();
+        let task: JoinHandle<()> = self.node.tasks.spawn(async move {
+            let body = work.await;
+            // Nobody listens any more where the worker is gone.
+            let _ = news.send(News { task: number, body }).await;
+        });
+        self.under_way.push(UnderWay {
+            number,
+            effect,
+            finished: false,
+            round: 0,
+            cancelled,
+            task: task.abort_handle(),
+        });
+    }
+
+    pub(super) fn stop_all(&mut self) {
+        for task in std::mem::take(&mut self.under_way) {
+            self.stop(task);
+        }
+    }
+
+    /// A tool is told, and has a while to tidy up behind itself; everything else just stops.
+    fn stop(&self, task: UnderWay) {
+        if !matches!(task.effect, Effect::RunTool { .. }) || task.finished {
+            return;
+        }
+        task.cancelled.cancel();
+        let grace = self.node.settings.cancel_grace;
+        self.node.tasks.spawn(async move {
+            tokio::time::sleep(grace).await;
+            drop(task);
+        });
+    }
+
+    /// What the plugins of this run are asked with.
+    pub(super) async fn hooks(&mut self) -> Result<Hooks, Stop> {
+        let state = match &self.state {
+            Some(state) => state.clone(),
+            // Most agents have no plugin, and nothing is read for nobody.
+            None if self.pinned.plugins.is_empty() => Arc::default(),
+            None => {
+                let state: Arc<[_]> = self.node.store.plugin_state(&self.lease).await?.into();
+                self.state = Some(state.clone());
+                state
+            }
+        };
+        let agents = self.node.agents();
+        let live = agents.by_name.get(&self.pinned.agent);
+        let plugins = self
+            .pinned
+            .plugins
+            .iter()
+            .map(|(name, phases)| {
+                let plugin =
+                    live.and_then(|agent| agent.plugins.iter().find(|plugin| plugin.name() == name).cloned());
+                Subscriber { name: name.clone(), phases: *phases, plugin }
+            })
+            .collect();
+        let control = &self.run.control;
+        Ok(Hooks {
+            plugins,
+            tenant: self.lease.tenant.clone(),
+            thread: self.lease.thread.clone(),
+            run: self.lease.run.clone(),
+            agent: self.pinned.agent.clone(),
+            step: control.step,
+            usage: control.usage,
+            state,
+            timeout: self.node.settings.hook_timeout,
+        })
+    }
+}
+
+/// Of the phases that the machine wants by themselves.
+fn phase_subject(phase: Phase, control: &Control) -> Subject {
+    match phase {
+        Phase::RunStart => Subject::RunStart,
+        Phase::RunEnd => {
+            let termination = if let machine::control::Stage::Ending(how) = &control.stage {
+                Some(how.clone())
+            } else {
+                None
+            };
+            Subject::RunEnd { termination }
+        }
+        Phase::StepStart => Subject::StepStart,
+        // The others come with what they are about, never by themselves.
+        Phase::StepEnd
+        | Phase::BeforeInference
+        | Phase::AfterInference
+        | Phase::BeforeToolExecute
+        | Phase::AfterToolExecute => Subject::StepEnd,
+    }
+}

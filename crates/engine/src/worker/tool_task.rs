@@ -1,0 +1,145 @@
+//! One attempt of a call: the last look before it is sent, the time it may take, and what a panic means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use machine::event::Fact;
+use machine::id::{Digest, idempotency_key};
+use machine::input::{Outcome, ToolAnswer};
+use machine::tool::{Arguments, EffectClass};
+use machine::{Effect, Input, Timestamp};
+
+use super::panics::contained;
+use super::{NewsBody, Stop, Worker};
+use crate::live::ToolNotes;
+use crate::node::Node;
+use crate::store::Lease;
+use crate::tool::{CancellationToken, Resumed, ToolRequest};
+
+struct Attempt {
+    node: Arc<Node>,
+    lease: Lease,
+    agent: machine::id::AgentName,
+    request: ToolRequest,
+    /// Of the tool as the gate saw it.
+    gated: Option<Digest>,
+    not_before: Timestamp,
+}
+
+impl Worker {
+    pub(super) async fn begin_attempt(&mut self, effect: Effect) -> Result<(), Stop> {
+        let Effect::RunTool { call: id, attempt, not_before } = &effect else {
+            return Err(Stop::Broken(format!("{effect:?} is no attempt")));
+        };
+        let (attempt, not_before) = (*attempt, *not_before);
+        let Some(call) = self.run.control.call(id).cloned() else {
+            return Err(Stop::Broken(format!("call {id} runs and nobody knows it")));
+        };
+        let Arguments::Valid { value, digest } = self.arguments_of(&call).await? else {
+            return Err(Stop::Broken(format!("call {id} runs with bad arguments")));
+        };
+        let resume = self.resumed(call.answer_seq, call.resume_state_seq).await?;
+        let request = ToolRequest {
+            tenant: self.lease.tenant.clone(),
+            thread: self.lease.thread.clone(),
+            run: self.lease.run.clone(),
+            call: call.id.clone(),
+            tool: call.tool.clone(),
+            step: call.step,
+            attempt,
+            arguments: value,
+            idempotency_key: idempotency_key(&self.lease.run, &call.id, &digest),
+            resume,
+            cancelled: CancellationToken::new(),
+            notes: ToolNotes::of(self.feed.clone(), call.id.clone(), attempt),
+        };
+        let task = Attempt {
+            node: self.node.clone(),
+            lease: self.lease.clone(),
+            agent: self.pinned.agent.clone(),
+            gated: self.gated.get(&call.id).copied(),
+            request,
+            not_before,
+        };
+        self.spawn(effect, move |cancelled| task.work(cancelled));
+        Ok(())
+    }
+
+    /// What the tool had left for itself, and what somebody answered since.
+    async fn resumed(
+        &self,
+        answer_seq: Option<u64>,
+        state_seq: Option<u64>,
+    ) -> Result<Option<Resumed>, Stop> {
+        let Some(answer_seq) = answer_seq else { return Ok(None) };
+        let event = self.node.store.event(&self.lease, answer_seq).await?;
+        let Fact::ToolResumed { answer, by, .. } = &event.fact else {
+            return Err(Stop::Broken(format!("event {answer_seq} resumes nothing")));
+        };
+        let state = match state_seq {
+            Some(seq) => {
+                let opened = self.node.store.event(&self.lease, seq).await?;
+                if let Fact::ToolSuspended(opened) | Fact::ApprovalRequested(opened) = &opened.fact {
+                    opened.resume_state.clone()
+                } else {
+                    None
+                }
+            }
+            None => None,
+        };
+        Ok(Some(Resumed { state, answer: answer.clone(), by: by.clone() }))
+    }
+}
+
+impl Attempt {
+    async fn work(mut self, cancelled: CancellationToken) -> NewsBody {
+        self.request.cancelled = cancelled;
+        let (step, call, attempt) = (self.request.step, self.request.call.clone(), self.request.attempt);
+        if self.not_before > self.node.clock.now() {
+            self.node.clock.sleep_until(self.not_before).await;
+        }
+        let outcome = self.send().await;
+        NewsBody::Said(Box::new(Input::ToolReturned { step, call, attempt, outcome }))
+    }
+
+    /// The last look before anything leaves this machine, and then there is no way back.
+    async fn send(self) -> Outcome {
+        let agents = self.node.agents();
+        let live = agents.by_name.get(&self.agent).and_then(|agent| agent.tools.get(&self.request.tool));
+        let Some(live) = live else {
+            return not_sent("the tool was removed before the call was sent");
+        };
+        if self.gated != Some(live.gate.definition) {
+            return not_sent("the tool changed before the call was sent");
+        }
+        if !self.node.store.may_send(&self.lease) {
+            return not_sent("another worker may hold the run by now");
+        }
+        let (tool, class) = (live.tool.clone(), live.gate.class);
+        let timeout = tool.definition().timeout;
+        let request = self.request;
+        let answer = contained(async move { tool.call(request).await });
+        match tokio::time::timeout(timeout, answer).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => panicked(class, &panic),
+            Err(_) => timed_out(timeout),
+        }
+    }
+}
+
+fn not_sent(why: &str) -> Outcome {
+    Outcome::NotSent { why: why.into(), retry_after_ms: None }
+}
+
+fn timed_out(after: Duration) -> Outcome {
+    Outcome::Unknown { why: format!("no answer within {after:?}"), retry_after_ms: None }
+}
+
+/// A tool that panics may have acted before. Where repeating it would do no harm, it has just failed.
+fn panicked(class: EffectClass, panic: &str) -> Outcome {
+    let why = format!("the tool panicked: {panic}");
+    match class {
+        EffectClass::Read | EffectClass::Idempotent => Outcome::Answered(ToolAnswer::Error { message: why }),
+        EffectClass::Write => Outcome::Unknown { why, retry_after_ms: None },
+    }
+}

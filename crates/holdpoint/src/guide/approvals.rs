@@ -1,0 +1,177 @@
+//! Approvals: which calls are held, how they are answered, and what an answer means.
+//!
+//! # Which calls are held
+//!
+//! Four things can hold a call, and none of them can be talked round by the model:
+//!
+//! 1. **The tool.** [`ToolDefinition::new`](crate::tool::ToolDefinition::new) describes a tool with an effect, and its
+//!    calls are held. `.read()` and `.idempotent()` lift that; `.approval(Approval::Ask)` brings it back, and
+//!    `.approval(Approval::Block)` fails every call.
+//! 2. **A rule of the agent**, on the arguments. It replaces what the tool says; the strictest rule that matches wins.
+//! 3. **The policy**: [`ApprovalScope`](crate::agent::ApprovalScope) can hold every call of tools with an effect, or
+//!    every call of all tools.
+//! 4. **A plugin**: see [`plugins`](super::plugins).
+//!
+//! Calls with bad arguments, of unknown tools or blocked ones fail before anybody is asked.
+//!
+//! ```
+//! # use holdpoint::prelude::*;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let transfer = FunctionTool::new(
+//!     ToolDefinition::new("transfer", "Moves money"),
+//!     |_: ToolRequest| async { json!("sent") },
+//! );
+//! let model = ScriptedModel::replying([
+//!     Reply::call("small", "transfer", json!({"to": {"name": "bob"}, "euros": 40}))
+//!         .and_call("large", "transfer", json!({"to": {"name": "bob"}, "euros": 4000}))
+//!         .and_call("wrong", "transfer", json!({"to": {"name": "eve"}, "euros": 1})),
+//!     Reply::text("Done."),
+//! ]);
+//! let clerk = Agent::new("clerk", model)
+//!     .tool(transfer)
+//!     .rule(Rule::allow("transfer").when("euros", Test::Lte(100.0)))
+//!     .rule(Rule::deny("transfer").when("to.name", Test::Eq(json!("eve"))));
+//! let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
+//!
+//! let finished = engine.run(Message::to("clerk", "Pay them all.")).await?;
+//! let Pass::Suspended(pending) = &finished.pass else { panic!("{finished:?}") };
+//! let held: Vec<&str> = pending.iter().map(|held| held.call_id.as_str()).collect();
+//! assert_eq!(held, ["large"]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The list, and the answers to it
+//!
+//! [`Engine::pending`](crate::Engine::pending) lists what people have to answer, oldest first, those of child runs too;
+//! [`Engine::approvals`](crate::Engine::approvals) does the same in pages and with a filter. Each entry is a
+//! [`SuspensionView`](crate::decision::SuspensionView) with the final arguments, the question, and who asks.
+//!
+//! A decision made from such an entry answers that very question, and nothing that may be asked about the call later.
+//! [`Decide::approve`](crate::decision::Decide::approve) and its siblings, made from a run and a call, answer whatever
+//! is open when they arrive. They are meant for the default tenant unless you add
+//! `.of_tenant(tenant)`.
+//!
+//! | answer | an approval | a question, or a tool that somebody else performs | a call in doubt |
+//! |---|---|---|---|
+//! | `approve(by)` | the call runs as it was shown | not an answer, unless the tool is to run again | it is tried again, with the same key |
+//! | `approve(by).with_arguments(value)` | the call runs with these; rules and plugins judge them anew | not an answer | not an answer |
+//! | `result(by, value)` | not an answer; only `true` is a yes | the value is the result | the value is the result, nothing runs |
+//! | `reject(by, reason)` | the call is cancelled, the model is told | the call is cancelled | nobody tries again, the model is told that it may have happened |
+//!
+//! What is not an answer is refused as [`Refusal::Invalid`](crate::decision::Refusal::Invalid), and the call stays held:
+//! a malformed yes is not a yes.
+//!
+//! # What a verdict means
+//!
+//! [`Engine::decide`](crate::Engine::decide) comes back after the decision is stored. `Accepted` is final: it will be
+//! heard, whatever happens to the process. One question takes one answer, so of two people who decide at once one gets
+//! `Refused(Answered)`. Give a decision an id and repeat it as often as you like:
+//!
+//! ```
+//! # use holdpoint::prelude::*;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let definition = ToolDefinition::new("transfer", "Moves money");
+//! # let transfer = FunctionTool::new(definition, |request: ToolRequest| async move { (*request.arguments).clone() });
+//! # let model = ScriptedModel::replying([
+//! #     Reply::call("call_1", "transfer", json!({"to": "bob", "euros": 4000})),
+//! #     Reply::text("Done."),
+//! # ]);
+//! # let engine = Engine::on(MemoryStore::new()).agent(Agent::new("clerk", model).tool(transfer)).start().await?;
+//! # let held = engine.run(Message::to("clerk", "Pay Bob.")).await?;
+//! let tenant = Tenant::default();
+//! let [approval] = &engine.pending(&tenant).await?[..] else { panic!("one call is held") };
+//!
+//! let less = approval.approve("ann").with_arguments(json!({"to": "bob", "euros": 400})).under_id("form-17");
+//! assert_eq!(engine.decide(less.clone()).await?, Verdict::Accepted);
+//! // The browser sent it twice.
+//! assert_eq!(engine.decide(less).await?, Verdict::AlreadyApplied);
+//! // Joe was looking at the same list.
+//! let late = engine.decide(approval.reject("joe", "too much")).await?;
+//! assert!(matches!(late, Verdict::Refused(_)), "{late}");
+//! # assert_eq!(engine.ended(&tenant, &held.run).await?.text, "Done.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! An approval is bound to the arguments and to the definition of the tool that were shown. If the tool has another
+//! description, schema or effect by now, the verdict is [`ToolChanged`](crate::decision::Verdict::ToolChanged): the
+//! approval counts for nothing, and the call is held again.
+//!
+//! # From another task
+//!
+//! An [`Engine`](crate::Engine) is a handle: clone it into every task that decides. Nobody waits for anybody; the example
+//! `approval` shows a call that is approved and carried out while its sibling still runs. An inbox for all runs looks at
+//! the list again whenever [`Engine::approvals_changed`](crate::Engine::approvals_changed) says so:
+//!
+//! ```
+//! # use holdpoint::prelude::*;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let transfer =
+//! #     FunctionTool::new(ToolDefinition::new("transfer", "Moves money"), |_: ToolRequest| async { json!("sent") });
+//! # let model = ScriptedModel::replying([
+//! #     Reply::call("call_1", "transfer", json!({"to": "bob", "euros": 40})),
+//! #     Reply::text("I have not paid anybody."),
+//! # ]);
+//! # let engine = Engine::on(MemoryStore::new()).agent(Agent::new("clerk", model).tool(transfer)).start().await?;
+//! let inbox = engine.clone();
+//! let ann = tokio::spawn(async move {
+//!     let mut changed = inbox.approvals_changed();
+//!     loop {
+//!         // First the list, then the wait: what was held before anybody looked is not missed.
+//!         if let Some(approval) = inbox.pending(&Tenant::default()).await?.first() {
+//!             return inbox.decide(approval.reject("ann", "not before Monday")).await;
+//!         }
+//!         if changed.changed().await.is_err() {
+//!             return Err(Refused::NotFound);
+//!         }
+//!     }
+//! });
+//!
+//! let posted = engine.post(Message::to("clerk", "Pay Bob.")).await?;
+//! assert_eq!(ann.await??, Verdict::Accepted);
+//! let finished = engine.ended(&Tenant::default(), &posted.run).await?;
+//! assert_eq!(finished.text, "I have not paid anybody.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Whoever watches one run finds the same in its events: `tool.approval_requested` carries the call, the arguments and the
+//! id of the suspension, all that a [`Decide`](crate::decision::Decide) needs.
+//!
+//! # If nobody answers
+//!
+//! Nothing ever runs because nobody answered. Without an expiry a call is held for ever, at no cost. With
+//! [`ToolDefinition::expires_in`](crate::tool::ToolDefinition::expires_in) the call is denied, or the run ends, when the
+//! time is over. What counts is when a decision was accepted, not when the run heard it. A test need not wait for it:
+//!
+//! ```
+//! # use holdpoint::prelude::*;
+//! # use std::{sync::Arc, time::Duration};
+//! use holdpoint::clock::{Clock, RuntimeClock, Timestamp};
+//!
+//! // With tokio's feature `test-util`: its clock stands still, and jumps when nothing is left to do but wait.
+//! #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let definition =
+//!         ToolDefinition::new("transfer", "Moves money").expires_in(Duration::from_secs(3_600), OnExpiry::Deny);
+//!     # let transfer = FunctionTool::new(definition, |_: ToolRequest| async { json!("sent") });
+//!     # let model = ScriptedModel::replying([
+//!     #     Reply::call("call_1", "transfer", json!({"to": "bob"})),
+//!     #     Reply::text("Nobody said yes."),
+//!     # ]);
+//!     # let clerk = Agent::new("clerk", model).tool(transfer);
+//!     let clock = RuntimeClock::starting_at(Timestamp(1_000));
+//!     let store = MemoryStore::with_clock(Arc::new(move || clock.now()));
+//!     let engine = Engine::on(store).clock(clock).agent(clerk).start().await?;
+//!
+//!     let held = engine.run(Message::to("clerk", "Pay Bob.")).await?;
+//!     let finished = engine.ended(&Tenant::default(), &held.run).await?;
+//!     assert_eq!(finished.text, "Nobody said yes.");
+//!     assert!(clock.now() >= Timestamp(3_601_000));
+//!     Ok(())
+//! }
+//! ```

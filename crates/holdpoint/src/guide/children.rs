@@ -1,0 +1,46 @@
+//! Children: agents that delegate to agents.
+//!
+//! To one agent another is a tool: a call of it is a run, with a thread of its own, created in the same commit as the call.
+//! The child's answer is the call's result.
+//!
+//! ```
+//! # use holdpoint::prelude::*;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let transfer =
+//! #     FunctionTool::new(ToolDefinition::new("transfer", "Moves money"), |_: ToolRequest| async { json!("sent") });
+//! # let clerks = ScriptedModel::replying([Reply::call("t", "transfer", json!({"to": "bob"})), Reply::text("Bob is paid.")]);
+//! # let desks = ScriptedModel::replying([
+//! #     Reply::call("d", "clerk", json!({"message": "Pay Bob."})),
+//! #     Reply::text("The clerk has paid Bob."),
+//! # ]);
+//! let desk = Agent::new("desk", desks).tool(DeclaredTool::agent("clerk", "Has the clerk do something"));
+//! let clerk = Agent::new("clerk", clerks).tool(transfer);
+//! let engine = Engine::on(MemoryStore::new()).agent(desk).agent(clerk).start().await?;
+//! let tenant = Tenant::default();
+//!
+//! let mut changed = engine.approvals_changed();
+//! let posted = engine.post(Message::to("desk", "See to it that Bob is paid.")).await?;
+//! while engine.pending(&tenant).await?.is_empty() {
+//!     changed.changed().await?;
+//! }
+//! let [approval] = &engine.pending(&tenant).await?[..] else { panic!("the clerk's call is held") };
+//! let way: Vec<String> = approval.path.iter().map(|entry| format!("{}/{}", entry.agent, entry.call)).collect();
+//! assert_eq!(way, ["desk/d", "clerk/t"]);
+//! assert_eq!(engine.decide(approval.approve("ann")).await?, Verdict::Accepted);
+//!
+//! assert_eq!(engine.ended(&tenant, &posted.run).await?.text, "The clerk has paid Bob.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - The child reads the call's argument `message`; without one it reads all arguments.
+//! - A child is a run like any other; `child.started` in its parent's events names it.
+//! - Calls that children hold stand in the same list as all others, with the way to them
+//!   ([`SuspensionView::path`](crate::decision::SuspensionView::path)).
+//! - A child asks about at least as many calls as its parent does: a run that was tightened cannot get around that by
+//!   delegating.
+//! - Interrupting a run interrupts its children.
+//! - Depth and number are bounded ([`Limits`](crate::agent::Limits)): four levels and sixteen open children unless you say
+//!   otherwise. A budget of tokens is granted with [`Performer::Agent`](crate::tool::Performer), and what is left of it
+//!   comes back.

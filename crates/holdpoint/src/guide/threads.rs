@@ -1,0 +1,55 @@
+//! Threads: conversations of more than one message, tenants, and what a busy thread does.
+//!
+//! A message without a thread begins one. To go on with it, name it:
+//!
+//! ```
+//! # use holdpoint::prelude::*;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let clerk = Agent::new("clerk", ScriptedModel::replying([Reply::text("Yes?")]));
+//! # let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
+//! let first = engine.run(Message::to("clerk", "Hello")).await?;
+//! let second = engine.run(Message::to("clerk", "It is me again").on_thread(first.thread.clone())).await?;
+//! assert_eq!(first.thread, second.thread);
+//! assert_ne!(first.run, second.run);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each message starts a run, and one run at a time works on a thread. A message that meets another run is refused with
+//! [`PostRefused::Busy`](crate::PostRefused::Busy) unless somebody said otherwise: the message itself
+//! ([`Message::if_busy`](crate::Message::if_busy)) or the agent's [`Policy`](crate::agent::Policy).
+//!
+//! | the thread's run | field of the policy | choices |
+//! |---|---|---|
+//! | executes, or is queued | [`on_busy`](crate::agent::OnBusy) | `Reject`, `Enqueue`, `Interrupt` |
+//! | only waits for somebody | [`while_waiting`](crate::agent::WhileWaiting) | `Reject`, `Supersede`, `Enqueue` |
+//!
+//! [`Engine::interrupt`](crate::Engine::interrupt) ends a run without waiting for anything.
+//!
+//! # Tenants
+//!
+//! Everything belongs to a [`Tenant`](crate::id::Tenant), and no tenant ever sees another's. A program with one kind of
+//! customers uses `Tenant::default()` throughout, which is also what [`Message::to`](crate::Message::to) says. With more,
+//! say so with `.of_tenant(tenant)` on messages; a decision that is made from an entry of a list has the tenant of the list.
+//!
+//! # When a run stops by itself
+//!
+//! An agent that says nothing stops after 25 rounds. [`Agent::stop_when`](crate::agent::Agent::stop_when) replaces that:
+//!
+//! ```
+//! # use holdpoint::prelude::*;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let look = FunctionTool::new(ToolDefinition::new("look", "Looks").read(), |_: ToolRequest| async { json!("dark") });
+//! # let model = ScriptedModel::replying([Reply::call("", "look", json!({}))]);
+//! let clerk = Agent::new("clerk", model).tool(look).stop_when([
+//!     StopCondition::TokenBudget { max_total: 100_000 },
+//!     StopCondition::MaxRounds { rounds: 3 },
+//! ]);
+//! let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
+//! let finished = engine.run(Message::to("clerk", "Look until you see something.")).await?;
+//! assert!(matches!(finished.pass, Pass::Ended(Termination::Stopped(_))));
+//! # Ok(())
+//! # }
+//! ```

@@ -1,0 +1,279 @@
+//! Holdpoint runs AI agents whose tool calls can be held, decided by a person, and continued: a week later, in another
+//! process, after a crash, without losing a decision or repeating an effect.
+//!
+//! In engineering a *hold point* is a stage that work may not pass until somebody with authority says so. An agent is a
+//! loop: the model asks for tool calls, the tools answer, the model goes on. Holdpoint is that loop with hold points in
+//! it, as a library: you bring a model, tools and a place to store runs, and write no loop.
+//!
+//! - **A held call stops nothing else.** Its siblings run at once; it starts when somebody says yes, not when the
+//!   others are done.
+//! - **A held run is a row.** It costs no memory, task or timer. Whoever opens the store next goes on with it.
+//! - **Everything is one log.** What happened, who allowed it, what to do after a crash and what a client sees are the
+//!   same numbered events, and none is shown before it is stored.
+//!
+//! # The smallest agent
+//!
+//! ```toml
+//! [dependencies]
+//! holdpoint = { path = "…/crates/holdpoint" } # not published yet
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! ```
+//! use holdpoint::prelude::*;
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let balance = FunctionTool::new(
+//!         ToolDefinition::new("balance", "How much money is in an account").read(),
+//!         |_: ToolRequest| async { json!({"euros": 250}) },
+//!     );
+//!     // A scripted model needs no key. A real one implements `Model`: see `guide::models`.
+//!     let model = ScriptedModel::replying([
+//!         Reply::call("call_1", "balance", json!({"account": "ann"})),
+//!         Reply::text("Ann has 250 euros."),
+//!     ]);
+//!     let clerk = Agent::new("clerk", model).instructions("You work in a bank.").tool(balance);
+//!     let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
+//!
+//!     let finished = engine.run(Message::to("clerk", "How much does Ann have?")).await?;
+//!     assert_eq!(finished.text, "Ann has 250 euros.");
+//!     assert_eq!(finished.pass, Pass::Ended(Termination::NaturalEnd));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `.read()` says that the tool changes nothing. A tool that says nothing about itself is taken to have an effect, and
+//! its calls are held.
+//!
+//! # The first approval
+//!
+//! [`Engine::run`] comes back when the run ends *or* when nothing of it executes and something is held. Whatever is
+//! held stands in a list, and a decision can come from anywhere: from another task, from a web handler, from a process
+//! that starts tomorrow.
+//!
+//! ```
+//! use holdpoint::prelude::*;
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let transfer = FunctionTool::new(
+//!         ToolDefinition::new("transfer", "Moves money"),
+//!         |request: ToolRequest| async move { json!({"sent": request.arguments["euros"]}) },
+//!     );
+//!     let model = ScriptedModel::replying([
+//!         Reply::call("call_1", "transfer", json!({"to": "bob", "euros": 40})),
+//!         Reply::text("Bob has his money."),
+//!     ]);
+//!     # let folder = std::env::temp_dir().join(format!("holdpoint-first-approval-{}", std::process::id()));
+//!     # std::fs::create_dir_all(&folder)?;
+//!     let store = SqliteStore::open(folder.join("runs.db"))?;
+//!     let engine = Engine::on(store).agent(Agent::new("clerk", model).tool(transfer)).start().await?;
+//!
+//!     let held = engine.run(Message::to("clerk", "Pay Bob 40 euros.")).await?;
+//!     assert!(matches!(held.pass, Pass::Suspended(_)));
+//!
+//!     // Whoever decides sees what will really run, and answers exactly that.
+//!     let tenant = Tenant::default();
+//!     for approval in engine.pending(&tenant).await? {
+//!         assert_eq!(approval.arguments(), Some(&json!({"to": "bob", "euros": 40})));
+//!         let verdict = engine.decide(approval.approve("ann")).await?;
+//!         assert_eq!(verdict, Verdict::Accepted);
+//!     }
+//!
+//!     let finished = engine.ended(&tenant, &held.run).await?;
+//!     assert_eq!(finished.text, "Bob has his money.");
+//!     # engine.close(std::time::Duration::from_secs(5)).await;
+//!     # std::fs::remove_dir_all(&folder)?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # The guide
+//!
+//! | page | answers |
+//! |---|---|
+//! | [`guide::approvals`] | which calls are held, what can be answered, what a verdict means, what expires |
+//! | [`guide::events`] | how to watch a run, live and after a reconnect |
+//! | [`guide::tools`] | what a tool is told, what it may answer, and what its effect class decides |
+//! | [`guide::models`] | how to bring a model |
+//! | [`guide::plugins`] | how code of your own changes what a run does |
+//! | [`guide::threads`] | conversations of more than one message, tenants, and what a busy thread does |
+//! | [`guide::crashes`] | what happens when a process dies, and how another one goes on |
+//! | [`guide::children`] | agents that delegate to agents |
+//! | [`guide::stores`] | where runs are kept, and what "stored" means |
+//! | [`guide::errors`] | every error, and what to do about it |
+//! | [`guide::promises`] | what is promised, and what is not |
+//!
+//! Five programs to read and run stand in `examples/`: `minimal`, `approval`, `plugin`, `continued` (kills itself and
+//! goes on) and `delegate`. Start one with `cargo run -p holdpoint --example approval`.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `scripted` | yes | [`model::ScriptedModel`], for tests, demos and trying things out without a key |
+//! | `sqlite` | yes | [`store::SqliteStore`] |
+//! | `builtin` | no | `tool::builtin`, a few tools that need no configuration |
+
+pub mod guide;
+pub mod prelude;
+
+/// The first screen of the repository compiles too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+#[doc(inline)]
+pub use engine::posting::{Message, PostRefused, Posted};
+#[doc(inline)]
+pub use engine::{Engine, EngineBuilder, Finished, Pass, Settings, StartError, Task};
+#[doc(inline)]
+pub use machine::policy::LooseningRefused;
+#[doc(inline)]
+pub use machine::termination::Termination;
+#[doc(inline)]
+pub use machine::thread::Busy;
+
+/// Who answers, with which tools, under which rules, and until when.
+pub mod agent {
+    #[doc(inline)]
+    pub use engine::agent::{
+        Agent, AgentFault, Condition, Limits, Policy, ROUNDS_DEFAULT, Rule, StopCondition, Test, Then,
+    };
+    #[doc(inline)]
+    pub use engine::posting::{OnBusy, PolicyRequest};
+    #[doc(inline)]
+    pub use machine::policy::{
+        ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnReject, StepEnd, WhileWaiting,
+    };
+}
+
+/// What holds a call, the list of what people have to answer, and their answers.
+pub mod decision {
+    #[doc(inline)]
+    pub use engine::deciding::{Answer, Decide, Resumption};
+    #[doc(inline)]
+    pub use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView};
+    #[doc(inline)]
+    pub use machine::decision::Payload;
+    #[doc(inline)]
+    pub use machine::event::{Opened, Pending};
+    #[doc(inline)]
+    pub use machine::inbox::{Refusal, Verdict};
+    #[doc(inline)]
+    pub use machine::rows::ApprovalStatus;
+    #[doc(inline)]
+    pub use machine::rules::Asker;
+    #[doc(inline)]
+    pub use machine::suspension::{Expiry, Held, SuspensionKind};
+}
+
+/// What a run says: facts, which are stored, and deltas, which are not.
+pub mod event {
+    #[doc(inline)]
+    pub use engine::feed::{FeedItem, Subscription};
+    #[doc(inline)]
+    pub use engine::live::{Delta, LiveItem, Part, ToolNote, ToolNoteBody};
+    #[doc(inline)]
+    pub use engine::store::Committed;
+    #[doc(inline)]
+    pub use machine::checkpoint::Checkpoint;
+    #[doc(inline)]
+    pub use machine::event::{
+        CallError, CallErrorCode, CancelReason, Event, Fact, InterruptCause, LostAttempt, Order, Parent,
+        ResultFrom, Usage, UserMessage, VoidReason,
+    };
+    #[doc(inline)]
+    pub use machine::message::{CallInMessage, Message as StoredMessage, NoteBody, ToolBody};
+    #[doc(inline)]
+    pub use machine::status::WaitingOn;
+    #[doc(inline)]
+    pub use machine::termination::{Cancelled, RunError, StopCode, Stopped, Termination};
+}
+
+/// Names of things. Each is made from a text with `from`.
+pub mod id {
+    #[doc(inline)]
+    pub use engine::store::Tenant;
+    #[doc(inline)]
+    pub use machine::id::{
+        AgentName, CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId,
+        ThreadId, ToolName,
+    };
+}
+
+/// What answers: the trait, and a model that follows a script.
+pub mod model {
+    #[doc(inline)]
+    pub use engine::live::Deltas;
+    #[doc(inline)]
+    pub use engine::model::{
+        AssistantCall, Messages, Model, ModelAnswer, ModelCall, ModelFailure, ModelMessage, ModelRequest,
+    };
+    #[doc(inline)]
+    pub use machine::event::Usage;
+    #[cfg(feature = "scripted")]
+    #[doc(inline)]
+    pub use models::scripted::{self, Reply, Script, ScriptError, ScriptedModel};
+}
+
+/// The embedder's own code between the phases of a run.
+pub mod plugin {
+    #[doc(inline)]
+    pub use engine::plugin::{
+        Action, FunctionPlugin, Moment, Phase, PhaseSet, Plugin, Scope, Subject, SuppliedResult,
+    };
+    #[doc(inline)]
+    pub use machine::id::PluginName;
+    #[doc(inline)]
+    pub use machine::rows::StateRow;
+    #[doc(inline)]
+    pub use machine::status::CallStatus;
+}
+
+/// What acts: the trait, tools made of functions, tools that somebody else performs.
+pub mod tool {
+    #[doc(inline)]
+    pub use engine::live::ToolNotes;
+    #[doc(inline)]
+    pub use engine::tool::{
+        Approval, AskKind, CancellationToken, DeclaredTool, EffectClass, FunctionTool, IntoOutcome, OnExpiry,
+        Outcome, Performer, ResumeMode, Resumed, SuspendRequest, TOOL_TIMEOUT, Tool, ToolAnswer,
+        ToolDefinition, ToolRequest,
+    };
+    #[doc(inline)]
+    pub use machine::tool::Arguments;
+    #[cfg(feature = "builtin")]
+    #[doc(inline)]
+    pub use tools::builtin;
+}
+
+/// Where runs are kept: the contract, and the stores that keep it.
+pub mod store {
+    /// All that whoever writes a store has to know.
+    #[doc(inline)]
+    pub use engine::store as contract;
+    #[doc(inline)]
+    pub use engine::store::{Counts, Refused, RunFilter, RunView, Store, ThreadView, Trouble};
+    /// What a store calls inside of its transactions.
+    #[doc(no_inline)]
+    pub use machine;
+    #[doc(inline)]
+    pub use machine::Control;
+    #[doc(inline)]
+    pub use machine::rows::ShownStatus;
+    #[doc(inline)]
+    pub use stores::memory::MemoryStore;
+    #[cfg(feature = "sqlite")]
+    #[doc(inline)]
+    pub use stores::sqlite::{OpenFailed, Settings as SqliteSettings, SqliteStore};
+}
+
+/// Where time comes from. A test stops the clock and moves it on.
+pub mod clock {
+    #[doc(inline)]
+    pub use engine::clock::{Clock, RuntimeClock, SystemClock};
+    #[doc(inline)]
+    pub use machine::Timestamp;
+}

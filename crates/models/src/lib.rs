@@ -1,0 +1,3 @@
+//! Models behind [`engine::model::Model`], one module each.
+
+pub mod scripted;

@@ -1,0 +1,242 @@
+//! How a script is read, so that every mistake in it has a place and a next step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use engine::model::{ModelAnswer, ModelCall};
+use regex::Regex;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{Reply, Rule, Script, When};
+
+/// Why a text is not a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptError {
+    /// As a path, `rules[0].replies[2].text`; empty for the whole.
+    pub place: String,
+    /// What is wrong there and what to do.
+    pub what: String,
+}
+
+impl ScriptError {
+    fn at(place: &str, what: impl fmt::Display) -> Self {
+        Self { place: place.to_owned(), what: what.to_string() }
+    }
+
+    /// Lines are counted within the part that was read, so they would mislead; the place says it better.
+    fn of_part(place: &str, error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        Self::at(place, text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what))
+    }
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.place.is_empty() { "the script" } else { &self.place };
+        write!(f, "{place}: {}", self.what)
+    }
+}
+
+impl Error for ScriptError {}
+
+pub(super) fn script(text: &str) -> Result<Script, ScriptError> {
+    let whole: &RawValue = serde_json::from_str(text)
+        .map_err(|error| ScriptError::at("", format!("this is not JSON: {error}; correct it there")))?;
+    let mut fields = Fields::read(whole, String::new(), &["rules"])?;
+    let rules = fields.items("rules")?.unwrap_or_default();
+    if rules.is_empty() {
+        return Err(ScriptError::at(
+            "rules",
+            "there is no rule; write {\"rules\": [{\"when\": \".*\", \"replies\": [{\"text\": \"…\"}]}]}",
+        ));
+    }
+    let mut patterns = BTreeSet::new();
+    let mut read = Vec::with_capacity(rules.len());
+    for (place, part) in rules {
+        read.push(rule(part, place, &mut patterns)?);
+    }
+    Ok(Script { rules: read })
+}
+
+fn rule(part: &RawValue, place: String, patterns: &mut BTreeSet<String>) -> Result<Rule, ScriptError> {
+    let mut fields = Fields::read(part, place, &["when", "replies"])?;
+    let at_when = fields.place_of("when");
+    let pattern: String = fields
+        .value("when")?
+        .ok_or_else(|| ScriptError::at(&at_when, "it is missing; \".*\" matches every user message"))?;
+    let when = Regex::new(&pattern).map_err(|error| {
+        ScriptError::at(&at_when, format!("this is not a regular expression: {error}; correct the pattern"))
+    })?;
+    if !patterns.insert(pattern) {
+        return Err(ScriptError::at(
+            &at_when,
+            "an earlier rule has the same pattern, so this one would never serve; join their replies or remove one",
+        ));
+    }
+    let replies = fields.items("replies")?.unwrap_or_default();
+    if replies.is_empty() {
+        let what = "the rule has no reply; give it one, for example {\"text\": \"…\"}";
+        return Err(ScriptError::at(&fields.place_of("replies"), what));
+    }
+    let replies = replies.into_iter().map(|(place, part)| reply(part, place)).collect::<Result<_, _>>()?;
+    Ok(Rule { when: When::Matches(when), replies })
+}
+
+const REPLY_KEYS: [&str; 7] =
+    ["text", "reasoning", "tool_calls", "usage", "delta_chars", "delay_ms", "error"];
+
+fn reply(part: &RawValue, place: String) -> Result<Reply, ScriptError> {
+    let mut fields = Fields::read(part, place, &REPLY_KEYS)?;
+    let delay = Duration::from_millis(fields.value("delay_ms")?.unwrap_or_default());
+    if let Some((place, error)) = fields.part("error") {
+        if let Some(other) = fields.first_key() {
+            let what =
+                format!("`{other}` stands beside `error`, but a reply that fails says nothing; keep one");
+            return Err(ScriptError::at(&fields.place, what));
+        }
+        return Ok(failure(error, place)?.after(delay));
+    }
+    let text: Option<String> = fields.value("text")?;
+    let calls = fields.items("tool_calls")?.unwrap_or_default();
+    if text.is_none() && calls.is_empty() {
+        let what = "the reply has neither `text` nor `tool_calls` nor `error`; give it one of them";
+        return Err(ScriptError::at(&fields.place, what));
+    }
+    let mut answer = ModelAnswer::text(text.unwrap_or_default());
+    answer.reasoning = fields.value("reasoning")?;
+    answer.calls = calls.into_iter().map(|(place, part)| call(part, place)).collect::<Result<_, _>>()?;
+    if let Some((place, usage)) = fields.part("usage") {
+        let mut usage = Fields::read(usage, place, &["input_tokens", "output_tokens"])?;
+        answer.usage.input_tokens = usage.value("input_tokens")?.unwrap_or_default();
+        answer.usage.output_tokens = usage.value("output_tokens")?.unwrap_or_default();
+    }
+    let delta_chars = match fields.value::<usize>("delta_chars")? {
+        Some(count) => Some(NonZeroUsize::new(count).ok_or_else(|| {
+            let what = "a delta has at least 1 character; without `delta_chars` each part is one delta";
+            ScriptError::at(&fields.place_of("delta_chars"), what)
+        })?),
+        None => None,
+    };
+    Ok(Reply::answer(answer, delta_chars).after(delay))
+}
+
+fn failure(part: &RawValue, place: String) -> Result<Reply, ScriptError> {
+    let mut fields = Fields::read(part, place, &["status", "message", "retry_after_ms"])?;
+    let status: u16 = fields.needed("status", "a number from 400 to 599")?;
+    if !(400..=599).contains(&status) {
+        let what = format!("{status} is not the status of an error; use one from 400 to 599");
+        return Err(ScriptError::at(&fields.place_of("status"), what));
+    }
+    let message: String = fields.needed("message", "a text that says what went wrong")?;
+    let reply = Reply::error(status, &message);
+    Ok(match fields.value("retry_after_ms")? {
+        Some(wait_ms) => reply.retry_after_ms(wait_ms),
+        None => reply,
+    })
+}
+
+fn call(part: &RawValue, place: String) -> Result<ModelCall, ScriptError> {
+    let mut fields = Fields::read(part, place, &["id", "name", "arguments", "arguments_text"])?;
+    let id: Option<String> = fields.value("id")?;
+    let tool: String = fields.needed("name", "the name of the tool")?;
+    let arguments = match (fields.value::<Value>("arguments")?, fields.value("arguments_text")?) {
+        (Some(_), Some(_)) => {
+            let what =
+                "`arguments_text` stands beside `arguments`, but a call has one or the other; keep one";
+            return Err(ScriptError::at(&fields.place, what));
+        }
+        (Some(value), None) => value.to_string(),
+        (None, Some(text)) => text,
+        (None, None) => "{}".to_owned(),
+    };
+    Ok(ModelCall { id: id.unwrap_or_default(), tool, arguments })
+}
+
+/// An object with its place. Each key is known and stands once; whoever reads one takes it out.
+struct Fields<'a> {
+    place: String,
+    parts: BTreeMap<String, &'a RawValue>,
+}
+
+impl<'a> Fields<'a> {
+    fn read(part: &'a RawValue, place: String, known: &[&str]) -> Result<Self, ScriptError> {
+        let entries: Entries<'a> =
+            serde_json::from_str(part.get()).map_err(|error| ScriptError::of_part(&place, &error))?;
+        let mut parts = BTreeMap::new();
+        for (key, value) in entries.0 {
+            if !known.contains(&key.as_str()) {
+                let what = format!("unknown key `{key}`; the keys here are {}", known.join(", "));
+                return Err(ScriptError::at(&place, what));
+            }
+            if parts.contains_key(&key) {
+                return Err(ScriptError::at(&place, format!("the key `{key}` stands here twice; keep one")));
+            }
+            parts.insert(key, value);
+        }
+        Ok(Self { place, parts })
+    }
+
+    fn place_of(&self, key: &str) -> String {
+        if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) }
+    }
+
+    fn part(&mut self, key: &str) -> Option<(String, &'a RawValue)> {
+        let part = self.parts.remove(key)?;
+        Some((self.place_of(key), part))
+    }
+
+    fn value<T: Deserialize<'a>>(&mut self, key: &str) -> Result<Option<T>, ScriptError> {
+        let Some((place, part)) = self.part(key) else { return Ok(None) };
+        serde_json::from_str(part.get()).map(Some).map_err(|error| ScriptError::of_part(&place, &error))
+    }
+
+    fn needed<T: Deserialize<'a>>(&mut self, key: &str, meaning: &str) -> Result<T, ScriptError> {
+        let value = self.value(key)?;
+        value.ok_or_else(|| ScriptError::at(&self.place_of(key), format!("it is missing; write {meaning}")))
+    }
+
+    fn items(&mut self, key: &str) -> Result<Option<Vec<(String, &'a RawValue)>>, ScriptError> {
+        let place = self.place_of(key);
+        let items = self.value::<Vec<&'a RawValue>>(key)?;
+        Ok(items.map(|items| {
+            items.into_iter().enumerate().map(|(index, item)| (format!("{place}[{index}]"), item)).collect()
+        }))
+    }
+
+    /// Of those that nobody has taken.
+    fn first_key(&self) -> Option<&str> {
+        self.parts.keys().next().map(String::as_str)
+    }
+}
+
+/// The keys and values of an object as they are written, repeated keys included: a map would drop those.
+struct Entries<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Entries<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Entries(entries))
+    }
+}

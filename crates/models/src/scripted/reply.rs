@@ -1,0 +1,171 @@
+//! One reply of a script: what is said, in which pieces, and what it comes to.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use engine::live::Part;
+use engine::model::{ModelAnswer, ModelCall, ModelFailure};
+use serde_json::Value;
+
+/// An answer, or an error in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    said: Said,
+    delay: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    Answer { answer: ModelAnswer, delta_chars: Option<NonZeroUsize> },
+    Failure(ModelFailure),
+}
+
+impl Reply {
+    pub(super) const fn answer(answer: ModelAnswer, delta_chars: Option<NonZeroUsize>) -> Self {
+        Self { said: Said::Answer { answer, delta_chars }, delay: Duration::ZERO }
+    }
+
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::answer(ModelAnswer::text(text), None)
+    }
+
+    /// Asks for one tool call; [`Reply::and_call`] adds another one.
+    #[must_use]
+    pub fn call(id: &str, tool: &str, arguments: Value) -> Self {
+        Self::answer(ModelAnswer::default().calling(id, tool, &arguments), None)
+    }
+
+    /// Fails as a provider does that answers with this HTTP status.
+    #[must_use]
+    pub fn error(status: u16, message: &str) -> Self {
+        let failure = ModelFailure {
+            message: format!("{status}: {message}"),
+            retryable: matches!(status, 408 | 409 | 425 | 429 | 500..),
+            retry_after_ms: None,
+        };
+        Self { said: Said::Failure(failure), delay: Duration::ZERO }
+    }
+
+    /// # Panics
+    /// On an error: who fails says nothing.
+    #[must_use]
+    pub fn and_call(self, id: &str, tool: &str, arguments: Value) -> Self {
+        self.change_answer("and_call", |answer| {
+            answer.calls.push(ModelCall {
+                id: id.to_owned(),
+                tool: tool.to_owned(),
+                arguments: arguments.to_string(),
+            });
+        })
+    }
+
+    /// A call whose arguments are sent as they are, JSON or not.
+    ///
+    /// # Panics
+    /// On an error: who fails says nothing.
+    #[must_use]
+    pub fn and_call_raw(self, id: &str, tool: &str, arguments: &str) -> Self {
+        self.change_answer("and_call_raw", |answer| {
+            answer.calls.push(ModelCall {
+                id: id.to_owned(),
+                tool: tool.to_owned(),
+                arguments: arguments.to_owned(),
+            });
+        })
+    }
+
+    /// # Panics
+    /// On an error: who fails says nothing.
+    #[must_use]
+    pub fn reasoning(self, text: &str) -> Self {
+        self.change_answer("reasoning", |answer| answer.reasoning = Some(text.to_owned()))
+    }
+
+    /// # Panics
+    /// On an error: who fails says nothing.
+    #[must_use]
+    pub fn usage(self, input_tokens: u64, output_tokens: u64) -> Self {
+        self.change_answer("usage", |answer| {
+            answer.usage.input_tokens = input_tokens;
+            answer.usage.output_tokens = output_tokens;
+        })
+    }
+
+    /// The most characters that one delta has. Without it each part is one delta.
+    ///
+    /// # Panics
+    /// On an error: who fails says nothing.
+    #[must_use]
+    pub fn delta_chars(mut self, count: NonZeroUsize) -> Self {
+        match &mut self.said {
+            Said::Answer { delta_chars, .. } => *delta_chars = Some(count),
+            Said::Failure(_) => panic!("`delta_chars` on a reply that is an error: give it to an answer"),
+        }
+        self
+    }
+
+    /// Before each delta, or before the reply where it has none.
+    #[must_use]
+    pub const fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// What the provider says about when to try again.
+    ///
+    /// # Panics
+    /// On an answer: nobody tries it again.
+    #[must_use]
+    pub fn retry_after_ms(mut self, wait_ms: u64) -> Self {
+        match &mut self.said {
+            Said::Failure(failure) => failure.retry_after_ms = Some(wait_ms),
+            Said::Answer { .. } => panic!("`retry_after_ms` on an answer: give it to `Reply::error`"),
+        }
+        self
+    }
+
+    fn change_answer(mut self, what: &str, change: impl FnOnce(&mut ModelAnswer)) -> Self {
+        match &mut self.said {
+            Said::Answer { answer, .. } => change(answer),
+            Said::Failure(_) => panic!("`{what}` on a reply that is an error: give it to an answer"),
+        }
+        self
+    }
+
+    pub(super) const fn delay(&self) -> Duration {
+        self.delay
+    }
+
+    pub(super) fn outcome(&self) -> Result<ModelAnswer, ModelFailure> {
+        match &self.said {
+            Said::Answer { answer, .. } => Ok(answer.clone()),
+            Said::Failure(failure) => Err(failure.clone()),
+        }
+    }
+
+    /// The deltas, in the order in which they are said.
+    pub(super) fn pieces(&self) -> Vec<(Part, &str)> {
+        let Said::Answer { answer, delta_chars } = &self.said else { return Vec::new() };
+        let thought = answer.reasoning.iter().map(|reasoning| (Part::Reasoning, reasoning.as_str()));
+        let said = [(Part::Text, answer.text.as_str())];
+        let asked = (0..=u16::MAX).zip(&answer.calls).map(|(index, call)| {
+            let call_id = Some(call.id.clone()).filter(|id| !id.is_empty());
+            (Part::Arguments { index, call_id }, call.arguments.as_str())
+        });
+        let parts = thought.chain(said).chain(asked);
+        parts
+            .flat_map(|(part, text)| cut(text, *delta_chars).map(move |piece| (part.clone(), piece)))
+            .collect()
+    }
+}
+
+/// Pieces of this many characters, the last one perhaps shorter.
+fn cut(text: &str, chars_max: Option<NonZeroUsize>) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = chars_max.and_then(|count| rest.char_indices().nth(count.get()));
+        let (piece, after) = rest.split_at(end.map_or(rest.len(), |(end, _)| end));
+        rest = after;
+        Some(piece).filter(|piece| !piece.is_empty())
+    })
+}

@@ -1,0 +1,171 @@
+//! The one commit of a run: what speaks against it, and what it writes.
+
+use std::collections::BTreeSet;
+
+use engine::store::{Append, Appended, Lease, Refused, Tenant};
+use machine::Timestamp;
+use machine::id::{CallId, DecisionId, MessageId, RunId, SuspensionId, ThreadId};
+use machine::inbox::Item;
+
+use super::state::{State, StoredRun, TenantRows};
+use super::write::write;
+
+pub(super) fn append(
+    state: &mut State,
+    lease: &Lease,
+    append: &Append,
+    now: Timestamp,
+) -> Result<Appended, Refused> {
+    let run = state.leased(lease)?;
+    if run.seq() != append.expected_seq {
+        return Err(Refused::Fenced);
+    }
+    if is_behind(run, append) {
+        return Err(Refused::Behind);
+    }
+    check_possible(state, &lease.tenant, &run.thread, Some(run), append)?;
+    let woken = write(state, lease.row, append, now)?;
+    Ok(Appended { woken })
+}
+
+/// An accepted item answers what these events close, and it is not heard before; or what came to the worker itself
+/// has lost against something that was accepted meanwhile.
+fn is_behind(run: &StoredRun, append: &Append) -> bool {
+    let overtakes = append.rows.closed.iter().any(|closed| {
+        run.answered_by(&closed.id)
+            .is_some_and(|answered_by| closed.heard.overtakes(answered_by, &append.consumed))
+    });
+    overtakes || has_lost(run, &append.accepted)
+}
+
+fn has_lost(run: &StoredRun, accepted: &[Item]) -> bool {
+    let mut interrupted = run.interrupt_accepted;
+    let mut ids: BTreeSet<&DecisionId> = BTreeSet::new();
+    let mut answered: BTreeSet<&SuspensionId> = BTreeSet::new();
+    for item in accepted {
+        if interrupted {
+            return true;
+        }
+        if let Some(id) = item.decision().and_then(|decision| decision.id.as_ref())
+            && (run.decisions.contains_key(id) || !ids.insert(id))
+        {
+            return true;
+        }
+        let answers = match item {
+            Item::Decision(decision) if run.held_by(&decision.call) != Some(&decision.suspension) => {
+                return true;
+            }
+            Item::Decision(decision) => Some(&decision.suspension),
+            Item::LateAnswer { call, .. } => run.held_by(call),
+            Item::Interrupt { .. } => {
+                interrupted = true;
+                None
+            }
+            Item::Early { .. } | Item::ChildEnded(_) => None,
+        };
+        if let Some(id) = answers
+            && (run.answered_by(id).is_some() || !answered.insert(id))
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// The rows agree with each other and with what is stored. `run` is none while the commit creates it.
+pub(super) fn check_possible(
+    state: &State,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    run: Option<&StoredRun>,
+    append: &Append,
+) -> Result<(), Refused> {
+    let tenant = state.tenants.get(tenant);
+    check_log(thread, run, append)?;
+    check_ids(tenant, thread, append)?;
+    check_suspensions(tenant, run, append)?;
+    check_births(tenant, append)
+}
+
+fn impossible(why: String) -> Refused {
+    Refused::Impossible(why)
+}
+
+fn check_log(thread: &ThreadId, run: Option<&StoredRun>, append: &Append) -> Result<(), Refused> {
+    let mut seq = append.expected_seq;
+    for event in &append.events {
+        seq += 1;
+        if event.seq != seq {
+            return Err(impossible(format!("event {} stands where {seq} belongs", event.seq)));
+        }
+    }
+    let control = &append.control;
+    let other_run = run.is_some_and(|run| run.id != control.run);
+    if control.seq != seq || other_run || control.thread != *thread {
+        return Err(impossible(format!(
+            "the control is of {} on {} after event {}",
+            control.run, control.thread, control.seq
+        )));
+    }
+    let unknown = append.consumed.iter().find(|ticket| run.is_none_or(|run| !run.inbox.contains_key(ticket)));
+    unknown.map_or(Ok(()), |ticket| Err(impossible(format!("the inbox has no row {ticket}"))))
+}
+
+fn check_ids(tenant: Option<&TenantRows>, thread: &ThreadId, append: &Append) -> Result<(), Refused> {
+    let known = tenant.and_then(|tenant| tenant.threads.get(thread));
+    let mut calls: BTreeSet<&CallId> = BTreeSet::new();
+    for call in &append.rows.calls {
+        if known.is_some_and(|known| known.calls.contains(call)) || !calls.insert(call) {
+            return Err(impossible(format!("the thread has a call {call} already")));
+        }
+    }
+    let mut messages: BTreeSet<&MessageId> = BTreeSet::new();
+    for message in &append.rows.messages {
+        let id = &message.id;
+        if known.is_some_and(|known| known.messages.contains_key(id)) || !messages.insert(id) {
+            return Err(impossible(format!("the thread has a message {id} already")));
+        }
+    }
+    Ok(())
+}
+
+fn check_suspensions(
+    tenant: Option<&TenantRows>,
+    run: Option<&StoredRun>,
+    append: &Append,
+) -> Result<(), Refused> {
+    let mut open: BTreeSet<&SuspensionId> = BTreeSet::new();
+    for opened in &append.rows.opened {
+        if tenant.is_some_and(|tenant| tenant.suspensions.contains_key(&opened.id))
+            || !open.insert(&opened.id)
+        {
+            return Err(impossible(format!("suspension {} is open already", opened.id)));
+        }
+    }
+    let mut closed: BTreeSet<&SuspensionId> = BTreeSet::new();
+    for id in append.rows.closed.iter().map(|closed| &closed.id) {
+        let was_open =
+            run.and_then(|run| run.suspensions.get(id)).is_some_and(|suspension| suspension.closed.is_none());
+        if !(was_open || open.contains(id)) || !closed.insert(id) {
+            return Err(impossible(format!("suspension {id} is not open")));
+        }
+    }
+    Ok(())
+}
+
+fn check_births(tenant: Option<&TenantRows>, append: &Append) -> Result<(), Refused> {
+    let mut runs: BTreeSet<&RunId> = BTreeSet::new();
+    let mut threads: BTreeSet<&ThreadId> = BTreeSet::new();
+    for birth in &append.spawn {
+        let run = &birth.control.run;
+        let known_run = tenant.is_some_and(|tenant| tenant.runs.contains_key(run));
+        let known_thread = tenant.is_some_and(|tenant| tenant.threads.contains_key(&birth.thread));
+        if known_run || known_thread || !runs.insert(run) || !threads.insert(&birth.thread) {
+            return Err(impossible(format!("{run} or its thread {} exists already", birth.thread)));
+        }
+        if birth.control.thread != birth.thread || birth.control.seq != birth.first.seq {
+            return Err(impossible(format!("the control of {run} is not of its first event")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! What the store shows: one thing by its name, and pages of many.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use engine::store::{
+    ApprovalFilter, Listed, Page, PathEntry, Refused, RunFilter, RunView, SuspensionView, Tenant, ThreadView,
+};
+use machine::Timestamp;
+use machine::event::{Fact, Opened};
+use machine::id::{SuspensionId, ThreadId};
+use machine::rows::{ApprovalStatus, ClosedRow};
+use machine::thread::Thread;
+
+use super::state::{State, StoredRun, StoredSuspension, StoredThread};
+
+impl State {
+    pub(super) fn thread_view(&self, tenant: &Tenant, id: &ThreadId) -> ThreadView {
+        let Some(thread) = self.thread_of(tenant, id) else { return ThreadView::absent(id.clone()) };
+        ThreadView {
+            id: id.clone(),
+            created_at: Some(thread.created_at),
+            metadata: thread.metadata.clone(),
+            head: thread.head.clone(),
+            state: self.thread_state(thread),
+            auto_approved_by: thread.auto_approved_by.clone(),
+        }
+    }
+
+    fn thread_state(&self, thread: &StoredThread) -> Thread {
+        let front = thread.holder.or_else(|| thread.queue.first().copied());
+        let Some(front) = front.and_then(|row| self.runs.get(&row)) else { return Thread::Free };
+        Thread::Busy {
+            front: front.id.clone(),
+            front_is: front.standing.status.front(),
+            in_doubt: front.standing.in_doubt,
+            queued: thread.queue.len(),
+        }
+    }
+
+    pub(super) fn threads(&self, tenant: &Tenant, page: &Page) -> Result<Listed<ThreadView>, Refused> {
+        let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
+        newest_first(&rows.threads_by_age, page, |id| Some(self.thread_view(tenant, id)))
+    }
+
+    pub(super) fn runs(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: &Page,
+    ) -> Result<Listed<RunView>, Refused> {
+        let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
+        newest_first(&rows.runs_by_age, page, |id| {
+            let run = self.run_of(tenant, id)?;
+            let fits = filter.status.is_none_or(|status| run.standing.status == status)
+                && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
+                && filter.agent.as_ref().is_none_or(|agent| run.control.agent == *agent);
+            fits.then(|| run_view(run))
+        })
+    }
+
+    pub(super) fn suspension(&self, tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView> {
+        let row = self.tenants.get(tenant)?.suspensions.get(id)?;
+        let run = self.runs.get(row)?;
+        self.suspension_view(run, run.suspensions.get(id)?)
+    }
+
+    pub(super) fn approvals(
+        &self,
+        tenant: &Tenant,
+        filter: &ApprovalFilter,
+        page: &Page,
+    ) -> Result<Listed<SuspensionView>, Refused> {
+        let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
+        let by_age = match filter.status {
+            Some(ApprovalStatus::Pending) => &rows.pending_by_age,
+            None
+            | Some(
+                ApprovalStatus::Approved
+                | ApprovalStatus::Rejected
+                | ApprovalStatus::Expired
+                | ApprovalStatus::Answered,
+            ) => &rows.approvals_by_age,
+        };
+        oldest_first(by_age, page, |id| {
+            let run = self.runs.get(rows.suspensions.get(id)?)?;
+            let suspension = run.suspensions.get(id)?;
+            let fits = filter.status.is_none_or(|status| status_of(suspension) == status)
+                && filter.run.as_ref().is_none_or(|id| run.id == *id)
+                && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread);
+            if fits { self.suspension_view(run, suspension) } else { None }
+        })
+    }
+
+    fn suspension_view(&self, run: &StoredRun, suspension: &StoredSuspension) -> Option<SuspensionView> {
+        let StoredSuspension { opened, answered_by, closed } = suspension;
+        let index = usize::try_from(opened.seq.checked_sub(1)?).ok()?;
+        let event = &run.log.get(index)?.event;
+        let (Fact::ApprovalRequested(shown) | Fact::ToolSuspended(shown)) = &event.fact else { return None };
+        let closed: Option<&ClosedRow> = closed.as_ref();
+        Some(SuspensionView {
+            tenant: run.tenant.clone(),
+            id: opened.id.clone(),
+            run: run.id.clone(),
+            thread: run.thread.clone(),
+            agent: run.control.agent.clone(),
+            call: opened.call.clone(),
+            step: event.step.unwrap_or_default(),
+            kind: opened.kind,
+            status: status_of(suspension),
+            answered: answered_by.is_some(),
+            opened: Arc::<Opened>::new(shown.clone()),
+            created_at: opened.at,
+            decided_at: closed.map(|closed| closed.at),
+            decided_by: closed.map(|closed| closed.by.clone()),
+            reason: closed.and_then(|closed| closed.reason.clone()),
+            note: closed.and_then(|closed| closed.note.clone()),
+            path: self.path(
+                run,
+                PathEntry {
+                    run: run.id.clone(),
+                    agent: run.control.agent.clone(),
+                    call: opened.call.clone(),
+                },
+            ),
+        })
+    }
+
+    /// From the run that a person started, as far as its ancestors are stored.
+    fn path(&self, run: &StoredRun, last: PathEntry) -> Vec<PathEntry> {
+        let mut path = vec![last];
+        let mut child = run;
+        while let Some(parent) = &child.control.parent
+            && let Some(above) = self.run_of(&run.tenant, &parent.run_id)
+        {
+            path.push(PathEntry {
+                run: above.id.clone(),
+                agent: above.control.agent.clone(),
+                call: parent.call_id.clone(),
+            });
+            child = above;
+        }
+        path.reverse();
+        path
+    }
+}
+
+pub(super) fn run_view(run: &StoredRun) -> RunView {
+    RunView {
+        id: run.id.clone(),
+        thread: run.thread.clone(),
+        status: run.standing.status,
+        control: (*run.control).clone(),
+        interrupt_accepted: run.interrupt_accepted,
+        created_at: run.created_at,
+        started_at: run.started_at,
+        ended_at: run.ended_at,
+    }
+}
+
+fn status_of(suspension: &StoredSuspension) -> ApprovalStatus {
+    suspension.closed.as_ref().map_or(ApprovalStatus::Pending, |closed| closed.status)
+}
+
+/// A page of no rows at all. A bad cursor is bad there too.
+fn nothing<T>(page: &Page) -> Result<Listed<T>, Refused> {
+    cursor::<SuspensionId>(page)?;
+    Ok(Listed { items: Vec::new(), next: None })
+}
+
+fn newest_first<Id: Ord + From<String> + ToString, T>(
+    by_age: &BTreeSet<(Timestamp, Id)>,
+    page: &Page,
+    show: impl Fn(&Id) -> Option<T>,
+) -> Result<Listed<T>, Refused> {
+    let from = cursor(page)?;
+    let before = from.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+    Ok(listed(by_age.range((Bound::Unbounded, before)).rev(), page, show))
+}
+
+fn oldest_first<Id: Ord + From<String> + ToString, T>(
+    by_age: &BTreeSet<(Timestamp, Id)>,
+    page: &Page,
+    show: impl Fn(&Id) -> Option<T>,
+) -> Result<Listed<T>, Refused> {
+    let from = cursor(page)?;
+    let after = from.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+    Ok(listed(by_age.range((after, Bound::Unbounded)), page, show))
+}
+
+fn listed<'k, Id: ToString + 'k, T>(
+    keys: impl Iterator<Item = &'k (Timestamp, Id)>,
+    page: &Page,
+    show: impl Fn(&Id) -> Option<T>,
+) -> Listed<T> {
+    let limit = page.limit.clamp(1, Page::LIMIT_MAX);
+    let mut items = Vec::new();
+    let mut last = None;
+    for (at, id) in keys {
+        let Some(item) = show(id) else { continue };
+        if items.len() == limit {
+            return Listed { items, next: last };
+        }
+        items.push(item);
+        last = Some(format!("{}.{}", at.0, id.to_string()));
+    }
+    Listed { items, next: None }
+}
+
+fn cursor<Id: From<String>>(page: &Page) -> Result<Option<(Timestamp, Id)>, Refused> {
+    let Some(text) = &page.cursor else { return Ok(None) };
+    let bad = || Refused::Impossible("bad cursor".into());
+    let (at, id) = text.split_once('.').ok_or_else(bad)?;
+    let at = at.parse().map_err(|_| bad())?;
+    Ok(Some((Timestamp(at), Id::from(id.to_owned()))))
+}

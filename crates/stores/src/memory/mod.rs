@@ -1,0 +1,336 @@
+//! A store in memory: all the rules of the contract, nothing on disk. For tests, demos and runs that may be lost.
+
+mod append;
+mod create;
+mod lists;
+mod ready;
+mod retention;
+mod state;
+mod submit;
+mod write;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use engine::store::{
+    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
+    Loaded, MessagePlace, Page, Refused, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Trouble,
+};
+use machine::Timestamp;
+use machine::decision::Decision;
+use machine::event::Event;
+use machine::id::{
+    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
+};
+use machine::inbox::{Item, Verdict};
+use machine::rows::StateRow;
+use machine::tool::Leave;
+use serde_json::Value;
+
+use state::{Row, State};
+
+/// Clones are handles on the same data.
+#[derive(Clone)]
+pub struct MemoryStore {
+    state: Arc<Mutex<State>>,
+    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(|| {
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+        }))
+    }
+
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
+        Self { state: Arc::default(), clock }
+    }
+
+    /// The same data as after a crash of the process: no lease that was given out before counts any more.
+    #[must_use]
+    pub fn reopen(&self) -> Self {
+        let reopened = self.clone();
+        let now = self.now();
+        if let Ok(mut state) = self.state() {
+            let rows: Vec<Row> = state.runs.keys().copied().collect();
+            for row in rows {
+                if let Some(run) = state.runs.get_mut(&row) {
+                    run.held = false;
+                }
+                state.line_up(row, now);
+            }
+            state.counts = Counts::default();
+        }
+        reopened
+    }
+
+    /// Fails once a panic has left a commit half written.
+    fn state(&self) -> Result<MutexGuard<'_, State>, Refused> {
+        self.state.lock().map_err(|_| {
+            Trouble::Corrupt("the store stopped in the middle of a commit; start again".into()).into()
+        })
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&State) -> Result<T, Refused>) -> Task<'_, Result<T, Refused>>
+    where
+        T: Send + 'static,
+    {
+        done(self.state().and_then(|state| read(&state)))
+    }
+
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut State, Timestamp) -> Result<T, Refused>,
+    ) -> Task<'_, Result<T, Refused>>
+    where
+        T: Send + 'static,
+    {
+        let now = self.now();
+        done(self.state().and_then(|mut state| change(&mut state, now)))
+    }
+}
+
+fn done<'a, T: Send + 'a>(result: Result<T, Refused>) -> Task<'a, Result<T, Refused>> {
+    Box::pin(std::future::ready(result))
+}
+
+impl Store for MemoryStore {
+    fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    fn put_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        metadata: &Value,
+    ) -> Task<'_, Result<bool, Refused>> {
+        self.change(|state, now| {
+            let rows = state.tenants.entry(tenant.clone()).or_default();
+            Ok(rows.put_thread(thread, metadata.clone(), now))
+        })
+    }
+
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
+        self.read(|state| Ok(state.thread_view(tenant, thread)))
+    }
+
+    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
+        self.read(|state| state.threads(tenant, page))
+    }
+
+    fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        by: Option<&Principal>,
+    ) -> Task<'_, Result<(), Refused>> {
+        self.change(|state, _| {
+            let rows = state.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
+            rows.threads.get_mut(thread).ok_or(Refused::NotFound)?.auto_approved_by = by.cloned();
+            Ok(())
+        })
+    }
+
+    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
+        self.read(|state| {
+            let (_, thread) = state.leased_with_thread(lease)?;
+            Ok(Leave {
+                every_tool: thread.auto_approved_by.clone(),
+                this_tool: thread.leave.get(tool).cloned(),
+            })
+        })
+    }
+
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
+        self.change(|state, _| state.delete_thread(tenant, thread))
+    }
+
+    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
+        self.change(|state, _| {
+            state.revisions.entry(*digest).or_insert_with(|| text.to_owned());
+            Ok(())
+        })
+    }
+
+    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
+        self.read(|state| Ok(state.revisions.get(digest).cloned()))
+    }
+
+    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+        self.change(|state, now| create::create(state, &create, now))
+    }
+
+    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+        self.change(|state, now| match claim {
+            Claim::Next { limit } => state.claim_next(limit, now),
+            Claim::Run { tenant, run } => {
+                let free = state
+                    .row_of(&tenant, &run)
+                    .filter(|row| state.runs.get(row).is_some_and(|run| !run.held && !run.ended()));
+                free.map(|row| state.take(row, now)).into_iter().collect()
+            }
+        })
+    }
+
+    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
+        self.read(|state| {
+            state.leased(lease)?;
+            state.load(lease.row)
+        })
+    }
+
+    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+        self.change(|state, now| append::append(state, lease, &append, now))
+    }
+
+    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+        self.change(|state, now| state.release(lease, now))
+    }
+
+    fn may_send(&self, lease: &Lease) -> bool {
+        self.state().is_ok_and(|state| state.leased(lease).is_ok())
+    }
+
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+        self.change(|state, now| submit::submit(state, tenant, run, &item, now))
+    }
+
+    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
+        self.read(|state| Ok(state.ready.next_wake()))
+    }
+
+    fn decision(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        id: &DecisionId,
+    ) -> Task<'_, Result<Option<Decision>, Refused>> {
+        self.read(|state| Ok(state.run_of(tenant, run).and_then(|run| run.decisions.get(id)).cloned()))
+    }
+
+    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
+        self.read(|state| Ok(state.run_of(tenant, run).map(lists::run_view)))
+    }
+
+    fn runs(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
+        self.read(|state| state.runs(tenant, filter, page))
+    }
+
+    fn events(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        after: u64,
+        limit: usize,
+    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+        self.read(|state| {
+            let log = &state.run_of(tenant, run).ok_or(Refused::NotFound)?.log;
+            let from = usize::try_from(after).unwrap_or(usize::MAX);
+            Ok(log.iter().skip(from).take(limit.max(1)).cloned().collect())
+        })
+    }
+
+    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
+        self.read(|state| {
+            let log = &state.leased(lease)?.log;
+            let index = seq.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+            let found = index.and_then(|index| log.get(index)).ok_or(Refused::NotFound)?;
+            Ok(found.event.clone())
+        })
+    }
+
+    fn message(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        message: &MessageId,
+    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
+        self.read(|state| {
+            let thread = state.thread_of(tenant, thread);
+            Ok(thread.and_then(|thread| thread.messages.get(message)).cloned())
+        })
+    }
+
+    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
+        self.read(|state| {
+            let (_, thread) = state.leased_with_thread(lease)?;
+            let waiting: Vec<&MessageId> = state.unstarted_messages(thread).collect();
+            let mut taken = BTreeSet::new();
+            for id in asked {
+                let numbered = format!("{id}~");
+                taken.extend(thread.calls.get(&CallId::from(id.as_str())).cloned());
+                let behind = thread.calls.range(CallId::from(numbered.as_str())..);
+                taken.extend(behind.take_while(|call| call.as_str().starts_with(&numbered)).cloned());
+                // A call gets a message of its own: an id whose message somebody else has is taken too.
+                let (own, numbered) = (format!("msg_{id}"), format!("msg_{numbered}"));
+                let said = thread.messages.get_key_value(&MessageId::from(own.as_str()));
+                let behind = thread.messages.range(MessageId::from(numbered.as_str())..);
+                let behind = behind.take_while(|(message, _)| message.as_str().starts_with(&numbered));
+                let promised = waiting
+                    .iter()
+                    .filter(|message| message.as_str() == own || message.as_str().starts_with(&numbered));
+                let messages = said.into_iter().chain(behind).map(|(message, _)| message);
+                taken.extend(
+                    messages
+                        .chain(promised.copied())
+                        .filter_map(|message| message.as_str().strip_prefix("msg_").map(CallId::from)),
+                );
+            }
+            Ok(taken)
+        })
+    }
+
+    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        self.read(|state| {
+            let (run, thread) = state.leased_with_thread(lease)?;
+            Ok(run.plugin_rows.values().chain(thread.plugin_rows.values()).cloned().collect())
+        })
+    }
+
+    fn suspension(
+        &self,
+        tenant: &Tenant,
+        id: &SuspensionId,
+    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+        self.read(|state| Ok(state.suspension(tenant, id)))
+    }
+
+    fn approvals(
+        &self,
+        tenant: &Tenant,
+        filter: &ApprovalFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
+        self.read(|state| state.approvals(tenant, filter, page))
+    }
+
+    /// Nothing is synced and no byte is handed to a disk, so both stay 0.
+    fn counts(&self) -> Counts {
+        self.state().map(|state| state.counts).unwrap_or_default()
+    }
+}

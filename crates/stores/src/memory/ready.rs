@@ -1,0 +1,161 @@
+//! Which run a worker gets next: those that must not wait, then queued ones, one tenant after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use engine::store::{Claimed, Lease, Refused, Tenant};
+use machine::Timestamp;
+
+use super::state::{Row, State, StoredRun, lost_row};
+
+#[derive(Debug, Default)]
+pub(super) struct Ready {
+    /// Woken, interrupted, or without the worker that they had, in the order in which they became so.
+    urgent: BTreeSet<(Timestamp, u64, Row)>,
+    /// Queued, and in front of their thread.
+    queued: BTreeMap<Tenant, BTreeSet<(u64, Row)>>,
+    /// Deadlines of all runs that nobody holds.
+    wakes: BTreeSet<(Timestamp, Row)>,
+    /// The tenant that a queued run was taken from last.
+    served: Option<Tenant>,
+    last_arrival: u64,
+}
+
+/// The line that a run should stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Nowhere,
+    Urgent,
+    Queued,
+}
+
+/// Where a run stands, so that it is found again without a search.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Placed {
+    place: Place,
+    wake_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Place {
+    #[default]
+    Nowhere,
+    Urgent(Timestamp, u64),
+    Queued(u64),
+}
+
+impl Place {
+    const fn line(self) -> Line {
+        match self {
+            Self::Nowhere => Line::Nowhere,
+            Self::Urgent(..) => Line::Urgent,
+            Self::Queued(_) => Line::Queued,
+        }
+    }
+}
+
+impl Ready {
+    /// A run that stays in its line keeps its place.
+    pub(super) fn put(
+        &mut self,
+        row: Row,
+        run: &mut StoredRun,
+        line: Line,
+        wake_at: Option<Timestamp>,
+        now: Timestamp,
+    ) {
+        if run.placed.wake_at != wake_at {
+            if let Some(at) = run.placed.wake_at {
+                self.wakes.remove(&(at, row));
+            }
+            if let Some(at) = wake_at {
+                self.wakes.insert((at, row));
+            }
+            run.placed.wake_at = wake_at;
+        }
+        if run.placed.place.line() == line {
+            return;
+        }
+        match run.placed.place {
+            Place::Nowhere => {}
+            Place::Urgent(at, arrival) => {
+                self.urgent.remove(&(at, arrival, row));
+            }
+            Place::Queued(arrival) => self.leave_queue(&run.tenant, (arrival, row)),
+        }
+        self.last_arrival += 1;
+        let arrival = self.last_arrival;
+        run.placed.place = match line {
+            Line::Nowhere => Place::Nowhere,
+            Line::Urgent => {
+                self.urgent.insert((now, arrival, row));
+                Place::Urgent(now, arrival)
+            }
+            Line::Queued => {
+                self.queued.entry(run.tenant.clone()).or_default().insert((arrival, row));
+                Place::Queued(arrival)
+            }
+        };
+    }
+
+    fn leave_queue(&mut self, tenant: &Tenant, entry: (u64, Row)) {
+        if let Some(queue) = self.queued.get_mut(tenant) {
+            queue.remove(&entry);
+            if queue.is_empty() {
+                self.queued.remove(tenant);
+            }
+        }
+    }
+
+    pub(super) fn next_wake(&self) -> Option<Timestamp> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    fn next(&mut self, now: Timestamp) -> Option<Row> {
+        let due = self.wakes.first().filter(|(at, _)| *at <= now);
+        match (self.urgent.first(), due) {
+            (Some((since, _, _)), Some((at, row))) if at < since => Some(*row),
+            (Some((_, _, row)), _) | (None, Some((_, row))) => Some(*row),
+            (None, None) => self.next_queued(),
+        }
+    }
+
+    fn next_queued(&mut self) -> Option<Row> {
+        let after = self.served.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let (tenant, queue) =
+            self.queued.range((after, Bound::Unbounded)).next().or_else(|| self.queued.first_key_value())?;
+        let row = queue.first().map(|(_, row)| *row);
+        self.served = Some(tenant.clone());
+        row
+    }
+}
+
+impl State {
+    pub(super) fn claim_next(&mut self, limit: usize, now: Timestamp) -> Result<Vec<Claimed>, Refused> {
+        let mut claimed = Vec::new();
+        while claimed.len() < limit
+            && let Some(row) = self.ready.next(now)
+        {
+            claimed.push(self.take(row, now)?);
+        }
+        Ok(claimed)
+    }
+
+    /// Gives the run to one worker. Whoever held it before is fenced off by the epoch.
+    pub(super) fn take(&mut self, row: Row, now: Timestamp) -> Result<Claimed, Refused> {
+        let loaded = self.load(row)?;
+        let run = self.runs.get_mut(&row).ok_or_else(|| lost_row(row))?;
+        run.epoch += 1;
+        run.held = true;
+        let lease = Lease {
+            tenant: run.tenant.clone(),
+            thread: run.thread.clone(),
+            run: run.id.clone(),
+            epoch: run.epoch,
+            row,
+        };
+        self.line_up(row, now);
+        // A lease ends with the process that holds it, so nobody can still send what the last worker started.
+        Ok(Claimed { lease, loaded, doubt_at: now })
+    }
+}

@@ -1,0 +1,224 @@
+//! What an append writes once nothing speaks against it: the run itself, its thread, and other runs.
+
+use std::sync::Arc;
+
+use engine::store::{Append, Birth, Committed, MessagePlace, Refused};
+use machine::Timestamp;
+use machine::checkpoint::{self, Checkpoint};
+use machine::delivery::Delivery;
+use machine::event::{Event, Fact, InterruptCause};
+use machine::id::{RunId, SuspensionId};
+use machine::inbox::{Item, Ticket};
+use machine::phase::Scope;
+use machine::rows::{OpenedRow, Rows, Standing};
+use machine::suspension::SuspensionKind;
+use machine::thread::promote;
+use serde_json::Value;
+
+use super::state::{
+    Row, State, StoredRun, StoredSuspension, StoredThread, TenantRows, lost_row, lost_thread,
+};
+
+/// Other runs that have something to do because of it. An error means that nothing was written.
+pub(super) fn write(
+    state: &mut State,
+    row: Row,
+    append: &Append,
+    now: Timestamp,
+) -> Result<Vec<RunId>, Refused> {
+    let run = state.runs.get_mut(&row).ok_or_else(|| lost_row(row))?;
+    let Some(tenant) = state.tenants.get_mut(&run.tenant) else { return Err(lost_thread(run)) };
+    let Some(thread) = tenant.threads.get_mut(&run.thread) else { return Err(lost_thread(run)) };
+    hear(run, append);
+    write_log(run, append);
+    write_thread(run, thread, &append.rows);
+    write_suspensions(run, tenant, append);
+    let mut woken = Vec::new();
+    if run.ended() {
+        run.inbox.clear();
+        run.held = false;
+        woken.extend(promote_next(state, row, superseded_by(append)));
+    }
+    woken.extend(append.spawn.iter().filter_map(|birth| create_child(state, row, birth, now)));
+    for delivery in &append.deliver {
+        woken.extend(deliver(state, row, delivery).filter(|to| !woken.contains(to)));
+    }
+    state.counts.commits += 1;
+    state.line_up(row, now);
+    for other in &woken {
+        state.line_up(*other, now);
+    }
+    Ok(woken.iter().filter_map(|other| state.runs.get(other)).map(|other| other.id.clone()).collect())
+}
+
+fn hear(run: &mut StoredRun, append: &Append) {
+    for ticket in &append.consumed {
+        run.inbox.remove(ticket);
+    }
+    for item in &append.accepted {
+        remember(run, item);
+    }
+}
+
+/// What stays known of an item, whether it goes through the inbox or not.
+pub(super) fn remember(run: &mut StoredRun, item: &Item) {
+    if let Some(decision) = item.decision()
+        && let Some(id) = &decision.id
+    {
+        run.decisions.insert(id.clone(), decision.clone());
+    }
+    run.interrupt_accepted |= matches!(item, Item::Interrupt { .. });
+}
+
+fn write_log(run: &mut StoredRun, append: &Append) {
+    let name = checkpoint_of(&append.events);
+    for event in &append.events {
+        let checkpoint = name.filter(|_| event.seq == append.control.seq);
+        run.log.push(Committed { event: event.clone(), checkpoint });
+        if matches!(event.fact, Fact::RunStarted { .. }) {
+            run.started_at = Some(event.at);
+        }
+        if matches!(event.fact, Fact::RunEnded { .. }) {
+            run.ended_at = Some(event.at);
+        }
+    }
+    run.control = append.control.clone();
+    run.standing = Standing::of(&run.control);
+}
+
+fn checkpoint_of(events: &[Arc<Event>]) -> Option<Checkpoint> {
+    (!events.is_empty()).then(|| checkpoint::name_of(events.iter().map(Arc::as_ref)))
+}
+
+fn write_thread(run: &mut StoredRun, thread: &mut StoredThread, rows: &Rows) {
+    for message in &rows.messages {
+        let place = MessagePlace { run: run.id.clone(), seq: message.seq, role: message.role };
+        thread.messages.insert(message.id.clone(), place);
+        thread.head = Some(message.id.clone());
+    }
+    thread.calls.extend(rows.calls.iter().cloned());
+    thread.leave.extend(rows.leave.iter().cloned());
+    for kept in &rows.state {
+        let plugin_rows = match kept.scope {
+            Scope::Run => &mut run.plugin_rows,
+            Scope::Thread => &mut thread.plugin_rows,
+        };
+        plugin_rows.insert((kept.plugin.clone(), kept.key.clone()), kept.clone());
+    }
+}
+
+fn write_suspensions(run: &mut StoredRun, tenant: &mut TenantRows, append: &Append) {
+    let row_of_run = tenant.runs.get(&run.id).copied();
+    for opened in &append.rows.opened {
+        let key = (opened.at, opened.id.clone());
+        if opened.kind.asks_a_person() {
+            tenant.approvals_by_age.insert(key.clone());
+            tenant.pending_by_age.insert(key);
+        }
+        tenant.suspensions.extend(row_of_run.map(|row| (opened.id.clone(), row)));
+        let answered_by = kept_early(run, opened);
+        let suspension = StoredSuspension { opened: opened.clone(), answered_by, closed: None };
+        run.suspensions.insert(opened.id.clone(), suspension);
+    }
+    for closed in &append.rows.closed {
+        if let Some(suspension) = run.suspensions.get_mut(&closed.id) {
+            tenant.pending_by_age.remove(&(suspension.opened.at, closed.id.clone()));
+            suspension.closed = Some(closed.clone());
+            suspension.answered_by = None;
+        }
+    }
+    forget_heard(run, &append.consumed);
+}
+
+/// A decision that was given early answers the approval that opens for the very same arguments.
+fn kept_early(run: &StoredRun, opened: &OpenedRow) -> Option<Ticket> {
+    if opened.kind != SuspensionKind::Approval {
+        return None;
+    }
+    run.inbox.iter().find_map(|(ticket, item)| match item {
+        Item::Early { decision, digest }
+            if decision.call == opened.call && opened.arguments == Some(*digest) =>
+        {
+            Some(*ticket)
+        }
+        Item::Early { .. }
+        | Item::Decision(_)
+        | Item::Interrupt { .. }
+        | Item::ChildEnded(_)
+        | Item::LateAnswer { .. } => None,
+    })
+}
+
+/// What was heard and closed nothing answers nothing any more.
+fn forget_heard(run: &mut StoredRun, consumed: &[Ticket]) {
+    if consumed.is_empty() {
+        return;
+    }
+    let open: Vec<SuspensionId> = run.control.pending().into_iter().map(|open| open.suspension_id).collect();
+    for id in &open {
+        if let Some(suspension) = run.suspensions.get_mut(id)
+            && suspension.answered_by.is_some_and(|answered_by| consumed.contains(&answered_by))
+        {
+            suspension.answered_by = None;
+        }
+    }
+}
+
+/// The run that took the place of the one that ends here.
+fn superseded_by(append: &Append) -> Option<&RunId> {
+    append.events.iter().find_map(|event| {
+        let Fact::RunInterrupting { cause: InterruptCause::Superseded(by) } = &event.fact else {
+            return None;
+        };
+        Some(by)
+    })
+}
+
+/// The run that holds the thread from here on, if the ended one held it and another waits in line.
+fn promote_next(state: &mut State, ended: Row, superseded_by: Option<&RunId>) -> Option<Row> {
+    let run = state.runs.get(&ended)?;
+    let tenant = state.tenants.get_mut(&run.tenant)?;
+    let thread = tenant.threads.get_mut(&run.thread)?;
+    thread.queue.retain(|row| *row != ended);
+    if thread.holder != Some(ended) {
+        return None;
+    }
+    let in_line: Vec<&RunId> =
+        thread.queue.iter().filter_map(|row| state.runs.get(row)).map(|run| &run.id).collect();
+    let superseded_by = superseded_by.filter(|by| in_line.contains(by));
+    let next = promote(superseded_by, in_line.into_iter()).and_then(|id| tenant.runs.get(id)).copied();
+    thread.holder = next;
+    thread.queue.retain(|row| Some(*row) != next);
+    next
+}
+
+fn create_child(state: &mut State, parent: Row, birth: &Birth, now: Timestamp) -> Option<Row> {
+    let tenant = state.runs.get(&parent)?.tenant.clone();
+    let rows = state.tenants.get_mut(&tenant)?;
+    rows.put_thread(&birth.thread, Value::Null, now);
+    let mut child = StoredRun::new(tenant.clone(), birth.control.clone(), birth.first.at);
+    let checkpoint = checkpoint_of(std::slice::from_ref(&birth.first));
+    child.log.push(Committed { event: birth.first.clone(), checkpoint });
+    let row = state.add_run(child);
+    state.tenants.get_mut(&tenant)?.threads.get_mut(&birth.thread)?.holder = Some(row);
+    Some(row)
+}
+
+/// The receiver, unless it has ended or hears a second interrupt.
+fn deliver(state: &mut State, from: Row, delivery: &Delivery) -> Option<Row> {
+    let tenant = state.runs.get(&from)?.tenant.clone();
+    let to = state.row_of(&tenant, &delivery.to)?;
+    put_item(state, to, &delivery.item).map(|_| to)
+}
+
+/// Puts an item into an inbox, unless the run has ended or hears a second interrupt.
+pub(super) fn put_item(state: &mut State, to: Row, item: &Item) -> Option<Ticket> {
+    let ticket = state.ticket();
+    let run = state.runs.get_mut(&to)?;
+    if run.ended() || (run.interrupt_accepted && matches!(item, Item::Interrupt { .. })) {
+        return None;
+    }
+    remember(run, item);
+    run.inbox.insert(ticket, item.clone());
+    Some(ticket)
+}

@@ -1,0 +1,339 @@
+//! The one commit of a run: what speaks against it, and what it writes.
+
+use std::collections::BTreeSet;
+
+use engine::store::{Appended, Lease, Refused};
+use machine::id::{CallId, DecisionId, RunId, SuspensionId};
+use machine::inbox::Item;
+use machine::phase::Scope;
+use machine::suspension::SuspensionKind;
+use rusqlite::{Connection, OptionalExtension, Params, params};
+
+use super::births::birth;
+use super::desk::Desk;
+use super::entry::{Entry, Written};
+use super::inboxes::{deliver, remember};
+use super::thread::promote_next;
+use super::trouble::{Stop, impossible};
+use super::words::{item_word, millis, number, role_word, unsigned};
+
+/// The run that a commit goes to.
+pub(super) struct Target {
+    pub(super) tenant: String,
+    pub(super) row: i64,
+    /// The row of its thread.
+    pub(super) thread: i64,
+    pub(super) holds: bool,
+    pub(super) interrupt_accepted: bool,
+    pub(super) epoch: u64,
+}
+
+pub(super) fn append(desk: &Desk<'_>, lease: &Lease, entry: &Entry) -> Result<Appended, Stop> {
+    desk.check_lease(lease)?;
+    let target = fence(desk, lease, entry)?;
+    if is_behind(desk, &target, entry)? {
+        return Err(Refused::Behind.into());
+    }
+    let woken = write(desk, &target, entry)?;
+    desk.count_commit(entry.bytes);
+    Ok(Appended { woken })
+}
+
+fn fence(desk: &Desk<'_>, lease: &Lease, entry: &Entry) -> Result<Target, Stop> {
+    let mut statement = desk.prepare(include_str!("sql/run_fence.sql"))?;
+    let found = statement
+        .query_row([lease.row], |row| {
+            let (run, seq, thread_id): (String, i64, String) = (row.get(1)?, row.get(2)?, row.get(7)?);
+            let target = Target {
+                tenant: row.get(0)?,
+                row: lease.row,
+                thread: row.get(4)?,
+                holds: row.get(5)?,
+                interrupt_accepted: row.get(6)?,
+                epoch: unsigned(row.get(3)?),
+            };
+            Ok((target, run, unsigned(seq), thread_id))
+        })
+        .optional()?;
+    let Some((mut target, run, seq, thread_id)) = found else { return Err(Refused::Fenced.into()) };
+    let same = run == lease.run.as_str() && target.tenant == lease.tenant.as_str();
+    if !same || seq != entry.expected_seq || target.epoch > lease.epoch {
+        return Err(Refused::Fenced.into());
+    }
+    let state = &entry.state;
+    if state.run.as_str() != run || state.thread.as_str() != thread_id {
+        return Err(impossible(format!("the control is of {} on {}", state.run, state.thread)));
+    }
+    target.epoch = lease.epoch;
+    Ok(target)
+}
+
+pub(super) fn check_seq(connection: &Connection, run: i64, expected_seq: u64) -> Result<(), Stop> {
+    let mut statement = connection.prepare_cached("SELECT seq FROM runs WHERE row = ?1")?;
+    let seq: Option<i64> = statement.query_row([run], |row| row.get(0)).optional()?;
+    if seq.map(unsigned) == Some(expected_seq) { Ok(()) } else { Err(Refused::Fenced.into()) }
+}
+
+/// An accepted item answers what these events close, and it is not heard before; or what came to the worker itself
+/// has lost against something that was accepted meanwhile.
+fn is_behind(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<bool, Stop> {
+    for closed in &entry.rows.closed {
+        let mut statement = desk.prepare(include_str!("sql/suspension_standing.sql"))?;
+        let answered_by: Option<i64> = statement
+            .query_row(params![target.tenant, closed.id.as_str(), target.row], |row| row.get(1))
+            .optional()?
+            .flatten();
+        if answered_by.is_some_and(|ticket| closed.heard.overtakes(unsigned(ticket), &entry.consumed)) {
+            return Ok(true);
+        }
+    }
+    has_lost(desk, target, &entry.accepted)
+}
+
+fn has_lost(desk: &Desk<'_>, target: &Target, accepted: &[Written]) -> Result<bool, Stop> {
+    let mut interrupted = target.interrupt_accepted;
+    let mut ids: BTreeSet<&DecisionId> = BTreeSet::new();
+    let mut answered: BTreeSet<SuspensionId> = BTreeSet::new();
+    for Written { item, .. } in accepted {
+        if interrupted {
+            return Ok(true);
+        }
+        if let Some(id) = item.decision().and_then(|decision| decision.id.as_ref())
+            && (is_used(desk, target.row, id)? || !ids.insert(id))
+        {
+            return Ok(true);
+        }
+        let open = match item {
+            Item::Decision(decision) => match open_suspension(desk, target.row, &decision.call)? {
+                Some(open) if open.id == decision.suspension => Some(open),
+                Some(_) | None => return Ok(true),
+            },
+            Item::LateAnswer { call, .. } => open_suspension(desk, target.row, call)?,
+            Item::Interrupt { .. } => {
+                interrupted = true;
+                None
+            }
+            Item::Early { .. } | Item::ChildEnded(_) => None,
+        };
+        if open.is_some_and(|open| open.answered || !answered.insert(open.id)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_used(desk: &Desk<'_>, run: i64, id: &DecisionId) -> Result<bool, Stop> {
+    let mut statement = desk.prepare("SELECT EXISTS (SELECT 1 FROM decisions WHERE run = ?1 AND id = ?2)")?;
+    Ok(statement.query_row(params![run, id.as_str()], |row| row.get(0))?)
+}
+
+pub(super) struct OpenSuspension {
+    pub(super) id: SuspensionId,
+    pub(super) answered: bool,
+}
+
+pub(super) fn open_suspension(
+    desk: &Desk<'_>,
+    run: i64,
+    call: &CallId,
+) -> Result<Option<OpenSuspension>, Stop> {
+    let mut statement = desk.prepare(include_str!("sql/suspension_of_call.sql"))?;
+    let found = statement.query_row(params![run, call.as_str()], |row| {
+        let (id, answered_by): (String, Option<i64>) = (row.get(0)?, row.get(1)?);
+        Ok(OpenSuspension { id: SuspensionId::from(id), answered: answered_by.is_some() })
+    });
+    Ok(found.optional()?)
+}
+
+/// Everything that a commit changes. Gives the other runs that have something to do because of it.
+pub(super) fn write(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<Vec<RunId>, Stop> {
+    take_from_inbox(desk, target, entry)?;
+    write_run(desk, target, entry)?;
+    write_thread(desk, target, entry)?;
+    write_suspensions(desk, target, entry)?;
+    for one in &entry.accepted {
+        remember(desk, &target.tenant, target.row, one)?;
+    }
+    let mut woken = Vec::new();
+    if entry.state.standing.status.ended() {
+        desk.forget_after_commit(target.row);
+        if target.holds {
+            woken.extend(promote_next(desk, target.thread, entry.superseded_by.as_ref())?);
+        }
+    }
+    for born in &entry.spawn {
+        woken.push(birth(desk, target, born)?);
+    }
+    for (to, one) in &entry.deliver {
+        if deliver(desk, &target.tenant, to, one)? && !woken.contains(to) {
+            woken.push(to.clone());
+        }
+    }
+    Ok(woken)
+}
+
+fn take_from_inbox(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<(), Stop> {
+    for ticket in &entry.consumed {
+        let params = params![number(*ticket), target.row];
+        if desk.execute("DELETE FROM inbox WHERE ticket = ?1 AND run = ?2", params)? == 0 {
+            return Err(impossible(format!("the inbox has no row {ticket}")));
+        }
+    }
+    if entry.state.standing.status.ended() {
+        desk.execute("DELETE FROM inbox WHERE run = ?1", [target.row])?;
+    }
+    Ok(())
+}
+
+fn write_run(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<(), Stop> {
+    let state = &entry.state;
+    let standing = state.standing;
+    let mut statement = desk.prepare("SELECT EXISTS (SELECT 1 FROM inbox WHERE run = ?1)")?;
+    let has_items: bool = statement.query_row([target.row], |row| row.get(0))?;
+    let interrupted = entry.accepted.iter().any(|one| item_word(&one.item) == "interrupt");
+    // Whoever commits goes on with the run; only what waits in its inbox makes it claimable.
+    let ready = i64::from(has_items);
+    desk.execute(
+        include_str!("sql/run_append.sql"),
+        params![
+            target.row,
+            number(state.seq),
+            number(target.epoch),
+            standing.status.as_str(),
+            target.holds && !standing.status.ended(),
+            state.wake_at().map(millis),
+            standing.in_doubt,
+            interrupted,
+            entry.started_at.map(millis),
+            state.ended_at().map(millis),
+            state.control,
+            ready,
+            desk.arrival(),
+        ],
+    )?;
+    let Some(log) = &entry.log else { return Ok(()) };
+    desk.execute(
+        include_str!("sql/commit_insert.sql"),
+        params![
+            target.tenant,
+            target.row,
+            number(log.first_seq),
+            number(log.last_seq),
+            log.checkpoint,
+            log.body
+        ],
+    )?;
+    Ok(())
+}
+
+fn write_thread(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<(), Stop> {
+    let (tenant, thread) = (&target.tenant, target.thread);
+    for message in &entry.rows.messages {
+        let role = role_word(message.role);
+        if is_awaited(
+            desk,
+            include_str!("sql/message_awaited.sql"),
+            params![thread, message.id.as_str(), role],
+        )? {
+            return Err(impossible(format!("message {} is somebody else's", message.id)));
+        }
+        desk.execute(
+            include_str!("sql/message_insert.sql"),
+            params![tenant, thread, message.id.as_str(), target.row, number(message.seq), role],
+        )?;
+    }
+    if let Some(head) = entry.rows.messages.last() {
+        desk.execute("UPDATE threads SET head = ?2 WHERE row = ?1", params![thread, head.id.as_str()])?;
+    }
+    for call in &entry.rows.calls {
+        if is_awaited(desk, include_str!("sql/call_awaited.sql"), params![thread, call.as_str(), target.row])?
+        {
+            return Err(impossible(format!("the message of call {call} is somebody else's")));
+        }
+        desk.execute(include_str!("sql/call_insert.sql"), params![tenant, thread, call.as_str()])?;
+    }
+    for (tool, leave) in &entry.rows.leave {
+        desk.execute(
+            include_str!("sql/leave_put.sql"),
+            params![tenant, thread, tool.as_str(), leave.by.as_str(), leave.definition.0],
+        )?;
+    }
+    for (kept, value) in entry.rows.state.iter().zip(&entry.state_values) {
+        let run = match kept.scope {
+            Scope::Run => target.row,
+            Scope::Thread => 0,
+        };
+        desk.execute(
+            include_str!("sql/state_put.sql"),
+            params![tenant, thread, run, kept.plugin.as_str(), kept.key, value],
+        )?;
+    }
+    Ok(())
+}
+
+/// What waits to join the thread counts as being in it: the message of a run that has not started, and the one that
+/// each call gets.
+fn is_awaited(desk: &Desk<'_>, sql: &str, params: impl Params) -> Result<bool, Stop> {
+    Ok(desk.prepare(sql)?.query_row(params, |row| row.get(0))?)
+}
+
+fn write_suspensions(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<(), Stop> {
+    let rows = &entry.rows;
+    // In the order of the log: a call may be held, let go and held again in one commit.
+    let mut closed = rows.closed.iter().peekable();
+    for opened in &rows.opened {
+        while let Some(before) = closed.next_if(|closed| closed.seq < opened.seq) {
+            close(desk, target, before)?;
+        }
+        desk.execute(
+            include_str!("sql/suspension_insert.sql"),
+            params![
+                target.tenant,
+                opened.id.as_str(),
+                target.row,
+                number(opened.seq),
+                opened.call.as_str(),
+                opened.kind.as_str(),
+                opened.arguments.map(|digest| digest.0),
+                millis(opened.at),
+                opened.expires_at.map(millis),
+            ],
+        )?;
+        if opened.kind == SuspensionKind::Approval
+            && let Some(digest) = opened.arguments
+        {
+            desk.execute(
+                include_str!("sql/suspension_answer_early.sql"),
+                params![target.tenant, opened.id.as_str(), target.row, opened.call.as_str(), digest.0],
+            )?;
+        }
+    }
+    for rest in closed {
+        close(desk, target, rest)?;
+    }
+    // A row that was heard and closed nothing answers nothing any more.
+    for ticket in &entry.consumed {
+        desk.execute(include_str!("sql/suspension_forget.sql"), params![target.row, number(*ticket)])?;
+    }
+    Ok(())
+}
+
+fn close(desk: &Desk<'_>, target: &Target, closed: &machine::rows::ClosedRow) -> Result<(), Stop> {
+    let changed = desk.execute(
+        include_str!("sql/suspension_close.sql"),
+        params![
+            target.tenant,
+            closed.id.as_str(),
+            target.row,
+            closed.status.as_str(),
+            millis(closed.at),
+            closed.by.as_str(),
+            closed.reason,
+            closed.note,
+        ],
+    )?;
+    if changed == 0 {
+        return Err(impossible(format!("suspension {} is not open", closed.id)));
+    }
+    Ok(())
+}

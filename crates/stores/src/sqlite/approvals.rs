@@ -1,0 +1,149 @@
+//! What the store shows of suspensions, with the way down to the held call.
+
+use std::sync::Arc;
+
+use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView, Tenant};
+use machine::event::{Fact, Opened};
+use machine::id::{AgentName, CallId, Principal, RunId, SuspensionId, ThreadId};
+use machine::rows::ApprovalStatus;
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+
+use super::page::{Asked, Place};
+use super::stored_run::event_at;
+use super::trouble::{Stop, corrupt};
+use super::views::row_of;
+use super::words::{approval_status_of, kind_of, timestamp, unsigned};
+
+/// No run is nested deeper; a longer way is a circle.
+const PATH_COUNT_MAX: usize = 64;
+
+pub(super) fn suspension(
+    connection: &Connection,
+    tenant: &Tenant,
+    id: &SuspensionId,
+) -> Result<Option<SuspensionView>, Stop> {
+    let snapshot = connection.unchecked_transaction()?;
+    let sql = include_str!("sql/suspension_by_id.sql");
+    let found = views(connection, tenant, sql, params![tenant.as_str(), id.as_str()])?;
+    drop(snapshot);
+    Ok(found.into_iter().next())
+}
+
+pub(super) fn approvals(
+    connection: &Connection,
+    tenant: &Tenant,
+    filter: &ApprovalFilter,
+    page: &Page,
+) -> Result<Listed<SuspensionView>, Stop> {
+    let asked = Asked::of(page)?;
+    let behind = asked.behind.clone().unwrap_or_else(Place::oldest);
+    let status = filter.status.map(ApprovalStatus::as_str);
+    let snapshot = connection.unchecked_transaction()?;
+    let mut found = Vec::new();
+    if let Some(run) = &filter.run {
+        if let Some(run) = row_of(connection, tenant, run)? {
+            let params = params![run, status, behind.at, behind.id, asked.row_count()];
+            found = views(connection, tenant, include_str!("sql/approvals_of_run.sql"), params)?;
+        }
+        found.retain(|view| filter.thread.as_ref().is_none_or(|thread| view.thread == *thread));
+    } else if let Some(thread) = &filter.thread {
+        let params =
+            params![tenant.as_str(), status, behind.at, behind.id, asked.row_count(), thread.as_str()];
+        found = views(connection, tenant, include_str!("sql/approvals_of_thread.sql"), params)?;
+    } else {
+        // One index serves every filter: without one, the pages of all statuses are merged.
+        for status in
+            ApprovalStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
+        {
+            let params = params![tenant.as_str(), status.as_str(), behind.at, behind.id, asked.row_count()];
+            found.extend(views(connection, tenant, include_str!("sql/approvals_oldest.sql"), params)?);
+        }
+        found.sort_by_key(place);
+    }
+    drop(snapshot);
+    Ok(asked.listed(found, place))
+}
+
+fn place(view: &SuspensionView) -> Place {
+    Place::new(view.created_at, view.id.as_str())
+}
+
+fn views(
+    connection: &Connection,
+    tenant: &Tenant,
+    sql: &str,
+    params: impl Params,
+) -> Result<Vec<SuspensionView>, Stop> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
+    let mut views = Vec::new();
+    while let Some(row) = rows.next()? {
+        views.push(view(connection, tenant, row)?);
+    }
+    Ok(views)
+}
+
+fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<SuspensionView, Stop> {
+    let (kind, status): (String, String) = (row.get(4)?, row.get(5)?);
+    let (run, agent) = (RunId::from(row.get::<_, String>(12)?), AgentName::from(row.get::<_, String>(13)?));
+    let call = CallId::from(row.get::<_, String>(3)?);
+    let (step, opened) = opening(connection, row.get(1)?, unsigned(row.get(2)?))?;
+    let last = PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() };
+    Ok(SuspensionView {
+        tenant: tenant.clone(),
+        id: SuspensionId::from(row.get::<_, String>(0)?),
+        run,
+        thread: ThreadId::from(row.get::<_, String>(16)?),
+        agent,
+        call,
+        step,
+        kind: kind_of(&kind)?,
+        status: approval_status_of(&status)?,
+        answered: row.get(6)?,
+        opened: Arc::new(opened),
+        created_at: timestamp(row.get(7)?),
+        decided_at: row.get::<_, Option<i64>>(8)?.map(timestamp),
+        decided_by: row.get::<_, Option<String>>(9)?.map(Principal::from),
+        reason: row.get(10)?,
+        note: row.get(11)?,
+        path: path(connection, last, row.get(14)?, row.get(15)?)?,
+    })
+}
+
+/// What a person needs to see stands in the event.
+fn opening(connection: &Connection, run: i64, seq: u64) -> Result<(u32, Opened), Stop> {
+    let event = event_at(connection, run, seq)?;
+    let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = &event.fact else {
+        return Err(corrupt(format!("event {seq} of run {run} opens no suspension")));
+    };
+    Ok((event.step.unwrap_or_default(), opened.clone()))
+}
+
+/// From the run that a person started, as far as its ancestors are stored.
+fn path(
+    connection: &Connection,
+    last: PathEntry,
+    parent: Option<i64>,
+    parent_call: Option<String>,
+) -> Result<Vec<PathEntry>, Stop> {
+    let mut path = vec![last];
+    let mut above = parent.zip(parent_call);
+    while let Some((row, call)) = above
+        && path.len() < PATH_COUNT_MAX
+    {
+        let mut statement =
+            connection.prepare_cached("SELECT id, agent, parent, parent_call FROM runs WHERE row = ?1")?;
+        let found: Option<(String, String, Option<i64>, Option<String>)> = statement
+            .query_row([row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+            .optional()?;
+        let Some((run, agent, parent, parent_call)) = found else { break };
+        path.push(PathEntry {
+            run: RunId::from(run),
+            agent: AgentName::from(agent),
+            call: CallId::from(call),
+        });
+        above = parent.zip(parent_call);
+    }
+    path.reverse();
+    Ok(path)
+}

@@ -1,0 +1,79 @@
+//! Checkpoints: the log is copied into the file on a connection of its own, so that the writer need not wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+
+use super::trouble::leaves_the_file_as_it_was;
+use super::writer::Broken;
+
+/// 4 MiB of pages: a pass is worth its syncs, and a recovery reads no more than a few of these.
+const PASS_PAGE_COUNT: u32 = 1_024;
+/// 64 MiB of pages. A log that is written all the time begins again only if a pass reaches its end, so beyond this
+/// size the writer copies the rest itself, between two batches.
+const LOG_PAGE_COUNT_MAX: u32 = 16 * PASS_PAGE_COUNT;
+
+/// How far the log has grown since the last pass.
+#[derive(Default)]
+pub(super) struct Pace {
+    pages: Arc<AtomicU32>,
+    at_last_pass: u32,
+}
+
+impl Pace {
+    /// Hears of every commit on this connection.
+    pub(super) fn follow(connection: &mut Connection) -> rusqlite::Result<Self> {
+        let pace = Self::default();
+        let pages = pace.pages.clone();
+        connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, count| {
+            pages.store(u32::try_from(count).unwrap_or(0), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        Ok(pace)
+    }
+
+    /// Whether a pass is worth it; if so, the next one is counted from here.
+    pub(super) fn is_due(&mut self) -> bool {
+        let pages = self.pages.load(Ordering::Relaxed);
+        if pages < self.at_last_pass {
+            self.at_last_pass = 0;
+        }
+        let due = pages - self.at_last_pass >= PASS_PAGE_COUNT;
+        if due {
+            self.at_last_pass = pages;
+        }
+        due
+    }
+
+    pub(super) fn is_overdue(&self) -> bool {
+        self.pages.load(Ordering::Relaxed) >= LOG_PAGE_COUNT_MAX
+    }
+}
+
+/// Copies as much as it can without making anybody wait.
+pub(super) fn pass(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
+/// Ends when the sender is dropped.
+pub(super) fn thread(
+    connection: Connection,
+    broken: Broken,
+) -> std::io::Result<(SyncSender<()>, JoinHandle<()>)> {
+    let (sender, receiver) = sync_channel(1);
+    let work = move || {
+        while receiver.recv().is_ok() {
+            // A sync that failed may have lost pages that the next one says are written.
+            if let Err(error) = pass(&connection)
+                && !leaves_the_file_as_it_was(&error)
+            {
+                broken.end(&format!("a checkpoint failed: {error}"));
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("sqlite-checkpoints".into()).spawn(work)?;
+    Ok((sender, thread))
+}

@@ -1,0 +1,93 @@
+//! Where a command is worked on: the open transaction, and what counts only once it is committed.
+
+use std::cell::{Cell, RefCell};
+
+use engine::store::{Lease, Refused};
+use machine::Timestamp;
+use rusqlite::{CachedStatement, Connection, Params};
+
+use super::lease::Leases;
+use super::trouble::Stop;
+
+pub(super) struct Desk<'w> {
+    connection: &'w Connection,
+    pub(super) leases: &'w Leases,
+    pub(super) now: Timestamp,
+    last_arrival: &'w Cell<i64>,
+    marks: RefCell<Marks>,
+}
+
+/// What a command leaves behind outside of the file.
+#[derive(Default)]
+pub(super) struct Marks {
+    pub(super) commits: u64,
+    pub(super) bytes: u64,
+    /// Runs that were given out. They count at once, so that no claim takes them while the commit is under way;
+    /// they are taken back if it fails.
+    pub(super) given: Vec<i64>,
+    /// Runs that are let go once the commit has succeeded, with their stored epochs.
+    pub(super) let_go: Vec<(i64, u64)>,
+    /// Runs that have ended once the commit has succeeded.
+    pub(super) ended: Vec<i64>,
+}
+
+impl<'w> Desk<'w> {
+    pub(super) fn new(
+        connection: &'w Connection,
+        leases: &'w Leases,
+        now: Timestamp,
+        last_arrival: &'w Cell<i64>,
+    ) -> Self {
+        Self { connection, leases, now, last_arrival, marks: RefCell::default() }
+    }
+
+    pub(super) fn connection(&self) -> &'w Connection {
+        self.connection
+    }
+
+    pub(super) fn prepare(&self, sql: &str) -> rusqlite::Result<CachedStatement<'w>> {
+        self.connection.prepare_cached(sql)
+    }
+
+    /// How many rows it changed.
+    pub(super) fn execute(&self, sql: &str, params: impl Params) -> Result<usize, Stop> {
+        Ok(self.prepare(sql)?.execute(params)?)
+    }
+
+    /// Later than every one before.
+    pub(super) fn arrival(&self) -> i64 {
+        let arrival = i64::try_from(self.now.0.saturating_mul(1_000))
+            .unwrap_or(i64::MAX - 1)
+            .max(self.last_arrival.get().saturating_add(1));
+        self.last_arrival.set(arrival);
+        arrival
+    }
+
+    pub(super) fn check_lease(&self, lease: &Lease) -> Result<(), Stop> {
+        if self.leases.is_current(lease) { Ok(()) } else { Err(Refused::Fenced.into()) }
+    }
+
+    /// The command changed something of a run.
+    pub(super) fn count_commit(&self, bytes: u64) {
+        let mut marks = self.marks.borrow_mut();
+        marks.commits += 1;
+        marks.bytes += bytes;
+    }
+
+    pub(super) fn give(&self, lease: Lease) {
+        self.marks.borrow_mut().given.push(lease.row);
+        self.leases.lock().give(lease);
+    }
+
+    pub(super) fn let_go_after_commit(&self, row: i64, stored_epoch: u64) {
+        self.marks.borrow_mut().let_go.push((row, stored_epoch));
+    }
+
+    pub(super) fn forget_after_commit(&self, row: i64) {
+        self.marks.borrow_mut().ended.push(row);
+    }
+
+    pub(super) fn into_marks(self) -> Marks {
+        self.marks.into_inner()
+    }
+}

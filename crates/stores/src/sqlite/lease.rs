@@ -1,0 +1,74 @@
+//! Who holds which run. In memory: the lock file proves that no other process has a say.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use engine::store::Lease;
+
+pub(super) struct Leases {
+    held: Mutex<Held>,
+}
+
+/// The leases while nobody else can change them.
+pub(super) struct Held {
+    leases: BTreeMap<i64, Lease>,
+    /// Epochs of leases that were let go before anything was committed under them. The file does not know these,
+    /// and they must not come again.
+    unwritten: BTreeMap<i64, u64>,
+    /// Higher than every epoch that an earlier process gave out, written or not.
+    first: u64,
+}
+
+impl Leases {
+    /// `opening` counts how often the file was opened before.
+    pub(super) const fn new(opening: u32) -> Self {
+        let first = ((opening as u64) << 32) + 1;
+        Self { held: Mutex::new(Held { leases: BTreeMap::new(), unwritten: BTreeMap::new(), first }) }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Held> {
+        // A change that a panic cut short gave a run to nobody; it did not give it to two.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_current(&self, lease: &Lease) -> bool {
+        self.lock().is_current(lease)
+    }
+}
+
+impl Held {
+    pub(super) fn is_current(&self, lease: &Lease) -> bool {
+        self.leases.get(&lease.row) == Some(lease)
+    }
+
+    pub(super) fn is_held(&self, row: i64) -> bool {
+        self.leases.contains_key(&row)
+    }
+
+    /// The epoch that the next lease of a run has. `row` is none while the run is created.
+    pub(super) fn next_epoch(&self, row: Option<i64>, stored: u64) -> u64 {
+        let unwritten = row.and_then(|row| self.unwritten.get(&row)).copied().unwrap_or(0);
+        self.first.max(stored + 1).max(unwritten + 1)
+    }
+
+    pub(super) fn give(&mut self, lease: Lease) {
+        self.leases.insert(lease.row, lease);
+    }
+
+    /// `stored` is the epoch in the file.
+    pub(super) fn let_go(&mut self, row: i64, stored: u64) {
+        if let Some(lease) = self.leases.remove(&row) {
+            if lease.epoch > stored {
+                self.unwritten.insert(row, lease.epoch);
+            } else {
+                self.unwritten.remove(&row);
+            }
+        }
+    }
+
+    /// Of a run that has ended, or never came to be: nobody claims it any more.
+    pub(super) fn forget(&mut self, row: i64) {
+        self.leases.remove(&row);
+        self.unwritten.remove(&row);
+    }
+}

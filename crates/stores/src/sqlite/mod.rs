@@ -1,0 +1,203 @@
+//! A store in one SQLite file: one writer with group commit, a few readers, one process.
+//!
+//! What is acknowledged has been synced. Commands that arrive while a sync runs share the next one, so there is no
+//! timer to wait for. A commit or sync that fails in a way that leaves the contents of the file unknown ends the
+//! process: what the file holds is found out by opening it again.
+
+mod append;
+mod approvals;
+mod births;
+mod checkpoint;
+mod claim;
+mod desk;
+mod entry;
+mod file;
+mod handover;
+mod inboxes;
+mod lease;
+mod page;
+mod readers;
+mod store;
+mod stored_run;
+mod thread;
+mod trouble;
+mod views;
+mod words;
+mod writer;
+
+use std::cell::Cell;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use engine::store::{Refused, Trouble};
+use machine::Timestamp;
+use rusqlite::Connection;
+
+use checkpoint::Pace;
+use claim::Turn;
+use file::StoreFile;
+use lease::Leases;
+use readers::{LIST_COUNT, POINT_COUNT, Readers};
+pub use trouble::OpenFailed;
+use trouble::Stop;
+use writer::{Broken, Route, Tally, Writer};
+
+/// Says what time it is.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+/// Told why nobody knows any more what the file holds.
+pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How a store is opened. The default is what a server wants.
+#[derive(Clone, Default)]
+pub struct Settings {
+    /// The system's, if none.
+    pub clock: Option<Clock>,
+    /// Ends the process, if none. A store that goes on living refuses every further write.
+    pub on_fatal: Option<OnFatal>,
+    /// Everything happens on the thread of whoever asks, so that a simulation can be repeated.
+    pub inline: bool,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("inline", &self.inline).finish_non_exhaustive()
+    }
+}
+
+/// One file, held by this process alone. Dropping it writes what was sent and closes the file.
+pub struct SqliteStore {
+    route: Route,
+    checkpoints: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    inline: bool,
+}
+
+/// What reads need, also on another thread.
+struct Shared {
+    points: Readers,
+    lists: Readers,
+    leases: Arc<Leases>,
+    turn: Turn,
+    tally: Arc<Tally>,
+    clock: Clock,
+    /// Dropped last: whoever opens the file next finds all connections closed.
+    file: StoreFile,
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the file, creates it if there is none, and brings it up to the version of this software.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenFailed> {
+        Self::open_with(path, Settings::default())
+    }
+
+    pub fn open_with(path: impl AsRef<Path>, settings: Settings) -> Result<Self, OpenFailed> {
+        let Settings { clock, on_fatal, inline } = settings;
+        let clock = clock.unwrap_or_else(|| Arc::new(system_clock));
+        let on_fatal = on_fatal.unwrap_or_else(|| Arc::new(end_the_process));
+        let file = StoreFile::lock(path.as_ref())?;
+        let mut connection = file.writer()?;
+        let (opening, last_arrival) = take_over(&mut connection, clock())?;
+        let pace = Pace::follow(&mut connection)?;
+        let shared = Arc::new(Shared {
+            points: Readers::open(&file, POINT_COUNT)?,
+            lists: Readers::open(&file, LIST_COUNT)?,
+            leases: Arc::new(Leases::new(opening)),
+            turn: Turn::default(),
+            tally: Arc::default(),
+            clock: clock.clone(),
+            file,
+        });
+        let mut writer = Writer {
+            connection,
+            leases: shared.leases.clone(),
+            clock,
+            tally: shared.tally.clone(),
+            pace,
+            checkpoints: None,
+            last_arrival: Cell::new(last_arrival),
+            broken: Broken::new(on_fatal),
+        };
+        if inline {
+            let route = Route::inline(writer);
+            return Ok(Self { route, checkpoints: None, shared, inline });
+        }
+        let (route, checkpoints) = start(&mut writer, &shared)
+            .and_then(|checkpoints| Ok((Route::thread(writer)?, checkpoints)))
+            .map_err(|why| OpenFailed::Trouble(Trouble::Unavailable(why.to_string())))?;
+        Ok(Self { route, checkpoints: Some(checkpoints), shared, inline })
+    }
+
+    /// A read of a few rows, on the thread of whoever asks: it is over sooner than another thread would begin.
+    fn point<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, Refused> {
+        self.shared.points.read(read).map_err(|Stop(refused)| refused)
+    }
+
+    /// A read that may take a while, elsewhere if there is an elsewhere.
+    async fn list<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Stop> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let shared = self.shared.clone();
+        let read = move || shared.lists.read(read).map_err(|Stop(refused)| refused);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if !self.inline => match runtime.spawn_blocking(read).await {
+                Ok(result) => result,
+                Err(stopped) => Err(Trouble::Unavailable(stopped.to_string()).into()),
+            },
+            Ok(_) | Err(_) => read(),
+        }
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.route.close();
+        if let Some(thread) = self.checkpoints.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the checkpoints panicked");
+        }
+    }
+}
+
+/// The thread that copies the log into the file; the writer holds its other end.
+fn start(writer: &mut Writer, shared: &Shared) -> std::io::Result<JoinHandle<()>> {
+    let connection = shared.file.checkpointer().map_err(std::io::Error::other)?;
+    let (sender, thread) = checkpoint::thread(connection, writer.broken.clone())?;
+    writer.checkpoints = Some(sender);
+    Ok(thread)
+}
+
+/// Whatever the last process worked on stands still and must be found. Gives how often the file was opened before,
+/// and the last place in the line.
+fn take_over(connection: &mut Connection, now: Timestamp) -> Result<(u32, i64), OpenFailed> {
+    let transaction = connection.transaction()?;
+    let opening = transaction.query_row("SELECT count FROM openings", [], |row| row.get(0))?;
+    transaction.execute("UPDATE openings SET count = count + 1", [])?;
+    let last: Option<i64> =
+        transaction.query_row("SELECT max(ready_at) FROM runs WHERE ready = 1", [], |row| row.get(0))?;
+    let arrival = i64::try_from(now.0.saturating_mul(1_000)).unwrap_or(i64::MAX - 1);
+    let arrival = arrival.max(last.unwrap_or(0).saturating_add(1));
+    transaction.execute(include_str!("sql/runs_left_behind.sql"), [arrival])?;
+    transaction.commit()?;
+    Ok((opening, arrival))
+}
+
+fn system_clock() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn end_the_process(why: &str) {
+    tracing::error!(why, "what the file holds is unknown; the process ends so that it is opened again");
+    std::process::exit(1);
+}

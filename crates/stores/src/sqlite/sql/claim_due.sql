@@ -1,0 +1,3 @@
+SELECT row, wake_at FROM runs
+WHERE wake_at IS NOT NULL AND (ready <> 0 OR status IN ('queued', 'waiting_approval', 'waiting_tool'))
+ORDER BY wake_at, row

@@ -1,0 +1,1 @@
+INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)

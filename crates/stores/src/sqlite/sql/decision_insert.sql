@@ -1,0 +1,1 @@
+INSERT INTO decisions (tenant, run, id, decision) VALUES (?1, ?2, ?3, ?4)

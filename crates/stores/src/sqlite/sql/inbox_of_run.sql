@@ -1,0 +1,1 @@
+SELECT ticket, item FROM inbox WHERE run = ?1 ORDER BY ticket

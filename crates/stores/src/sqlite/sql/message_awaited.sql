@@ -1,0 +1,3 @@
+SELECT EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND promised = ?2)
+    OR (?3 <> 'tool' AND substr(?2, 1, 4) = 'msg_'
+        AND EXISTS (SELECT 1 FROM call_ids WHERE thread = ?1 AND id = substr(?2, 5)))

@@ -1,0 +1,10 @@
+DELETE FROM commits WHERE run IN (SELECT row FROM runs WHERE thread = ?1);
+DELETE FROM inbox WHERE run IN (SELECT row FROM runs WHERE thread = ?1);
+DELETE FROM suspensions WHERE run IN (SELECT row FROM runs WHERE thread = ?1);
+DELETE FROM decisions WHERE run IN (SELECT row FROM runs WHERE thread = ?1);
+DELETE FROM messages WHERE thread = ?1;
+DELETE FROM call_ids WHERE thread = ?1;
+DELETE FROM leave WHERE thread = ?1;
+DELETE FROM plugin_state WHERE thread = ?1;
+DELETE FROM runs WHERE thread = ?1;
+DELETE FROM threads WHERE row = ?1;

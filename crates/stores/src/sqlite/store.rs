@@ -1,0 +1,274 @@
+//! The store's contract, each call sent to whoever serves it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use engine::store::{
+    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
+    Loaded, MessagePlace, Page, Refused, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView,
+};
+use machine::Timestamp;
+use machine::decision::Decision;
+use machine::event::Event;
+use machine::id::{
+    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
+};
+use machine::inbox::{Item, Verdict};
+use machine::rows::StateRow;
+use machine::tool::Leave;
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::Value;
+
+use super::births::Creation;
+use super::claim::{Claims, Released};
+use super::entry::{Entry, Written};
+use super::handover::{Handover, Receipt};
+use super::trouble::Stop;
+use super::{SqliteStore, append, approvals, births, claim, inboxes, stored_run, thread, views};
+
+/// More events than this are read elsewhere.
+const POINT_EVENT_COUNT_MAX: usize = 32;
+
+impl SqliteStore {
+    fn claims<T>(&self, work: impl FnOnce(&Claims<'_>) -> Result<T, Stop>) -> Result<T, Refused> {
+        let now = self.now();
+        self.point(|connection| {
+            let shared = &self.shared;
+            work(&Claims { connection, leases: &shared.leases, turn: &shared.turn, now })
+        })
+    }
+
+    /// A read for whoever holds the run.
+    fn held<T>(
+        &self,
+        lease: &Lease,
+        read: impl FnOnce(&Connection, i64) -> Result<T, Stop>,
+    ) -> Result<T, Refused> {
+        if !self.may_send(lease) {
+            return Err(Refused::Fenced);
+        }
+        self.point(|connection| read(connection, lease.row))
+    }
+}
+
+fn done<'a, T: Send + 'a>(result: Result<T, Refused>) -> Task<'a, Result<T, Refused>> {
+    Box::pin(std::future::ready(result))
+}
+
+impl Store for SqliteStore {
+    fn now(&self) -> Timestamp {
+        (self.shared.clock)()
+    }
+
+    fn put_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        metadata: &Value,
+    ) -> Task<'_, Result<bool, Refused>> {
+        let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.to_string());
+        Box::pin(self.route.send(move |desk| thread::put_thread(desk, tenant.as_str(), &thread, &metadata)))
+    }
+
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
+        done(self.point(|connection| {
+            let snapshot = connection.unchecked_transaction()?;
+            let view = thread::thread_view(connection, tenant.as_str(), thread)?;
+            drop(snapshot);
+            Ok(view)
+        }))
+    }
+
+    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
+        let (tenant, page) = (tenant.clone(), page.clone());
+        Box::pin(self.list(move |connection| views::threads(connection, &tenant, &page)))
+    }
+
+    fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        by: Option<&Principal>,
+    ) -> Task<'_, Result<(), Refused>> {
+        let (tenant, thread, by) = (tenant.clone(), thread.clone(), by.cloned());
+        Box::pin(self.route.send(move |desk| thread::set_auto_approve(desk, &tenant, &thread, by.as_ref())))
+    }
+
+    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
+        done(self.held(lease, |connection, run| views::leave(connection, run, tool)))
+    }
+
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
+        let (tenant, thread) = (tenant.clone(), thread.clone());
+        Box::pin(self.route.send(move |desk| thread::delete_thread(desk, &tenant, &thread)))
+    }
+
+    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
+        let (digest, text) = (digest.0, text.to_owned());
+        Box::pin(self.route.send(move |desk| {
+            let sql = "INSERT INTO revisions (digest, text) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+            desk.execute(sql, params![digest, text])?;
+            Ok(())
+        }))
+    }
+
+    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
+        done(self.point(|connection| {
+            let mut statement = connection.prepare_cached("SELECT text FROM revisions WHERE digest = ?1")?;
+            Ok(statement.query_row([digest.0], |row| row.get(0)).optional()?)
+        }))
+    }
+
+    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+        match Creation::of(create) {
+            Ok(creation) => Box::pin(async move {
+                let handover = Handover::default();
+                let receipt = Receipt::new(&self.route, handover.clone());
+                let created = self.route.send(move |desk| births::create(desk, &creation, &handover)).await;
+                receipt.sign();
+                created
+            }),
+            Err(refused) => done(Err(refused)),
+        }
+    }
+
+    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+        // Only once somebody waits for it: a run must not be given to nobody.
+        Box::pin(async move { self.claims(|claims| claims.claim(&claim)) })
+    }
+
+    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
+        done(self.point(|connection| claim::load(connection, &self.shared.leases, lease)))
+    }
+
+    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+        // A worker that lost its run has nothing to say about what its rows look like.
+        if !self.may_send(lease) {
+            return done(Err(Refused::Fenced));
+        }
+        let lease = lease.clone();
+        let expected_seq = append.expected_seq;
+        match Entry::of(append) {
+            Ok(entry) => Box::pin(self.route.send(move |desk| append::append(desk, &lease, &entry))),
+            // Whoever is fenced hears that first, whatever its commit looks like.
+            Err(refused) => done(
+                self.point(|connection| append::check_seq(connection, lease.row, expected_seq))
+                    .and(Err(refused)),
+            ),
+        }
+    }
+
+    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+        let lease = lease.clone();
+        Box::pin(async move {
+            let released =
+                self.point(|connection| claim::release(connection, &self.shared.leases, &lease))?;
+            match released {
+                Released::Yes => Ok(true),
+                Released::No => Ok(false),
+                Released::NeedsCommit => {
+                    self.route.send(move |desk| claim::release_unfinished(desk, &lease)).await
+                }
+            }
+        })
+    }
+
+    fn may_send(&self, lease: &Lease) -> bool {
+        self.shared.leases.is_current(lease)
+    }
+
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        match Written::of(item) {
+            Ok(written) => {
+                Box::pin(self.route.send(move |desk| inboxes::submit(desk, &tenant, &run, &written)))
+            }
+            Err(refused) => done(Err(refused)),
+        }
+    }
+
+    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
+        done(self.claims(|claims| claims.next_wake()))
+    }
+
+    fn decision(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        id: &DecisionId,
+    ) -> Task<'_, Result<Option<Decision>, Refused>> {
+        done(self.point(|connection| views::decision(connection, tenant, run, id)))
+    }
+
+    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
+        done(self.point(|connection| views::run(connection, tenant, run)))
+    }
+
+    fn runs(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        Box::pin(self.list(move |connection| views::runs(connection, &tenant, &filter, &page)))
+    }
+
+    fn events(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        after: u64,
+        limit: usize,
+    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        let read = move |connection: &Connection| {
+            let row = views::row_of(connection, &tenant, &run)?.ok_or(Refused::NotFound)?;
+            stored_run::events_after(connection, row, after, limit)
+        };
+        if limit <= POINT_EVENT_COUNT_MAX { done(self.point(read)) } else { Box::pin(self.list(read)) }
+    }
+
+    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
+        done(self.held(lease, |connection, run| stored_run::event_at(connection, run, seq)))
+    }
+
+    fn message(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        message: &MessageId,
+    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
+        done(self.point(|connection| views::message(connection, tenant, thread, message)))
+    }
+
+    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
+        done(self.held(lease, |connection, run| views::taken_call_ids(connection, run, asked)))
+    }
+
+    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        done(self.held(lease, views::plugin_state))
+    }
+
+    fn suspension(
+        &self,
+        tenant: &Tenant,
+        id: &SuspensionId,
+    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+        done(self.point(|connection| approvals::suspension(connection, tenant, id)))
+    }
+
+    fn approvals(
+        &self,
+        tenant: &Tenant,
+        filter: &ApprovalFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        Box::pin(self.list(move |connection| approvals::approvals(connection, &tenant, &filter, &page)))
+    }
+
+    fn counts(&self) -> Counts {
+        self.shared.tally.counts()
+    }
+}

@@ -1,0 +1,147 @@
+//! A run as it is stored: its control, its log, and what a worker starts from.
+
+use std::sync::Arc;
+
+use engine::store::{Committed, Lease, Loaded, Refused, Tenant};
+use machine::control::ControlUnreadable;
+use machine::event::Event;
+use machine::id::{MessageId, RunId, ThreadId};
+use machine::inbox::{Item, Ticket};
+use machine::{Control, fold, stored};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::trouble::{Stop, corrupt};
+use super::words::{checkpoint_of, number, unsigned};
+
+/// A control that another fold wrote is folded anew from the log.
+pub(super) fn control_of(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {
+    match Control::decode(stored) {
+        Ok(control) => Ok(control),
+        Err(ControlUnreadable::OtherVersion(_)) => {
+            let log = events_after(connection, run, 0, usize::MAX)?;
+            fold(log.iter().map(|committed| &*committed.event)).map_err(|why| corrupt(why.to_string()))
+        }
+        Err(ControlUnreadable::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
+    }
+}
+
+/// The columns that decide whether a run is given out, and what it is given out with.
+pub(super) struct StoredRun {
+    pub(super) row: i64,
+    pub(super) tenant: String,
+    pub(super) id: String,
+    pub(super) thread: String,
+    pub(super) epoch: u64,
+    pub(super) ready: i64,
+    pub(super) wake_at: Option<i64>,
+    pub(super) holds: bool,
+    pub(super) ended: bool,
+    pub(super) status: String,
+    pub(super) has_items: bool,
+    begins_after: Option<String>,
+    head: Option<String>,
+    control: Vec<u8>,
+}
+
+impl StoredRun {
+    pub(super) fn find(connection: &Connection, row: i64) -> Result<Option<Self>, Stop> {
+        let mut statement = connection.prepare_cached(include_str!("sql/run_load.sql"))?;
+        let found = statement.query_row([row], |columns| {
+            Ok(Self {
+                row,
+                tenant: columns.get(0)?,
+                id: columns.get(1)?,
+                epoch: unsigned(columns.get(2)?),
+                ready: columns.get(3)?,
+                wake_at: columns.get(4)?,
+                holds: columns.get(5)?,
+                ended: columns.get(6)?,
+                begins_after: columns.get(7)?,
+                thread: columns.get(8)?,
+                head: columns.get(9)?,
+                status: columns.get(10)?,
+                has_items: columns.get(11)?,
+                control: columns.get(12)?,
+            })
+        });
+        Ok(found.optional()?)
+    }
+
+    pub(super) fn lease(&self, epoch: u64) -> Lease {
+        Lease {
+            tenant: Tenant::from(self.tenant.as_str()),
+            thread: ThreadId::from(self.thread.as_str()),
+            run: RunId::from(self.id.as_str()),
+            epoch,
+            row: self.row,
+        }
+    }
+
+    /// In the same read transaction as the columns.
+    pub(super) fn load(self, connection: &Connection) -> Result<Loaded, Stop> {
+        Ok(Loaded {
+            control: control_of(connection, self.row, &self.control)?,
+            inbox: inbox(connection, self.row)?,
+            holds_thread: self.holds,
+            begins_after: self.begins_after.or(self.head).map(MessageId::from),
+        })
+    }
+}
+
+fn inbox(connection: &Connection, run: i64) -> Result<Vec<(Ticket, Item)>, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/inbox_of_run.sql"))?;
+    let mut rows = statement.query([run])?;
+    let mut inbox = Vec::new();
+    while let Some(row) = rows.next()? {
+        let text = row.get_ref(1)?.as_str().map_err(|error| corrupt(error.to_string()))?;
+        let item = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
+        inbox.push((unsigned(row.get(0)?), item));
+    }
+    Ok(inbox)
+}
+
+/// At most `limit` events, and at least one if there is one.
+pub(super) fn events_after(
+    connection: &Connection,
+    run: i64,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Committed>, Stop> {
+    let limit = limit.max(1);
+    let mut statement = connection.prepare_cached(include_str!("sql/commits_after.sql"))?;
+    let mut rows = statement.query([run, number(after)])?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (first_seq, last_seq) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
+        let word: String = row.get(2)?;
+        let body = row.get_ref(3)?.as_str().map_err(|error| corrupt(error.to_string()))?;
+        for (line, seq) in body.lines().zip(first_seq..) {
+            if seq <= after {
+                continue;
+            }
+            if events.len() == limit {
+                return Ok(events);
+            }
+            let checkpoint = if seq == last_seq { Some(checkpoint_of(&word)?) } else { None };
+            events.push(Committed { event: Arc::new(event(line, seq)?), checkpoint });
+        }
+    }
+    Ok(events)
+}
+
+/// One event of a run, with nothing read but its commit.
+pub(super) fn event_at(connection: &Connection, run: i64, seq: u64) -> Result<Arc<Event>, Stop> {
+    let before = seq.checked_sub(1).ok_or(Refused::NotFound)?;
+    let found = events_after(connection, run, before, 1)?;
+    let committed = found.into_iter().next().ok_or(Refused::NotFound)?;
+    Ok(committed.event)
+}
+
+fn event(line: &str, seq: u64) -> Result<Event, Stop> {
+    let event = stored::read(line).map_err(|why| corrupt(why.to_string()))?;
+    if event.seq == seq {
+        Ok(event)
+    } else {
+        Err(corrupt(format!("event {} stands where {seq} belongs", event.seq)))
+    }
+}

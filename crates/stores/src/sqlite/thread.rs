@@ -1,0 +1,137 @@
+//! Threads: as admission sees them, who holds them next, and how they go.
+
+use engine::store::{Refused, Tenant, ThreadView};
+use machine::id::{MessageId, Principal, RunId, ThreadId};
+use machine::thread::{Thread, promote};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::Value;
+
+use super::desk::Desk;
+use super::trouble::{Stop, corrupt};
+use super::words::{millis, status_of, timestamp};
+
+/// Pages that are given back to the system with one deletion.
+const VACUUM_PAGE_COUNT: u32 = 256;
+
+/// True if it is new.
+pub(super) fn put_thread(
+    desk: &Desk<'_>,
+    tenant: &str,
+    thread: &ThreadId,
+    metadata: &str,
+) -> Result<bool, Stop> {
+    let params = params![tenant, thread.as_str(), millis(desk.now), metadata];
+    Ok(desk.execute(include_str!("sql/thread_insert.sql"), params)? == 1)
+}
+
+pub(super) fn set_auto_approve(
+    desk: &Desk<'_>,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    by: Option<&Principal>,
+) -> Result<(), Stop> {
+    let changed = desk.execute(
+        "UPDATE threads SET auto_approved_by = ?3 WHERE tenant = ?1 AND id = ?2",
+        params![tenant.as_str(), thread.as_str(), by.map(Principal::as_str)],
+    )?;
+    if changed == 1 { Ok(()) } else { Err(Refused::NotFound.into()) }
+}
+
+pub(super) fn thread_view(
+    connection: &Connection,
+    tenant: &str,
+    thread: &ThreadId,
+) -> Result<ThreadView, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/thread_by_id.sql"))?;
+    let found = statement.query_row(params![tenant, thread.as_str()], ThreadColumns::of).optional()?;
+    match found {
+        Some(columns) => columns.view(connection, thread.clone()),
+        None => Ok(ThreadView::absent(thread.clone())),
+    }
+}
+
+/// A row of `threads`.
+pub(super) struct ThreadColumns {
+    row: i64,
+    created_at: i64,
+    metadata: String,
+    head: Option<String>,
+    auto_approved_by: Option<String>,
+}
+
+impl ThreadColumns {
+    pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            row: row.get(0)?,
+            created_at: row.get(1)?,
+            metadata: row.get(2)?,
+            head: row.get(3)?,
+            auto_approved_by: row.get(4)?,
+        })
+    }
+
+    pub(super) fn view(self, connection: &Connection, id: ThreadId) -> Result<ThreadView, Stop> {
+        let metadata: Value =
+            serde_json::from_str(&self.metadata).map_err(|error| corrupt(error.to_string()))?;
+        Ok(ThreadView {
+            id,
+            created_at: Some(timestamp(self.created_at)),
+            metadata,
+            head: self.head.map(MessageId::from),
+            state: state(connection, self.row)?,
+            auto_approved_by: self.auto_approved_by.map(Principal::from),
+        })
+    }
+}
+
+/// Its unended runs.
+fn state(connection: &Connection, thread: i64) -> Result<Thread, Stop> {
+    let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let mut holder = connection.prepare_cached(include_str!("sql/thread_holder.sql"))?;
+    let holder: Option<(String, String, bool)> = holder.query_row([thread], columns).optional()?;
+    let mut line = connection.prepare_cached(include_str!("sql/thread_line.sql"))?;
+    let line = line.query_map([thread], columns)?.collect::<rusqlite::Result<Vec<_>>>()?;
+    let queued = line.len();
+    let Some((front, status, in_doubt)) = holder.or_else(|| line.into_iter().next()) else {
+        return Ok(Thread::Free);
+    };
+    Ok(Thread::Busy { front: RunId::from(front), front_is: status_of(&status)?.front(), in_doubt, queued })
+}
+
+/// The run that holds the thread from here on, after its holder has ended.
+pub(super) fn promote_next(
+    desk: &Desk<'_>,
+    thread: i64,
+    superseded_by: Option<&RunId>,
+) -> Result<Option<RunId>, Stop> {
+    let mut line = desk.prepare(include_str!("sql/thread_line.sql"))?;
+    let line = line
+        .query_map([thread], |row| Ok((RunId::from(row.get::<_, String>(0)?), row.get(3)?)))?
+        .collect::<rusqlite::Result<Vec<(RunId, i64)>>>()?;
+    let superseded_by = superseded_by.filter(|by| line.iter().any(|(id, _)| id == *by));
+    let Some(next) = promote(superseded_by, line.iter().map(|(id, _)| id)) else { return Ok(None) };
+    for (id, row) in &line {
+        if id == next {
+            desk.execute(include_str!("sql/run_promote.sql"), params![row, desk.arrival()])?;
+        }
+    }
+    Ok(Some(next.clone()))
+}
+
+/// Child runs have threads of their own, which stay.
+pub(super) fn delete_thread(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
+    let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
+    let row: Option<i64> =
+        statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
+    let Some(row) = row else { return Err(Refused::NotFound.into()) };
+    if state(desk.connection(), row)? != Thread::Free {
+        return Err(Refused::Stale.into());
+    }
+    for sql in include_str!("sql/thread_delete.sql").split_inclusive(";\n") {
+        desk.execute(sql, [row])?;
+    }
+    let mut vacuum = desk.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGE_COUNT})"))?;
+    let mut pages = vacuum.query([])?;
+    while pages.next()?.is_some() {}
+    Ok(())
+}

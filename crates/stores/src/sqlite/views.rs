@@ -1,0 +1,203 @@
+//! What the store shows of runs, threads and messages: one thing by its name, and pages of many.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use engine::store::{Listed, MessagePlace, Page, RunFilter, RunView, Tenant, ThreadView};
+use machine::decision::Decision;
+use machine::id::{
+    AgentName, CallId, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName,
+};
+use machine::phase::Scope;
+use machine::rows::{ShownStatus, StateRow};
+use machine::tool::{Leave, ToolLeave};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+
+use super::page::{Asked, Place};
+use super::stored_run::control_of;
+use super::thread::ThreadColumns;
+use super::trouble::{Stop, corrupt};
+use super::words::{digest, role_of, status_of, timestamp, unsigned};
+
+pub(super) fn threads(
+    connection: &Connection,
+    tenant: &Tenant,
+    page: &Page,
+) -> Result<Listed<ThreadView>, Stop> {
+    let asked = Asked::of(page)?;
+    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
+    let snapshot = connection.unchecked_transaction()?;
+    let mut statement = connection.prepare_cached(include_str!("sql/threads_newest.sql"))?;
+    let found = statement
+        .query_map(params![tenant.as_str(), behind.at, behind.id, asked.row_count()], |row| {
+            Ok((ThreadColumns::of(row)?, row.get(5)?))
+        })?
+        .collect::<rusqlite::Result<Vec<(ThreadColumns, String)>>>()?;
+    let views = found
+        .into_iter()
+        .map(|(columns, id)| columns.view(connection, ThreadId::from(id)))
+        .collect::<Result<Vec<_>, Stop>>()?;
+    drop(statement);
+    drop(snapshot);
+    Ok(asked.listed(views, |view| Place::new(view.created_at.unwrap_or_default(), view.id.as_str())))
+}
+
+pub(super) fn run(connection: &Connection, tenant: &Tenant, run: &RunId) -> Result<Option<RunView>, Stop> {
+    let snapshot = connection.unchecked_transaction()?;
+    let sql = include_str!("sql/run_view.sql");
+    let found = run_views(connection, sql, params![tenant.as_str(), run.as_str()])?;
+    drop(snapshot);
+    Ok(found.into_iter().next())
+}
+
+pub(super) fn runs(
+    connection: &Connection,
+    tenant: &Tenant,
+    filter: &RunFilter,
+    page: &Page,
+) -> Result<Listed<RunView>, Stop> {
+    let asked = Asked::of(page)?;
+    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
+    let agent = filter.agent.as_ref().map(AgentName::as_str);
+    let snapshot = connection.unchecked_transaction()?;
+    let mut found = Vec::new();
+    if let Some(thread) = &filter.thread {
+        let status = filter.status.map(ShownStatus::as_str);
+        let params =
+            params![tenant.as_str(), status, behind.at, behind.id, asked.row_count(), agent, thread.as_str()];
+        found = run_views(connection, include_str!("sql/runs_of_thread.sql"), params)?;
+    } else {
+        // One index serves every filter: without one, the pages of all statuses are merged.
+        for status in
+            ShownStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
+        {
+            let params =
+                params![tenant.as_str(), status.as_str(), behind.at, behind.id, asked.row_count(), agent];
+            found.extend(run_views(connection, include_str!("sql/runs_newest.sql"), params)?);
+        }
+        found.sort_by_key(|view| Reverse(place(view)));
+    }
+    drop(snapshot);
+    Ok(asked.listed(found, place))
+}
+
+fn place(view: &RunView) -> Place {
+    Place::new(view.created_at, view.id.as_str())
+}
+
+fn run_views(connection: &Connection, sql: &str, params: impl Params) -> Result<Vec<RunView>, Stop> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
+    let mut views = Vec::new();
+    while let Some(row) = rows.next()? {
+        views.push(run_view(connection, row)?);
+    }
+    Ok(views)
+}
+
+fn run_view(connection: &Connection, row: &Row<'_>) -> Result<RunView, Stop> {
+    let control = row.get_ref(8)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
+    let status: String = row.get(1)?;
+    Ok(RunView {
+        id: RunId::from(row.get::<_, String>(0)?),
+        thread: ThreadId::from(row.get::<_, String>(6)?),
+        status: status_of(&status)?,
+        control: control_of(connection, row.get(7)?, control)?,
+        interrupt_accepted: row.get(2)?,
+        created_at: timestamp(row.get(3)?),
+        started_at: row.get::<_, Option<i64>>(4)?.map(timestamp),
+        ended_at: row.get::<_, Option<i64>>(5)?.map(timestamp),
+    })
+}
+
+pub(super) fn row_of(connection: &Connection, tenant: &Tenant, run: &RunId) -> Result<Option<i64>, Stop> {
+    let mut statement = connection.prepare_cached("SELECT row FROM runs WHERE tenant = ?1 AND id = ?2")?;
+    Ok(statement.query_row(params![tenant.as_str(), run.as_str()], |row| row.get(0)).optional()?)
+}
+
+pub(super) fn decision(
+    connection: &Connection,
+    tenant: &Tenant,
+    run: &RunId,
+    id: &DecisionId,
+) -> Result<Option<Decision>, Stop> {
+    let Some(run) = row_of(connection, tenant, run)? else { return Ok(None) };
+    let mut statement =
+        connection.prepare_cached("SELECT decision FROM decisions WHERE run = ?1 AND id = ?2")?;
+    let text: Option<String> = statement.query_row(params![run, id.as_str()], |row| row.get(0)).optional()?;
+    text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt(error.to_string()))).transpose()
+}
+
+pub(super) fn message(
+    connection: &Connection,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    message: &MessageId,
+) -> Result<Option<MessagePlace>, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/message_place.sql"))?;
+    let found: Option<(String, i64, String)> = statement
+        .query_row(params![tenant.as_str(), thread.as_str(), message.as_str()], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .optional()?;
+    let Some((run, seq, role)) = found else { return Ok(None) };
+    Ok(Some(MessagePlace { run: RunId::from(run), seq: unsigned(seq), role: role_of(&role)? }))
+}
+
+pub(super) fn leave(connection: &Connection, run: i64, tool: &ToolName) -> Result<Leave, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/leave_for_tool.sql"))?;
+    let (every_tool, by, definition): (Option<String>, Option<String>, Option<Vec<u8>>) = statement
+        .query_row(params![run, tool.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let this_tool = match (by, definition) {
+        (Some(by), Some(definition)) => {
+            Some(ToolLeave { by: Principal::from(by), definition: digest(&definition)? })
+        }
+        (Some(_) | None, _) => None,
+    };
+    Ok(Leave { every_tool: every_tool.map(Principal::from), this_tool })
+}
+
+/// A call gets a message of its own, so an id whose message is there, or promised by a run in line, is taken too.
+pub(super) fn taken_call_ids(
+    connection: &Connection,
+    run: i64,
+    asked: &[String],
+) -> Result<BTreeSet<CallId>, Stop> {
+    let snapshot = connection.unchecked_transaction()?;
+    let mut statement = connection.prepare_cached(include_str!("sql/calls_taken.sql"))?;
+    let mut taken = BTreeSet::new();
+    for id in asked {
+        // All that begins with `id~` lies between these two: DEL is the character behind `~`.
+        let (from, to) = (format!("{id}~"), format!("{id}\u{7f}"));
+        let mut rows = statement.query(params![run, id, from, to])?;
+        while let Some(row) = rows.next()? {
+            taken.insert(CallId::from(row.get::<_, String>(0)?));
+        }
+    }
+    drop(statement);
+    drop(snapshot);
+    Ok(taken)
+}
+
+pub(super) fn plugin_state(connection: &Connection, run: i64) -> Result<Vec<StateRow>, Stop> {
+    let snapshot = connection.unchecked_transaction()?;
+    let mut statement = connection.prepare_cached(include_str!("sql/state_of_run.sql"))?;
+    let mut kept = Vec::new();
+    for (scope, key) in [(Scope::Run, run), (Scope::Thread, 0)] {
+        let mut rows = statement.query(params![run, key])?;
+        while let Some(row) = rows.next()? {
+            let text: String = row.get(2)?;
+            let value = serde_json::from_str(&text).map_err(|error| corrupt(error.to_string()))?;
+            kept.push(StateRow {
+                plugin: PluginName::from(row.get::<_, String>(0)?),
+                scope,
+                key: row.get(1)?,
+                value: Arc::new(value),
+            });
+        }
+    }
+    drop(statement);
+    drop(snapshot);
+    Ok(kept)
+}

@@ -1,0 +1,98 @@
+//! The words and numbers that stand in the columns.
+
+use machine::Timestamp;
+use machine::checkpoint::Checkpoint;
+use machine::id::Digest;
+use machine::inbox::Item;
+use machine::rows::{ApprovalStatus, Role, ShownStatus};
+use machine::suspension::SuspensionKind;
+
+use super::trouble::{Stop, corrupt};
+
+/// SQLite has no number above this one, and no time that anybody waits for lies behind it.
+pub(super) fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+pub(super) fn millis(at: Timestamp) -> i64 {
+    number(at.0)
+}
+
+pub(super) fn timestamp(column: i64) -> Timestamp {
+    Timestamp(unsigned(column))
+}
+
+pub(super) fn unsigned(column: i64) -> u64 {
+    u64::try_from(column).unwrap_or(0)
+}
+
+pub(super) fn digest(column: &[u8]) -> Result<Digest, Stop> {
+    <[u8; 32]>::try_from(column).map(Digest).map_err(|_| corrupt("a digest does not have 32 bytes"))
+}
+
+pub(super) const CHECKPOINTS: [Checkpoint; 6] = [
+    Checkpoint::UserMessage,
+    Checkpoint::AssistantTurn,
+    Checkpoint::ToolResults,
+    Checkpoint::ReplayResults,
+    Checkpoint::Waiting,
+    Checkpoint::RunFinished,
+];
+
+pub(super) const fn checkpoint_word(checkpoint: Checkpoint) -> &'static str {
+    match checkpoint {
+        Checkpoint::UserMessage => "user_message",
+        Checkpoint::AssistantTurn => "assistant_turn",
+        Checkpoint::ToolResults => "tool_results",
+        Checkpoint::ReplayResults => "replay_results",
+        Checkpoint::Waiting => "waiting",
+        Checkpoint::RunFinished => "run_finished",
+    }
+}
+
+pub(super) const fn role_word(role: Role) -> &'static str {
+    match role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        Role::Note => "note",
+    }
+}
+
+pub(super) const fn item_word(item: &Item) -> &'static str {
+    match item {
+        Item::Decision(_) => "decision",
+        Item::Early { .. } => "early",
+        Item::Interrupt { .. } => "interrupt",
+        Item::ChildEnded(_) => "child_ended",
+        Item::LateAnswer { .. } => "late_answer",
+    }
+}
+
+pub(super) fn checkpoint_of(word: &str) -> Result<Checkpoint, Stop> {
+    find(CHECKPOINTS, word, checkpoint_word)
+}
+
+pub(super) fn role_of(word: &str) -> Result<Role, Stop> {
+    find([Role::User, Role::Assistant, Role::Tool, Role::Note], word, role_word)
+}
+
+pub(super) fn status_of(word: &str) -> Result<ShownStatus, Stop> {
+    find(ShownStatus::ALL, word, ShownStatus::as_str)
+}
+
+pub(super) fn approval_status_of(word: &str) -> Result<ApprovalStatus, Stop> {
+    find(ApprovalStatus::ALL, word, ApprovalStatus::as_str)
+}
+
+pub(super) fn kind_of(word: &str) -> Result<SuspensionKind, Stop> {
+    find(SuspensionKind::ALL, word, SuspensionKind::as_str)
+}
+
+fn find<T: Copy, const N: usize>(
+    all: [T; N],
+    word: &str,
+    spelled: impl Fn(T) -> &'static str,
+) -> Result<T, Stop> {
+    all.into_iter().find(|one| spelled(*one) == word).ok_or_else(|| corrupt(format!("{word} means nothing")))
+}

@@ -1,0 +1,341 @@
+//! The one writer: commands that arrive while a sync runs share the next one.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use engine::store::{Counts, Refused, Trouble};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::checkpoint::{self, Pace};
+use super::desk::{Desk, Marks};
+use super::lease::Leases;
+use super::trouble::{Stop, leaves_the_file_as_it_was, trouble};
+use super::{Clock, OnFatal};
+
+/// One sync is shared by at most so many commands.
+const BATCH_COUNT_MAX: usize = 256;
+/// Whoever comes when so many wait waits for a place.
+const WAITING_COUNT_MAX: usize = 1_024;
+
+type Answer = Box<dyn FnOnce(Option<&Trouble>) + Send>;
+/// Without a desk there is trouble: nothing is done, and whoever asked hears of it.
+type Perform = Box<dyn FnOnce(Result<&Desk<'_>, Trouble>) -> Performed + Send>;
+
+/// One thing to write. It is answered once it is committed.
+pub(super) struct Command {
+    perform: Perform,
+}
+
+struct Performed {
+    kept: bool,
+    /// What SQLite had against it.
+    trouble: Option<Trouble>,
+    /// Says what the command came to, or what is wrong with the commit.
+    answer: Answer,
+}
+
+impl Command {
+    pub(super) fn new<T: Send + 'static>(
+        work: impl FnOnce(&Desk<'_>) -> Result<T, Stop> + Send + 'static,
+    ) -> (Self, oneshot::Receiver<Result<T, Refused>>) {
+        let (sender, receiver) = oneshot::channel();
+        let perform: Perform = Box::new(move |desk| {
+            let result = match desk {
+                Ok(desk) => work(desk).map_err(|Stop(refused)| refused),
+                Err(trouble) => Err(trouble.into()),
+            };
+            Performed {
+                kept: result.is_ok(),
+                trouble: match &result {
+                    Err(Refused::Trouble(trouble)) => Some(trouble.clone()),
+                    Err(
+                        Refused::Fenced
+                        | Refused::Behind
+                        | Refused::Stale
+                        | Refused::Impossible(_)
+                        | Refused::NotFound,
+                    )
+                    | Ok(_) => None,
+                },
+                answer: Box::new(move |failed| {
+                    // A refusal may rest on what others wrote before it in the same transaction, so it counts for
+                    // nothing either.
+                    let result = failed.map_or(result, |trouble| Err(trouble.clone().into()));
+                    // Whoever asked may have gone away; what is committed stays.
+                    drop(sender.send(result));
+                }),
+            }
+        });
+        (Self { perform }, receiver)
+    }
+}
+
+/// Nobody knows what the file holds. It is found out by opening it again.
+#[derive(Clone)]
+pub(super) struct Broken {
+    why: Arc<OnceLock<Trouble>>,
+    on_fatal: OnFatal,
+}
+
+impl Broken {
+    pub(super) fn new(on_fatal: OnFatal) -> Self {
+        Self { why: Arc::default(), on_fatal }
+    }
+
+    fn get(&self) -> Option<&Trouble> {
+        self.why.get()
+    }
+
+    pub(super) fn end(&self, why: &str) {
+        self.why.get_or_init(|| Trouble::Unavailable(format!("{why}; the store must be opened again")));
+        (self.on_fatal)(why);
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Tally {
+    commits: AtomicU64,
+    syncs: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            commits: self.commits.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) leases: Arc<Leases>,
+    pub(super) clock: Clock,
+    pub(super) tally: Arc<Tally>,
+    /// How far the log has grown.
+    pub(super) pace: Pace,
+    /// Whoever copies the log into the file meanwhile; none where everything happens on one thread.
+    pub(super) checkpoints: Option<SyncSender<()>>,
+    pub(super) last_arrival: Cell<i64>,
+    /// Why nothing is written any more.
+    pub(super) broken: Broken,
+}
+
+impl Writer {
+    pub(super) fn perform(&mut self, batch: Vec<Command>) {
+        if let Some(trouble) = self.broken.get() {
+            return refuse(batch, trouble);
+        }
+        if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
+            return refuse(batch, &trouble(&error));
+        }
+        let changes_before = self.connection.total_changes();
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut marks = Marks::default();
+        let mut waiting = batch.into_iter();
+        for command in waiting.by_ref() {
+            match self.perform_one(command, &mut marks) {
+                Ok(answer) => answers.push(answer),
+                Err((answer, trouble)) => {
+                    // SQLite has given up the whole transaction.
+                    answers.push(answer);
+                    self.give_up(marks, answers, &trouble);
+                    return refuse(waiting.collect(), &trouble);
+                }
+            }
+        }
+        let changed = self.connection.total_changes() != changes_before;
+        match self.connection.execute_batch("COMMIT") {
+            Ok(()) => {
+                self.settle(&marks, changed);
+                answers.into_iter().for_each(|answer| answer(None));
+                self.checkpoint();
+            }
+            Err(error) => {
+                let trouble = trouble(&error);
+                if !leaves_the_file_as_it_was(&error) {
+                    self.broken.end(&format!("a commit failed: {error}"));
+                }
+                self.give_up(marks, answers, &trouble);
+            }
+        }
+    }
+
+    /// In a savepoint of its own, so that one refused command spoils no other.
+    fn perform_one(&self, command: Command, marks: &mut Marks) -> Result<Answer, (Answer, Trouble)> {
+        let savepoint = |sql| self.connection.prepare_cached(sql)?.execute([]);
+        if let Err(error) = savepoint("SAVEPOINT command") {
+            let trouble = trouble(&error);
+            return Err(((command.perform)(Err(trouble.clone())).answer, trouble));
+        }
+        let now = (self.clock)();
+        let desk = Desk::new(&self.connection, &self.leases, now, &self.last_arrival);
+        let performed = (command.perform)(Ok(&desk));
+        let own = desk.into_marks();
+        let ended = if performed.kept {
+            savepoint("RELEASE command")
+        } else {
+            self.take_back(&own);
+            savepoint("ROLLBACK TO command").and_then(|_| savepoint("RELEASE command"))
+        };
+        if performed.kept {
+            marks.commits += own.commits;
+            marks.bytes += own.bytes;
+            marks.given.extend(own.given);
+            marks.let_go.extend(own.let_go);
+            marks.ended.extend(own.ended);
+        }
+        match ended {
+            Ok(_) => Ok(performed.answer),
+            // The savepoint went with the transaction; the reason is what the command met.
+            Err(error) => Err((performed.answer, performed.trouble.unwrap_or_else(|| trouble(&error)))),
+        }
+    }
+
+    fn settle(&self, marks: &Marks, changed: bool) {
+        let mut held = self.leases.lock();
+        marks.let_go.iter().for_each(|(row, stored_epoch)| held.let_go(*row, *stored_epoch));
+        marks.ended.iter().for_each(|row| held.forget(*row));
+        drop(held);
+        self.tally.commits.fetch_add(marks.commits, Ordering::Relaxed);
+        self.tally.bytes.fetch_add(marks.bytes, Ordering::Relaxed);
+        self.tally.syncs.fetch_add(u64::from(changed), Ordering::Relaxed);
+    }
+
+    fn give_up(&self, marks: Marks, answers: Vec<Answer>, trouble: &Trouble) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::error!(%error, "a transaction cannot be rolled back");
+        }
+        self.take_back(&marks);
+        answers.into_iter().for_each(|answer| answer(Some(trouble)));
+    }
+
+    fn take_back(&self, marks: &Marks) {
+        let mut held = self.leases.lock();
+        marks.given.iter().for_each(|row| held.forget(*row));
+    }
+
+    fn checkpoint(&mut self) {
+        if !self.pace.is_due() {
+            return;
+        }
+        match &self.checkpoints {
+            // One that is under way sees this part of the log too, or the next one does.
+            Some(elsewhere) if !self.pace.is_overdue() => drop(elsewhere.try_send(())),
+            Some(_) | None => {
+                if let Err(error) = checkpoint::pass(&self.connection)
+                    && !leaves_the_file_as_it_was(&error)
+                {
+                    self.broken.end(&format!("a checkpoint failed: {error}"));
+                }
+            }
+        }
+    }
+}
+
+/// Commands that were not begun.
+fn refuse(batch: Vec<Command>, trouble: &Trouble) {
+    for command in batch {
+        ((command.perform)(Err(trouble.clone())).answer)(None);
+    }
+}
+
+/// How commands reach the writer.
+pub(super) enum Route {
+    Thread {
+        commands: Option<mpsc::Sender<Command>>,
+        thread: Option<JoinHandle<()>>,
+    },
+    /// On the thread of whoever asks: the order of things follows from the order of the calls alone.
+    Inline(Box<Mutex<Writer>>),
+}
+
+impl Route {
+    pub(super) fn thread(mut writer: Writer) -> std::io::Result<Self> {
+        let (sender, mut receiver) = mpsc::channel::<Command>(WAITING_COUNT_MAX);
+        let broken = writer.broken.clone();
+        let work = move || {
+            while let Some(first) = receiver.blocking_recv() {
+                let mut batch = vec![first];
+                while batch.len() < BATCH_COUNT_MAX
+                    && let Ok(next) = receiver.try_recv()
+                {
+                    batch.push(next);
+                }
+                writer.perform(batch);
+            }
+        };
+        let guarded = move || {
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                broken.end("the writer panicked");
+            }
+        };
+        let thread = std::thread::Builder::new().name("sqlite-writer".into()).spawn(guarded)?;
+        Ok(Self::Thread { commands: Some(sender), thread: Some(thread) })
+    }
+
+    pub(super) fn inline(writer: Writer) -> Self {
+        Self::Inline(Box::new(Mutex::new(writer)))
+    }
+
+    /// What was sent is written before the file is closed.
+    pub(super) fn close(&mut self) {
+        if let Self::Thread { commands, thread } = self {
+            commands.take();
+            if let Some(thread) = thread.take()
+                && thread.join().is_err()
+            {
+                tracing::error!("the writer panicked");
+            }
+        }
+    }
+
+    /// For what nobody waits for.
+    pub(super) fn post(&self, command: Command) {
+        match self {
+            Self::Thread { commands: Some(commands), .. } => {
+                if let Err(mpsc::error::TrySendError::Full(command)) = commands.try_send(command) {
+                    // Whoever posts cannot wait for a place, and the command must not be lost.
+                    let commands = commands.clone();
+                    std::thread::spawn(move || commands.blocking_send(command));
+                }
+            }
+            Self::Thread { commands: None, .. } => {}
+            Self::Inline(writer) => {
+                writer.lock().unwrap_or_else(PoisonError::into_inner).perform(vec![command]);
+            }
+        }
+    }
+
+    pub(super) async fn send<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Desk<'_>) -> Result<T, Stop> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let (command, answer) = Command::new(work);
+        match self {
+            Self::Thread { commands: Some(commands), .. } => {
+                if commands.send(command).await.is_err() {
+                    return Err(stopped());
+                }
+            }
+            Self::Thread { commands: None, .. } => return Err(stopped()),
+            Self::Inline(writer) => {
+                writer.lock().unwrap_or_else(PoisonError::into_inner).perform(vec![command]);
+            }
+        }
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+fn stopped() -> Refused {
+    Trouble::Unavailable("the writer has stopped".into()).into()
+}

@@ -1,0 +1,155 @@
+//! Every store keeps the rules of the contract; the number in a test's name is the number of the rule.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test may stop in the plainest way there is"
+)]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+
+mod fixture;
+mod rule_01_append;
+mod rule_02_consumed;
+mod rule_03_behind;
+mod rule_04_release;
+mod rule_05_other_runs;
+mod rule_06_tenants;
+mod rule_07_claim;
+mod rule_08_counts;
+mod rule_09_threads;
+mod rule_10_submit;
+mod rule_11_unique_ids;
+mod rule_12_crash;
+mod snapshot;
+mod sqlite_fixture;
+mod worker;
+
+/// The very same tests for each store. A test that is written and not listed here is dead code, which is an error.
+macro_rules! conformance {
+    ($store:ident, $fixture:ty) => {
+        mod $store {
+            conformance! { @tests $fixture;
+                rule_01_append::rule_01_an_append_writes_all_that_its_events_say,
+                rule_01_append::rule_01_another_sequence_number_is_fenced_and_changes_nothing,
+                rule_01_append::rule_01_another_epoch_is_fenced_and_changes_nothing,
+                rule_01_append::rule_01_a_log_with_a_gap_is_impossible_and_changes_nothing,
+                rule_01_append::rule_01_the_lease_of_an_ended_run_is_let_go,
+                rule_01_append::rule_01_of_many_equal_appends_one_is_stored,
+                rule_01_append::rule_01_many_runs_append_side_by_side,
+                rule_01_append::rule_01_a_log_is_read_in_parts,
+                rule_02_consumed::rule_02_consumed_rows_leave_the_inbox_with_the_commit,
+                rule_02_consumed::rule_02_a_row_that_changed_nothing_is_consumed_without_events,
+                rule_02_consumed::rule_02_a_row_is_consumed_once,
+                rule_02_consumed::rule_02_a_submitted_decision_is_remembered_for_ever,
+                rule_02_consumed::rule_02_a_decision_accepted_at_the_worker_is_remembered_for_ever,
+                rule_02_consumed::rule_02_a_second_decision_under_a_used_id_is_not_accepted,
+                rule_02_consumed::rule_02_a_decision_id_counts_within_its_run,
+                rule_03_behind::rule_03_an_expiry_does_not_overtake_an_accepted_decision,
+                rule_03_behind::rule_03_an_expiry_closes_what_nobody_answered,
+                rule_03_behind::rule_03_an_interrupt_at_the_worker_does_not_overtake_an_accepted_decision,
+                rule_03_behind::rule_03_the_order_counts_within_one_commit_too,
+                rule_03_behind::rule_03_an_unheard_decision_holds_up_only_what_it_answers,
+                rule_03_behind::rule_03_a_decision_that_came_first_may_close_what_a_later_one_answers,
+                rule_03_behind::rule_03_a_decision_at_the_worker_loses_against_one_that_was_faster,
+                rule_03_behind::rule_03_what_is_closed_takes_no_decision_at_the_worker,
+                rule_03_behind::rule_03_one_suspension_takes_one_answer_in_a_commit,
+                rule_03_behind::rule_03_nothing_is_accepted_after_an_accepted_interrupt,
+                rule_03_behind::rule_03_a_row_that_closed_nothing_answers_nothing_any_more,
+                rule_03_behind::rule_03_an_expiry_and_a_decision_race_and_one_of_them_wins,
+                rule_04_release::rule_04_a_run_with_an_item_is_not_released,
+                rule_04_release::rule_04_a_lease_is_given_back_once,
+                rule_04_release::rule_04_rows_come_back_in_the_order_of_arrival,
+                rule_04_release::rule_04_a_submit_that_races_a_release_is_never_lost,
+                rule_04_release::rule_04_a_run_that_waits_for_nothing_else_is_left_alone,
+                rule_05_other_runs::rule_05_a_child_is_created_in_its_parents_commit,
+                rule_05_other_runs::rule_05_a_refused_append_creates_and_delivers_nothing,
+                rule_05_other_runs::rule_05_the_end_of_a_child_is_delivered_in_its_last_commit,
+                rule_05_other_runs::rule_05_an_interrupt_reaches_the_children_once,
+                rule_05_other_runs::rule_05_an_interrupt_of_the_parent_is_an_accepted_one,
+                rule_05_other_runs::rule_05_what_a_child_holds_shows_the_way_down_to_it,
+                rule_05_other_runs::rule_05_a_delivery_stays_within_the_tenant,
+                rule_06_tenants::rule_06_another_tenant_finds_nothing,
+                rule_06_tenants::rule_06_two_tenants_may_use_the_same_names,
+                rule_06_tenants::rule_06_pages_of_runs_and_threads_cover_everything_once_newest_first,
+                rule_06_tenants::rule_06_what_comes_in_between_two_pages_shifts_nothing,
+                rule_06_tenants::rule_06_a_cursor_that_nobody_gave_out_is_refused,
+                rule_06_tenants::rule_06_runs_are_filtered_by_status_thread_and_agent,
+                rule_06_tenants::rule_06_approvals_are_listed_oldest_first_in_pages,
+                rule_06_tenants::rule_06_a_closed_suspension_says_who_closed_it_and_when,
+                rule_06_tenants::rule_06_a_thread_keeps_what_was_put_first,
+                rule_06_tenants::rule_06_leave_counts_for_the_thread_it_was_given_for,
+                rule_06_tenants::rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread,
+                rule_06_tenants::rule_06_a_thread_is_deleted_with_all_that_belongs_to_it,
+                rule_07_claim::rule_07_woken_due_and_lost_runs_come_before_queued_ones,
+                rule_07_claim::rule_07_never_more_than_asked_for,
+                rule_07_claim::rule_07_a_run_that_is_held_is_not_given_out,
+                rule_07_claim::rule_07_one_tenant_after_the_other,
+                rule_07_claim::rule_07_nobody_starves_behind_a_long_queue,
+                rule_07_claim::rule_07_a_run_behind_another_is_claimed_once_it_holds_the_thread,
+                rule_07_claim::rule_07_a_run_is_claimed_by_its_name,
+                rule_07_claim::rule_07_a_queued_run_that_is_interrupted_is_claimed_and_may_end,
+                rule_07_claim::rule_07_a_run_falls_due_when_its_deadline_has_come,
+                rule_07_claim::rule_07_a_released_run_is_awaited_again,
+                rule_07_claim::rule_07_a_released_run_that_is_under_way_is_found_again,
+                rule_07_claim::rule_07_many_who_claim_never_get_the_same_run,
+                rule_07_claim::rule_07_of_many_who_claim_one_run_one_gets_it,
+                rule_08_counts::rule_08_creation_claim_and_start_are_one_commit,
+                rule_08_counts::rule_08_a_claim_a_release_and_a_read_are_no_commit,
+                rule_08_counts::rule_08_a_taken_item_and_an_append_count_one_each,
+                rule_08_counts::rule_08_what_was_refused_does_not_count,
+                rule_08_counts::rule_08_the_writing_of_a_decision_and_its_tool_start_is_one_commit,
+                rule_09_threads::rule_09_a_thread_shows_who_is_in_front,
+                rule_09_threads::rule_09_a_thread_shows_that_its_front_is_in_doubt,
+                rule_09_threads::rule_09_a_creation_judged_on_another_thread_is_stale,
+                rule_09_threads::rule_09_an_admission_that_cannot_be_is_impossible,
+                rule_09_threads::rule_09_a_lease_is_given_only_where_the_run_holds_its_thread,
+                rule_09_threads::rule_09_the_end_of_the_holder_promotes_the_first_in_line,
+                rule_09_threads::rule_09_whoever_supersedes_the_front_comes_before_the_line,
+                rule_09_threads::rule_09_a_run_is_superseded_once,
+                rule_09_threads::rule_09_a_superseder_that_has_ended_is_not_promoted,
+                rule_09_threads::rule_09_a_queued_run_that_ends_leaves_the_line,
+                rule_09_threads::rule_09_a_run_begins_after_the_last_message_or_the_one_asked_for,
+                rule_09_threads::rule_09_of_many_creations_on_one_thread_one_holds,
+                rule_09_threads::rule_09_whoever_looks_again_gets_into_the_line,
+                rule_10_submit::rule_10_a_taken_decision_marks_the_row_and_wakes_the_run,
+                rule_10_submit::rule_10_an_unknown_run_is_not_found,
+                rule_10_submit::rule_10_what_is_not_taken_leaves_nothing_behind,
+                rule_10_submit::rule_10_somebody_else_was_faster,
+                rule_10_submit::rule_10_of_a_hundred_who_decide_one_wins,
+                rule_10_submit::rule_10_a_run_on_its_way_out_takes_no_decision,
+                rule_10_submit::rule_10_an_interrupt_accepted_at_the_worker_counts_too,
+                rule_10_submit::rule_10_a_changed_tool_is_said_and_the_item_taken,
+                rule_10_submit::rule_10_an_early_decision_answers_the_approval_as_it_opens,
+                rule_10_submit::rule_10_an_early_decision_is_for_its_arguments_alone,
+                rule_10_submit::rule_10_a_late_answer_settles_what_is_in_doubt,
+                rule_11_unique_ids::rule_11_a_call_id_is_used_once_in_a_thread,
+                rule_11_unique_ids::rule_11_another_thread_may_use_the_same_call_id,
+                rule_11_unique_ids::rule_11_names_with_signs_are_compared_as_they_are,
+                rule_11_unique_ids::rule_11_a_message_id_is_used_once_in_a_thread,
+                rule_11_unique_ids::rule_11_an_append_adds_no_message_under_a_used_id,
+                rule_11_unique_ids::rule_11_another_thread_may_use_the_same_message_id,
+                rule_11_unique_ids::rule_11_a_message_id_of_a_run_in_line_is_used_too,
+                rule_12_crash::rule_12_logs_threads_and_approvals_are_there_again,
+                rule_12_crash::rule_12_an_accepted_decision_survives_and_nobody_else_can_decide,
+                rule_12_crash::rule_12_an_accepted_interrupt_survives,
+                rule_12_crash::rule_12_a_lease_dies_with_its_process,
+                rule_12_crash::rule_12_the_line_behind_a_thread_survives,
+                rule_12_crash::rule_12_a_deadline_survives,
+                rule_12_crash::rule_12_what_plugins_keep_and_calls_used_survive,
+                rule_12_crash::rule_12_a_call_under_way_is_in_doubt_after_the_crash,
+            }
+        }
+    };
+    (@tests $fixture:ty; $($rule:ident :: $test:ident,)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $test() {
+                crate::$rule::$test::<$fixture>().await;
+            }
+        )*
+    };
+}
+
+conformance!(memory, crate::fixture::Memory);
+conformance!(sqlite, crate::sqlite_fixture::Sqlite<false>);
+conformance!(sqlite_inline, crate::sqlite_fixture::Sqlite<true>);

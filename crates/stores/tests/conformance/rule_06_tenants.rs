@@ -1,0 +1,299 @@
+//! Rule 6: everything belongs to a tenant, and lists come in pages by time of creation and id.
+
+use engine::store::{ApprovalFilter, Claim, Listed, Page, Refused, RunFilter};
+use machine::inbox::Item;
+use machine::rows::{ApprovalStatus, ShownStatus};
+use serde_json::json;
+
+use crate::fixture::{Fixture, World};
+use crate::worker::{approve, claim, held, order, parked, queued, reject, started, started_with};
+
+fn page(limit: usize, cursor: Option<String>) -> Page {
+    Page { cursor, limit }
+}
+
+/// All pages one after the other, and that each is full but the last.
+async fn all<T, Fut>(limit: usize, list: impl Fn(Page) -> Fut) -> Vec<T>
+where
+    Fut: Future<Output = Result<Listed<T>, Refused>>,
+{
+    let mut items = Vec::new();
+    let mut cursor = None;
+    for _ in 0..1_000 {
+        let listed = list(page(limit, cursor)).await.unwrap();
+        assert!(listed.items.len() <= limit.max(1));
+        assert!(listed.next.is_none() || listed.items.len() == limit.max(1));
+        items.extend(listed.items);
+        cursor = listed.next;
+        if cursor.is_none() {
+            return items;
+        }
+    }
+    panic!("the pages do not come to an end")
+}
+
+async fn run_names(world: &World, filter: &RunFilter, limit: usize) -> Vec<String> {
+    let runs = all(limit, |page| async move { world.store.runs(&world.tenant, filter, &page).await }).await;
+    runs.into_iter().map(|run| run.id.to_string()).collect()
+}
+
+async fn approval_calls(world: &World, filter: &ApprovalFilter, limit: usize) -> Vec<String> {
+    let list = |page: Page| async move { world.store.approvals(&world.tenant, filter, &page).await };
+    all(limit, list).await.into_iter().map(|approval| approval.call.to_string()).collect()
+}
+
+pub(crate) async fn rule_06_another_tenant_finds_nothing<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let worker = held(&world, "thr", "run", "transfer").await;
+    let decision = worker.decision("call_run", Some("d1"), approve());
+    world.tell("run", Item::Decision(decision.clone())).await;
+    let World { store, tenant, .. } = world.of("other");
+    let (run, thread) = (&worker.lease.run, &worker.lease.thread);
+    assert_eq!(store.run(&tenant, run).await.unwrap(), None);
+    let absent = engine::store::ThreadView::absent(thread.clone());
+    assert_eq!(store.thread(&tenant, thread).await.unwrap(), absent);
+    assert_eq!(store.suspension(&tenant, &decision.suspension).await.unwrap(), None);
+    assert_eq!(store.decision(&tenant, run, &"d1".into()).await.unwrap(), None);
+    assert_eq!(store.message(&tenant, thread, &"msg_user_run".into()).await.unwrap(), None);
+    let log = store.events(&tenant, run, 0, 10).await;
+    assert!(log == Err(Refused::NotFound) || log == Ok(Vec::new()), "{log:?}");
+    assert!(store.threads(&tenant, &Page::default()).await.unwrap().items.is_empty());
+    assert!(store.runs(&tenant, &RunFilter::default(), &Page::default()).await.unwrap().items.is_empty());
+    let every = ApprovalFilter { status: None, ..ApprovalFilter::default() };
+    assert!(store.approvals(&tenant, &every, &Page::default()).await.unwrap().items.is_empty());
+    let mine = ApprovalFilter { run: Some(run.clone()), ..ApprovalFilter::default() };
+    assert!(store.approvals(&tenant, &mine, &Page::default()).await.unwrap().items.is_empty());
+    let item = Item::Decision(worker.decision("call_run", None, reject()));
+    assert_eq!(store.submit(&tenant, run, item).await, Err(Refused::NotFound));
+    assert_eq!(store.set_auto_approve(&tenant, thread, Some(&"eve".into())).await, Err(Refused::NotFound));
+    assert_eq!(store.delete_thread(&tenant, thread).await, Err(Refused::NotFound));
+    let lease = engine::store::Lease { tenant: tenant.clone(), ..worker.lease.clone() };
+    assert_eq!(store.append(&lease, worker.append()).await, Err(Refused::Fenced));
+    store.release(&worker.lease).await.unwrap();
+    let claimed = store.claim(Claim::Run { tenant, run: run.clone() }).await;
+    assert!(claimed == Err(Refused::NotFound) || claimed == Ok(Vec::new()), "{claimed:?}");
+}
+
+pub(crate) async fn rule_06_two_tenants_may_use_the_same_names<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let other = world.of("other");
+    let mut here = held(&world, "thr", "run", "transfer").await;
+    let there = held(&other, "thr", "run", "transfer").await;
+    here.accept(Item::Decision(here.decision("call_run", None, reject())));
+    here.says("done");
+    here.commit(&world).await.unwrap();
+    assert_eq!(world.run("run").await.status, ShownStatus::Completed);
+    assert_eq!(other.run("run").await.status, ShownStatus::WaitingApproval);
+    assert_eq!(other.run("run").await.control, there.run.control);
+    world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
+    assert_eq!(other.run("run").await.control, there.run.control);
+    let listed = approval_calls(&other, &ApprovalFilter::default(), 10).await;
+    assert_eq!(listed, ["call_run"]);
+}
+
+pub(crate) async fn rule_06_pages_of_runs_and_threads_cover_everything_once_newest_first<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    // Two share each moment: the id decides between them.
+    for name in ["a", "d", "c", "f", "e", "b", "g"] {
+        queued(&world, &format!("thr_{name}"), &format!("run_{name}")).await;
+        queued(&world.of("other"), &format!("thr_{name}"), &format!("run_x{name}")).await;
+        if ["d", "f", "b"].contains(&name) {
+            world.clock.advance(1);
+        }
+    }
+    let expected = ["g", "e", "b", "f", "c", "d", "a"];
+    for limit in [1, 2, 3, 7, 100] {
+        let runs = run_names(&world, &RunFilter::default(), limit).await;
+        assert_eq!(runs, expected.map(|name| format!("run_{name}")), "limit {limit}");
+        let list = |page: Page| {
+            let world = world.clone();
+            async move { world.store.threads(&world.tenant, &page).await }
+        };
+        let threads: Vec<String> =
+            all(limit, list).await.into_iter().map(|thread| thread.id.to_string()).collect();
+        assert_eq!(threads, expected.map(|name| format!("thr_{name}")), "limit {limit}");
+    }
+    let most = world.store.runs(&world.tenant, &RunFilter::default(), &page(usize::MAX, None)).await.unwrap();
+    assert_eq!((most.items.len(), most.next), (7, None));
+    let least = world.store.runs(&world.tenant, &RunFilter::default(), &page(0, None)).await.unwrap();
+    assert_eq!(least.items.len(), 1, "a page holds at least one");
+}
+
+pub(crate) async fn rule_06_what_comes_in_between_two_pages_shifts_nothing<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    for name in ["a", "b", "c"] {
+        queued(&world, &format!("thr_{name}"), name).await;
+        world.clock.advance(1);
+    }
+    let filter = RunFilter::default();
+    let first = world.store.runs(&world.tenant, &filter, &page(2, None)).await.unwrap();
+    queued(&world, "thr_d", "d").await;
+    let second = world.store.runs(&world.tenant, &filter, &page(2, first.next)).await.unwrap();
+    let names: Vec<&str> = first.items.iter().chain(&second.items).map(|run| run.id.as_str()).collect();
+    assert_eq!(names, ["c", "b", "a"]);
+    assert_eq!(second.next, None);
+}
+
+pub(crate) async fn rule_06_a_cursor_that_nobody_gave_out_is_refused<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    queued(&world, "thr", "run").await;
+    let bad = page(10, Some("yesterday".into()));
+    let World { store, tenant, .. } = &world;
+    assert!(matches!(store.threads(tenant, &bad).await, Err(Refused::Impossible(_))));
+    assert!(matches!(store.runs(tenant, &RunFilter::default(), &bad).await, Err(Refused::Impossible(_))));
+    let approvals = store.approvals(tenant, &ApprovalFilter::default(), &bad).await;
+    assert!(matches!(approvals, Err(Refused::Impossible(_))));
+}
+
+pub(crate) async fn rule_06_runs_are_filtered_by_status_thread_and_agent<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    for index in 0..6 {
+        let mut order = order(&format!("thr_{}", index % 2), &format!("run_{index}"));
+        order.agent = if index < 3 { "writer".into() } else { "reader".into() };
+        let mut worker = started_with(&world, order).await;
+        worker.says("done");
+        worker.commit(&world).await.unwrap();
+        world.clock.advance(1);
+    }
+    parked(&world, "thr_0", "waits", "transfer").await;
+    queued(&world, "thr_1", "queued").await;
+    let filters = [
+        (RunFilter { status: Some(ShownStatus::Queued), ..RunFilter::default() }, vec!["queued"]),
+        (RunFilter { status: Some(ShownStatus::WaitingApproval), ..RunFilter::default() }, vec!["waits"]),
+        (RunFilter { status: Some(ShownStatus::Failed), ..RunFilter::default() }, vec![]),
+        (RunFilter { agent: Some("writer".into()), ..RunFilter::default() }, vec!["run_2", "run_1", "run_0"]),
+        (
+            RunFilter {
+                status: Some(ShownStatus::Completed),
+                thread: Some("thr_1".into()),
+                agent: Some("reader".into()),
+            },
+            vec!["run_5", "run_3"],
+        ),
+    ];
+    for (filter, expected) in filters {
+        for limit in [1, 10] {
+            assert_eq!(run_names(&world, &filter, limit).await, expected, "{filter:?}");
+        }
+    }
+}
+
+pub(crate) async fn rule_06_approvals_are_listed_oldest_first_in_pages<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut expected = Vec::new();
+    for index in 0..5 {
+        let run = format!("run_{index}");
+        let mut worker = started(&world, &format!("thr_{index}"), &run).await;
+        let [one, two] = [format!("a_{index}"), format!("b_{index}")];
+        // What the front end answers is no approval.
+        worker.asks(&[(&one, "transfer"), ("file", "pick_file"), (&two, "transfer")]);
+        let mut ids: Vec<_> = [&one, &two]
+            .map(|call| (worker.call(call).suspension().unwrap().id.clone(), call.clone()))
+            .into();
+        ids.sort();
+        expected.extend(ids.into_iter().map(|(_, call)| call));
+        worker.commit(&world).await.unwrap();
+        if index == 2 {
+            worker.accept(Item::Decision(worker.decision("a_2", None, reject())));
+            worker.accept(Item::Decision(worker.decision("b_2", None, approve())));
+            worker.commit(&world).await.unwrap();
+        }
+        world.clock.advance(1);
+    }
+    for limit in [1, 3, 100] {
+        let every = ApprovalFilter { status: None, ..ApprovalFilter::default() };
+        assert_eq!(approval_calls(&world, &every, limit).await, expected);
+        let pending: Vec<String> = expected.iter().filter(|call| !call.ends_with('2')).cloned().collect();
+        assert_eq!(approval_calls(&world, &ApprovalFilter::default(), limit).await, pending);
+        let of = |status| ApprovalFilter { status: Some(status), ..ApprovalFilter::default() };
+        assert_eq!(approval_calls(&world, &of(ApprovalStatus::Rejected), limit).await, ["a_2"]);
+        assert_eq!(approval_calls(&world, &of(ApprovalStatus::Approved), limit).await, ["b_2"]);
+        let of_run = ApprovalFilter { run: Some("run_1".into()), ..ApprovalFilter::default() };
+        assert_eq!(approval_calls(&world, &of_run, limit).await.len(), 2);
+        let of_thread = ApprovalFilter { thread: Some("thr_3".into()), ..ApprovalFilter::default() };
+        assert_eq!(approval_calls(&world, &of_thread, limit).await.len(), 2);
+    }
+}
+
+pub(crate) async fn rule_06_a_closed_suspension_says_who_closed_it_and_when<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = held(&world, "thr", "run", "transfer").await;
+    let opened_at = world.clock.now();
+    world.clock.advance(40);
+    let decision = worker.decision("call_run", None, reject());
+    worker.accept(Item::Decision(decision.clone()));
+    worker.commit(&world).await.unwrap();
+    let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
+    assert_eq!((shown.created_at, shown.decided_at), (opened_at, Some(world.clock.now())));
+    assert_eq!((shown.status, shown.answered), (ApprovalStatus::Rejected, false));
+    assert_eq!(shown.decided_by.unwrap().as_str(), "ana");
+    assert_eq!(shown.reason.as_deref(), Some("no"));
+}
+
+pub(crate) async fn rule_06_a_thread_keeps_what_was_put_first<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let put = |value| world.store.put_thread(&world.tenant, &"thr".into(), &value);
+    assert_eq!(put(json!({"first": true})).await, Ok(true));
+    world.clock.advance(5);
+    assert_eq!(put(json!({"first": false})).await, Ok(false));
+    let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
+    assert_eq!(thread.metadata, json!({"first": true}));
+    assert_eq!(thread.created_at.unwrap().0, 1_000_000);
+}
+
+pub(crate) async fn rule_06_leave_counts_for_the_thread_it_was_given_for<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let worker = started(&world, "thr", "run").await;
+    let other = started(&world, "thr_2", "run_2").await;
+    let World { store, tenant, .. } = &world;
+    store.set_auto_approve(tenant, &"thr".into(), Some(&"ana".into())).await.unwrap();
+    let every = |lease| async move { store.leave(lease, &"transfer".into()).await.unwrap().every_tool };
+    assert_eq!(every(&worker.lease).await, Some("ana".into()));
+    assert_eq!(every(&other.lease).await, None);
+    assert_eq!(store.thread(tenant, &"thr".into()).await.unwrap().auto_approved_by, Some("ana".into()));
+    store.set_auto_approve(tenant, &"thr".into(), None).await.unwrap();
+    assert_eq!(every(&worker.lease).await, None);
+}
+
+pub(crate) async fn rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = held(&world, "thr", "run", "transfer").await;
+    let resume = machine::decision::Resume { apply_to_future: true, ..Default::default() };
+    let action = machine::decision::DecisionAction::Resume(resume);
+    worker.accept(Item::Decision(worker.decision("call_run", None, action)));
+    worker.succeeds("call_run");
+    worker.says("done");
+    worker.commit(&world).await.unwrap();
+    let later = started(&world, "thr", "later").await;
+    let elsewhere = started(&world, "thr_2", "elsewhere").await;
+    let leave = world.store.leave(&later.lease, &"transfer".into()).await.unwrap();
+    let given = leave.this_tool.unwrap();
+    assert_eq!((given.by.as_str(), given.definition), ("ana", crate::worker::tool("transfer").definition));
+    assert_eq!(world.store.leave(&later.lease, &"urgent".into()).await.unwrap().this_tool, None);
+    assert_eq!(world.store.leave(&elsewhere.lease, &"transfer".into()).await.unwrap().this_tool, None);
+}
+
+pub(crate) async fn rule_06_a_thread_is_deleted_with_all_that_belongs_to_it<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = held(&world, "thr", "run", "transfer").await;
+    let decision = worker.decision("call_run", Some("d1"), reject());
+    held(&world, "thr_2", "run_2", "transfer").await;
+    let World { store, tenant, .. } = &world;
+    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(Refused::Stale));
+    assert!(store.run(tenant, &"run".into()).await.unwrap().is_some());
+    worker.accept(Item::Decision(decision.clone()));
+    worker.says("done");
+    worker.commit(&world).await.unwrap();
+    store.delete_thread(tenant, &"thr".into()).await.unwrap();
+    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(Refused::NotFound));
+    assert_eq!(store.thread(tenant, &"thr".into()).await.unwrap().created_at, None);
+    assert_eq!(store.run(tenant, &"run".into()).await.unwrap(), None);
+    assert_eq!(store.suspension(tenant, &decision.suspension).await.unwrap(), None);
+    assert_eq!(store.message(tenant, &"thr".into(), &"msg_user_run".into()).await.unwrap(), None);
+    assert_eq!(run_names(&world, &RunFilter::default(), 10).await, ["run_2"]);
+    let every = ApprovalFilter { status: None, ..ApprovalFilter::default() };
+    assert_eq!(approval_calls(&world, &every, 10).await, ["call_run_2"]);
+    // Its names are free again.
+    started(&world, "thr", "run").await;
+    assert!(claim(&world, "run").await.is_none());
+}

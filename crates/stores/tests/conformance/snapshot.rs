@@ -1,0 +1,30 @@
+//! Everything that a tenant can see of a store, to tell whether a refusal left a trace.
+
+use engine::store::{ApprovalFilter, Lease, Page, RunFilter};
+
+use crate::fixture::World;
+
+/// With the inbox and the plugin state of each lease that counts.
+pub(crate) async fn snapshot(world: &World, leases: &[&Lease]) -> String {
+    let World { store, tenant, .. } = world;
+    let page = Page { cursor: None, limit: Page::LIMIT_MAX };
+    let runs = store.runs(tenant, &RunFilter::default(), &page).await.unwrap();
+    let all = ApprovalFilter { status: None, ..ApprovalFilter::default() };
+    let mut text = format!(
+        "{runs:#?}\n{:#?}\n{:#?}\n{:?}\n{:?}",
+        store.threads(tenant, &page).await.unwrap(),
+        store.approvals(tenant, &all, &page).await.unwrap(),
+        store.next_wake().await.unwrap(),
+        store.counts().commits,
+    );
+    for run in &runs.items {
+        let log = store.events(tenant, &run.id, 0, 10_000).await.unwrap();
+        text.push_str(&format!("\n{log:#?}"));
+    }
+    for lease in leases {
+        let loaded = store.load(lease).await.unwrap();
+        let kept = store.plugin_state(lease).await.unwrap();
+        text.push_str(&format!("\n{loaded:#?}\n{kept:#?}"));
+    }
+    text
+}

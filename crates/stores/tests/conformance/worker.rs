@@ -1,0 +1,427 @@
+//! A small driver: decides and applies on a copy, then builds the commit as an engine would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use engine::store::{Append, Appended, Birth, Claim, Claimed, Create, Created, Lease, Refused};
+use machine::call::Call;
+use machine::decision::{Decision, DecisionAction, Resume};
+use machine::delivery;
+use machine::event::{Fact, Order, Parent, Usage, UserMessage};
+use machine::id::{CallId, DecisionId, Digest, MessageId, Principal, RunId, ThreadId, ToolName};
+use machine::inbox::{self, Item, Ticket};
+use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
+use machine::phase::HookAnswers;
+use machine::policy::Policy;
+use machine::rows::{Heard, Rows};
+use machine::thread::Admission;
+use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
+use machine::{Control, Effect, Event, Input, Rejection, Revision, Run, Timestamp, fold, queue};
+use serde_json::{Value, json};
+
+use crate::fixture::{Clock, World};
+
+pub(crate) const EXPIRES_IN_MS: u64 = 60_000;
+
+/// One worker with one run.
+pub(crate) struct Worker {
+    pub(crate) lease: Lease,
+    pub(crate) run: Run,
+    /// As it was loaded.
+    pub(crate) inbox: Vec<(Ticket, Item)>,
+    clock: Clock,
+    draft: Draft,
+    arguments: BTreeMap<CallId, Arguments>,
+    last_text: String,
+}
+
+/// What the next commit will hold.
+#[derive(Clone, Default)]
+struct Draft {
+    before: Option<Control>,
+    events: Vec<Event>,
+    consumed: Vec<Ticket>,
+    accepted: Vec<Item>,
+    rows: Rows,
+}
+
+pub(crate) fn tool(name: &str) -> Tool {
+    let (class, approval, performer) = match name {
+        "echo" => (EffectClass::Read, Approval::Never, Performer::Server),
+        "post" => (EffectClass::Write, Approval::Never, Performer::Server),
+        "transfer" | "urgent" => (EffectClass::Write, Approval::Ask, Performer::Server),
+        "pick_file" => (EffectClass::Write, Approval::Never, Performer::Client),
+        "researcher" => {
+            let performer = Performer::Agent { agent: "research".into(), budget_tokens_max: None };
+            (EffectClass::Write, Approval::Never, performer)
+        }
+        other => panic!("no tool {other}"),
+    };
+    Tool {
+        definition: Digest::of(b"definition 1"),
+        class,
+        approval,
+        performer,
+        expires_in_ms: (name == "urgent").then_some(EXPIRES_IN_MS),
+        on_expiry: OnExpiry::Deny,
+    }
+}
+
+pub(crate) fn arguments_of(call: &str) -> Arguments {
+    let value = json!({"of": call});
+    let digest = Digest::of(value.to_string().as_bytes());
+    Arguments::Valid { value: Arc::new(value), digest }
+}
+
+pub(crate) fn order(thread: &str, run: &str) -> Order {
+    Order {
+        run_id: RunId::from(run),
+        thread_id: ThreadId::from(thread),
+        agent: "assistant".into(),
+        revision: Digest::of(b"revision"),
+        policy: Policy::default(),
+        loosened_by: None,
+        message: Some(UserMessage {
+            id: MessageId::from(format!("msg_user_{run}")),
+            content: Arc::new(json!("hello")),
+        }),
+        parent: None,
+    }
+}
+
+/// A run that is created: its first event, and the start in the same commit where it is asked for.
+pub(crate) async fn creation(world: &World, order: Order, admission: Admission, starts: bool) -> Create {
+    let seen = world.store.thread(&world.tenant, &order.thread_id).await.unwrap();
+    let now = world.clock.now();
+    let first = queue(order, now);
+    let mut run = Run::new(Arc::new(Revision::default()), fold([&first]).unwrap());
+    let mut events = vec![first];
+    if starts {
+        let start = run.decide(&Input::Start { after: seen.head.clone() }, now).unwrap().events;
+        start.iter().for_each(|event| run.apply(event).unwrap());
+        events.extend(start);
+    }
+    let mut rows = Rows::default();
+    rows.hear(None, &events, Heard::default());
+    let append = Append {
+        expected_seq: 0,
+        events: events.into_iter().map(Arc::new).collect(),
+        control: Arc::new(run.control),
+        consumed: Vec::new(),
+        accepted: Vec::new(),
+        spawn: Vec::new(),
+        deliver: Vec::new(),
+        rows,
+    };
+    Create { tenant: world.tenant.clone(), seen, admission, begins_after: None, lease: starts, append }
+}
+
+/// Queued on a thread that is free, so that it holds the thread; nobody has it.
+pub(crate) async fn queued(world: &World, thread: &str, run: &str) -> Created {
+    let create = creation(world, order(thread, run), Admission::Hold, false).await;
+    world.store.create(create).await.unwrap()
+}
+
+/// Queued behind the run that holds the thread.
+pub(crate) async fn enqueued(world: &World, thread: &str, run: &str) -> Created {
+    let create = creation(world, order(thread, run), Admission::Enqueue, false).await;
+    world.store.create(create).await.unwrap()
+}
+
+/// Created and started in one commit.
+pub(crate) async fn started(world: &World, thread: &str, run: &str) -> Worker {
+    started_with(world, order(thread, run)).await
+}
+
+pub(crate) async fn started_with(world: &World, order: Order) -> Worker {
+    let create = creation(world, order, Admission::Hold, true).await;
+    let control = (*create.append.control).clone();
+    let lease = world.store.create(create).await.unwrap().lease.expect("no lease was given");
+    Worker::new(world, lease, control, Vec::new())
+}
+
+/// Waits for a person: one call of this tool is held.
+pub(crate) async fn held(world: &World, thread: &str, run: &str, tool: &str) -> Worker {
+    let mut worker = started(world, thread, run).await;
+    worker.asks(&[(&format!("call_{run}"), tool)]);
+    worker.commit(world).await.unwrap();
+    worker
+}
+
+/// Held, and nobody has the run.
+pub(crate) async fn parked(world: &World, thread: &str, run: &str, tool: &str) -> Worker {
+    let worker = held(world, thread, run, tool).await;
+    assert!(world.store.release(&worker.lease).await.unwrap());
+    worker
+}
+
+pub(crate) async fn claim(world: &World, run: &str) -> Option<Worker> {
+    let asked = Claim::Run { tenant: world.tenant.clone(), run: RunId::from(run) };
+    let mut claimed = world.store.claim(asked).await.unwrap();
+    assert!(claimed.len() <= 1);
+    claimed.pop().map(|claimed| Worker::of(world, claimed))
+}
+
+/// What a claim hands out, in its order.
+pub(crate) async fn next_workers(world: &World, limit: usize) -> Vec<Worker> {
+    let claimed = world.store.claim(Claim::Next { limit }).await.unwrap();
+    claimed.into_iter().map(|claimed| Worker::of(world, claimed)).collect()
+}
+
+/// The names of the runs that a claim hands out, in its order.
+pub(crate) async fn next(world: &World, limit: usize) -> Vec<String> {
+    next_workers(world, limit).await.into_iter().map(|worker| worker.lease.run.to_string()).collect()
+}
+
+impl Worker {
+    fn new(world: &World, lease: Lease, control: Control, inbox: Vec<(Ticket, Item)>) -> Self {
+        Self {
+            lease,
+            draft: Draft { before: Some(control.clone()), ..Draft::default() },
+            run: Run::new(Arc::new(Revision::default()), control),
+            inbox,
+            clock: world.clock.clone(),
+            arguments: BTreeMap::new(),
+            last_text: String::new(),
+        }
+    }
+
+    pub(crate) fn of(world: &World, claimed: Claimed) -> Self {
+        Self::new(world, claimed.lease, claimed.loaded.control, claimed.loaded.inbox)
+    }
+
+    /// After a refusal: the copy is thrown away.
+    pub(crate) async fn reload(&mut self, world: &World) {
+        let loaded = world.store.load(&self.lease).await.unwrap();
+        let again = Self::new(world, self.lease.clone(), loaded.control, loaded.inbox);
+        *self = Self {
+            arguments: std::mem::take(&mut self.arguments),
+            last_text: std::mem::take(&mut self.last_text),
+            ..again
+        };
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn hear(&mut self, input: &Input, ticket: Option<Ticket>) -> Result<(), Rejection> {
+        let decided = self.run.decide(input, self.now())?;
+        for event in &decided.events {
+            self.run.apply(event).unwrap();
+            if let Fact::ToolRequested { call_id, arguments, .. } = &event.fact {
+                self.arguments.insert(call_id.clone(), arguments.clone());
+            }
+        }
+        let heard = Heard { count: self.draft.consumed.len(), ticket };
+        self.draft.rows.hear(self.draft.before.as_ref(), &decided.events, heard);
+        self.draft.events.extend(decided.events);
+        Ok(())
+    }
+
+    #[track_caller]
+    pub(crate) fn say(&mut self, input: &Input) {
+        self.hear(input, None).unwrap_or_else(|rejection| panic!("rejected: {rejection}"));
+    }
+
+    /// Hears one row of the inbox and consumes it, whatever the machine says to it.
+    pub(crate) fn hear_row(&mut self, ticket: Ticket, item: &Item) {
+        self.draft.consumed.push(ticket);
+        if let Some(input) = inbox::hear(&self.run.control, item) {
+            let _ = self.hear(&input, Some(ticket));
+        }
+    }
+
+    /// Consumes a row without listening to it.
+    pub(crate) fn consume(&mut self, ticket: Ticket) {
+        self.draft.consumed.push(ticket);
+    }
+
+    pub(crate) fn drain(&mut self) {
+        let items: Vec<Item> = self.inbox.iter().map(|(_, item)| item.clone()).collect();
+        for index in inbox::drain(&self.run.control, &items, true) {
+            let (ticket, item) = self.inbox[index].clone();
+            self.hear_row(ticket, &item);
+        }
+        self.pass_gates();
+    }
+
+    /// What a worker does first with a run that it has claimed.
+    pub(crate) fn take_over(&mut self) {
+        let epoch = self.lease.epoch;
+        let doubt_at = self.now();
+        self.say(&Input::LeaseAcquired { epoch, doubt_at });
+        self.drain();
+        if self.run.control.ended().is_none() {
+            self.say(&Input::InboxDrained);
+        }
+    }
+
+    /// An item that arrives at the worker itself.
+    pub(crate) fn accept(&mut self, item: Item) {
+        let input = inbox::hear(&self.run.control, &item).expect("the item says nothing");
+        self.say(&input);
+        self.draft.accepted.push(item);
+        self.pass_gates();
+    }
+
+    /// Accepted and consumed in the next commit, though it changes nothing.
+    pub(crate) fn accept_unheard(&mut self, item: Item) {
+        self.draft.accepted.push(item);
+    }
+
+    pub(crate) fn asks(&mut self, calls: &[(&str, &str)]) {
+        self.asks_knowing(calls, BTreeSet::new(), HookAnswers::default());
+    }
+
+    /// The model asks for calls; the ids in `taken` are avoided.
+    pub(crate) fn asks_knowing(
+        &mut self,
+        calls: &[(&str, &str)],
+        taken: BTreeSet<CallId>,
+        hooks: HookAnswers,
+    ) {
+        self.hear_model(calls, taken, hooks);
+        self.pass_gates();
+    }
+
+    /// The calls stand at the gate.
+    pub(crate) fn asks_without_gates(&mut self, calls: &[(&str, &str)]) {
+        self.hear_model(calls, BTreeSet::new(), HookAnswers::default());
+    }
+
+    fn hear_model(&mut self, calls: &[(&str, &str)], taken: BTreeSet<CallId>, hooks: HookAnswers) {
+        let asked = calls.iter().map(|(id, tool)| AskedCall {
+            id: (*id).into(),
+            tool: ToolName::from(*tool),
+            arguments: arguments_of(id),
+        });
+        let answered = ModelAnswered { calls: asked.collect(), taken, hooks, ..self.answer("") };
+        self.say(&Input::ModelAnswered(answered));
+    }
+
+    /// The model answers in words: the run ends.
+    pub(crate) fn says(&mut self, text: &str) {
+        self.last_text = text.into();
+        let answered = self.answer(text);
+        self.say(&Input::ModelAnswered(answered));
+    }
+
+    fn answer(&self, text: &str) -> ModelAnswered {
+        let attempt = self.run.wanted().into_iter().find_map(|effect| match effect {
+            Effect::CallModel { attempt, .. } => Some(attempt),
+            _ => None,
+        });
+        ModelAnswered {
+            step: self.run.control.step,
+            attempt: attempt.expect("the model is not called"),
+            text: text.into(),
+            reasoning: None,
+            calls: Vec::new(),
+            usage: Usage { input_tokens: 10, output_tokens: 5 },
+            matched: Vec::new(),
+            taken: BTreeSet::new(),
+            hooks: HookAnswers::default(),
+        }
+    }
+
+    pub(crate) fn pass_gates(&mut self) {
+        while let Some(call) = self.run.wanted().into_iter().find_map(|effect| match effect {
+            Effect::Gate(call) => Some(call),
+            _ => None,
+        }) {
+            let name = self.call(call.as_str()).tool.clone();
+            let arguments = self.arguments.get(&call).cloned();
+            self.say(&Input::Gated(Gated {
+                tool: ToolNow::Known(tool(name.as_str())),
+                arguments: arguments.unwrap_or_else(|| arguments_of(call.as_str())),
+                hits: Vec::new(),
+                leave: Leave::default(),
+                hooks: HookAnswers::default(),
+                call,
+            }));
+        }
+    }
+
+    pub(crate) fn succeeds(&mut self, call: &str) {
+        let (step, attempt) = (self.call(call).step, self.call(call).attempts);
+        self.say(&Input::ToolReturned { step, call: CallId::from(call), attempt, outcome: success() });
+        self.pass_gates();
+    }
+
+    pub(crate) fn call(&self, id: &str) -> &Call {
+        self.run.control.call(&CallId::from(id)).unwrap_or_else(|| panic!("no call {id} is open"))
+    }
+
+    /// A decision on what holds the call, under this id.
+    pub(crate) fn decision(&self, call: &str, id: Option<&str>, action: DecisionAction) -> Decision {
+        let call = self.call(call);
+        Decision {
+            id: id.map(DecisionId::from),
+            call: call.id.clone(),
+            suspension: call.suspension().expect("the call is not held").id.clone(),
+            by: Principal::from("ana"),
+            accepted_at: self.now(),
+            definition_now: Some(tool(call.tool.as_str()).definition),
+            action,
+        }
+    }
+
+    pub(crate) fn append(&self) -> Append {
+        let Draft { before, events, consumed, accepted, rows } = self.draft.clone();
+        let deliver = delivery::deliveries(before.as_ref(), &events, &self.last_text).unwrap();
+        let spawn = delivery::spawns(&events).into_iter().map(|spawn| self.birth(spawn)).collect();
+        Append {
+            expected_seq: before.map_or(0, |before| before.seq),
+            events: events.into_iter().map(Arc::new).collect(),
+            control: Arc::new(self.run.control.clone()),
+            consumed,
+            accepted,
+            spawn,
+            deliver,
+            rows,
+        }
+    }
+
+    fn birth(&self, spawn: delivery::Spawn) -> Birth {
+        let first = queue(
+            Order {
+                agent: spawn.agent,
+                parent: Some(Parent {
+                    run_id: self.run.control.run.clone(),
+                    call_id: spawn.call,
+                    depth: spawn.depth,
+                    grant_tokens: spawn.grant_tokens,
+                }),
+                ..order(spawn.thread.as_str(), spawn.run.as_str())
+            },
+            self.now(),
+        );
+        let control = Arc::new(fold([&first]).unwrap());
+        Birth { thread: spawn.thread, first: Arc::new(first), control }
+    }
+
+    pub(crate) async fn commit(&mut self, world: &World) -> Result<Appended, Refused> {
+        let appended = world.store.append(&self.lease, self.append()).await?;
+        self.forget_draft();
+        Ok(appended)
+    }
+
+    /// As if the commit had gone through.
+    pub(crate) fn forget_draft(&mut self) {
+        self.draft = Draft { before: Some(self.run.control.clone()), ..Draft::default() };
+        self.inbox.clear();
+    }
+}
+
+pub(crate) fn success() -> Outcome {
+    Outcome::Answered(ToolAnswer::Success { value: Arc::new(Value::from("ok")), warning: None })
+}
+
+pub(crate) fn approve() -> DecisionAction {
+    DecisionAction::Resume(Resume::default())
+}
+
+pub(crate) fn reject() -> DecisionAction {
+    DecisionAction::Cancel { reason: Some("no".into()), then: None }
+}

@@ -1,0 +1,380 @@
+//! What only the SQLite store has: one process per file, versions, constraints, batches, plans, and its size.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test may stop in the plainest way there is"
+)]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+
+#[path = "conformance/fixture.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod fixture;
+#[path = "conformance/sqlite_fixture.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod sqlite_fixture;
+#[path = "conformance/worker.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod worker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::store::{Append, Refused, Trouble};
+use machine::id::{RunId, ThreadId};
+use machine::inbox::Item;
+use machine::phase::HookAnswers;
+use rusqlite::types::{Null, Value};
+use rusqlite::{Connection, ErrorCode, params, params_from_iter};
+use stores::sqlite::{OpenFailed, SqliteStore};
+
+use fixture::{Clock, World};
+use machine::thread::Admission;
+use sqlite_fixture::{Folder, open};
+use worker::{claim, creation, enqueued, held, next, order, parked, queued, reject, started};
+
+fn world(folder: &Folder) -> World {
+    let clock = Clock::new();
+    World::new(Arc::new(open(folder, &clock, false)), clock)
+}
+
+#[test]
+fn a_second_store_on_the_same_file_is_refused_until_the_first_is_closed() {
+    let folder = Folder::new();
+    let first = SqliteStore::open(folder.file()).unwrap();
+    let refused = SqliteStore::open(folder.file()).unwrap_err();
+    assert!(matches!(refused, OpenFailed::InUse { .. }), "{refused}");
+    assert!(refused.to_string().contains("store.db.lock"), "{refused}");
+    // The same file under another name has the same lock.
+    let roundabout = folder.file().parent().unwrap().join(".").join("store.db");
+    assert!(matches!(SqliteStore::open(roundabout), Err(OpenFailed::InUse { .. })));
+    drop(first);
+    SqliteStore::open(folder.file()).unwrap();
+}
+
+#[test]
+fn a_file_of_a_later_version_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let before = fs::read(folder.file()).unwrap();
+    let refused = SqliteStore::open(folder.file()).unwrap_err();
+    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 1 }), "{refused}");
+    assert!(refused.to_string().contains("version 99"), "{refused}");
+    assert_eq!(fs::read(folder.file()).unwrap(), before);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    let folder = Folder::new();
+    fs::write(folder.file(), [b'x'; 4_096]).unwrap();
+    assert!(matches!(SqliteStore::open(folder.file()), Err(OpenFailed::Trouble(_))));
+}
+
+#[tokio::test]
+async fn the_file_is_opened_as_the_design_says() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    parked(&world, "thr", "run", "transfer").await;
+    let raw = Connection::open(folder.file()).unwrap();
+    let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).unwrap();
+    assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
+    assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
+    assert_eq!(pragma("user_version"), 1.into());
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_in_a_copy_of_the_files() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    for index in 0..50 {
+        let run = format!("run_{index}");
+        let worker = held(&world, &format!("thr_{index}"), &run, "transfer").await;
+        let copy = folder.copy();
+        let copied = World::new(Arc::new(open(&copy, &world.clock, false)), world.clock.clone());
+        let log = |world: &World| {
+            let (store, tenant) = (world.store.clone(), world.tenant.clone());
+            let run = RunId::from(run.as_str());
+            async move { store.events(&tenant, &run, 0, 1_000).await.unwrap() }
+        };
+        assert_eq!(log(&copied).await, log(&world).await);
+        assert_eq!(copied.run(&run).await, world.run(&run).await);
+        assert_eq!(copied.run(&run).await.control, worker.run.control);
+    }
+}
+
+#[tokio::test]
+async fn a_control_of_another_fold_is_folded_anew_from_the_log() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    let worker = parked(&world, "thr", "run", "transfer").await;
+    let raw = Connection::open(folder.file()).unwrap();
+    // Only the version in front says what the rest would mean.
+    raw.execute("UPDATE runs SET control = ?1", params![[99_u8, 1, 2, 3]]).unwrap();
+    assert_eq!(world.run("run").await.control, worker.run.control);
+    let again = claim(&world, "run").await.unwrap();
+    assert_eq!(again.run.control, worker.run.control);
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_read_keeps_no_other_from_being_given_out() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    queued(&world, "thr_1", "bad").await;
+    queued(&world, "thr_2", "good").await;
+    let raw = Connection::open(folder.file()).unwrap();
+    raw.execute("UPDATE runs SET control = ?1 WHERE id = 'bad'", params![[1_u8, 255]]).unwrap();
+    assert_eq!(next(&world, 10).await, ["good"]);
+    let bad = world.store.run(&world.tenant, &RunId::from("bad")).await;
+    assert!(matches!(bad, Err(Refused::Trouble(Trouble::Corrupt(_)))), "{bad:?}");
+}
+
+/// A waiting run that is held for approval, one in line behind it, one that has ended; and a plain connection.
+async fn three_runs(folder: &Folder) -> (World, Connection) {
+    let world = world(folder);
+    parked(&world, "thr", "waits", "transfer").await;
+    enqueued(&world, "thr", "behind").await;
+    let mut ended = held(&world, "thr_2", "ended", "transfer").await;
+    let decision = ended.decision("call_ended", Some("d1"), reject());
+    ended.accept(Item::Decision(decision));
+    ended.says("done");
+    ended.commit(&world).await.unwrap();
+    let raw = Connection::open(folder.file()).unwrap();
+    raw.pragma_update(None, "foreign_keys", true).unwrap();
+    (world, raw)
+}
+
+#[tokio::test]
+async fn rows_that_cannot_be_are_refused() {
+    let folder = Folder::new();
+    let (_world, raw) = three_runs(&folder).await;
+    let refused = [
+        "UPDATE runs SET status = 'sleeping' WHERE id = 'waits'",
+        "UPDATE runs SET status = 'completed' WHERE id = 'waits'",
+        "UPDATE runs SET ended_at = 1 WHERE id = 'waits'",
+        "UPDATE runs SET ended_at = NULL WHERE id = 'ended'",
+        "UPDATE runs SET holds = 1 WHERE id = 'ended'",
+        "UPDATE runs SET holds = 1 WHERE id = 'behind'",
+        "UPDATE runs SET status = 'running' WHERE id = 'behind'",
+        "UPDATE runs SET holds = 0 WHERE id = 'waits'",
+        "UPDATE runs SET ready = 1, ready_at = 1 WHERE id = 'ended'",
+        "UPDATE runs SET ready = 2, ready_at = 1 WHERE id = 'waits'",
+        "UPDATE runs SET ready = 1 WHERE id = 'waits'",
+        "UPDATE runs SET wake_at = 1 WHERE id = 'ended'",
+        "UPDATE runs SET seq = 0 WHERE id = 'waits'",
+        "UPDATE runs SET seq = 'three' WHERE id = 'waits'",
+        "UPDATE runs SET id = 'behind' WHERE id = 'waits'",
+        "UPDATE runs SET thread = 4711 WHERE id = 'waits'",
+        "UPDATE runs SET promised = 'm' WHERE id = 'waits'",
+        "UPDATE suspensions SET status = 'approved' WHERE status = 'pending'",
+        "UPDATE suspensions SET decided_at = NULL WHERE status <> 'pending'",
+        "UPDATE suspensions SET decided_by = NULL WHERE status <> 'pending'",
+        "UPDATE suspensions SET answered_by = 1 WHERE status <> 'pending'",
+        "UPDATE suspensions SET kind = 'mood'",
+        "UPDATE suspensions SET seq = 0",
+        "UPDATE suspensions SET arguments = x'00'",
+        "UPDATE commits SET checkpoint = 'lunch'",
+        "UPDATE commits SET first_seq = last_seq + 1",
+        "UPDATE commits SET run = 4711",
+        "UPDATE messages SET role = 'king'",
+        "INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
+            SELECT tenant, run, first_seq, last_seq, checkpoint, body FROM commits LIMIT 1",
+        "INSERT INTO inbox (tenant, run, kind, item) VALUES ('acme', 1, 'letter', '{}')",
+        "INSERT INTO inbox (tenant, run, kind, item) VALUES ('acme', 1, 'early', '{}')",
+        "INSERT INTO inbox (tenant, run, kind, item) VALUES ('acme', 4711, 'interrupt', '{}')",
+        "INSERT INTO decisions (tenant, run, id, decision) SELECT tenant, run, id, decision FROM decisions",
+        "INSERT INTO call_ids (tenant, thread, id) SELECT tenant, thread, id FROM call_ids LIMIT 1",
+        "INSERT INTO messages SELECT * FROM messages LIMIT 1",
+        "DELETE FROM threads",
+        "DELETE FROM runs",
+    ];
+    for sql in refused {
+        let error = raw.execute(sql, []).expect_err(sql);
+        assert_eq!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation), "{sql}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_thread_leaves_no_row_behind() {
+    let folder = Folder::new();
+    let (world, raw) = three_runs(&folder).await;
+    let counts = || -> BTreeMap<String, i64> {
+        let mut tables = raw
+            .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+            .unwrap();
+        let names: Vec<String> =
+            tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        let count = |name: &String| {
+            raw.query_row(&format!("SELECT count(*) FROM {name}"), [], |row| row.get(0)).unwrap()
+        };
+        names.iter().map(|name| (name.clone(), count(name))).collect()
+    };
+    let before = counts();
+    let mut worker = started(&world, "thr_3", "more").await;
+    let hooks = HookAnswers::default();
+    worker.asks_knowing(&[("a", "transfer")], BTreeSet::new(), hooks);
+    worker.commit(&world).await.unwrap();
+    let decision = worker.decision("a", Some("d2"), reject());
+    worker.accept(Item::Decision(decision));
+    worker.says("done");
+    worker.commit(&world).await.unwrap();
+    assert_ne!(counts(), before);
+    world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3")).await.unwrap();
+    assert_eq!(counts(), before);
+}
+
+#[tokio::test]
+async fn no_statement_reads_a_whole_table() {
+    let folder = Folder::new();
+    let (_world, raw) = three_runs(&folder).await;
+    let mut seen = 0;
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sqlite/sql")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        for sql in fs::read_to_string(&path).unwrap().split_inclusive(";\n") {
+            seen += 1;
+            for step in plan(&raw, sql) {
+                // The lines of ready runs hold nothing but what is looked for.
+                let lines = ["runs_woken", "runs_by_deadline", "runs_under_way"];
+                let scans = step.starts_with("SCAN")
+                    && !step.contains("CONSTANT ROW")
+                    && !lines.iter().any(|line| step.ends_with(&format!("INDEX {line}")));
+                // The suspensions of one run or thread are few.
+                let sorts = step.contains("TEMP B-TREE") && !name.starts_with("approvals_of_");
+                assert!(!scans && !sorts, "{name}: {step}");
+            }
+        }
+    }
+    assert!(seen > 40, "only {seen} statements were found");
+}
+
+fn plan(raw: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = raw.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let count = statement.parameter_count();
+    let nothing = vec![Null; count];
+    let steps = statement.query_map(params_from_iter(nothing), |row| row.get(3)).unwrap();
+    steps.map(Result::unwrap).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn commits_that_arrive_together_share_a_sync() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    let before = world.store.counts();
+    let tasks: Vec<_> = (0..64)
+        .map(|index| {
+            let world = world.clone();
+            tokio::spawn(async move {
+                let mut worker = started(&world, &format!("thr_{index}"), &format!("run_{index}")).await;
+                for call in 0..4 {
+                    worker.asks(&[(&format!("call_{call}"), "echo")]);
+                    worker.commit(&world).await.unwrap();
+                    worker.succeeds(&format!("call_{call}"));
+                    worker.commit(&world).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let after = world.store.counts();
+    assert_eq!(after.commits - before.commits, 64 * 9);
+    assert!(after.syncs - before.syncs < (after.commits - before.commits) / 2, "{before:?} {after:?}");
+    assert!(after.bytes > before.bytes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_refused_append_spoils_no_other_of_its_batch() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    let mut workers = Vec::new();
+    for index in 0..90 {
+        workers.push(started(&world, &format!("thr_{index}"), &format!("run_{index}")).await);
+    }
+    let commits = world.store.counts().commits;
+    let mut tasks = Vec::new();
+    for (index, mut worker) in workers.into_iter().enumerate() {
+        let world = world.clone();
+        tasks.push(tokio::spawn(async move {
+            worker.asks(&[("a", "transfer"), ("b", "echo")]);
+            let good = worker.append();
+            let append = match index % 3 {
+                0 => good,
+                // The second of two messages has the id of the first: found out after most is written.
+                1 => {
+                    let mut append = good;
+                    append.rows.calls.extend_from_within(..1);
+                    append
+                }
+                _ => Append { expected_seq: good.expected_seq - 1, ..good },
+            };
+            (index % 3, world.store.append(&worker.lease, append).await.map(|_| ()))
+        }));
+    }
+    for task in tasks {
+        match task.await.unwrap() {
+            (0, result) => assert_eq!(result, Ok(())),
+            (1, result) => assert!(matches!(result, Err(Refused::Impossible(_))), "{result:?}"),
+            (_, result) => assert_eq!(result, Err(Refused::Fenced)),
+        }
+    }
+    assert_eq!(world.store.counts().commits, commits + 30);
+    for index in 0..90 {
+        let seq = world.run(&format!("run_{index}")).await.control.seq;
+        assert_eq!(seq > 5, index % 3 == 0, "run_{index} stands at {seq}");
+    }
+}
+
+#[tokio::test]
+async fn a_held_run_takes_little_room() {
+    let folder = Folder::new();
+    drop(world(&folder));
+    let empty = fs::metadata(folder.file()).unwrap().len();
+    let world = world(&folder);
+    for index in 0..200 {
+        // Ids as long as the derived ones.
+        let name = format!("018f2c3a-7b1e-7c4d-9e2f-{index:012}");
+        parked(&world, &format!("thr_{name}"), &format!("run_{name}"), "transfer").await;
+    }
+    drop(world);
+    let each = (fs::metadata(folder.file()).unwrap().len() - empty) / 200;
+    assert!(each <= 8 * 1_024, "{each} bytes");
+}
+
+#[tokio::test]
+async fn a_claim_passes_over_runs_that_others_hold() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    for index in 0..20 {
+        queued(&world, &format!("thr_{index}"), &format!("run_{index:02}")).await;
+    }
+    let first = next(&world, 5).await;
+    let second = next(&world, 5).await;
+    assert_eq!(first, ["run_00", "run_01", "run_02", "run_03", "run_04"]);
+    assert_eq!(second, ["run_05", "run_06", "run_07", "run_08", "run_09"]);
+}
+
+/// Polled once, so that the command is on its way, and then dropped.
+async fn given_up<T>(mut task: engine::store::Task<'_, T>) {
+    std::future::poll_fn(|context| {
+        let _ = task.as_mut().poll(context);
+        std::task::Poll::Ready(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_creation_that_is_given_up_leaves_no_run_behind_that_nobody_works_on() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    let names: Vec<String> = (0..50).map(|index| format!("run_{index:02}")).collect();
+    for name in &names {
+        let create = creation(&world, order(&format!("thr_{name}"), name), Admission::Hold, true).await;
+        given_up(world.store.create(create)).await;
+    }
+    // Whatever is awaited behind them is written behind them.
+    world.store.put_thread(&world.tenant, &ThreadId::from("last"), &serde_json::Value::Null).await.unwrap();
+    assert_eq!(next(&world, 100).await, names);
+}

@@ -1,0 +1,198 @@
+//! Writes a file that is whole or absent, and only inside one folder.
+//!
+//! A path that leads out of the folder is refused, by its words or by a symbolic link. This holds against a model that
+//! tries; it does not hold against a process that swaps folders for links meanwhile, so the folder should belong to
+//! this tool alone.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use engine::tool::{FunctionTool, Outcome, Tool, ToolAnswer, ToolDefinition, ToolRequest};
+use serde_json::json;
+
+#[derive(serde::Deserialize)]
+struct Arguments {
+    path: String,
+    text: String,
+}
+
+pub(super) fn tool(folder: PathBuf) -> Arc<dyn Tool> {
+    let definition = ToolDefinition::new(
+        "write_file",
+        "Writes a text file. A file that is there already is replaced as a whole.",
+    )
+    .parameters(json!({
+        "type": "object",
+        "required": ["path", "text"],
+        "additionalProperties": false,
+        "properties": {
+            "path": {
+                "type": "string",
+                "minLength": 1,
+                "description": "Where, relative to the folder of this tool, without `..`. Missing folders are created."
+            },
+            "text": {"type": "string", "description": "What the file contains afterwards."}
+        }
+    }));
+    let folder: Arc<Path> = Arc::from(folder);
+    Arc::new(FunctionTool::new(definition, move |request| call(folder.clone(), request)))
+}
+
+async fn call(folder: Arc<Path>, request: ToolRequest) -> Outcome {
+    if request.cancelled.is_cancelled() {
+        return Outcome::NotSent { why: "cancelled before it began".to_owned(), retry_after_ms: None };
+    }
+    let Arguments { path, text } = match super::arguments(&request) {
+        Ok(arguments) => arguments,
+        Err(message) => return Outcome::Answered(ToolAnswer::Error { message }),
+    };
+    let draft_name = draft_name(&request.idempotency_key, request.attempt);
+    let bytes = text.len();
+    let shown = path.clone();
+    let written =
+        tokio::task::spawn_blocking(move || write(&folder, &path, &draft_name, text.as_bytes())).await;
+    match written {
+        Ok(Ok(())) => {
+            let value = Arc::new(json!({"path": shown, "bytes": bytes}));
+            Outcome::Answered(ToolAnswer::Success { value, warning: None })
+        }
+        Ok(Err(Fault::Untouched(message))) => Outcome::Answered(ToolAnswer::Error { message }),
+        Ok(Err(Fault::InDoubt(why))) => Outcome::Unknown { why, retry_after_ms: None },
+        Err(lost) => Outcome::Unknown { why: format!("the write was lost: {lost}"), retry_after_ms: None },
+    }
+}
+
+/// Why a file was not written for certain.
+#[derive(Debug)]
+enum Fault {
+    /// The file is what it was before.
+    Untouched(String),
+    /// The file is replaced, but a power cut may undo that.
+    InDoubt(String),
+}
+
+/// Each attempt has a draft of its own: an attempt that was given up may still be writing.
+fn draft_name(idempotency_key: &str, attempt: u32) -> String {
+    let key: String = idempotency_key.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
+    format!(".holdpoint-{key}-{attempt}.draft")
+}
+
+fn write(folder: &Path, path: &str, draft_name: &str, bytes: &[u8]) -> Result<(), Fault> {
+    let (parent, target) = locate(folder, path)?;
+    let draft = parent.join(draft_name);
+    let drafted = create_anew(&draft).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    let replaced = drafted
+        .map_err(untouched(path, "write a draft"))
+        .and_then(|()| fs::rename(&draft, &target).map_err(untouched(path, "put the draft in place")));
+    if let Err(fault) = replaced {
+        // The fault is what matters; a draft that stays behind is replaced by the next one of its name.
+        let _ = fs::remove_file(&draft);
+        return Err(fault);
+    }
+    sync_folder(&parent).map_err(|error| {
+        Fault::InDoubt(format!("`{path}` is written, but its folder cannot be synced: {error}"))
+    })
+}
+
+fn untouched(path: &str, what: &str) -> impl Fn(io::Error) -> Fault {
+    move |error| Fault::Untouched(format!("cannot {what} for `{path}`: {error}"))
+}
+
+/// Never opens what is there, which may be a link to somewhere else.
+fn create_anew(draft: &Path) -> io::Result<File> {
+    let create = || OpenOptions::new().write(true).create_new(true).open(draft);
+    match create() {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            fs::remove_file(draft)?;
+            create()
+        }
+        created => created,
+    }
+}
+
+/// The folder of the file and the file, with every folder on the way created and no link left in either.
+fn locate(folder: &Path, path: &str) -> Result<(PathBuf, PathBuf), Fault> {
+    let (folders, name) = names(path).map_err(Fault::Untouched)?;
+    let root = create_root(folder).map_err(untouched(path, "create the tool's folder"))?;
+    let mut here = root.clone();
+    for folder in folders {
+        let next = here.join(folder);
+        match fs::create_dir(&next) {
+            Ok(()) => sync_folder(&here).map_err(untouched(path, "sync a folder"))?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(untouched(path, "create a folder")(error)),
+        }
+        here = follow(&root, &next, path)?;
+        if !here.is_dir() {
+            let what = format!("`{path}` leads through {}, which is not a folder", folder.display());
+            return Err(Fault::Untouched(what));
+        }
+    }
+    let mut target = here.join(name);
+    match fs::symlink_metadata(&target) {
+        Ok(_) => target = follow(&root, &target, path)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(untouched(path, "look at what is there")(error)),
+    }
+    match target.parent() {
+        Some(parent) if !target.is_dir() => Ok((parent.to_owned(), target)),
+        Some(_) | None => Err(Fault::Untouched(format!("`{path}` is a folder; name a file in it"))),
+    }
+}
+
+/// The tool's folder without links, created where it is missing, and kept through a power cut.
+fn create_root(folder: &Path) -> io::Result<PathBuf> {
+    let missing =
+        folder.ancestors().take_while(|part| !part.as_os_str().is_empty() && !part.exists()).count();
+    fs::create_dir_all(folder)?;
+    let root = folder.canonicalize()?;
+    for parent in root.ancestors().skip(1).take(missing) {
+        sync_folder(parent)?;
+    }
+    Ok(root)
+}
+
+/// What is really there, behind any links. One that leads nowhere might lead out as soon as it leads somewhere.
+fn follow(root: &Path, there: &Path, path: &str) -> Result<PathBuf, Fault> {
+    let real = there.canonicalize().map_err(|error| {
+        Fault::Untouched(format!("`{path}` leads through a link that cannot be followed: {error}"))
+    })?;
+    if real.starts_with(root) {
+        return Ok(real);
+    }
+    Err(Fault::Untouched(format!(
+        "`{path}` leads out of the tool's folder through a link; use a path without it"
+    )))
+}
+
+/// The folders of a path and its file, where none of its words leads out.
+fn names(path: &str) -> Result<(Vec<&OsStr>, &OsStr), String> {
+    let mut names = Vec::new();
+    for component in Path::new(path).components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::CurDir => {}
+            Component::ParentDir => {
+                return Err(format!("`{path}` contains `..`; use a path inside the tool's folder"));
+            }
+            Component::RootDir | Component::Prefix(_) => {
+                return Err(format!("`{path}` is absolute; use a path relative to the tool's folder"));
+            }
+        }
+    }
+    match names.pop() {
+        Some(name) if !path.ends_with('/') => Ok((names, name)),
+        Some(_) | None => Err(format!("`{path}` names no file; use a relative path like notes/today.txt")),
+    }
+}
+
+/// A name survives a power cut once its folder is synced. Elsewhere than on Unix a folder cannot be opened for that.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}

@@ -1,0 +1,3 @@
+//! Tools behind [`engine::tool::Tool`] that are not the embedder's own code, one module for each kind.
+
+pub mod builtin;
