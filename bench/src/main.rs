@@ -1,53 +1,75 @@
-//! What a decision of the machine costs, and whether a long run costs more than a short one.
+//! What Holdpoint costs: the bare machine, and whole runs on each store.
 //!
-//! Machines are shared and noisy: compare only numbers of one run on one machine. Allocations and bytes are exact.
+//! Machines are shared and noisy: compare only numbers of one run on one machine. Counts and bytes are exact.
 
-mod allocations;
-mod measurement;
+mod bare_machine;
+mod bytes_on_disk;
+mod command;
+mod commits;
+mod disk;
+mod effort;
+mod failure;
+mod noting_store;
+mod pace;
+mod process;
+mod progress;
 mod report;
+mod stage;
 mod statistics;
+mod subscribers;
 mod suite;
-mod workload;
+#[cfg(test)]
+mod tests;
+mod w1;
+mod w2;
+mod w4;
+mod w5;
 
 use std::env;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use measurement::Effort;
-use report::Form;
+use command::{Asked, HELP};
+use progress::Progress;
 
 #[global_allocator]
-static ALLOCATOR: allocations::Counting = allocations::Counting;
-
-const HELP: &str = "\
-Measures the bare machine: no store, no network, no model.
-
-Usage: cargo run --release -p bench -- [--quick] [--json]
-
-  --quick  fewer repetitions: a look, not a figure to quote
-  --json   JSON lines {peer, version, workload, metric, value} instead of a table; values are medians
-  --help   this text
-
-Progress goes to stderr, results to stdout.";
+static ALLOCATOR: bare_machine::allocations::Counting = bare_machine::allocations::Counting;
 
 fn main() -> ExitCode {
-    let (mut effort, mut form) = (Effort::FULL, Form::Table);
-    for argument in env::args().skip(1) {
-        match argument.as_str() {
-            "--quick" => effort = Effort::QUICK,
-            "--json" => form = Form::JsonLines,
-            "--help" | "-h" => {
-                println!("{HELP}");
-                return ExitCode::SUCCESS;
-            }
-            other => {
-                eprintln!("bench: {other} is not known here\n\n{HELP}");
-                return ExitCode::from(2);
-            }
+    let command = match command::parse(env::args().skip(1)) {
+        Ok(Asked::Measurement(command)) => command,
+        Ok(Asked::Help) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
         }
-    }
+        Err(why) => {
+            eprintln!("bench: {why}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
     if cfg!(debug_assertions) {
         eprintln!("bench: this is a debug build; use `cargo run --release -p bench`");
     }
-    print!("{}", report::render(&suite::run(effort), form));
-    ExitCode::SUCCESS
+    let mut progress = Progress::to_stderr();
+    let measured = suite::run(&command, &mut progress);
+    progress.finish();
+    match measured {
+        Ok(figures) => print(&report::render(&figures, command.form)),
+        Err(failure) => {
+            eprintln!("bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whoever reads may have enough before the end, as `head` has.
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: the results cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

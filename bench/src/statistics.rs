@@ -27,6 +27,18 @@ pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     Summary::of(samples).map(|summary| summary.median)
 }
 
+/// The smallest sample that so many percent of all samples do not exceed.
+pub(crate) fn percentile(samples: &[f64], percent: usize) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.max(1) - 1).copied()
+}
+
+pub(crate) fn mean(samples: &[f64]) -> Option<f64> {
+    (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
+}
+
 /// Of an even number of samples the mean of the two in the middle.
 fn middle(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
@@ -39,7 +51,7 @@ fn middle(sorted: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Summary, median};
+    use super::{Summary, mean, median, percentile};
 
     #[test]
     fn nothing_measured_has_no_median() {
@@ -60,6 +72,20 @@ mod tests {
     #[test]
     fn an_even_number_of_samples_has_its_median_between_the_two_in_the_middle() {
         assert_eq!(median(&[40.0, 10.0, 20.0, 30.0]), Some(25.0));
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_samples() {
+        let samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let asked = [0, 1, 50, 99, 100].map(|percent| percentile(&samples, percent));
+        assert_eq!(asked, [1.0, 1.0, 50.0, 99.0, 100.0].map(Some));
+        assert_eq!(percentile(&[7.0], 99), Some(7.0));
+        assert_eq!(percentile(&[], 50), None);
+    }
+
+    #[test]
+    fn a_mean_needs_a_sample() {
+        assert_eq!((mean(&[1.0, 2.0, 6.0]), mean(&[])), (Some(3.0), None));
     }
 
     #[test]

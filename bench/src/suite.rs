@@ -1,238 +1,85 @@
-//! What is measured.
+//! Everything that can be measured, in order.
 
-use std::hint::black_box;
-use std::ops::RangeInclusive;
+use crate::bare_machine::measurement;
+use crate::command::Command;
+use crate::effort::Effort;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::report::Figure;
+use crate::stage::{Setting, StoreKind};
+use crate::{bare_machine, subscribers, w1, w2, w4, w5};
 
-use machine::stored;
-use machine::{Control, Event, Input, Run};
-
-use crate::measurement::{Cost, Effort, cost, measured};
-use crate::report::{Result, Unit};
-use crate::statistics::{Summary, median};
-use crate::workload::{
-    after, answer, approve, drive, gate_echo, gate_transfer, held, long_step, queued, returned, say, start,
-    time_of, w1,
-};
-
-/// The windows of steps whose medians are compared. The memory of settled calls has 128 places, so it is still being
-/// filled in the first of them and full in the others.
-const EARLY_STEPS: RangeInclusive<u32> = 50..=150;
-const MIDDLE_STEPS: RangeInclusive<u32> = 200..=300;
-const LATE_STEPS: RangeInclusive<u32> = 950..=1_050;
-
-pub(crate) fn run(effort: Effort) -> Vec<Result> {
-    let mut results = decisions(effort);
-    results.extend(tool_round(effort));
-    results.extend(control(effort, "W1", "two calls under way", &two_calls_under_way()));
-    results.extend(control(effort, "machine", "64 held calls", &held(64)));
-    results.extend(long_run(effort));
-    results
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suite {
+    ToolRound,
+    Approval,
+    LongRun,
+    Stream,
+    Subscribers,
+    Machine,
 }
 
-fn two_calls_under_way() -> Run {
-    after(queued().0, &w1().into_iter().take(2).flatten().collect::<Vec<Input>>())
-}
+impl Suite {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::ToolRound, Self::Approval, Self::LongRun, Self::Stream, Self::Subscribers, Self::Machine];
 
-/// One `decide` and the `apply` of its events.
-fn decisions(effort: Effort) -> Vec<Result> {
-    eprintln!("bench: decide + apply");
-    let calls = |tools: &[&'static str]| -> Vec<(String, &'static str)> {
-        (0..).map(|index: usize| format!("call_{index}")).zip(tools.iter().copied()).collect()
-    };
-    let two = answer(1, "", &calls(&["echo", "echo"]));
-    let three = answer(1, "", &calls(&["transfer", "transfer", "echo"]));
-    let started = after(queued().0, &[start()]);
-    let asked = after(started.clone(), std::slice::from_ref(&two));
-    let under_way = two_calls_under_way();
-    let one_back = after(under_way.clone(), &[returned(1, "call_0")]);
-    let w2 = after(
-        started.clone(),
-        &[
-            three,
-            gate_transfer("call_0"),
-            gate_transfer("call_1"),
-            gate_echo("call_2"),
-            returned(1, "call_2"),
-        ],
-    );
-    let approval = approve(&w2, "call_0");
-    let cases = [
-        ("model answers with 2 calls", "model_answered_2_calls", &started, two),
-        ("the gate lets a call run", "gated_execute", &asked, gate_echo("call_0")),
-        ("a result that leaves the turn open", "tool_returned_open_turn", &under_way, returned(1, "call_0")),
-        ("a result that closes the turn", "tool_returned_closes_turn", &one_back, returned(1, "call_1")),
-        ("a person approves", "decide_approve", &w2, approval),
-    ];
-    let mut results = Vec::new();
-    for (title, metric, before, input) in cases {
-        let measured = cost(effort, || before.clone(), |run| drop(black_box(say(run, &input, time_of(1)))));
-        results.extend(both("machine", &format!("decide_apply_{metric}"), title, &measured));
-    }
-    results
-}
-
-/// A whole W1 run, and apart from it the control that each of its four commits stores.
-fn tool_round(effort: Effort) -> Vec<Result> {
-    eprintln!("bench: W1");
-    let commits = w1();
-    let whole = cost(effort, || queued().0, |run| drive(run, &commits));
-    let mut controls: Vec<Control> = Vec::new();
-    let (mut run, first) = queued();
-    let mut log: Vec<Event> = vec![first];
-    for inputs in &commits {
-        log.extend(inputs.iter().flat_map(|input| say(&mut run, input, time_of(1))));
-        controls.push(run.control.clone());
-    }
-    let encode_all = |controls: &mut Vec<Control>| {
-        for control in controls {
-            black_box(control.encode().expect("a control can be stored"));
-        }
-    };
-    let encodes = cost(effort, || controls.clone(), encode_all);
-    let log_bytes: usize =
-        log.iter().filter_map(|event| stored::write(event).ok()).map(|text| text.len()).sum();
-    let control_bytes: usize =
-        controls.iter().filter_map(|control| control.encode().ok()).map(|c| c.len()).sum();
-    let mut results = both("W1", "machine_run", "the whole run, encoding apart", &whole);
-    results.extend(both("W1", "control_encode_4_commits", "its 4 controls encoded", &encodes));
-    results.push(exact("W1", "control_bytes_4_commits", "its 4 controls, stored", control_bytes));
-    results.push(exact("W1", "log_bytes", &format!("its {} events, stored", log.len()), log_bytes));
-    results
-}
-
-fn control(effort: Effort, workload: &'static str, title: &str, run: &Run) -> Vec<Result> {
-    eprintln!("bench: control of {title}");
-    let stored = run.control.encode().expect("a control can be stored");
-    let encode = cost(effort, || (), |()| drop(black_box(run.control.encode())));
-    let decode = cost(effort, || (), |()| drop(black_box(Control::decode(&stored))));
-    let name = |verb: &str| format!("control_{verb}_{}", title.replace(' ', "_"));
-    let mut results = both(workload, &name("encode"), &format!("encode: {title}"), &encode);
-    results.extend(both(workload, &name("decode"), &format!("decode: {title}"), &decode));
-    results.push(exact(workload, &name("bytes"), &format!("size: {title}"), stored.len()));
-    results
-}
-
-/// What one step of a long run took.
-struct Step {
-    nanoseconds: f64,
-    allocations: f64,
-    control_bytes: f64,
-}
-
-/// W4: does step 1,000 cost more than step 100?
-fn long_run(effort: Effort) -> Vec<Result> {
-    let (mut early, mut by_early, mut by_middle) = (Vec::new(), Vec::new(), Vec::new());
-    for number in 1..=effort.long_run_count {
-        eprintln!("bench: W4, run {number} of {}", effort.long_run_count);
-        let steps = one_long_run();
-        let late = medians(&steps, LATE_STEPS);
-        early.push(medians(&steps, EARLY_STEPS));
-        by_early.push(ratios(late, medians(&steps, EARLY_STEPS)));
-        by_middle.push(ratios(late, medians(&steps, MIDDLE_STEPS)));
-    }
-    let mut results = Vec::new();
-    let units = [
-        ("ns", "time", Unit::Nanoseconds),
-        ("allocations", "allocations", Unit::Allocations),
-        ("control_bytes", "control", Unit::Bytes),
-    ];
-    let rows = [
-        ("machine_step_100", "step 100", &early, false),
-        ("step_1000_by_step_100", "step 1,000 / step 100", &by_early, true),
-        ("step_1000_by_step_250", "step 1,000 / step 250", &by_middle, true),
-    ];
-    for (metric, title, values, is_ratio) in rows {
-        for (index, (ending, what, unit)) in units.into_iter().enumerate() {
-            let column: Vec<f64> = values.iter().map(|row: &[f64; 3]| row[index]).collect();
-            results.push(Result {
-                workload: "W4",
-                metric: format!("{metric}_{ending}"),
-                title: format!("{title}, {what}"),
-                unit: if is_ratio { Unit::Ratio } else { unit },
-                value: Summary::of(&column).expect("there is at least one long run"),
-            });
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::ToolRound => "W1",
+            Self::Approval => "W2",
+            Self::LongRun => "W4",
+            Self::Stream => "W5",
+            Self::Subscribers => "subscribers",
+            Self::Machine => "machine",
         }
     }
-    results
-}
 
-fn ratios(late: [f64; 3], early: [f64; 3]) -> [f64; 3] {
-    let [time, allocations, bytes] = late;
-    let [early_time, early_allocations, early_bytes] = early;
-    [time / early_time, allocations / early_allocations, bytes / early_bytes]
-}
-
-fn one_long_run() -> Vec<Step> {
-    let mut run = queued().0;
-    say(&mut run, &start(), time_of(0));
-    let mut steps = Vec::new();
-    for number in 1..=*LATE_STEPS.end() {
-        let commits = long_step(number);
-        let work = || {
-            for inputs in &commits {
-                for input in inputs {
-                    black_box(say(&mut run, input, time_of(number)));
-                }
-                black_box(run.wanted());
+    fn stores(self, asked: &[StoreKind]) -> Vec<Option<StoreKind>> {
+        match self {
+            Self::Machine => vec![None],
+            Self::ToolRound | Self::Approval | Self::LongRun | Self::Stream | Self::Subscribers => {
+                asked.iter().copied().map(Some).collect()
             }
-        };
-        let (nanoseconds, allocations) = measured(work);
-        let control_bytes = run.control.encode().map_or(0, |stored| stored.len()) as f64;
-        steps.push(Step { nanoseconds, allocations, control_bytes });
+        }
     }
-    steps
 }
 
-/// Time, allocations and bytes of the steps in a window; steps count from 1.
-fn medians(steps: &[Step], window: RangeInclusive<u32>) -> [f64; 3] {
-    let chosen: Vec<&Step> =
-        (1..).zip(steps).filter(|(number, _)| window.contains(number)).map(|(_, step)| step).collect();
-    let of = |value: fn(&Step) -> f64| {
-        let values: Vec<f64> = chosen.iter().map(|step| value(step)).collect();
-        median(&values).expect("the run is longer than the window")
-    };
-    [of(|step| step.nanoseconds), of(|step| step.allocations), of(|step| step.control_bytes)]
-}
-
-fn both(workload: &'static str, metric: &str, title: &str, cost: &Cost) -> Vec<Result> {
-    let result = |ending: &str, unit, value| Result {
-        workload,
-        metric: format!("{metric}_{ending}"),
-        title: title.into(),
-        unit,
-        value,
-    };
-    vec![
-        result("ns", Unit::Nanoseconds, cost.nanoseconds),
-        result("allocations", Unit::Allocations, cost.allocations),
-    ]
-}
-
-fn exact(workload: &'static str, metric: &str, title: &str, bytes: usize) -> Result {
-    let value = Summary::exact(bytes as f64);
-    Result { workload, metric: metric.into(), title: title.into(), unit: Unit::Bytes, value }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Step, medians, run};
-    use crate::measurement::Effort;
-
-    #[test]
-    fn a_window_counts_its_own_steps_only() {
-        let step = |value: u32| Step {
-            nanoseconds: f64::from(value),
-            allocations: f64::from(10 * value),
-            control_bytes: f64::from(100 * value),
+pub(crate) fn run(command: &Command, progress: &mut Progress) -> Result<Vec<Figure>, Failure> {
+    let pieces: Vec<(Suite, Option<StoreKind>)> = command
+        .suites
+        .iter()
+        .flat_map(|suite| suite.stores(&command.stores).into_iter().map(|store| (*suite, store)))
+        .collect();
+    progress.expect_pieces(pieces.len());
+    let effort = Effort::of(command.level);
+    let mut figures = Vec::new();
+    for (suite, store) in pieces {
+        let on = store.map(|kind| format!(" on {}", kind.name())).unwrap_or_default();
+        progress.begin(format!("{}{on}", suite.name()));
+        let Some(kind) = store else {
+            figures.extend(bare_machine::run(measurement::Effort::of(command.level), progress));
+            continue;
         };
-        let steps: Vec<Step> = (1..=9).map(step).collect();
-        assert_eq!(medians(&steps, 2..=4), [3.0, 30.0, 300.0]);
+        let setting = Setting { kind, folder: command.folder.clone(), is_first: figures.is_empty() };
+        let measured = one(suite, &setting, effort, command.concurrency, progress);
+        figures.extend(measured.map_err(|why| Failure::new(format!("{}{on}: {why}", suite.name())))?);
     }
+    Ok(figures)
+}
 
-    #[test]
-    fn everything_can_be_measured() {
-        let effort = Effort { repetition_count: 1, batch: 1, long_run_count: 1 };
-        let results = run(effort);
-        assert!(results.iter().all(|result| result.value.median > 0.0));
+fn one(
+    suite: Suite,
+    setting: &Setting,
+    effort: Effort,
+    concurrency: usize,
+    progress: &Progress,
+) -> Result<Vec<Figure>, Failure> {
+    match suite {
+        Suite::ToolRound => w1::run(setting, effort, concurrency, progress),
+        Suite::Approval => w2::run(setting, effort, concurrency, progress),
+        Suite::LongRun => w4::run(setting, effort, progress),
+        Suite::Stream => w5::run(setting, effort, progress),
+        Suite::Subscribers => subscribers::run(setting, effort, progress),
+        Suite::Machine => Ok(Vec::new()),
     }
 }

@@ -1,4 +1,4 @@
-//! The planted faults still fit the machine they are planted in.
+//! The planted faults still fit the code they are planted in.
 //!
 //! `make test-long` applies each patch to a copy of the tree and expects the simulator to find it. A patch that has
 //! drifted away from the code would silently test nothing, so every run checks that each one still applies.
@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use super::tree::{TextFile, assert_no_complaints, files, root};
 
 const FAULTS: &str = "sim/faults/";
+/// What the simulator drives.
+const UNDER_TEST: [&str; 3] = ["crates/machine/src/", "crates/engine/src/", "crates/stores/src/"];
 
 /// A fault belongs in the code under test: a patch to the simulator would prove only that the simulator can fail.
 fn scope_complaints(patch: &TextFile) -> Vec<String> {
@@ -22,15 +24,15 @@ fn scope_complaints(patch: &TextFile) -> Vec<String> {
     if changed.is_empty() {
         return vec![format!("{}: changes nothing", patch.path)];
     }
-    let is_in_machine = |path: &&&str| {
+    let is_under_test = |path: &&&str| {
         path.strip_prefix("a/")
             .or_else(|| path.strip_prefix("b/"))
-            .is_some_and(|inner| inner.starts_with("crates/machine/src/"))
+            .is_some_and(|inner| UNDER_TEST.iter().any(|folder| inner.starts_with(folder)))
     };
     changed
         .iter()
-        .filter(|path| !is_in_machine(path))
-        .map(|path| format!("{}: changes {path}; a fault changes crates/machine/src only", patch.path))
+        .filter(|path| !is_under_test(path))
+        .map(|path| format!("{}: changes {path}; a fault changes {} only", patch.path, UNDER_TEST.join(", ")))
         .collect()
 }
 
@@ -89,7 +91,7 @@ fn a_fault_that_has_drifted_is_found() {
 }
 
 #[test]
-fn a_fault_outside_of_the_machine_is_found() {
+fn a_fault_outside_of_the_code_under_test_is_found() {
     let patch = |path: &str| TextFile::new("sim/faults/a.patch", &format!("--- a/{path}\n+++ b/{path}\n"));
     assert!(scope_complaints(&patch("crates/machine/src/run.rs")).is_empty());
     assert_eq!(scope_complaints(&patch("sim/src/world.rs")).len(), 2);

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use machine::event::{Fact, Message};
 use machine::id::RunId;
@@ -18,8 +19,11 @@ use crate::store::{Committed, Refused, Store, Tenant};
 const RECENT_MAX: usize = 256;
 /// Events that a watcher reads from the store at once.
 const READ_MAX: usize = 256;
-/// With more watchers than this the run leaves the ringing to somebody else.
+/// With more watchers than this the run leaves the ringing to the herald.
 const RING_SELF_MAX: usize = 4;
+/// Watchers that the herald wakes before it lets others have their turn. A run stands behind at most so many readers.
+const RING_AT_ONCE: usize = 256;
+const RING_PAUSE: Duration = Duration::from_millis(1);
 
 /// What a watcher gets.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,9 +50,9 @@ impl Feeds {
             feeds: Arc::downgrade(self),
             herald: self.herald.clone(),
             version: AtomicU64::new(0),
-            watchers: AtomicUsize::new(0),
+            watchers: Mutex::default(),
+            watcher_count: AtomicUsize::new(0),
             rung: AtomicBool::new(false),
-            bell: Notify::new(),
             recent: Mutex::default(),
             live: Mutex::default(),
         });
@@ -71,15 +75,31 @@ pub(crate) struct Herald {
 
 impl Herald {
     pub(crate) async fn work(&self) {
+        let mut left = RING_AT_ONCE;
         loop {
             self.some.notified().await;
             let rung = std::mem::take(&mut *lock(&self.rung));
             for feed in rung {
+                // What is new from here on rings again; whoever is woken before reads it at once.
                 feed.rung.store(false, Ordering::Release);
-                feed.bell.notify_waiters();
+                let mut next = Some(0);
+                while let Some(from) = next {
+                    (next, left) = feed.ring(from, left);
+                    if left == 0 {
+                        tokio::time::sleep(RING_PAUSE).await;
+                        left = RING_AT_ONCE;
+                    }
+                }
             }
         }
     }
+}
+
+/// Those who watch a run, each with a bell.
+#[derive(Debug, Default)]
+struct Watchers {
+    last: u64,
+    bells: BTreeMap<u64, Arc<Notify>>,
 }
 
 #[derive(Debug)]
@@ -89,10 +109,10 @@ pub(crate) struct RunFeed {
     herald: Arc<Herald>,
     /// Rises with everything new.
     version: AtomicU64,
-    watchers: AtomicUsize,
+    watchers: Mutex<Watchers>,
+    watcher_count: AtomicUsize,
     /// The herald knows already.
     rung: AtomicBool,
-    bell: Notify,
     recent: Mutex<VecDeque<Committed>>,
     live: Mutex<Live>,
 }
@@ -138,9 +158,11 @@ impl RunFeed {
 
     pub(crate) fn signal(self: &Arc<Self>) {
         self.version.fetch_add(1, Ordering::AcqRel);
-        match self.watchers.load(Ordering::Acquire) {
+        match self.watcher_count.load(Ordering::Acquire) {
             0 => {}
-            1..=RING_SELF_MAX => self.bell.notify_waiters(),
+            1..=RING_SELF_MAX => {
+                self.ring(0, RING_SELF_MAX);
+            }
             _ => {
                 if !self.rung.swap(true, Ordering::AcqRel) {
                     lock(&self.herald.rung).push(self.clone());
@@ -148,6 +170,20 @@ impl RunFeed {
                 }
             }
         }
+    }
+
+    /// Rings at most `count` bells from this number on. Says where to go on, and how many are left.
+    fn ring(&self, from: u64, count: usize) -> (Option<u64>, usize) {
+        let watchers = lock(&self.watchers);
+        let mut left = count;
+        for (number, bell) in watchers.bells.range(from..) {
+            if left == 0 {
+                return (Some(*number), 0);
+            }
+            bell.notify_one();
+            left -= 1;
+        }
+        (None, left)
     }
 
     /// The events behind `after`, if the first of them is still in memory.
@@ -182,6 +218,8 @@ impl Drop for RunFeed {
 /// One watcher of a run. It begins behind any event and ends after the last one.
 pub struct Subscription {
     feed: Arc<RunFeed>,
+    number: u64,
+    bell: Arc<Notify>,
     store: Arc<dyn Store>,
     tenant: Tenant,
     after: u64,
@@ -194,9 +232,19 @@ pub struct Subscription {
 
 impl Subscription {
     pub(crate) fn new(feed: Arc<RunFeed>, store: Arc<dyn Store>, tenant: Tenant, after: u64) -> Self {
-        feed.watchers.fetch_add(1, Ordering::AcqRel);
+        let bell = Arc::new(Notify::new());
+        let number = {
+            let mut watchers = lock(&feed.watchers);
+            watchers.last += 1;
+            let number = watchers.last;
+            watchers.bells.insert(number, bell.clone());
+            feed.watcher_count.store(watchers.bells.len(), Ordering::Release);
+            number
+        };
         Self {
             feed,
+            number,
+            bell,
             store,
             tenant,
             after,
@@ -227,16 +275,14 @@ impl Subscription {
             if self.ended {
                 return None;
             }
-            let feed = self.feed.clone();
-            let bell = feed.bell.notified();
-            tokio::pin!(bell);
-            bell.as_mut().enable();
-            let version = feed.version.load(Ordering::Acquire);
+            let version = self.feed.version.load(Ordering::Acquire);
             if let Err(refused) = self.read().await {
                 return Some(Err(refused));
             }
-            if self.ready.is_empty() && !self.ended && feed.version.load(Ordering::Acquire) == version {
-                bell.await;
+            // A bell that rang since the number was read keeps ringing until somebody comes.
+            let nothing = self.ready.is_empty() && !self.ended;
+            if nothing && self.feed.version.load(Ordering::Acquire) == version {
+                self.bell.notified().await;
             }
         }
     }
@@ -275,6 +321,8 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.feed.watchers.fetch_sub(1, Ordering::AcqRel);
+        let mut watchers = lock(&self.feed.watchers);
+        watchers.bells.remove(&self.number);
+        self.feed.watcher_count.store(watchers.bells.len(), Ordering::Release);
     }
 }

@@ -163,6 +163,8 @@ pub(crate) struct Live {
     /// Counts answers and attempts.
     generation: u64,
     message: Option<(MessageId, u32)>,
+    /// The last answer that is over: nothing is added to it any more.
+    over: Option<(MessageId, u32)>,
     parts: Vec<PartText>,
     pieces: Vec<Piece>,
     byte_count: usize,
@@ -201,8 +203,11 @@ impl Live {
     fn say(&mut self, message_id: &MessageId, attempt: u32, part: Part, text: &str) {
         let current = self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known == attempt);
         if !current {
-            // A late word of an attempt that was given up is not heard.
-            if self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known > attempt) {
+            // A late word of an attempt that was given up, or of an answer that is stored, is not heard.
+            let late = |known: &Option<(MessageId, u32)>| {
+                known.as_ref().is_some_and(|(id, last)| id == message_id && *last >= attempt)
+            };
+            if late(&self.message) || late(&self.over) {
                 return;
             }
             self.clear();
@@ -237,7 +242,7 @@ impl Live {
     /// The answer is stored, or starts over.
     pub(crate) fn clear(&mut self) {
         self.generation += 1;
-        self.message = None;
+        self.over = self.message.take().or(self.over.take());
         self.parts.clear();
         self.pieces.clear();
         self.byte_count = 0;

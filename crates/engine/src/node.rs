@@ -255,7 +255,14 @@ impl Node {
         {
             return Ok(verdict);
         }
-        let verdict = self.store.submit(tenant, run, item).await?;
+        let verdict = match self.store.submit(tenant, run, item).await {
+            Ok(verdict) => verdict,
+            Err(refused) => {
+                // It may be stored all the same, and then somebody has to hear it.
+                self.later();
+                return Err(refused);
+            }
+        };
         if verdict.is_taken() {
             self.wake(tenant, run);
         }
@@ -295,7 +302,7 @@ impl Node {
 
     /// Something is ready and found no place, or could not be loaded. The dispatcher takes it up: a place may have
     /// become free meanwhile.
-    fn later(&self) {
+    pub(crate) fn later(&self) {
         self.backlog.store(true, Ordering::Release);
         self.dispatch.notify_one();
     }

@@ -204,7 +204,11 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
                 let taken = message.message_id.map(PostRefused::MessageIdTaken);
                 return Err(taken.unwrap_or(PostRefused::Store(Refused::Impossible(why))));
             }
-            Err(refused) => return Err(refused.into()),
+            Err(refused) => {
+                // The run may exist all the same, and then somebody has to work on it.
+                node.later();
+                return Err(refused.into());
+            }
         }
     }
     Err(PostRefused::Store(Refused::Stale))

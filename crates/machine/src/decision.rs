@@ -1,7 +1,7 @@
 //! Which decision may answer which suspension, and what it then means.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,13 +29,17 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The same words of the same person about the same thing, whenever they were said.
+    /// The same words of the same person about the same thing, whenever they were said, and whatever the configuration
+    /// makes of them meanwhile.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
-        self.call == other.call
-            && self.suspension == other.suspension
-            && self.action == other.action
-            && self.by == other.by
+        let same_words = match (&self.action, &other.action) {
+            (DecisionAction::Resume(one), DecisionAction::Resume(other)) => one.same_words(other),
+            (DecisionAction::Cancel { .. }, DecisionAction::Cancel { .. }) => self.action == other.action,
+            (DecisionAction::Resume(_), DecisionAction::Cancel { .. })
+            | (DecisionAction::Cancel { .. }, DecisionAction::Resume(_)) => false,
+        };
+        same_words && self.call == other.call && self.suspension == other.suspension && self.by == other.by
     }
 }
 
@@ -73,6 +77,22 @@ pub enum Payload {
 }
 
 impl Resume {
+    /// What a schema says of the payload, and the arguments that a payload becomes, are not anybody's words.
+    fn same_words(&self, other: &Self) -> bool {
+        let edited = |resume: &Self| match (&resume.payload, &resume.arguments) {
+            (Payload::Result(value), _) if **value != Value::Bool(true) => None,
+            (_, Some(Arguments::Valid { value, .. })) => Some(value.to_string()),
+            (_, Some(Arguments::Invalid { raw, .. })) => Some(raw.clone()),
+            (_, None) => None,
+        };
+        self.payload == other.payload
+            && self.expect_digest == other.expect_digest
+            && self.mode == other.mode
+            && self.note == other.note
+            && self.apply_to_future == other.apply_to_future
+            && edited(self) == edited(other)
+    }
+
     fn too_deep(&self) -> bool {
         let payload = match &self.payload {
             Payload::Result(value) => too_deep(value),

@@ -27,6 +27,8 @@ pub struct Rows {
     pub calls: Vec<CallId>,
     pub opened: Vec<OpenedRow>,
     pub closed: Vec<ClosedRow>,
+    /// Approvals that were given and turned out to be void: what is shown of them changes once more.
+    pub voided: Vec<ClosedRow>,
     /// Tools of the thread whose later calls need not be held.
     pub leave: Vec<(ToolName, ToolLeave)>,
     pub state: Vec<StateRow>,
@@ -176,7 +178,7 @@ impl Rows {
                 | Fact::ChildEnded { .. } => {}
             }
             if let Some(verdict) = closing(&event.fact) {
-                self.closed.push(ClosedRow {
+                let row = ClosedRow {
                     id: verdict.id.clone(),
                     seq: event.seq,
                     at: event.at,
@@ -185,9 +187,20 @@ impl Rows {
                     reason: verdict.reason,
                     note: verdict.note,
                     heard,
-                });
+                };
+                let void =
+                    matches!(event.fact, Fact::ApprovalVoided { .. }) && !self.is_open(before, &row.id);
+                if void { self.voided.push(row) } else { self.closed.push(row) }
             }
         }
+    }
+
+    fn is_open(&self, before: Option<&Control>, id: &SuspensionId) -> bool {
+        let was_open = before.is_some_and(|control| {
+            control.calls.iter().any(|call| call.suspension().is_some_and(|open| open.id == *id))
+        });
+        (was_open || self.opened.iter().any(|opened| opened.id == *id))
+            && !self.closed.iter().any(|closed| closed.id == *id)
     }
 
     fn open(&mut self, event: &Event, opened: &Opened) {

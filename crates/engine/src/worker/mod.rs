@@ -31,6 +31,7 @@ use crate::feed::RunFeed;
 use crate::history::History;
 use crate::node::{Direct, Look, Mail, Node, Parting, Place};
 use crate::store::{Claim, Claimed, Lease, Loaded, Refused, Tenant, Trouble};
+use pass::Unsure;
 use tasks::UnderWay;
 
 /// Where a worker sits: what it works on and how it is reached.
@@ -133,6 +134,7 @@ pub(crate) struct Worker {
     /// What tasks came back with and is not stored.
     unsaid: Vec<NewsBody>,
     directs: Vec<Direct>,
+    unsure: Option<Unsure>,
     after_tools: Vec<HeardAfter>,
     under_way: Vec<UnderWay>,
     last_task: u64,
@@ -182,16 +184,30 @@ async fn take(desk: &mut Desk, entry: Entry) -> Result<Option<Worker>, Refused> 
             let claim = Claim::Run { tenant: desk.tenant.clone(), run: desk.run.clone() };
             match node.store.claim(claim).await?.pop() {
                 Some(claimed) => claimed,
-                None => return taken_meanwhile(desk).await,
+                None => return Ok(taken_meanwhile(desk).await),
             }
         }
     };
-    let pinned = node.pinned(&claimed.loaded.control.revision).await?;
+    let pinned = pinned(node, &claimed).await;
     Ok(Some(Worker::of(&desk.node, claimed, pinned)))
 }
 
+/// The run is held by now and nobody else gets it: there is no way but to wait until the store answers.
+async fn pinned(node: &Arc<Node>, claimed: &Claimed) -> Arc<Pinned> {
+    loop {
+        match node.pinned(&claimed.loaded.control.revision).await {
+            Ok(pinned) => return pinned,
+            Err(refused) => {
+                tracing::error!(run = %claimed.lease.run, trouble = %refused, "the store is in trouble; the run waits");
+                let pause = milliseconds(node.settings.trouble_pause);
+                node.clock.sleep_until(node.clock.now().plus_ms(pause)).await;
+            }
+        }
+    }
+}
+
 /// The dispatcher may have claimed the run for this very worker.
-async fn taken_meanwhile(desk: &mut Desk) -> Result<Option<Worker>, Refused> {
+async fn taken_meanwhile(desk: &mut Desk) -> Option<Worker> {
     let mut claimed = None;
     while let Ok(mail) = desk.mail.try_recv() {
         match mail {
@@ -199,9 +215,9 @@ async fn taken_meanwhile(desk: &mut Desk) -> Result<Option<Worker>, Refused> {
             Mail::Direct(direct) => drop(direct.reply.send(crate::node::Reply::UseTheInbox)),
         }
     }
-    let Some(claimed) = claimed else { return Ok(None) };
-    let pinned = desk.node.pinned(&claimed.loaded.control.revision).await?;
-    Ok(Some(Worker::of(&desk.node, *claimed, pinned)))
+    let claimed = claimed?;
+    let pinned = pinned(&desk.node, &claimed).await;
+    Some(Worker::of(&desk.node, *claimed, pinned))
 }
 
 impl Worker {
@@ -225,6 +241,7 @@ impl Worker {
             hurry: false,
             unsaid: Vec::new(),
             directs: Vec::new(),
+            unsure: None,
             after_tools: Vec::new(),
             under_way: Vec::new(),
             last_task: 0,
@@ -388,6 +405,8 @@ impl Worker {
     /// Throws the copy away and loads what is stored.
     async fn reload(&mut self) -> Result<(), Stop> {
         let loaded = self.node.store.load(&self.lease).await?;
+        // A commit that was stored after all had the take-over in it: nothing is lost that this worker did not start.
+        self.drained |= loaded.control.seq > self.committed.seq;
         self.committed = Arc::new(loaded.control.clone());
         self.run.control = loaded.control;
         self.inbox = loaded.inbox;
@@ -399,27 +418,26 @@ impl Worker {
 
     /// The store is in trouble: what is stored is found out once it answers again. Tasks go on meanwhile.
     async fn wait_out(&mut self, trouble: &Trouble) -> Result<(), Stop> {
+        let before = self.committed.seq;
         loop {
             tracing::error!(run = %self.lease.run, %trouble, "the store is in trouble; the run waits");
             let pause = milliseconds(self.node.settings.trouble_pause);
             self.node.clock.sleep_until(self.node.clock.now().plus_ms(pause)).await;
-            let before = self.committed.seq;
-            let reloaded = self.reload().await;
-            // The commit whose answer was lost may be there after all, and may have ended the run.
-            if !matches!(reloaded, Err(Stop::Trouble(_)))
-                && (reloaded.is_err() || self.committed.seq != before)
-            {
+            let reloaded = match self.reload().await {
+                Err(Stop::Trouble(_)) => continue,
+                reloaded @ (Ok(()) | Err(Stop::Gone | Stop::Broken(_))) => reloaded,
+            };
+            if self.find_out().await.is_err() {
+                continue;
+            }
+            // The commit whose answer was lost may be there after all, and may have ended the run or woken others.
+            if reloaded.is_err() || self.committed.seq != before {
                 self.feed.forget();
+                self.node.later();
             }
-            match reloaded {
-                Ok(()) => {
-                    self.history = None;
-                    self.state = None;
-                    return Ok(());
-                }
-                Err(Stop::Trouble(_)) => {}
-                Err(stop) => return Err(stop),
-            }
+            self.history = None;
+            self.state = None;
+            return reloaded;
         }
     }
 

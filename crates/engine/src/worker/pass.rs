@@ -26,6 +26,12 @@ const BEHIND_MAX: u32 = 16;
 /// Whoever brought something, and what they are told after the commit.
 type Answers = Vec<(oneshot::Sender<Reply>, Reply)>;
 
+/// A commit that the store did not answer for.
+pub(super) struct Unsure {
+    last: Arc<Event>,
+    answers: Answers,
+}
+
 impl Worker {
     pub(super) async fn pass(&mut self, desk: &Desk) -> Result<(), Stop> {
         if desk.look.take() {
@@ -320,13 +326,30 @@ impl Worker {
                 }
                 Ok(())
             }
-            Err(refused) => {
-                for (reply, _) in answers {
-                    let _ = reply.send(Reply::UseTheInbox);
+            // Whether it is stored is found out, not guessed.
+            Err(NotStored::Stop(Stop::Trouble(trouble))) => {
+                if let Some(last) = events.last() {
+                    self.unsure = Some(Unsure { last: last.clone(), answers });
                 }
+                Err(NotStored::Stop(Stop::Trouble(trouble)))
+            }
+            Err(refused) => {
+                not_stored(answers);
                 Err(refused)
             }
         }
+    }
+
+    /// After trouble: what a commit without an answer came to is what the log says.
+    pub(super) async fn find_out(&mut self) -> Result<(), Stop> {
+        let Some(unsure) = &self.unsure else { return Ok(()) };
+        let (tenant, run, seq) = (&self.lease.tenant, &self.lease.run, unsure.last.seq);
+        let stored = self.node.store.events(tenant, run, seq - 1, 1).await?;
+        let is_there = stored.first().is_some_and(|committed| committed.event == unsure.last);
+        if let Some(Unsure { answers, .. }) = self.unsure.take() {
+            if is_there { answer(answers) } else { not_stored(answers) }
+        }
+        Ok(())
     }
 
     async fn append(&self, append: Append) -> Result<Vec<machine::id::RunId>, NotStored> {
@@ -402,6 +425,13 @@ pub(crate) fn committed(events: &[Arc<Event>]) -> Vec<Committed> {
         .zip(0..)
         .map(|(event, index)| Committed { event: event.clone(), checkpoint: (index == last).then_some(name) })
         .collect()
+}
+
+/// The store decides on what could not be stored together with other things.
+fn not_stored(answers: Answers) {
+    for (reply, _) in answers {
+        let _ = reply.send(Reply::UseTheInbox);
+    }
 }
 
 fn answer(answers: Answers) {

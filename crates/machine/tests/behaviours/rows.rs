@@ -106,6 +106,9 @@ fn each_answer_closes_its_row_in_its_own_way() {
     assert_eq!(closed(&answered), [(Answered, "ana".into(), None)]);
     let cancelled = rows_of(&mut asks(ResumeMode::ReplayToolCall), |story| story.decides("A", cancel()));
     assert_eq!(closed(&cancelled), [(Rejected, "ana".into(), None)]);
+    let with_words = DecisionAction::Cancel { reason: Some("not now".into()), then: None };
+    let cancelled = rows_of(&mut asks(ResumeMode::ReplayToolCall), |story| story.decides("A", with_words));
+    assert_eq!(closed(&cancelled), [(Rejected, "ana".into(), Some("not now".into()))]);
     let mut doubt = Story::begin();
     doubt.asks_for(&[("A", "post")]);
     doubt.returns("A", unknown());

@@ -150,6 +150,13 @@ fn check_suspensions(
             return Err(impossible(format!("suspension {id} is not open")));
         }
     }
+    for id in append.rows.voided.iter().map(|voided| &voided.id) {
+        let was_closed =
+            run.and_then(|run| run.suspensions.get(id)).is_some_and(|suspension| suspension.closed.is_some());
+        if !was_closed && !closed.contains(id) {
+            return Err(impossible(format!("suspension {id} was not given before it was void")));
+        }
+    }
     Ok(())
 }
 

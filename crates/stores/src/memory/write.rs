@@ -127,6 +127,11 @@ fn write_suspensions(run: &mut StoredRun, tenant: &mut TenantRows, append: &Appe
             suspension.answered_by = None;
         }
     }
+    for voided in &append.rows.voided {
+        if let Some(suspension) = run.suspensions.get_mut(&voided.id) {
+            suspension.closed = Some(voided.clone());
+        }
+    }
     forget_heard(run, &append.consumed);
 }
 

@@ -6,6 +6,7 @@ use engine::store::{Appended, Lease, Refused};
 use machine::id::{CallId, DecisionId, RunId, SuspensionId};
 use machine::inbox::Item;
 use machine::phase::Scope;
+use machine::rows::ClosedRow;
 use machine::suspension::SuspensionKind;
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
@@ -311,6 +312,12 @@ fn write_suspensions(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<
     for rest in closed {
         close(desk, target, rest)?;
     }
+    for voided in &rows.voided {
+        let sql = include_str!("sql/suspension_void.sql");
+        if decide(desk, target, sql, voided)? == 0 {
+            return Err(impossible(format!("suspension {} was not given before it was void", voided.id)));
+        }
+    }
     // A row that was heard and closed nothing answers nothing any more.
     for ticket in &entry.consumed {
         desk.execute(include_str!("sql/suspension_forget.sql"), params![target.row, number(*ticket)])?;
@@ -318,20 +325,14 @@ fn write_suspensions(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<
     Ok(())
 }
 
-fn close(desk: &Desk<'_>, target: &Target, closed: &machine::rows::ClosedRow) -> Result<(), Stop> {
-    let changed = desk.execute(
-        include_str!("sql/suspension_close.sql"),
-        params![
-            target.tenant,
-            closed.id.as_str(),
-            target.row,
-            closed.status.as_str(),
-            millis(closed.at),
-            closed.by.as_str(),
-            closed.reason,
-            closed.note,
-        ],
-    )?;
+fn decide(desk: &Desk<'_>, target: &Target, sql: &str, closed: &ClosedRow) -> Result<usize, Stop> {
+    let (status, by) = (closed.status.as_str(), closed.by.as_str());
+    let (at, id) = (millis(closed.at), closed.id.as_str());
+    desk.execute(sql, params![target.tenant, id, target.row, status, at, by, closed.reason, closed.note])
+}
+
+fn close(desk: &Desk<'_>, target: &Target, closed: &ClosedRow) -> Result<(), Stop> {
+    let changed = decide(desk, target, include_str!("sql/suspension_close.sql"), closed)?;
     if changed == 0 {
         return Err(impossible(format!("suspension {} is not open", closed.id)));
     }

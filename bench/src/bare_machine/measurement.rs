@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::allocations;
+use super::allocations;
+use crate::effort::Level;
 use crate::statistics::Summary;
 
 #[derive(Clone, Copy)]
@@ -15,8 +16,13 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    pub(crate) const FULL: Self = Self { repetition_count: 101, batch: 256, long_run_count: 21 };
-    pub(crate) const QUICK: Self = Self { repetition_count: 11, batch: 64, long_run_count: 3 };
+    pub(crate) const fn of(level: Level) -> Self {
+        match level {
+            Level::Full => Self { repetition_count: 101, batch: 256, long_run_count: 21 },
+            Level::Short => Self { repetition_count: 41, batch: 128, long_run_count: 7 },
+            Level::Quick => Self { repetition_count: 11, batch: 64, long_run_count: 3 },
+        }
+    }
 }
 
 /// Of one piece of work.
@@ -45,10 +51,12 @@ pub(crate) fn cost<T>(effort: Effort, prepare: impl Fn() -> T, mut work: impl Fn
 
 /// Nanoseconds and allocations.
 pub(crate) fn measured(work: impl FnOnce()) -> (f64, f64) {
+    let counting = allocations::on();
     let count_before = allocations::count();
     let begin = Instant::now();
     work();
     let time = begin.elapsed();
     let count = allocations::count() - count_before;
+    drop(counting);
     (time.as_nanos() as f64, count as f64)
 }

@@ -1,13 +1,36 @@
 //! Counts allocations. A growing buffer counts each time it moves or grows.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
+/// A number that all threads count on costs more than the allocation, so it is left alone where time is measured
+/// over several threads. This says how many want it to be counted.
+static COUNTING: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct Counting;
 
-/// Allocations of this process so far.
+/// Counts until the value is dropped.
+pub(crate) struct On;
+
+pub(crate) fn on() -> On {
+    COUNTING.fetch_add(1, Ordering::Relaxed);
+    On
+}
+
+impl Drop for On {
+    fn drop(&mut self) {
+        COUNTING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn one_more() {
+    if COUNTING.load(Ordering::Relaxed) > 0 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Allocations of this process so far, those that were counted.
 pub(crate) fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
@@ -16,7 +39,7 @@ pub(crate) fn count() -> u64 {
 // SAFETY: all four functions pass their arguments on to `System`, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
+        one_more();
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
@@ -27,13 +50,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
+        one_more();
         // SAFETY: the caller keeps the contract of `alloc_zeroed`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
+        one_more();
         // SAFETY: the caller keeps the contract of `realloc`.
         unsafe { System.realloc(block, layout, size) }
     }

@@ -1,0 +1,87 @@
+//! How much is measured: more repetitions for a figure to quote, fewer for a look.
+
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Full,
+    Short,
+    Quick,
+}
+
+/// Of the workloads that drive the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// How often a measurement is repeated, each time on an empty store; the median of these counts.
+    pub(crate) repetition_count: usize,
+    /// How long one repetition goes on, within the two limits that follow.
+    pub(crate) repetition: Duration,
+    pub(crate) run_count_min: usize,
+    /// A store in memory keeps what it is given.
+    pub(crate) run_count_max: usize,
+    /// Synced batches by which the disk is known.
+    pub(crate) disk_batch_count: usize,
+    /// Rounds of the long runs.
+    pub(crate) rounds: [u32; 2],
+    pub(crate) long_run_count: usize,
+    /// Answers that are streamed in one repetition.
+    pub(crate) stream_count: usize,
+    pub(crate) subscriber_count: usize,
+    /// Rounds of the run that is watched.
+    pub(crate) watched_rounds: u32,
+}
+
+impl Effort {
+    pub(crate) const fn of(level: Level) -> Self {
+        let full = Self {
+            repetition_count: 5,
+            repetition: Duration::from_secs(2),
+            run_count_min: 100,
+            run_count_max: 20_000,
+            disk_batch_count: 100,
+            rounds: [200, 1_000],
+            long_run_count: 3,
+            stream_count: 200,
+            subscriber_count: 10_000,
+            watched_rounds: 100,
+        };
+        match level {
+            Level::Full => full,
+            Level::Short => Self {
+                repetition_count: 3,
+                repetition: Duration::from_millis(700),
+                disk_batch_count: 40,
+                long_run_count: 1,
+                stream_count: 50,
+                ..full
+            },
+            Level::Quick => Self {
+                repetition_count: 1,
+                repetition: Duration::from_millis(200),
+                run_count_min: 20,
+                disk_batch_count: 10,
+                rounds: [20, 200],
+                long_run_count: 1,
+                stream_count: 10,
+                subscriber_count: 1_000,
+                watched_rounds: 20,
+                ..full
+            },
+        }
+    }
+
+    /// To see that everything works.
+    #[cfg(test)]
+    pub(crate) const TINY: Self = Self {
+        repetition_count: 1,
+        repetition: Duration::ZERO,
+        run_count_min: 24,
+        run_count_max: 24,
+        disk_batch_count: 2,
+        rounds: [3, 6],
+        long_run_count: 1,
+        stream_count: 2,
+        subscriber_count: 20,
+        watched_rounds: 3,
+    };
+}

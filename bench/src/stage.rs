@@ -1,0 +1,207 @@
+//! The world of a workload: a store, an engine on it, and the models and tools that all workloads have.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::Engine;
+use engine::agent::{Agent, StopCondition};
+use engine::feed::{FeedItem, Subscription};
+use engine::live::Deltas;
+use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
+use engine::posting::Message;
+use engine::store::{Committed, Store, Task};
+use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
+use machine::event::Fact;
+use serde_json::json;
+use stores::memory::MemoryStore;
+use stores::sqlite::SqliteStore;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::bytes_on_disk::Folder;
+use crate::failure::Failure;
+use crate::noting_store::{Notes, NotingStore};
+use crate::process;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    Memory,
+    Sqlite,
+}
+
+impl StoreKind {
+    pub(crate) const ALL: [Self; 2] = [Self::Memory, Self::Sqlite];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite => "sqlite",
+        }
+    }
+
+    pub(crate) const fn durability(self) -> &'static str {
+        match self {
+            Self::Memory => "none",
+            Self::Sqlite => "every commit synced before it is acknowledged; a power cut loses nothing of it",
+        }
+    }
+}
+
+/// Where a workload takes place.
+#[derive(Clone)]
+pub(crate) struct Setting {
+    pub(crate) kind: StoreKind,
+    /// The disk that is measured.
+    pub(crate) folder: PathBuf,
+    /// Nothing was measured in this process before.
+    pub(crate) is_first: bool,
+}
+
+impl Setting {
+    /// An empty store.
+    pub(crate) fn open(&self) -> Result<Opened, Failure> {
+        let (store, folder): (Arc<dyn Store>, _) = match self.kind {
+            StoreKind::Memory => (Arc::new(MemoryStore::new()), None),
+            StoreKind::Sqlite => {
+                let folder = Folder::within(&self.folder)?;
+                let store = SqliteStore::open(folder.file("runs.db"))?;
+                (Arc::new(store), Some(folder))
+            }
+        };
+        Ok(Opened { store, folder })
+    }
+
+    /// The most memory that the process has had, in MiB. What earlier workloads left in the heap would count too.
+    pub(crate) fn peak_memory(&self) -> Vec<f64> {
+        let peak = if self.is_first { process::peak_memory() } else { None };
+        peak.map(|bytes| bytes as f64 / 1_048_576.0).into_iter().collect()
+    }
+}
+
+/// A store, and the folder that is removed after it was closed.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    folder: Option<Folder>,
+}
+
+impl Opened {
+    /// From here on somebody takes notes.
+    pub(crate) fn noting(&mut self) -> Arc<Notes> {
+        let (noting, notes) = NotingStore::around(self.store.clone());
+        self.store = Arc::new(noting);
+        notes
+    }
+
+    pub(crate) async fn start(&self, agent: Agent) -> Result<Engine, Failure> {
+        Ok(Engine::on_shared(self.store.clone()).agent(agent).start().await?)
+    }
+
+    /// Ends the engine and closes the store. Gives the bytes that lie on disk afterwards.
+    pub(crate) async fn close(self, engine: Engine) -> Result<Option<u64>, Failure> {
+        engine.abort();
+        drop(engine);
+        // Tasks that were stopped let go of the store when the runtime comes to them.
+        while Arc::strong_count(&self.store) > 1 {
+            tokio::task::yield_now().await;
+        }
+        let Self { store, folder } = self;
+        drop(store);
+        Ok(folder.map(|folder| folder.byte_count()).transpose()?)
+    }
+}
+
+/// The runtime that an embedder would use: a thread for each core.
+pub(crate) fn many_threads() -> Result<Runtime, Failure> {
+    Ok(Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// Everything on the thread of whoever asks: no task is ever handed to another thread.
+pub(crate) fn one_thread() -> Result<Runtime, Failure> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Does the work as a task of the runtime. Waiting outside of it would add a change of threads to every wait.
+pub(crate) fn on<T: Send + 'static>(
+    runtime: &Runtime,
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    runtime.block_on(async { tokio::spawn(work).await? })
+}
+
+pub(crate) const AGENT: &str = "assistant";
+/// 64 bytes each, like those of the peers.
+const USER: &str = "please do the thing uuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuu";
+const FINAL: &str = "done fffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
+const ECHOED: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+
+/// An agent without a limit of rounds.
+pub(crate) fn agent(model: impl Model) -> Agent {
+    let no_limit: [StopCondition; 0] = [];
+    Agent::new(AGENT, model).stop_when(no_limit)
+}
+
+/// Begins a thread of its own.
+pub(crate) fn user_message() -> Message {
+    Message::to(AGENT, USER)
+}
+
+/// Comes back with its arguments at once.
+pub(crate) fn echo() -> impl Tool {
+    let definition = ToolDefinition::new("echo", "Says it again").read();
+    FunctionTool::new(definition, |request: ToolRequest| async move { (*request.arguments).clone() })
+}
+
+/// An answer that asks for these calls, each a pair of id and tool.
+pub(crate) fn asking(calls: &[(&str, &str)]) -> ModelAnswer {
+    let arguments = json!({"text": ECHOED});
+    calls.iter().fold(ModelAnswer::default(), |answer, (id, tool)| answer.calling(id, tool, &arguments))
+}
+
+pub(crate) fn last_answer() -> ModelAnswer {
+    ModelAnswer::text(FINAL)
+}
+
+/// Asks for calls once, and then says that it is done.
+pub(crate) struct AskOnce {
+    asking: ModelAnswer,
+    last: ModelAnswer,
+}
+
+impl AskOnce {
+    pub(crate) fn new(calls: &[(&str, &str)]) -> Self {
+        Self { asking: asking(calls), last: last_answer() }
+    }
+}
+
+impl Model for AskOnce {
+    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+        let answer = if request.ordinal == 1 { &self.asking } else { &self.last };
+        Box::pin(std::future::ready(Ok(answer.clone())))
+    }
+}
+
+/// The next event for which this holds; those before it are passed over.
+pub(crate) async fn until(
+    watched: &mut Subscription,
+    mut is_it: impl FnMut(&Committed) -> bool,
+) -> Result<Committed, Failure> {
+    while let Some(item) = watched.next().await {
+        match item? {
+            FeedItem::Event(committed) if is_it(&committed) => return Ok(committed),
+            FeedItem::Event(committed) => {
+                if let Fact::RunEnded { termination, .. } = &committed.event.fact {
+                    return Err(Failure::new(format!("the run ended too early: {termination:?}")));
+                }
+            }
+            FeedItem::Live(_) => {}
+        }
+    }
+    Err(Failure::new("the events of a run stopped before its end"))
+}
+
+/// Nothing is in memory any more: every run has ended or is parked.
+pub(crate) async fn parked(engine: &Engine) {
+    while engine.held_count() > 0 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,274 @@
+//! W1, a tool round: a message, two parallel echo calls, their results, a text. Durable at every boundary.
+
+use std::time::Instant;
+
+use engine::Engine;
+use machine::event::Fact;
+use machine::termination::Termination;
+use tokio::runtime::Runtime;
+
+use crate::bare_machine::allocations;
+use crate::commits::{Commits, TOOL_ROUND};
+use crate::disk;
+use crate::effort::Effort;
+use crate::failure::Failure;
+use crate::pace::{Done, milliseconds, repeat};
+use crate::progress::Progress;
+use crate::report::{Figure, Sheet, Target, Unit};
+use crate::stage::{
+    AskOnce, Setting, StoreKind, agent, echo, many_threads, on, one_thread, until, user_message,
+};
+use crate::statistics::percentile;
+
+/// Appends that share one sync when the bare disk is measured.
+const DISK_BATCH: usize = 64;
+/// Runs before a repetition that do not count, for each lane.
+const WARM_UP_COUNT: usize = 4;
+/// Runs whose allocations are counted.
+const COUNTED_RUNS: usize = 64;
+
+/// One run.
+pub(crate) struct Round {
+    milliseconds: f64,
+    pub(crate) commits: Commits,
+}
+
+/// One repetition on a store of its own.
+pub(crate) struct Repetition {
+    pub(crate) done: Done<Round>,
+    bytes_at_rest_per_run: Option<f64>,
+}
+
+impl Repetition {
+    fn times(&self) -> Vec<f64> {
+        self.done.results.iter().map(|round| round.milliseconds).collect()
+    }
+
+    fn settled_apart(&self) -> u64 {
+        self.done.results.iter().map(|round| round.commits.settled_apart()).sum()
+    }
+}
+
+pub(crate) async fn one(engine: Engine) -> Result<Round, Failure> {
+    let begin = Instant::now();
+    let (_, mut watched) = engine.stream(user_message()).await?;
+    let mut commits = Commits::default();
+    let ended = until(&mut watched, |committed| {
+        commits.see(committed);
+        matches!(committed.event.fact, Fact::RunEnded { .. })
+    })
+    .await?;
+    let milliseconds = milliseconds(begin.elapsed());
+    if !matches!(&ended.event.fact, Fact::RunEnded { termination: Termination::NaturalEnd, .. }) {
+        return Err(Failure::new(format!("a run ended otherwise: {:?}", ended.event.fact)));
+    }
+    Ok(Round { milliseconds, commits })
+}
+
+pub(crate) fn repetition(
+    runtime: &Runtime,
+    setting: &Setting,
+    effort: Effort,
+    at_once: usize,
+) -> Result<Repetition, Failure> {
+    let setting = setting.clone();
+    on(runtime, async move {
+        let empty = setting.open()?;
+        let idle = empty.start(tool_round()).await?;
+        let bytes_empty = empty.close(idle).await?;
+        let opened = setting.open()?;
+        let engine = opened.start(tool_round()).await?;
+        let run = {
+            let engine = engine.clone();
+            move || one(engine.clone())
+        };
+        let warm_up_count = WARM_UP_COUNT * at_once;
+        let warm_up = Effort { run_count_max: warm_up_count, run_count_min: warm_up_count, ..effort };
+        let warm = repeat(&opened.store, warm_up, at_once, run.clone()).await?;
+        let done = repeat(&opened.store, effort, at_once, run.clone()).await?;
+        drop(run);
+        check(&done)?;
+        let runs = warm.run_count() + done.run_count();
+        let bytes = opened.close(engine).await?.zip(bytes_empty);
+        let bytes_at_rest_per_run = bytes.map(|(bytes, empty)| bytes.saturating_sub(empty) as f64 / runs);
+        Ok(Repetition { done, bytes_at_rest_per_run })
+    })
+}
+
+fn tool_round() -> engine::agent::Agent {
+    agent(AskOnce::new(&[("call_0", "echo"), ("call_1", "echo")])).tool(echo())
+}
+
+/// The store's count, the events and the promise agree.
+fn check(done: &Done<Round>) -> Result<(), Failure> {
+    let seen: u64 = done.results.iter().map(|round| round.commits.count).sum();
+    let promised: u64 = done.results.iter().map(|round| TOOL_ROUND + round.commits.settled_apart()).sum();
+    let counted = done.used.counts.commits;
+    if counted == promised && seen == promised {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{promised} commits were promised, {counted} counted, {seen} seen in events")))
+}
+
+pub(crate) fn run(
+    setting: &Setting,
+    effort: Effort,
+    concurrency: usize,
+    progress: &Progress,
+) -> Result<Vec<Figure>, Failure> {
+    let runtime = many_threads()?;
+    let mut sheet = Sheet::of("W1", setting.kind);
+    let (mut alone, mut together, mut one_threaded) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut batches, mut singles) = (Vec::new(), Vec::new());
+    for number in 1..=effort.repetition_count {
+        let of = effort.repetition_count;
+        progress.phase(&format!("one at a time, {number} of {of}"));
+        alone.push(repetition(&runtime, setting, effort, 1)?);
+        progress.phase(&format!("{concurrency} at once, {number} of {of}"));
+        let many = repetition(&runtime, setting, effort, concurrency)?;
+        let counts = many.done.used.counts;
+        together.push(many);
+        match setting.kind {
+            StoreKind::Memory => {
+                progress.phase(&format!("one at a time on one thread, {number} of {of}"));
+                one_threaded.push(repetition(&one_thread()?, setting, effort, 1)?);
+            }
+            StoreKind::Sqlite => {
+                progress.phase(&format!("the bare disk, {number} of {of}"));
+                let bytes = (counts.bytes / counts.commits.max(1)) as usize;
+                let measured = |append_count| {
+                    disk::synced_batches(&setting.folder, append_count, bytes, effort.disk_batch_count)
+                };
+                batches.push(percentile(&measured(DISK_BATCH)?, 50).unwrap_or(f64::NAN));
+                singles.push(percentile(&measured(1)?, 50).unwrap_or(f64::NAN));
+            }
+        }
+    }
+    pace(&mut sheet, "seq", "one at a time", &alone, None);
+    if setting.kind == StoreKind::Memory {
+        time_alone(&mut sheet, "us_per_run_seq", "p50 of a run on many threads", &alone);
+        let title = "p50 of a run on one thread";
+        time_alone(&mut sheet, "us_per_run_one_thread", title, &one_threaded);
+        progress.phase("allocations");
+        let allocations = allocations_per_run(setting, effort)?;
+        sheet.add("allocations_per_run", "allocations of a run", Unit::Allocations, &[allocations]);
+    }
+    let cpu_target = (setting.kind == StoreKind::Sqlite).then_some(Target::AtMost(1.0));
+    pace(&mut sheet, &format!("c{concurrency}"), &format!("{concurrency} at once"), &together, cpu_target);
+    if setting.kind == StoreKind::Sqlite {
+        against_the_disk(&mut sheet, concurrency, &together, &batches, &singles);
+    }
+    costs(&mut sheet, "seq", "one at a time", &alone);
+    costs(&mut sheet, &format!("c{concurrency}"), &format!("{concurrency} at once"), &together);
+    sheet.add("peak_rss_mb", "peak memory of the process", Unit::Mebibytes, &setting.peak_memory());
+    Ok(sheet.into_figures())
+}
+
+fn column(repetitions: &[Repetition], value: impl Fn(&Repetition) -> Option<f64>) -> Vec<f64> {
+    repetitions.iter().filter_map(value).collect()
+}
+
+/// How fast, how long, how much of the processor.
+fn pace(
+    sheet: &mut Sheet,
+    suffix: &str,
+    title: &str,
+    repetitions: &[Repetition],
+    cpu_target: Option<Target>,
+) {
+    let runs = column(repetitions, |repetition| Some(repetition.done.per_second()));
+    sheet.add(format!("runs_per_s_{suffix}"), &format!("{title}, runs"), Unit::PerSecond, &runs);
+    for percent in [50, 99] {
+        let values = column(repetitions, |repetition| percentile(&repetition.times(), percent));
+        let metric = format!("p{percent}_ms_{suffix}");
+        sheet.add(metric, &format!("{title}, p{percent} of a run"), Unit::Milliseconds, &values);
+    }
+    let cpu = column(repetitions, |repetition| {
+        repetition.done.used.cpu.map(|cpu| milliseconds(cpu) / repetition.done.run_count())
+    });
+    let busy = column(repetitions, |repetition| {
+        repetition.done.used.cpu.map(|cpu| cpu.as_secs_f64() / repetition.done.seconds)
+    });
+    let metric = format!("processors_busy_{suffix}");
+    sheet.add(metric, &format!("{title}, processors in use"), Unit::Ratio, &busy);
+    let title = format!("{title}, processor time of a run");
+    sheet.add_aimed(format!("cpu_ms_per_run_{suffix}"), &title, Unit::Milliseconds, &cpu, cpu_target);
+}
+
+fn time_alone(sheet: &mut Sheet, metric: &str, title: &str, repetitions: &[Repetition]) {
+    let times = column(repetitions, |repetition| Some(percentile(&repetition.times(), 50)? * 1_000.0));
+    sheet.add_aimed(metric, title, Unit::Microseconds, &times, Some(Target::AtMost(60.0)));
+}
+
+/// A store cannot be faster than its disk: four commits, as many as possible to a sync.
+fn against_the_disk(
+    sheet: &mut Sheet,
+    concurrency: usize,
+    together: &[Repetition],
+    batches: &[f64],
+    singles: &[f64],
+) {
+    let title = format!("bare disk, p50 of {DISK_BATCH} appends in one sync");
+    sheet.add(format!("disk_batch{DISK_BATCH}_p50_ms"), &title, Unit::Milliseconds, batches);
+    sheet.add("disk_batch1_p50_ms", "bare disk, p50 of 1 append in one sync", Unit::Milliseconds, singles);
+    let ratios: Vec<f64> = together
+        .iter()
+        .zip(batches)
+        .map(|(repetition, batch)| {
+            let bound = DISK_BATCH as f64 / (TOOL_ROUND as f64 * batch / 1_000.0);
+            repetition.done.per_second() / bound
+        })
+        .collect();
+    let title = format!("runs with {concurrency} at once / what the disk allows");
+    let target = Some(Target::AtLeast(0.5));
+    sheet.add_aimed(format!("of_the_disk_c{concurrency}"), &title, Unit::Ratio, &ratios, target);
+}
+
+/// Commits, syncs and bytes.
+fn costs(sheet: &mut Sheet, suffix: &str, title: &str, repetitions: &[Repetition]) {
+    let per_run = |total: fn(&Repetition) -> Option<f64>| {
+        column(repetitions, |repetition| Some(total(repetition)? / repetition.done.run_count()))
+    };
+    let apart = per_run(|repetition| Some(repetition.settled_apart() as f64));
+    let commits = per_run(|repetition| Some(repetition.done.used.counts.commits as f64));
+    let together = per_run(|repetition| {
+        Some(repetition.done.used.counts.commits.saturating_sub(repetition.settled_apart()) as f64)
+    });
+    sheet.add(format!("commits_per_run_{suffix}"), &format!("{title}, commits"), Unit::Count, &commits);
+    let metric = format!("settled_apart_per_run_{suffix}");
+    sheet.add(metric, &format!("{title}, results that settled apart"), Unit::Count, &apart);
+    let metric = format!("commits_without_settled_apart_{suffix}");
+    let target = Some(Target::Exactly(TOOL_ROUND as f64));
+    sheet.add_aimed(metric, &format!("{title}, commits without these"), Unit::Count, &together, target);
+    // A store in memory syncs nothing and counts no bytes.
+    if sheet.store() == StoreKind::Memory {
+        return;
+    }
+    let syncs = per_run(|repetition| Some(repetition.done.used.counts.syncs as f64));
+    sheet.add(format!("syncs_per_run_{suffix}"), &format!("{title}, syncs"), Unit::Count, &syncs);
+    let bytes = per_run(|repetition| Some(repetition.done.used.counts.bytes as f64));
+    let metric = format!("store_bytes_per_run_{suffix}");
+    sheet.add(metric, &format!("{title}, bytes given to the store"), Unit::Bytes, &bytes);
+    let at_rest = column(repetitions, |repetition| repetition.bytes_at_rest_per_run);
+    let written = per_run(|repetition| Some(repetition.done.used.bytes_written? as f64));
+    let metric = format!("bytes_written_per_run_{suffix}");
+    sheet.add(metric, &format!("{title}, bytes written by the process"), Unit::Bytes, &written);
+    let metric = format!("bytes_at_rest_per_run_{suffix}");
+    sheet.add(metric, &format!("{title}, bytes of the file at rest"), Unit::Bytes, &at_rest);
+}
+
+/// By the difference of two repetitions, so that opening the store does not count.
+fn allocations_per_run(setting: &Setting, effort: Effort) -> Result<f64, Failure> {
+    let runtime = one_thread()?;
+    let counted = |run_count| {
+        let effort = Effort { run_count_min: run_count, run_count_max: run_count, ..effort };
+        let counting = allocations::on();
+        let before = allocations::count();
+        repetition(&runtime, setting, effort, 1)?;
+        let count = allocations::count() - before;
+        drop(counting);
+        Ok::<f64, Failure>(count as f64)
+    };
+    let few = counted(COUNTED_RUNS)?;
+    Ok((counted(2 * COUNTED_RUNS)? - few) / COUNTED_RUNS as f64)
+}

@@ -1,0 +1,226 @@
+//! W5, a stream: a model that says a thousand small things on the way, and who hears them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::Engine;
+use engine::feed::{FeedItem, Subscription};
+use engine::live::{Deltas, LiveItem};
+use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
+use engine::store::{Task, Tenant};
+use machine::event::{Fact, Message};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::effort::Effort;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::report::{Figure, Sheet, Target, Unit};
+use crate::stage::{Setting, agent, many_threads, on, user_message};
+use crate::statistics::percentile;
+
+const DELTA_COUNT: usize = 1_000;
+/// A model that waits longer for its listeners has lost one of them.
+const HEARING_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How fast the model speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Without a pause: whoever listens gets several deltas as one item.
+    Burst,
+    /// Lets others have their turn after every delta, as a model that waits for a network does.
+    Yielding,
+}
+
+/// What the model and its listeners know of one answer.
+struct Speech {
+    pieces: Vec<String>,
+    whole: String,
+    pace: Pace,
+    listener_count: u32,
+    /// Everybody who wants to listen is there.
+    ready: Semaphore,
+    /// One for each listener that has the whole text.
+    heard: Semaphore,
+    begin: Instant,
+    /// Nanoseconds after `begin` at which each piece was said.
+    said_at: Vec<AtomicU64>,
+}
+
+impl Speech {
+    fn new(pace: Pace, listener_count: u32) -> Self {
+        // Four bytes each and all different, so that nothing can be lost or exchanged without being seen.
+        let pieces: Vec<String> = (0..DELTA_COUNT).map(|number| format!("{number:03} ")).collect();
+        Self {
+            whole: pieces.concat(),
+            pace,
+            listener_count,
+            ready: Semaphore::new(0),
+            heard: Semaphore::new(0),
+            begin: Instant::now(),
+            said_at: pieces.iter().map(|_| AtomicU64::new(0)).collect(),
+            pieces,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    async fn say(&self, deltas: &Deltas) {
+        if let Ok(permit) = self.ready.acquire().await {
+            permit.forget();
+        }
+        for (piece, said_at) in self.pieces.iter().zip(&self.said_at) {
+            said_at.store(self.now(), Ordering::Relaxed);
+            deltas.text(piece);
+            if self.pace == Pace::Yielding {
+                tokio::task::yield_now().await;
+            }
+        }
+        // The answer that follows would take the place of what is still unread.
+        let everybody = self.heard.acquire_many(self.listener_count);
+        let _ = tokio::time::timeout(HEARING_TIME_MAX, everybody).await;
+    }
+}
+
+struct Speaker(Arc<Speech>);
+
+impl Model for Speaker {
+    fn answer<'a>(&'a self, _: ModelRequest, deltas: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+        Box::pin(async move {
+            self.0.say(&deltas).await;
+            Ok(ModelAnswer::text(self.0.whole.clone()))
+        })
+    }
+}
+
+/// What one listener heard.
+pub(crate) struct Heard {
+    pub(crate) item_count: usize,
+    /// Nanoseconds after the beginning of the speech at which the text was complete.
+    complete_at: u64,
+    /// Of each item, from when its last piece was said until it was heard.
+    lags: Vec<f64>,
+}
+
+async fn listen(speech: Arc<Speech>, mut watched: Subscription) -> Result<Heard, Failure> {
+    let mut text = String::new();
+    let mut heard = Heard { item_count: 0, complete_at: 0, lags: Vec::new() };
+    while let Some(item) = watched.next().await {
+        match item? {
+            FeedItem::Live(LiveItem::Delta(delta)) => {
+                let now = speech.now();
+                if delta.offset != text.len() as u64 {
+                    let why = format!("a delta at {} came after {} bytes", delta.offset, text.len());
+                    return Err(Failure::new(why));
+                }
+                text += &delta.text;
+                heard.item_count += 1;
+                let said_at = (text.len() / 4).checked_sub(1).and_then(|last| speech.said_at.get(last));
+                let said_at = said_at.map_or(now, |said_at| said_at.load(Ordering::Relaxed));
+                heard.lags.push(now.saturating_sub(said_at) as f64 / 1_000.0);
+                if text.len() == speech.whole.len() {
+                    heard.complete_at = now;
+                    speech.heard.add_permits(1);
+                }
+            }
+            FeedItem::Live(LiveItem::Reset { .. } | LiveItem::Note(_)) => {}
+            FeedItem::Event(committed) => {
+                if let Fact::MessageAdded(Message::Assistant { text: whole, .. }) = &committed.event.fact
+                    && (*whole != speech.whole || text != speech.whole)
+                {
+                    return Err(Failure::new(format!("{} of {} bytes were heard", text.len(), whole.len())));
+                }
+            }
+        }
+    }
+    Ok(heard)
+}
+
+pub(crate) struct Streamed {
+    pub(crate) heard: Vec<Heard>,
+    /// Until the last listener had the whole text.
+    seconds: f64,
+    /// Until the model had said everything.
+    saying_seconds: f64,
+}
+
+pub(crate) async fn stream(setting: Setting, pace: Pace, listener_count: u32) -> Result<Streamed, Failure> {
+    let speech = Arc::new(Speech::new(pace, listener_count));
+    let opened = setting.open()?;
+    let engine = opened.start(agent(Speaker(speech.clone()))).await?;
+    let streamed = spoken(&engine, &speech).await?;
+    opened.close(engine).await?;
+    Ok(streamed)
+}
+
+async fn spoken(engine: &Engine, speech: &Arc<Speech>) -> Result<Streamed, Failure> {
+    let posted = engine.post(user_message()).await?;
+    let mut listeners = JoinSet::new();
+    for _ in 0..speech.listener_count {
+        let watched = engine.subscribe(&Tenant::default(), &posted.run, 0);
+        listeners.spawn(listen(speech.clone(), watched));
+    }
+    // Everybody reads what has happened so far, and waits.
+    for _ in 0..speech.listener_count {
+        tokio::task::yield_now().await;
+    }
+    speech.ready.add_permits(1);
+    let mut heard = Vec::new();
+    while let Some(one) = listeners.join_next().await {
+        heard.push(one??);
+    }
+    let at = |piece: Option<&AtomicU64>| piece.map_or(0, |said_at| said_at.load(Ordering::Relaxed));
+    let (first, last) = (at(speech.said_at.first()), at(speech.said_at.last()));
+    let complete = heard.iter().map(|one| one.complete_at).max().unwrap_or(0);
+    let seconds = |until: u64| until.saturating_sub(first) as f64 / 1e9;
+    Ok(Streamed { heard, seconds: seconds(complete), saying_seconds: seconds(last) })
+}
+
+pub(crate) fn run(setting: &Setting, effort: Effort, progress: &Progress) -> Result<Vec<Figure>, Failure> {
+    let runtime = many_threads()?;
+    let mut sheet = Sheet::of("W5", setting.kind);
+    for (pace, name) in [(Pace::Burst, "burst"), (Pace::Yielding, "yielding")] {
+        for listener_count in [1, 100] {
+            let title = format!("{name}, {listener_count} listening");
+            progress.phase(&title);
+            let mut streamed = Vec::new();
+            for _ in 0..effort.stream_count {
+                streamed.push(on(&runtime, stream(setting.clone(), pace, listener_count))?);
+            }
+            let suffix = format!("{name}_r{listener_count}");
+            figures(&mut sheet, &suffix, &title, &streamed);
+        }
+    }
+    Ok(sheet.into_figures())
+}
+
+fn figures(sheet: &mut Sheet, suffix: &str, title: &str, streamed: &[Streamed]) {
+    let column =
+        |value: &dyn Fn(&Streamed) -> f64| -> Vec<f64> { streamed.iter().map(value).collect::<Vec<f64>>() };
+    let deltas = DELTA_COUNT as f64;
+    let heard = column(&|one| deltas / one.seconds);
+    let metric = format!("deltas_per_s_{suffix}");
+    let target = suffix.ends_with("_r1").then_some(Target::AtLeast(1_000_000.0));
+    sheet.add_aimed(metric, &format!("{title}, deltas until all heard"), Unit::PerSecond, &heard, target);
+    let said = column(&|one| deltas / one.saying_seconds);
+    sheet.add(format!("said_per_s_{suffix}"), &format!("{title}, deltas said"), Unit::PerSecond, &said);
+    let delivered = column(&|one| deltas * one.heard.len() as f64 / one.seconds);
+    let metric = format!("delivered_per_s_{suffix}");
+    sheet.add(metric, &format!("{title}, deltas × listeners"), Unit::PerSecond, &delivered);
+    let items: Vec<f64> =
+        streamed.iter().flat_map(|one| &one.heard).map(|heard| heard.item_count as f64).collect();
+    let metric = format!("items_{suffix}");
+    sheet.add(metric, &format!("{title}, items that 1,000 deltas came as"), Unit::Count, &items);
+    for percent in [50, 99] {
+        let lags = |one: &Streamed| {
+            let all: Vec<f64> = one.heard.iter().flat_map(|heard| heard.lags.iter().copied()).collect();
+            percentile(&all, percent)
+        };
+        let values: Vec<f64> = streamed.iter().filter_map(lags).collect();
+        let metric = format!("lag_p{percent}_us_{suffix}");
+        sheet.add(metric, &format!("{title}, lag of an item, p{percent}"), Unit::Microseconds, &values);
+    }
+}

@@ -1,0 +1,231 @@
+//! One attempt and the next: panics, time-outs, pauses, keys, and what is never sent.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use engine::agent::Agent;
+use engine::clock::{Clock, RuntimeClock};
+use engine::deciding::{Answer, Decide};
+use engine::tool::{Approval, FunctionTool, Outcome, Tool, ToolDefinition, ToolRequest};
+use machine::Timestamp;
+use machine::event::{CallErrorCode, Fact};
+use machine::id::idempotency_key;
+use machine::inbox::Verdict;
+use machine::suspension::{Held, SuspensionKind};
+use machine::termination::Termination;
+use serde_json::json;
+
+use crate::faulty_store::{Fate, FaultyStore};
+use crate::stage::{
+    BEGIN, Scripted, Sent, Stage, accepted, asking, call, echo, held, rest, success, to_assistant,
+    until_named,
+};
+
+fn one(tool: &str) -> Scripted {
+    asking(&[("a", tool, json!({"n": 1}))])
+}
+
+/// A write that nobody is asked about.
+fn post() -> ToolDefinition {
+    ToolDefinition::new("post", "Writes").approval(Approval::Never)
+}
+
+fn read() -> ToolDefinition {
+    ToolDefinition::new("look", "Reads").read()
+}
+
+fn panicking(definition: ToolDefinition) -> impl Tool {
+    FunctionTool::new(definition, |request: ToolRequest| async move {
+        assert!(request.attempt == 0, "the tool has a mistake");
+        json!("never")
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_panics_has_failed_and_its_sibling_and_the_run_go_on() {
+    let (stage, model) = (Stage::new(), asking(&[("a", "look", json!({})), ("b", "echo", json!({"n": 2}))]));
+    let engine =
+        stage.start(Agent::new("assistant", model.clone()).tool(panicking(read())).tool(echo())).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!(model.last_read()[2], "tool a: Error: the tool panicked: the tool has a mistake");
+    assert_eq!(model.last_read()[3], "tool b: {\"n\":2}");
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_that_panics_before_it_gives_a_future_has_failed_too() {
+    let (stage, model, sent) = (Stage::new(), one("look"), Sent::default());
+    let tool = sent.tool(read(), |request| {
+        assert!(request.attempt == 0, "at once");
+        json!("never")
+    });
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!(model.last_read()[2], "tool a: Error: the tool panicked: at once");
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_panics_is_in_doubt() {
+    let (stage, model) = (Stage::new(), one("post"));
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(panicking(post()))).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let shown = stage.pending().await.remove(0);
+    assert_eq!((shown.kind, &shown.opened.held), (SuspensionKind::InDoubt, &Held::InDoubt { attempt: 1 }));
+    accepted(engine.decide(Decide::result(&run, &call("a"), "ann", json!("it was written"))).await);
+    rest(&mut watched).await;
+    assert_eq!(model.last_read()[2], "tool a: it was written");
+}
+
+/// A tool that answers from the given attempt on, and keeps when it was called.
+fn answering_from(
+    definition: ToolDefinition,
+    first: u32,
+    sent: &Sent,
+    times: &Arc<Mutex<Vec<u64>>>,
+    clock: RuntimeClock,
+) -> impl Tool + use<> {
+    let (sent, times) = (sent.clone(), times.clone());
+    FunctionTool::new(definition, move |request: ToolRequest| {
+        times.lock().unwrap().push(clock.now().0 - BEGIN.0);
+        let attempt = request.attempt;
+        sent.keep(request);
+        async move {
+            if attempt < first {
+                std::future::pending::<()>().await;
+            }
+            json!("there")
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_times_out_is_tried_again_after_a_growing_pause_under_one_key() {
+    let (stage, model, sent, times) = (Stage::new(), one("look"), Sent::default(), Arc::default());
+    let definition = read().timeout(Duration::from_secs(1));
+    let tool = answering_from(definition, 3, &sent, &times, stage.clock);
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    // A second each, and pauses of half a second and of a whole one.
+    assert_eq!(*times.lock().unwrap(), [0, 1_500, 3_500]);
+    let requests = sent.requests();
+    assert_eq!(requests.iter().map(|request| request.attempt).collect::<Vec<_>>(), [1, 2, 3]);
+    let digest = engine::arguments::digest(&json!({"n": 1})).unwrap();
+    let key = idempotency_key(&posted.run, &call("a"), &digest);
+    assert!(requests.iter().all(|request| request.idempotency_key == key));
+    assert_eq!(model.last_read()[2], "tool a: there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_never_answers_fails_after_its_last_try() {
+    let (stage, model, sent, times) = (Stage::new(), one("look"), Sent::default(), Arc::default());
+    let definition = read().timeout(Duration::from_secs(1));
+    let tool = answering_from(definition, 99, &sent, &times, stage.clock);
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let failed = until_named(&mut watched, "tool.execution_failed").await;
+    let Fact::ExecutionFailed { error, .. } = failed.fact else { panic!("{failed:?}") };
+    assert_eq!((error.code, failed.at), (CallErrorCode::NoAnswer, Timestamp(BEGIN.0 + 4_500)));
+    rest(&mut watched).await;
+    assert_eq!((sent.count(), stage.ended(&posted.run).await), (3, Some(Termination::NaturalEnd)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_the_tool_asks_for_is_kept() {
+    let (stage, model, sent) = (Stage::new(), one("look"), Sent::default());
+    let (times, clock): (Arc<Mutex<Vec<u64>>>, _) = (Arc::default(), stage.clock);
+    let seen = times.clone();
+    let tool = sent.tool(read(), move |request| {
+        seen.lock().unwrap().push(clock.now().0 - BEGIN.0);
+        match request.attempt {
+            1 => Outcome::Unknown { why: "503".into(), retry_after_ms: Some(2_000) },
+            _ => success(json!("there")),
+        }
+    });
+    let engine = stage.start(Agent::new("assistant", model).tool(tool)).await;
+    let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!(*times.lock().unwrap(), [0, 2_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_times_out_is_in_doubt_and_is_repeated_only_when_a_person_says_so() {
+    let (stage, model, sent, times) = (Stage::new(), one("post"), Sent::default(), Arc::default());
+    let definition = post().timeout(Duration::from_secs(1));
+    let tool = answering_from(definition, 2, &sent, &times, stage.clock);
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let shown = stage.pending().await.remove(0);
+    assert_eq!((shown.kind, shown.created_at), (SuspensionKind::InDoubt, Timestamp(BEGIN.0 + 1_000)));
+    assert_eq!(sent.count(), 1);
+    assert_eq!(engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap(), Verdict::Accepted);
+    rest(&mut watched).await;
+    let keys: Vec<String> = sent.requests().into_iter().map(|request| request.idempotency_key).collect();
+    assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
+    assert_eq!(model.last_read()[2], "tool a: there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_in_doubt_that_is_given_up_says_that_it_may_have_taken_effect() {
+    let (stage, model, sent) = (Stage::new(), one("post"), Sent::default());
+    let lost = |_: &ToolRequest| Outcome::Unknown { why: "the line is cut".into(), retry_after_ms: None };
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(sent.tool(post(), lost))).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let answer = Answer::Cancel { reason: None, then: None };
+    accepted(engine.decide(Decide { answer, ..Decide::approve(&run, &call("a"), "ann") }).await);
+    let cancelled = until_named(&mut watched, "tool.cancelled").await;
+    assert!(matches!(cancelled.fact, Fact::ToolCancelled { outcome_unknown: true, .. }), "{cancelled:?}");
+    rest(&mut watched).await;
+    assert_eq!((sent.count(), &*model.last_read()[2]), (1, "tool a: Cancelled; it may have taken effect"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_once_another_worker_may_hold_the_run() {
+    let (stage, model, sent) = (Stage::new(), one("post"), Sent::default());
+    let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+    store.may_send.store(false, Ordering::Release);
+    let agent = Agent::new("assistant", model).tool(sent.tool(post(), |_| json!("written")));
+    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let failed = until_named(&mut watched, "tool.execution_failed").await;
+    let Fact::ExecutionFailed { error, outcome_unknown, .. } = failed.fact else { panic!("{failed:?}") };
+    assert_eq!((error.code, outcome_unknown, sent.count()), (CallErrorCode::NotSent, false, 0));
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_a_tool_is_a_result_and_not_the_end_of_the_run() {
+    let (stage, model, sent) = (Stage::new(), one("look"), Sent::default());
+    let tool = sent.tool(read(), |_| Err::<serde_json::Value, _>("no such file"));
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!((sent.count(), &*model.last_read()[2]), (1, "tool a: Error: no such file"));
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tool_that_changes_during_a_pause_before_a_repeat_is_not_sent_what_was_gated_for_another() {
+    let (stage, model, sent) = (Stage::new(), one("look"), Sent::default());
+    let tries = Arc::new(AtomicU32::new(0));
+    let counted = tries.clone();
+    let lost = move |_: &ToolRequest| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Outcome::Unknown { why: "503".into(), retry_after_ms: Some(4_000) }
+    };
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(sent.tool(read(), lost))).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    until_named(&mut watched, "tool.execution_started").await;
+    let other = ToolDefinition::new("look", "Reads everything").read();
+    let agent = Agent::new("assistant", model).tool(sent.tool(other, |_| json!("other")));
+    engine.replace_agents(vec![agent]).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!((tries.load(Ordering::Relaxed), sent.count()), (1, 1));
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+}

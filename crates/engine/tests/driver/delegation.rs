@@ -1,0 +1,211 @@
+//! Child runs: budgets, held calls far down, failures, depth, and interrupts that reach every one of them.
+
+use engine::agent::{Agent, Limits, StopCondition};
+use engine::deciding::Decide;
+use engine::model::{ModelAnswer, ModelRequest};
+use engine::store::{RunFilter, RunView, Store, Tenant};
+use engine::tool::{Approval, DeclaredTool, Performer, Tool, ToolDefinition};
+use machine::event::{CallErrorCode, Fact, Usage};
+use machine::id::RunId;
+use machine::termination::{Cancelled, StopCode, Termination};
+use serde_json::json;
+
+use crate::stage::{
+    FunctionModel, Scripted, Sent, Stage, accepted, ask, asking, call, echo, let_go, rest, until_named,
+};
+
+fn agent_tool(name: &str, agent: &str, budget_tokens_max: Option<u64>) -> impl Tool {
+    let performer = Performer::Agent { agent: agent.into(), budget_tokens_max };
+    let definition = ToolDefinition::new(name, "Delegates").performed_by(performer);
+    DeclaredTool::new(definition.approval(Approval::Never))
+}
+
+fn message(to: &str) -> engine::posting::Message {
+    engine::posting::Message::to(to, "go")
+}
+
+/// All runs, the ones that a person started first.
+async fn runs(stage: &Stage) -> Vec<RunView> {
+    let page = engine::store::Page::default();
+    let mut runs = stage.store.runs(&Tenant::default(), &RunFilter::default(), &page).await.unwrap().items;
+    runs.sort_by_key(|run| run.control.parent.as_ref().map_or(0, |parent| parent.depth));
+    runs
+}
+
+/// A desk with a clerk with a junior, who wants to transfer money.
+async fn three_levels(stage: &Stage, sent: &Sent) -> (engine::Engine, Scripted) {
+    let desk = asking(&[("d", "clerk", json!({"message": "pay bob"}))]);
+    let clerk = Scripted::new([
+        Ok(ask(&[("k", "junior", json!({"message": "send it"}))])),
+        Ok(ModelAnswer::text("the clerk is done")),
+    ]);
+    let junior = Scripted::new([
+        Ok(ask(&[("t", "transfer", json!({"to": "bob"}))])),
+        Ok(ModelAnswer::text("the junior is done")),
+    ]);
+    let engine = stage
+        .engine()
+        .agent(Agent::new("desk", desk.clone()).tool(agent_tool("clerk", "clerk", None)))
+        .agent(Agent::new("clerk", clerk).tool(agent_tool("junior", "junior", None)))
+        .agent(Agent::new("junior", junior).tool(sent.transfer()))
+        .start()
+        .await
+        .unwrap();
+    (engine, desk)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_call_of_a_child_of_a_child_is_listed_with_its_way_and_decided() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let (engine, desk) = three_levels(&stage, &sent).await;
+    let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
+    let_go_all(&engine, &stage, 1).await;
+    let shown = stage.pending().await.remove(0);
+    let way: Vec<(&str, &str)> =
+        shown.path.iter().map(|entry| (entry.agent.as_str(), entry.call.as_str())).collect();
+    assert_eq!(way, [("desk", "d"), ("clerk", "k"), ("junior", "t")]);
+    assert_eq!((&shown.path[0].run, &shown.path[2].run), (&posted.run, &shown.run));
+    accepted(engine.decide(Decide::approve(&shown.run, &shown.call, "ann")).await);
+    rest(&mut watched).await;
+    assert_eq!(sent.arguments(), [json!({"to": "bob"})]);
+    assert_eq!(desk.last_read()[2], "tool d: the clerk is done");
+    assert!(runs(&stage).await.iter().all(|run| run.control.ended() == Some(&Termination::NaturalEnd)));
+}
+
+/// Until this many approvals are open and nothing executes.
+async fn let_go_all(engine: &engine::Engine, stage: &Stage, approvals: usize) {
+    while stage.pending().await.len() < approvals {
+        tokio::task::yield_now().await;
+    }
+    let_go(engine).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_of_held_runs_survives_the_process() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let (engine, _) = three_levels(&stage, &sent).await;
+    let posted = engine.post(message("desk")).await.unwrap();
+    let_go_all(&engine, &stage, 1).await;
+    engine.abort();
+    let stage = stage.reopen();
+    let (engine, desk) = three_levels(&stage, &sent).await;
+    let shown = stage.pending().await.remove(0);
+    accepted(engine.decide(Decide::approve(&shown.run, &shown.call, "ann")).await);
+    rest(&mut engine.subscribe(&Tenant::default(), &posted.run, 0)).await;
+    assert_eq!((sent.count(), &*desk.last_read()[2]), (1, "tool d: the clerk is done"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_goes_down_the_whole_tree() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let (engine, _) = three_levels(&stage, &sent).await;
+    let posted = engine.post(message("desk")).await.unwrap();
+    let_go_all(&engine, &stage, 1).await;
+    accepted(engine.interrupt(&Tenant::default(), &posted.run, &"ann".into()).await);
+    let ids: Vec<RunId> = runs(&stage).await.into_iter().map(|run| run.id).collect();
+    for run in &ids {
+        rest(&mut engine.subscribe(&Tenant::default(), run, 0)).await;
+    }
+    let ended: Vec<_> = runs(&stage).await.iter().map(|run| run.control.ended().cloned()).collect();
+    let by_parent = Some(Termination::Cancelled(Cancelled::ByParent));
+    let wanted = [Some(Termination::Cancelled(Cancelled::Interrupted)), by_parent.clone(), by_parent];
+    assert_eq!(ended, wanted);
+    assert_eq!((stage.pending().await, sent.count()), (vec![], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_spends_at_most_its_grant_and_what_it_used_counts_for_its_parent() {
+    let stage = Stage::new();
+    let usage = Usage { input_tokens: 40, output_tokens: 20 };
+    let desk = Scripted::new([
+        Ok(ModelAnswer { usage, ..ask(&[("d", "clerk", json!({}))]) }),
+        Ok(ModelAnswer { usage, ..ModelAnswer::text("Done.") }),
+    ]);
+    // It would go on for ever.
+    let clerk = FunctionModel(move |request: ModelRequest, _| {
+        let id = format!("e{}", request.step);
+        std::future::ready(Ok(ModelAnswer { usage, ..ask(&[(&id, "echo", json!({}))]) }))
+    });
+    let agent = Agent::new("clerk", clerk).tool(echo()).stop_when([StopCondition::MaxRounds { rounds: 0 }]);
+    let engine = stage
+        .engine()
+        .agent(Agent::new("desk", desk).tool(agent_tool("clerk", "clerk", Some(100))))
+        .agent(agent)
+        .start()
+        .await
+        .unwrap();
+    let (_, mut watched) = engine.stream(message("desk")).await.unwrap();
+    let born = until_named(&mut watched, "child.started").await;
+    assert!(matches!(born.fact, Fact::ChildStarted { grant_tokens: Some(100), .. }), "{born:?}");
+    let ended = rest(&mut watched).await.pop().unwrap();
+    // Two answers of its own, and two of the child: after the second one its grant was spent.
+    let total = Usage { input_tokens: 160, output_tokens: 80 };
+    assert!(matches!(&ended.fact, Fact::RunEnded { usage, .. } if *usage == total), "{ended:?}");
+    let child = runs(&stage).await.remove(1);
+    let Some(Termination::Stopped(stopped)) = child.control.ended() else { panic!("{child:?}") };
+    assert_eq!((stopped.code, child.control.usage.total()), (StopCode::TokenBudget, 120));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_fails_fails_the_call_and_its_parent_goes_on() {
+    let (stage, desk) = (Stage::new(), asking(&[("d", "clerk", json!({})), ("e", "echo", json!({}))]));
+    let failure =
+        engine::model::ModelFailure { message: "no credit".into(), retryable: false, retry_after_ms: None };
+    let engine = stage
+        .engine()
+        .agent(Agent::new("desk", desk.clone()).tool(agent_tool("clerk", "clerk", None)).tool(echo()))
+        .agent(Agent::new("clerk", Scripted::new([Err(failure)])))
+        .start()
+        .await
+        .unwrap();
+    let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
+    let failed = until_named(&mut watched, "tool.execution_failed").await;
+    let Fact::ExecutionFailed { error, .. } = &failed.fact else { panic!("{failed:?}") };
+    assert_eq!(error.code, CallErrorCode::ChildFailed);
+    assert!(error.message.contains("no credit"), "{}", error.message);
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(desk.last_read()[3], "tool e: {}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_that_delegate_to_themselves_end_at_the_depth_limit() {
+    let stage = Stage::new();
+    let model = FunctionModel(|request: ModelRequest, _| {
+        let answer = match request.step {
+            1 => ask(&[("again", "me", json!({}))]),
+            _ => ModelAnswer::text("Enough."),
+        };
+        std::future::ready(Ok(answer))
+    });
+    let limits = Limits { depth_max: 2, ..Limits::default() };
+    let agent = Agent::new("assistant", model).tool(agent_tool("me", "assistant", None)).limits(limits);
+    let engine = stage.start(agent).await;
+    let (_, mut watched) = engine.stream(message("assistant")).await.unwrap();
+    rest(&mut watched).await;
+    let all = runs(&stage).await;
+    assert_eq!(all.len(), 3);
+    assert!(all.iter().all(|run| run.control.ended() == Some(&Termination::NaturalEnd)));
+    let refused: Vec<CallErrorCode> = stage
+        .log(&all[2].id)
+        .await
+        .iter()
+        .filter_map(|event| match &event.fact {
+            Fact::ExecutionFailed { error, .. } => Some(error.code),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(refused, [CallErrorCode::TooDeep]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_outside_can_answer_for_a_child_run() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let (engine, _) = three_levels(&stage, &sent).await;
+    let posted = engine.post(message("desk")).await.unwrap();
+    let_go_all(&engine, &stage, 1).await;
+    let verdict = engine.decide(Decide::result(&posted.run, &call("d"), "eve", json!("done"))).await.unwrap();
+    let invalid = matches!(verdict, machine::inbox::Verdict::Refused(machine::inbox::Refusal::Invalid(_)));
+    assert!(invalid, "{verdict:?}");
+    assert_eq!((stage.ended(&posted.run).await, stage.pending().await.len()), (None, 1));
+}

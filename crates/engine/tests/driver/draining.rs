@@ -1,0 +1,55 @@
+//! An engine that stops: what executes may finish, nothing new is taken, and the rest goes on elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::agent::Agent;
+use engine::posting::PostRefused;
+use engine::store::Tenant;
+use machine::event::Fact;
+use machine::termination::Termination;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::stage::{Stage, asking, gated, rest, to_assistant, until_named};
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_drains_lets_a_tool_finish_and_takes_nothing_new() {
+    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+    let agent = Agent::new("assistant", asking(&[("a", "slow", json!({}))])).tool(gated("slow", &gate));
+    let engine = stage.start(agent).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    let stopping = engine.clone();
+    let drained = tokio::spawn(async move { stopping.drain(Duration::from_secs(60)).await });
+    tokio::task::yield_now().await;
+    assert_eq!(engine.post(to_assistant()).await.unwrap_err(), PostRefused::Draining);
+    gate.notify_one();
+    drained.await.unwrap();
+    assert_eq!(stage.count(&posted.run, "tool.execution_succeeded").await, 1);
+    assert_eq!(engine.held_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_finish_in_time_goes_on_in_the_next_process() {
+    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+    let agent = || Agent::new("assistant", asking(&[("a", "slow", json!({}))])).tool(gated("slow", &gate));
+    let engine = stage.start(agent()).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    let began = tokio::time::Instant::now();
+    engine.drain(Duration::from_secs(10)).await;
+    assert_eq!(began.elapsed(), Duration::from_secs(10));
+    let stage = stage.reopen();
+    let engine = stage.start(agent()).await;
+    gate.notify_one();
+    let events = rest(&mut engine.subscribe(&Tenant::default(), &posted.run, 0)).await;
+    let attempts: Vec<u32> = events
+        .iter()
+        .filter_map(|event| match &event.fact {
+            Fact::ExecutionStarted { attempt, .. } => Some(*attempt),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((attempts, stage.ended(&posted.run).await), (vec![1, 2], Some(Termination::NaturalEnd)));
+}

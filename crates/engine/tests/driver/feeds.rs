@@ -1,0 +1,167 @@
+//! Watching a run: from anywhere, by anybody who may, by a thousand at once; and nobody slows the run down.
+
+use std::sync::Arc;
+
+use engine::agent::Agent;
+use engine::deciding::Decide;
+use engine::feed::{FeedItem, Subscription};
+use engine::store::{Refused, Tenant};
+use machine::event::Event;
+use machine::id::RunId;
+use machine::termination::Termination;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::stage::{
+    Scripted, Sent, Stage, accepted, ask, asking, call, echo, gated, held, let_go, next_event, rest,
+    to_assistant, two_echoes, until_named,
+};
+
+#[tokio::test(start_paused = true)]
+async fn from_any_event_on_a_watcher_gets_exactly_the_rest_while_it_runs_and_after_the_end() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let model = asking(&[("a", "transfer", json!({})), ("c", "echo", json!({}))]);
+    let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer()).tool(echo())).await;
+    let (run, _) = held(&engine, to_assistant()).await;
+    let stored = stage.log(&run).await.len() as u64;
+    let early: Vec<(u64, Subscription)> =
+        (0..=stored).map(|after| (after, engine.subscribe(&Tenant::default(), &run, after))).collect();
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    for (after, mut watched) in early {
+        let seen = rest(&mut watched).await;
+        assert_eq!(seen, stage.log(&run).await[usize::try_from(after).unwrap()..], "after {after}");
+    }
+    let_go(&engine).await;
+    let log = stage.log(&run).await;
+    for after in 0..=log.len() {
+        let mut watched = engine.subscribe(&Tenant::default(), &run, after as u64);
+        assert_eq!(rest(&mut watched).await, log[after..], "after {after}");
+        // It stays at its end.
+        assert_eq!(next_event(&mut watched).await, None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ended_before_this_process_began_is_shown_from_the_store() {
+    let (stage, agent) = (Stage::new(), || Agent::new("assistant", two_echoes()).tool(echo()));
+    let engine = stage.start(agent()).await;
+    let finished = engine.run(to_assistant()).await.unwrap();
+    engine.abort();
+    let stage = stage.reopen();
+    let engine = stage.start(agent()).await;
+    let mut watched = engine.subscribe(&Tenant::default(), &finished.run, 0);
+    assert_eq!(rest(&mut watched).await, stage.log(&finished.run).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_tenants_run_and_one_that_nobody_knows_are_not_found() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let agent = Agent::new("assistant", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
+    let engine = stage.start(agent).await;
+    let (run, _watched) = held(&engine, to_assistant()).await;
+    let stranger = Tenant::from("stranger");
+    // The run is in memory or watched here: that must not help.
+    let mut watched = engine.subscribe(&stranger, &run, 0);
+    assert_eq!(watched.next().await.unwrap(), Err(Refused::NotFound));
+    let mut watched = engine.subscribe(&Tenant::default(), &RunId::from("run_nobody"), 0);
+    assert_eq!(watched.next().await.unwrap(), Err(Refused::NotFound));
+    let decision = Decide::approve(&run, &call("a"), "eve").of_tenant(stranger.clone());
+    assert_eq!(engine.decide(decision).await, Err(Refused::NotFound));
+    let interrupt = engine.interrupt(&stranger, &run, &"eve".into()).await;
+    assert_eq!((interrupt, sent.count()), (Err(Refused::NotFound), 0));
+    assert_eq!(engine.view(&stranger, &run).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_tenants_interrupt_of_a_run_in_memory_is_not_found() {
+    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+    let agent = Agent::new("assistant", asking(&[("a", "slow", json!({}))])).tool(gated("slow", &gate));
+    let engine = stage.start(agent).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    let stranger = Tenant::from("stranger");
+    assert_eq!(engine.interrupt(&stranger, &posted.run, &"eve".into()).await, Err(Refused::NotFound));
+    gate.notify_one();
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+}
+
+/// A run over many steps, whose log is longer than what is kept in memory.
+fn long_winded() -> Scripted {
+    let step = |number: usize| {
+        let ids: Vec<String> = (0..32).map(|index| format!("c{number}_{index}")).collect();
+        let calls: Vec<(&str, &str, Value)> = ids.iter().map(|id| (&**id, "echo", json!({}))).collect();
+        Ok(ask(&calls))
+    };
+    Scripted::new((0..4).map(step).chain([Ok(engine::model::ModelAnswer::text("Done."))]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_watchers_half_of_whom_never_read_change_nothing() {
+    let alone = Stage::new();
+    let engine = alone.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    engine.run(to_assistant()).await.unwrap();
+    let stage = Stage::new();
+    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let posted = engine.post(to_assistant()).await.unwrap();
+    let subscribe = |_| engine.subscribe(&Tenant::default(), &posted.run, 0);
+    let mut idle: Vec<Subscription> = (0..500).map(subscribe).collect();
+    let readers: Vec<_> = (0..500)
+        .map(subscribe)
+        .map(|mut watched| tokio::spawn(async move { rest(&mut watched).await }))
+        .collect();
+    let mut seen: Vec<Vec<Event>> = Vec::new();
+    for reader in readers {
+        seen.push(reader.await.unwrap());
+    }
+    let log = stage.log(&posted.run).await;
+    assert!(log.len() > 300, "{}", log.len());
+    assert!(seen.iter().all(|events| *events == log));
+    assert_eq!(stage.commits(), alone.commits());
+    // Whoever has not read yet still gets it all, although memory has forgotten the beginning.
+    assert_eq!(rest(&mut idle[0]).await, log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_reads_one_event_and_stops_does_not_hold_the_run_up() {
+    let stage = Stage::new();
+    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    next_event(&mut watched).await.unwrap();
+    rest(&mut engine.subscribe(&Tenant::default(), &posted.run, 0)).await;
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    drop(watched);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn watchers_on_many_threads_that_come_and_go_all_see_the_log() {
+    let stage = Stage::new();
+    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let posted = engine.post(to_assistant()).await.unwrap();
+    let readers: Vec<_> = (0..64_u64)
+        .map(|number| {
+            let (engine, run) = (engine.clone(), posted.run.clone());
+            tokio::spawn(async move {
+                let mut seen: Vec<Event> = Vec::new();
+                // Reads a few, leaves, and comes back with the last number it saw.
+                loop {
+                    let after = seen.last().map_or(0, |event| event.seq);
+                    let mut watched = engine.subscribe(&Tenant::default(), &run, after);
+                    // Whoever is always ready must not keep its thread from the run.
+                    tokio::task::yield_now().await;
+                    for _ in 0..=number {
+                        match watched.next().await {
+                            Some(Ok(FeedItem::Event(committed))) => seen.push((*committed.event).clone()),
+                            Some(Ok(FeedItem::Live(_))) => {}
+                            Some(Err(refused)) => panic!("{refused}"),
+                            None => return seen,
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for reader in readers {
+        assert_eq!(reader.await.unwrap(), stage.log(&posted.run).await);
+    }
+}

@@ -1,0 +1,245 @@
+//! An interrupt waits for nothing: not for a tool, not for a model, not for a child; and what comes late changes nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::agent::Agent;
+use engine::feed::FeedItem;
+use engine::live::{LiveItem, ToolNote, ToolNoteBody};
+use engine::store::Tenant;
+use engine::tool::{Approval, FunctionTool, ToolDefinition, ToolRequest};
+use engine::{Engine, Settings};
+use machine::event::Fact;
+use machine::id::{Principal, RunId};
+use machine::inbox::{Refusal, Verdict};
+use machine::termination::{Cancelled, Termination};
+use serde_json::json;
+use tokio::sync::{Notify, oneshot};
+
+use crate::stage::{
+    FunctionModel, Scripted, Sent, Stage, asking, call, gated, held, next_item, rest, to_assistant,
+    until_named,
+};
+
+async fn interrupt(engine: &Engine, run: &RunId) -> Verdict {
+    engine.interrupt(&Tenant::default(), run, &Principal::from("ann")).await.unwrap()
+}
+
+fn one(tool: &str) -> Scripted {
+    asking(&[("a", tool, json!({}))])
+}
+
+fn interrupted() -> Option<Termination> {
+    Some(Termination::Cancelled(Cancelled::Interrupted))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_told_that_nobody_waits_for_it_and_may_tidy_up() {
+    let (stage, told) = (Stage::new(), Arc::new(Notify::new()));
+    let tidied = told.clone();
+    let definition = ToolDefinition::new("slow", "Waits").read();
+    let tool = FunctionTool::new(definition, move |request: ToolRequest| {
+        let tidied = tidied.clone();
+        async move {
+            request.cancelled.cancelled().await;
+            tidied.notify_one();
+            json!("too late")
+        }
+    });
+    let engine = stage.start(Agent::new("assistant", one("slow")).tool(tool)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
+    rest(&mut watched).await;
+    told.notified().await;
+    assert_eq!(stage.ended(&posted.run).await, interrupted());
+    // What it came back with is not in the log.
+    assert_eq!(stage.count(&posted.run, "tool.execution_succeeded").await, 0);
+}
+
+/// Says when it is dropped.
+struct Dropped(Option<oneshot::Sender<()>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        if let Some(sender) = self.0.take() {
+            let _ = sender.send(());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_ignores_its_token_is_taken_away_after_its_grace() {
+    let (stage, (sender, gone)) = (Stage::new(), oneshot::channel());
+    let guard = std::sync::Mutex::new(Some(Dropped(Some(sender))));
+    let tool = FunctionTool::new(ToolDefinition::new("slow", "Waits").read(), move |_: ToolRequest| {
+        let guard = guard.lock().unwrap().take();
+        async move {
+            let _guard = guard;
+            std::future::pending::<()>().await;
+            json!("never")
+        }
+    });
+    let settings = Settings { cancel_grace: Duration::from_secs(5), ..Settings::default() };
+    let agent = Agent::new("assistant", one("slow")).tool(tool);
+    let engine = stage.engine().settings(settings).agent(agent).start().await.unwrap();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
+    rest(&mut watched).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    gone.await.unwrap();
+    assert_eq!(began.elapsed().as_secs(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a107_a_tool_that_keeps_its_thread_busy_does_not_hold_an_interrupt_up() {
+    let (stage, release, spinning) =
+        (Stage::new(), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let (stop, begun) = (release.clone(), spinning.clone());
+    let tool = FunctionTool::new(ToolDefinition::new("busy", "Spins").read(), move |_: ToolRequest| {
+        let (stop, begun) = (stop.clone(), begun.clone());
+        async move {
+            begun.notify_one();
+            while !stop.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+            json!("at last")
+        }
+    });
+    let engine = stage.start(Agent::new("assistant", one("busy")).tool(tool)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    spinning.notified().await;
+    let began = Instant::now();
+    let verdict = interrupt(&engine, &posted.run).await;
+    rest(&mut watched).await;
+    let took = began.elapsed();
+    release.store(true, Ordering::Release);
+    assert_eq!((verdict, stage.ended(&posted.run).await), (Verdict::Accepted, interrupted()));
+    assert!(took < Duration::from_millis(300), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a107_a_tool_that_waits_for_another_thread_does_not_hold_an_interrupt_up() {
+    let (stage, release, spinning) =
+        (Stage::new(), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let (stop, begun) = (release.clone(), spinning.clone());
+    let tool = FunctionTool::new(ToolDefinition::new("busy", "Spins").read(), move |_: ToolRequest| {
+        let (stop, begun) = (stop.clone(), begun.clone());
+        async move {
+            let thread = tokio::task::spawn_blocking(move || {
+                begun.notify_one();
+                while !stop.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            });
+            thread.await.unwrap();
+            json!("at last")
+        }
+    });
+    let engine = stage.start(Agent::new("assistant", one("busy")).tool(tool)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    spinning.notified().await;
+    let began = Instant::now();
+    assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
+    rest(&mut watched).await;
+    let took = began.elapsed();
+    release.store(true, Ordering::Release);
+    assert_eq!(stage.ended(&posted.run).await, interrupted());
+    assert!(took < Duration::from_millis(300), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_running_is_cancelled_and_says_that_it_may_have_taken_effect() {
+    let (stage, begun) = (Stage::new(), Arc::new(Notify::new()));
+    let started = begun.clone();
+    let definition = ToolDefinition::new("post", "Writes").approval(Approval::Never);
+    let tool = FunctionTool::new(definition, move |_: ToolRequest| {
+        let started = started.clone();
+        async move {
+            started.notify_one();
+            std::future::pending::<()>().await;
+            json!("never")
+        }
+    });
+    let engine = stage.start(Agent::new("assistant", one("post")).tool(tool)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    begun.notified().await;
+    assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
+    let cancelled = until_named(&mut watched, "tool.cancelled").await;
+    assert!(matches!(cancelled.fact, Fact::ToolCancelled { outcome_unknown: true, .. }), "{cancelled:?}");
+    rest(&mut watched).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_drops_the_model_call() {
+    let (stage, (sender, gone), begun) = (Stage::new(), oneshot::channel(), Arc::new(Notify::new()));
+    let (guard, started) = (std::sync::Mutex::new(Some(Dropped(Some(sender)))), begun.clone());
+    let model = FunctionModel(move |_, _| {
+        let (guard, started) = (guard.lock().unwrap().take(), started.clone());
+        async move {
+            let _guard = guard;
+            started.notify_one();
+            std::future::pending().await
+        }
+    });
+    let engine = stage.start(Agent::new("assistant", model)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    begun.notified().await;
+    assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
+    gone.await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&posted.run).await, interrupted());
+    assert_eq!(stage.count(&posted.run, "message.added").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_interrupt_and_one_after_the_end_change_nothing() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let agent = Agent::new("assistant", one("transfer")).tool(sent.transfer());
+    let engine = stage.start(agent).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    assert_eq!(interrupt(&engine, &run).await, Verdict::Accepted);
+    rest(&mut watched).await;
+    let before = stage.names(&run).await;
+    assert_eq!(interrupt(&engine, &run).await, Verdict::Refused(Refusal::RunOver));
+    assert_eq!((stage.names(&run).await, stage.pending().await, sent.count()), (before, vec![], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tool_says_on_the_way_reaches_a_watcher_and_changes_nothing() {
+    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+    let opened = gate.clone();
+    let tool = FunctionTool::new(ToolDefinition::new("slow", "Talks").read(), move |request: ToolRequest| {
+        let opened = opened.clone();
+        async move {
+            request.notes.log("half way");
+            request.notes.progress(json!({"percent": 50}));
+            opened.notified().await;
+            json!("done")
+        }
+    });
+    let quiet = Arc::new(Notify::new());
+    let engine = stage.start(Agent::new("assistant", one("slow")).tool(tool)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let mut notes = Vec::new();
+    while let Some(item) = next_item(&mut watched).await {
+        if let FeedItem::Live(LiveItem::Note(note)) = item {
+            notes.push(note);
+            gate.notify_one();
+        }
+    }
+    let note = |body| ToolNote { call_id: call("a"), attempt: 1, body };
+    assert_eq!(
+        notes,
+        [note(ToolNoteBody::Log("half way".into())), note(ToolNoteBody::Progress(json!({"percent": 50})))]
+    );
+    let other = Stage::new();
+    let engine = other.start(Agent::new("assistant", one("slow")).tool(gated("slow", &quiet))).await;
+    quiet.notify_one();
+    let (silent, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!(stage.names(&posted.run).await, other.names(&silent.run).await);
+}

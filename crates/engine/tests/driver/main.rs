@@ -1,0 +1,31 @@
+//! The driver with real tasks, real tools and a real store.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a story that cannot be told fails"
+)]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+
+mod approvals;
+mod attempts;
+mod crowds;
+mod delegation;
+mod draining;
+mod faulty_store;
+mod feeds;
+mod holding;
+mod interrupting;
+mod models;
+mod own_questions;
+mod places;
+mod plugged;
+mod plugin_trouble;
+mod plugins;
+mod recovering;
+mod rounds;
+mod stage;
+mod store_trouble;
+mod threads;
+mod when_decided;

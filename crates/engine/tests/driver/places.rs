@@ -1,0 +1,140 @@
+//! How many runs execute together, and who is next.
+
+use std::sync::{Arc, Mutex};
+
+use engine::agent::Agent;
+use engine::deciding::Decide;
+use engine::model::{ModelAnswer, ModelRequest};
+use engine::posting::Message;
+use engine::store::Tenant;
+use engine::{Engine, Settings};
+use machine::inbox::Verdict;
+use machine::rows::ShownStatus;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::stage::{FunctionModel, Sent, Stage, accepted, ask, call, let_go, rest, until_named};
+
+/// A model that keeps the order in which it is asked, and answers when it gets leave.
+struct Queue {
+    asked: Arc<Mutex<Vec<String>>>,
+    leave: Arc<Semaphore>,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Self { asked: Arc::default(), leave: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// What it is told to "pay" it asks about; all else it answers.
+    fn agent(&self, sent: &Sent) -> Agent {
+        let (asked, leave) = (self.asked.clone(), self.leave.clone());
+        let model = FunctionModel(move |request: ModelRequest, _| {
+            let (asked, leave) = (asked.clone(), leave.clone());
+            async move {
+                let text = request.last_user_text().unwrap().to_owned();
+                asked.lock().unwrap().push(format!("{text} {}", request.step));
+                leave.acquire().await.unwrap().forget();
+                Ok(match (text.as_str(), request.step) {
+                    ("pay", 1) => ask(&[("a", "transfer", json!({}))]),
+                    _ => ModelAnswer::text("Done."),
+                })
+            }
+        });
+        Agent::new("assistant", model).tool(sent.transfer())
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn with_places(stage: &Stage, agent: Agent, running_runs_max: usize) -> Engine {
+    let settings = Settings { running_runs_max, ..Settings::default() };
+    stage.engine().settings(settings).agent(agent).start().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_runs_execute_than_there_are_places_and_the_others_wait_in_line() {
+    let (stage, queue) = (Stage::new(), Queue::new());
+    let engine = with_places(&stage, queue.agent(&Sent::default()), 2).await;
+    let mut feeds = Vec::new();
+    let mut statuses = Vec::new();
+    for number in 0..6 {
+        let (posted, watched) =
+            engine.stream(Message::to("assistant", format!("run{number}"))).await.unwrap();
+        statuses.push(posted.status);
+        feeds.push(watched);
+    }
+    assert_eq!(statuses[..2], [ShownStatus::Running; 2]);
+    assert_eq!(statuses[2..], [ShownStatus::Queued; 4]);
+    for _ in 0..6 {
+        assert!(engine.held_count() <= 2);
+        queue.leave.add_permits(1);
+        tokio::task::yield_now().await;
+    }
+    for mut watched in feeds {
+        rest(&mut watched).await;
+    }
+    assert_eq!(queue.asked(), ["run0 1", "run1 1", "run2 1", "run3 1", "run4 1", "run5 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_decided_gets_the_next_place_before_those_that_have_not_begun() {
+    let (stage, queue, sent) = (Stage::new(), Queue::new(), Sent::default());
+    let engine = with_places(&stage, queue.agent(&sent), 1).await;
+    let (held, mut watched) = engine.stream(Message::to("assistant", "pay")).await.unwrap();
+    queue.leave.add_permits(1);
+    until_named(&mut watched, "run.waiting").await;
+    let_go(&engine).await;
+    let (_, mut first) = engine.stream(Message::to("assistant", "first")).await.unwrap();
+    let (later, mut last) = engine.stream(Message::to("assistant", "later")).await.unwrap();
+    assert_eq!(later.status, ShownStatus::Queued);
+    let decision = Decide::approve(&held.run, &call("a"), "ann");
+    assert_eq!(engine.decide(decision).await.unwrap(), Verdict::Accepted);
+    queue.leave.add_permits(3);
+    rest(&mut watched).await;
+    rest(&mut first).await;
+    rest(&mut last).await;
+    assert_eq!(queue.asked(), ["pay 1", "first 1", "pay 2", "later 1"]);
+    assert_eq!(sent.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn queued_runs_of_two_tenants_take_turns() {
+    let (stage, queue) = (Stage::new(), Queue::new());
+    let engine = with_places(&stage, queue.agent(&Sent::default()), 1).await;
+    let mut feeds = Vec::new();
+    for (tenant, text) in
+        [("x", "x0"), ("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2"), ("b", "b3")]
+    {
+        let message = Message::to("assistant", text).of_tenant(Tenant::from(tenant));
+        feeds.push(engine.stream(message).await.unwrap().1);
+    }
+    queue.leave.add_permits(7);
+    for mut watched in feeds {
+        rest(&mut watched).await;
+    }
+    let wanted = ["x0 1", "a1 1", "b1 1", "a2 1", "b2 1", "a3 1", "b3 1"];
+    assert_eq!(queue.asked(), wanted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_run_takes_no_place() {
+    let (stage, queue, sent) = (Stage::new(), Queue::new(), Sent::default());
+    let engine = with_places(&stage, queue.agent(&sent), 1).await;
+    queue.leave.add_permits(100);
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        let (posted, mut watched) = engine.stream(Message::to("assistant", "pay")).await.unwrap();
+        until_named(&mut watched, "run.waiting").await;
+        held.push((posted.run, watched));
+    }
+    let_go(&engine).await;
+    assert_eq!(stage.pending().await.len(), 20);
+    for (run, watched) in &mut held {
+        accepted(engine.decide(Decide::approve(run, &call("a"), "ann")).await);
+        rest(watched).await;
+    }
+    assert_eq!(sent.count(), 20);
+}

@@ -1,0 +1,207 @@
+//! What plugins keep, and what it means when one fails, panics, comes late or is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use engine::Settings;
+use engine::agent::Agent;
+use engine::deciding::Decide;
+use engine::plugin::{Action, Moment, Phase, PhaseSet, Plugin, Scope};
+use engine::store::{Task, Tenant};
+use machine::event::{CallErrorCode, Fact};
+use machine::id::PluginName;
+use machine::termination::{ErrorCode, Termination};
+use serde_json::{Value, json};
+
+use crate::plugged::FunctionPlugin;
+use crate::stage::{
+    Scripted, Sent, Stage, accepted, asking, call, held, let_go, rest, to_assistant, until_named,
+};
+
+fn one_transfer() -> Scripted {
+    asking(&[("a", "transfer", json!({}))])
+}
+
+/// How a hook goes wrong.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    Fails,
+    Panics,
+    IsLate,
+    AnswersOutOfPlace,
+}
+
+struct Bad {
+    name: PluginName,
+    phase: Phase,
+    wrong: Wrong,
+}
+
+impl Plugin for Bad {
+    fn name(&self) -> &PluginName {
+        &self.name
+    }
+
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::default().with(self.phase)
+    }
+
+    fn hook(&self, _: Moment) -> Task<'_, Result<Vec<Action>, String>> {
+        Box::pin(async {
+            match self.wrong {
+                Wrong::Fails => Err("no".into()),
+                Wrong::Panics => panic!("a mistake"),
+                Wrong::IsLate => std::future::pending().await,
+                Wrong::AnswersOutOfPlace => Ok(vec![match self.phase {
+                    Phase::BeforeToolExecute => Action::SkipInference,
+                    _ => Action::Block { reason: "here?".into() },
+                }]),
+            }
+        })
+    }
+}
+
+/// One call of a read, with a plugin that goes wrong in this phase.
+async fn wrong_in(
+    phase: Phase,
+    wrong: Wrong,
+) -> (Option<Termination>, usize, Vec<CallErrorCode>, Vec<String>) {
+    let (stage, model, sent) = (Stage::new(), asking(&[("a", "look", json!({}))]), Sent::default());
+    let tool = sent.tool(engine::tool::ToolDefinition::new("look", "Reads").read(), |_| json!("seen"));
+    let agent = Agent::new("assistant", model).tool(tool).plugin(Bad { name: "bad".into(), phase, wrong });
+    let settings = Settings { hook_timeout: Duration::from_secs(3), ..Settings::default() };
+    let engine = stage.engine().settings(settings).agent(agent).start().await.unwrap();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let events = rest(&mut watched).await;
+    let codes = events.iter().filter_map(|event| match &event.fact {
+        Fact::ExecutionFailed { error, .. } => Some(error.code),
+        _ => None,
+    });
+    let recorded = events.iter().filter_map(|event| match &event.fact {
+        Fact::PhaseAnswered { failed, .. } => failed.clone(),
+        _ => None,
+    });
+    let found = (codes.collect(), recorded.collect());
+    (stage.ended(&posted.run).await, sent.count(), found.0, found.1)
+}
+
+const WRONG: [Wrong; 4] = [Wrong::Fails, Wrong::Panics, Wrong::IsLate, Wrong::AnswersOutOfPlace];
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_goes_wrong_before_the_tools_ends_the_run_with_an_error() {
+    for phase in [Phase::RunStart, Phase::StepStart, Phase::BeforeInference, Phase::AfterInference] {
+        for wrong in WRONG {
+            let (ended, sent, _, recorded) = wrong_in(phase, wrong).await;
+            let Some(Termination::Error(error)) = ended else { panic!("{phase} {wrong:?}: {ended:?}") };
+            assert_eq!((error.code, sent, recorded.len()), (ErrorCode::Hook, 0, 1), "{phase} {wrong:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_goes_wrong_at_the_gate_fails_the_call_and_nothing_is_sent() {
+    for wrong in WRONG {
+        let (ended, sent, codes, recorded) = wrong_in(Phase::BeforeToolExecute, wrong).await;
+        assert_eq!(ended, Some(Termination::NaturalEnd), "{wrong:?}");
+        assert_eq!((sent, codes, recorded.len()), (0, vec![CallErrorCode::GateFailed], 1), "{wrong:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_goes_wrong_after_the_tools_is_recorded_and_the_run_goes_on() {
+    for (phase, times) in [(Phase::AfterToolExecute, 1), (Phase::StepEnd, 2), (Phase::RunEnd, 1)] {
+        for wrong in WRONG {
+            let (ended, sent, codes, recorded) = wrong_in(phase, wrong).await;
+            assert_eq!(ended, Some(Termination::NaturalEnd), "{phase} {wrong:?}");
+            assert_eq!((sent, codes, recorded.len()), (1, vec![], times), "{phase} {wrong:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_is_gone_when_the_call_comes_to_the_gate_fails_it_closed() {
+    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let quiet = FunctionPlugin::answering(Phase::BeforeToolExecute, Vec::new());
+    let agent = || Agent::new("assistant", model.clone()).tool(sent.transfer());
+    let engine = stage.start(agent().plugin(quiet)).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    engine.replace_agents(vec![agent()]).await.unwrap();
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    let failed = until_named(&mut watched, "tool.execution_failed").await;
+    let Fact::ExecutionFailed { error, .. } = failed.fact else { panic!("{failed:?}") };
+    assert_eq!((error.code, sent.count()), (CallErrorCode::GateFailed, 0));
+    rest(&mut watched).await;
+}
+
+/// What the run keeps, what the thread keeps, and what the plugin itself remembers.
+type Seen = Arc<std::sync::Mutex<Vec<(u64, u64, u32)>>>;
+
+/// Counts in the run's and in the thread's state how often it was asked at the gate, and in itself.
+fn counting(own: &Arc<AtomicU32>, seen: &Seen) -> FunctionPlugin {
+    let (own, seen) = (own.clone(), seen.clone());
+    FunctionPlugin::new("counter", [Phase::BeforeToolExecute], move |moment| {
+        let kept = |scope| {
+            let value = moment.state_of(&"counter".into(), scope, "asked");
+            value.and_then(Value::as_u64).unwrap_or(0)
+        };
+        let (run, thread) = (kept(Scope::Run), kept(Scope::Thread));
+        seen.lock().unwrap().push((run, thread, own.fetch_add(1, Ordering::Relaxed)));
+        let set = |scope, value: u64| Action::SetState {
+            key: "asked".into(),
+            scope,
+            value: Arc::new(json!(value)),
+        };
+        Ok(vec![set(Scope::Run, run + 1), set(Scope::Thread, thread + 1)])
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn c42_what_a_plugin_keeps_is_there_after_a_restart_and_what_it_did_not_keep_is_reset() {
+    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let seen = Seen::default();
+    let agent = || {
+        let own = Arc::new(AtomicU32::new(0));
+        Agent::new("assistant", model.clone()).tool(sent.transfer()).plugin(counting(&own, &seen))
+    };
+    let engine = stage.start(agent()).await;
+    let (run, _) = held(&engine, to_assistant().on_thread("t")).await;
+    let_go(&engine).await;
+    engine.abort();
+    let stage = stage.reopen();
+    let engine = stage.start(agent()).await;
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    rest(&mut engine.subscribe(&Tenant::default(), &run, 0)).await;
+    // The second run of the thread has a state of its own, and the thread's.
+    held(&engine, to_assistant().on_thread("t")).await;
+    // What the plugin counted for itself began again with the process.
+    assert_eq!(*seen.lock().unwrap(), [(0, 0, 0), (1, 1, 0), (0, 2, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c42_the_checkpoint_holds_nothing_that_a_plugin_did_not_ask_to_keep() {
+    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let plugin = FunctionPlugin::new("plugin", Phase::ALL, |_| Ok(Vec::new()));
+    let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin)).await;
+    let (run, _watched) = held(&engine, to_assistant()).await;
+    assert_eq!(stage.count(&run, "state.changed").await + stage.count(&run, "phase.answered").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_phase_keeps_is_seen_in_the_next() {
+    let (stage, seen) = (Stage::new(), Arc::new(std::sync::Mutex::new(Vec::new())));
+    let heard = seen.clone();
+    let plugin = FunctionPlugin::new("plugin", Phase::ALL, move |moment| {
+        let last = moment.state_of(&"plugin".into(), Scope::Run, "last").cloned();
+        heard.lock().unwrap().push(last.map_or("nothing".into(), |last| last.as_str().unwrap().to_owned()));
+        let value = Arc::new(json!(moment.subject.phase().to_string()));
+        Ok(vec![Action::SetState { key: "last".into(), scope: Scope::Run, value }])
+    });
+    let model = Scripted::new([Ok(engine::model::ModelAnswer::text("Hi."))]);
+    let engine = stage.start(Agent::new("assistant", model).plugin(plugin)).await;
+    let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    let wanted = ["nothing", "RunStart", "StepStart", "BeforeInference", "AfterInference", "StepEnd"];
+    assert_eq!(*seen.lock().unwrap(), wanted);
+}

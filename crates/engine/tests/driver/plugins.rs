@@ -1,0 +1,283 @@
+//! Plugins: asked in every phase in order, and what each of their answers does.
+
+use std::sync::Arc;
+
+use engine::agent::Agent;
+use engine::deciding::Decide;
+use engine::plugin::{Action, Phase, Scope, Subject, SuppliedResult};
+use engine::tool::{AskKind, OnExpiry, ResumeMode, SuspendRequest};
+use machine::event::{CallErrorCode, Event, Fact};
+use machine::inbox::Verdict;
+use machine::policy::{OnBlock, Policy};
+use machine::suspension::SuspensionKind;
+use machine::termination::Termination;
+use machine::tool::Arguments;
+use serde_json::json;
+
+use crate::plugged::FunctionPlugin;
+use crate::stage::{
+    Scripted, Sent, Stage, accepted, asking, call, echo, held, rest, to_assistant, transfer_definition,
+    until_named,
+};
+
+fn two_calls() -> Scripted {
+    asking(&[("a", "echo", json!({"n": 1})), ("b", "echo", json!({"n": 2}))])
+}
+
+const ONE_ROUND: [&str; 14] = [
+    "RunStart",
+    "StepStart",
+    "BeforeInference",
+    "AfterInference",
+    "BeforeToolExecute a",
+    "BeforeToolExecute b",
+    "AfterToolExecute a",
+    "AfterToolExecute b",
+    "StepEnd",
+    "StepStart",
+    "BeforeInference",
+    "AfterInference",
+    "StepEnd",
+    "RunEnd",
+];
+
+#[tokio::test(start_paused = true)]
+async fn every_phase_is_asked_once_in_its_place_whether_it_answers_or_not() {
+    for answers in [false, true] {
+        let stage = Stage::new();
+        let plugin = FunctionPlugin::new("plugin", Phase::ALL, move |moment| {
+            let value = Arc::new(json!(moment.subject.phase().to_string()));
+            let set = Action::SetState { key: "last".into(), scope: Scope::Run, value };
+            Ok(if answers { vec![set] } else { Vec::new() })
+        });
+        let agent = Agent::new("assistant", two_calls()).tool(echo()).plugin(plugin.clone());
+        let engine = stage.start(agent).await;
+        let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+        rest(&mut watched).await;
+        assert_eq!(plugin.asked(), ONE_ROUND);
+        assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+        let recorded = if answers { ONE_ROUND.len() } else { 0 };
+        assert_eq!(stage.count(&posted.run, "phase.answered").await, recorded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn plugins_are_asked_in_the_order_in_which_they_were_registered() {
+    let (stage, model) = (Stage::new(), Scripted::new([Ok(engine::model::ModelAnswer::text("Hi."))]));
+    let says = |name: &'static str| {
+        let text = Action::AddInstruction { text: name.into() };
+        FunctionPlugin::new(name, [Phase::StepStart], move |_| Ok(vec![text.clone()]))
+    };
+    let agent = Agent::new("assistant", model.clone()).plugin(says("zeta")).plugin(says("alpha"));
+    let engine = stage.start(agent.instructions("Be kind.")).await;
+    let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!(&*model.requests()[0].instructions, "Be kind.\nzeta\nalpha");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_for_before_the_model_call_reaches_the_model_from_either_phase() {
+    for phase in [Phase::StepStart, Phase::BeforeInference] {
+        let (stage, model) = (Stage::new(), Scripted::new([Ok(engine::model::ModelAnswer::text("Hi."))]));
+        let plugin = FunctionPlugin::answering(
+            phase,
+            vec![
+                Action::AddInstruction { text: "Be brief.".into() },
+                Action::HideTool { tool: "transfer".into() },
+                Action::SetParam { name: "temperature".into(), value: Arc::new(json!(0)) },
+                Action::ReplaceMessage { message: "m1".into(), text: "[redacted]".into() },
+            ],
+        );
+        let agent = Agent::new("assistant", model.clone());
+        let agent = agent.tool(echo()).tool(Sent::default().transfer()).plugin(plugin);
+        let engine = stage.start(agent).await;
+        let message = engine::posting::Message { message_id: Some("m1".into()), ..to_assistant() };
+        let (_, mut watched) = engine.stream(message).await.unwrap();
+        rest(&mut watched).await;
+        let request = model.requests().remove(0);
+        assert_eq!(&*request.instructions, "Be brief.");
+        assert_eq!(request.tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["echo"]);
+        assert_eq!(request.params, [("temperature".to_owned(), Arc::new(json!(0)))]);
+        assert_eq!(model.last_read(), ["user: [redacted]"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_was_hidden_and_is_called_all_the_same_is_out_of_scope() {
+    let (stage, model, sent) = (Stage::new(), asking(&[("a", "look", json!({}))]), Sent::default());
+    let plugin =
+        FunctionPlugin::answering(Phase::BeforeInference, vec![Action::HideTool { tool: "look".into() }]);
+    let tool = sent.tool(engine::tool::ToolDefinition::new("look", "Reads").read(), |_| json!("seen"));
+    let engine = stage.start(Agent::new("assistant", model).tool(tool).plugin(plugin)).await;
+    let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    assert_eq!(
+        failed_with(&until_named(&mut watched, "tool.execution_failed").await),
+        CallErrorCode::OutOfScope
+    );
+    rest(&mut watched).await;
+    assert_eq!(sent.count(), 0);
+}
+
+fn failed_with(event: &Event) -> CallErrorCode {
+    match &event.fact {
+        Fact::ExecutionFailed { error, .. } => error.code,
+        _ => panic!("{event:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn skipped_inference_and_an_end_that_a_hook_asks_for_end_the_run() {
+    let cases = [
+        (Phase::RunStart, Action::End, 0),
+        (Phase::StepStart, Action::SkipInference, 0),
+        (Phase::BeforeInference, Action::SkipInference, 0),
+        (Phase::AfterInference, Action::End, 1),
+        (Phase::StepEnd, Action::End, 1),
+    ];
+    for (phase, action, model_calls) in cases {
+        let (stage, model) = (Stage::new(), two_calls());
+        let plugin = FunctionPlugin::answering(phase, vec![action]);
+        let engine = stage.start(Agent::new("assistant", model.clone()).tool(echo()).plugin(plugin)).await;
+        let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+        rest(&mut watched).await;
+        let ended = stage.ended(&posted.run).await;
+        assert_eq!(
+            (ended, model.requests().len()),
+            (Some(Termination::BehaviorRequested), model_calls),
+            "{phase}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_that_a_hook_sets_are_what_is_gated_shown_and_sent_and_dropped_calls_never_exist() {
+    let model = asking(&[("a", "transfer", json!({"to": "bob"})), ("b", "transfer", json!({"to": "eve"}))]);
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let value = Arc::new(json!({"to": "carl"}));
+    let digest = engine::arguments::digest(&value).unwrap();
+    let arguments = Arguments::Valid { value: value.clone(), digest };
+    let plugin = FunctionPlugin::new("plugin", [Phase::AfterInference], move |moment| {
+        Ok(if moment.step == 1 {
+            vec![
+                Action::SetArguments { index: 0, arguments: arguments.clone() },
+                Action::DropCall { index: 1 },
+            ]
+        } else {
+            Vec::new()
+        })
+    });
+    let engine =
+        stage.start(Agent::new("assistant", model.clone()).tool(sent.transfer()).plugin(plugin)).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let shown = stage.pending().await;
+    assert_eq!((shown.len(), shown[0].opened.arguments.as_ref().unwrap().digest()), (1, digest));
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    rest(&mut watched).await;
+    assert_eq!(sent.arguments(), [(*value).clone()]);
+    assert_eq!(model.last_read()[1], "assistant: [\"a\"]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_a_hook_that_do_not_fit_the_schema_are_bad_arguments() {
+    let (stage, model, sent) =
+        (Stage::new(), asking(&[("a", "transfer", json!({"to": "bob"}))]), Sent::default());
+    let value = Arc::new(json!({}));
+    let arguments = Arguments::Valid { digest: engine::arguments::digest(&value).unwrap(), value };
+    let plugin = FunctionPlugin::new("plugin", [Phase::AfterInference], move |moment| {
+        let set = Action::SetArguments { index: 0, arguments: arguments.clone() };
+        Ok(if moment.step == 1 { vec![set] } else { Vec::new() })
+    });
+    let schema = json!({"type": "object", "required": ["to"]});
+    let tool = sent.tool(transfer_definition().parameters(schema), |_| json!("sent"));
+    let engine = stage.start(Agent::new("assistant", model).tool(tool).plugin(plugin)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let failed = until_named(&mut watched, "tool.execution_failed").await;
+    assert_eq!(failed_with(&failed), CallErrorCode::BadArguments);
+    rest(&mut watched).await;
+    assert_eq!((sent.count(), stage.count(&posted.run, "tool.approval_requested").await), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocked_call_fails_or_ends_the_run_as_the_policy_says_and_is_never_sent() {
+    for on_block in [OnBlock::FailCall, OnBlock::EndRun] {
+        let (stage, model, sent) = (Stage::new(), asking(&[("a", "transfer", json!({}))]), Sent::default());
+        let block = Action::Block { reason: "not on sundays".into() };
+        let plugin = FunctionPlugin::answering(Phase::BeforeToolExecute, vec![block]);
+        let policy = Policy { on_block, ..Policy::default() };
+        let agent = Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin).policy(policy);
+        let engine = stage.start(agent).await;
+        let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+        let failed = until_named(&mut watched, "tool.execution_failed").await;
+        assert_eq!(failed_with(&failed), CallErrorCode::BlockedByPlugin);
+        rest(&mut watched).await;
+        let wanted = match on_block {
+            OnBlock::FailCall => Termination::NaturalEnd,
+            OnBlock::EndRun => Termination::blocked("blocked by plugin: not on sundays"),
+        };
+        assert_eq!((sent.count(), stage.ended(&posted.run).await), (0, Some(wanted)));
+    }
+}
+
+fn request(kind: AskKind, mode: ResumeMode) -> SuspendRequest {
+    SuspendRequest {
+        kind,
+        question: Some("really?".into()),
+        schema: None,
+        mode,
+        resume_state: None,
+        expires_in_ms: None,
+        on_expiry: OnExpiry::Deny,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_hook_suspends_runs_after_its_approval_and_is_not_asked_about_again() {
+    let (stage, model, sent) = (Stage::new(), asking(&[("a", "look", json!({}))]), Sent::default());
+    let suspend = Action::Suspend(request(AskKind::Approval, ResumeMode::ReplayToolCall));
+    let plugin = FunctionPlugin::answering(Phase::BeforeToolExecute, vec![suspend]);
+    let tool = sent.tool(engine::tool::ToolDefinition::new("look", "Reads").read(), |_| json!("seen"));
+    let engine = stage.start(Agent::new("assistant", model).tool(tool).plugin(plugin.clone())).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    assert_eq!(stage.pending().await[0].kind, SuspensionKind::Approval);
+    assert_eq!(engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap(), Verdict::Accepted);
+    rest(&mut watched).await;
+    // The call passes the whole gate again.
+    assert_eq!((plugin.asked().len(), sent.count()), (2, 1));
+    assert_eq!(stage.count(&run, "tool.approval_requested").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_a_hook_supplies_takes_the_place_of_the_tool() {
+    let cases = [
+        (
+            SuppliedResult::Success { value: Arc::new(json!("from cache")), warning: None },
+            "tool a: from cache",
+        ),
+        (SuppliedResult::Error { message: "not today".into() }, "tool a: Error: not today"),
+    ];
+    for (result, read) in cases {
+        let (stage, model, sent) = (Stage::new(), asking(&[("a", "transfer", json!({}))]), Sent::default());
+        let plugin = FunctionPlugin::answering(Phase::BeforeToolExecute, vec![Action::SetResult(result)]);
+        let agent = Agent::new("assistant", model.clone()).tool(sent.transfer()).plugin(plugin);
+        let engine = stage.start(agent).await;
+        let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+        rest(&mut watched).await;
+        assert_eq!((sent.count(), &*model.last_read()[2]), (0, read));
+        assert_eq!(stage.count(&posted.run, "tool.approval_requested").await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_behind_a_result_is_read_by_the_model() {
+    let (stage, model) = (Stage::new(), asking(&[("a", "echo", json!({"n": 1}))]));
+    let plugin = FunctionPlugin::new("plugin", [Phase::AfterToolExecute], |moment| {
+        let Subject::AfterToolExecute { tool, status, .. } = &moment.subject else {
+            return Err("another phase".into());
+        };
+        Ok(vec![Action::AddNote { text: format!("{tool} is {status:?}") }])
+    });
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(echo()).plugin(plugin)).await;
+    let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!(&model.last_read()[2..], ["tool a: {\"n\":1}", "note a: echo is Succeeded"]);
+}

@@ -1,0 +1,300 @@
+//! A store that fails: nothing is lost, nothing is repeated, nothing is said before it is stored.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use engine::Engine;
+use engine::agent::Agent;
+use engine::deciding::Decide;
+use engine::posting::PostRefused;
+use engine::store::{Refused, Store, Tenant, Trouble};
+use engine::tool::{Approval, ToolDefinition};
+use machine::decision::{Decision, DecisionAction, Resume};
+use machine::event::Fact;
+use machine::inbox::{Item, Verdict};
+use machine::termination::Termination;
+use serde_json::json;
+
+use crate::faulty_store::{Fate, FaultyStore};
+use crate::stage::{
+    Scripted, Sent, Stage, asking, call, echo, held, let_go, name, next_event, rest, to_assistant,
+    until_named,
+};
+
+fn mixed() -> Scripted {
+    asking(&[
+        ("a", "transfer", json!({"to": "bob"})),
+        ("b", "post", json!({"text": "hi"})),
+        ("c", "echo", json!({"n": 1})),
+    ])
+}
+
+/// A write that is held, a write that is not, and a read.
+fn assistant(model: &Scripted, sent: &Sent) -> Agent {
+    let post = ToolDefinition::new("post", "Writes").approval(Approval::Never);
+    Agent::new("assistant", model.clone())
+        .tool(sent.transfer())
+        .tool(sent.tool(post, |_| json!("posted")))
+        .tool(echo())
+}
+
+/// Says yes to whatever is open. Told that the store is in trouble, whoever decides says it again.
+async fn approve_open(engine: &Engine, stage: &Stage) {
+    for open in stage.pending().await {
+        let decision = Decide::approve(&open.run, &open.call, "ann").under_id(open.id.as_str());
+        let verdict = match engine.decide(decision.clone()).await {
+            Ok(verdict) => verdict,
+            Err(_) => engine.decide(decision).await.unwrap(),
+        };
+        assert!(matches!(verdict, Verdict::Accepted | Verdict::AlreadyApplied), "{verdict:?}");
+    }
+}
+
+/// One run with a held call, whose `number`th commit meets this fate.
+async fn with_one_failure(number: u64, fate: Fate) {
+    let (stage, model, sent) = (Stage::new(), mixed(), Sent::default());
+    let store = FaultyStore::new(&stage.store, move |now, _| if now == number { fate } else { Fate::Stored });
+    let engine = stage.engine_on(store).agent(assistant(&model, &sent)).start().await.unwrap();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let mut events = Vec::new();
+    while let Some(event) = next_event(&mut watched).await {
+        let waits = matches!(event.fact, Fact::RunWaiting { .. });
+        events.push(event);
+        if waits {
+            approve_open(&engine, &stage).await;
+        }
+    }
+    let context = format!("commit {number} {fate:?}");
+    assert_eq!(events, stage.log(&posted.run).await, "{context}: the watcher saw something else");
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd), "{context}");
+    // Nobody is asked about a call that was never sent.
+    assert_eq!(stage.count(&posted.run, "tool.suspended").await, 0, "{context}");
+    let mut written: Vec<String> = sent.requests().iter().map(|request| request.call.to_string()).collect();
+    written.sort();
+    assert_eq!(written, ["a", "b"], "{context}");
+    let wanted = [
+        "user: go",
+        "assistant: [\"a\", \"b\", \"c\"]",
+        "tool a: sent",
+        "tool b: posted",
+        "tool c: {\"n\":1}",
+    ];
+    assert_eq!(model.last_read(), wanted, "{context}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_fails_before_it_is_stored_loses_and_repeats_nothing() {
+    for number in 2..=8 {
+        with_one_failure(number, Fate::FailsBefore).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_cannot_be_stored_is_refused_and_leaves_nothing() {
+    let (stage, model, sent) = (Stage::new(), mixed(), Sent::default());
+    let store = FaultyStore::new(
+        &stage.store,
+        |number, _| if number == 1 { Fate::FailsBefore } else { Fate::Stored },
+    );
+    let engine = stage.engine_on(store).agent(assistant(&model, &sent)).start().await.unwrap();
+    let refused = engine.post(to_assistant().on_thread("t")).await.unwrap_err();
+    let unavailable = Trouble::Unavailable("the line is cut".into());
+    assert_eq!(refused, PostRefused::Store(Refused::Trouble(unavailable)));
+    // The thread is free.
+    held(&engine, to_assistant().on_thread("t")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_accepted_decision_is_not_forgotten_when_the_commit_that_hears_it_fails() {
+    let (stage, model, sent) = (Stage::new(), mixed(), Sent::default());
+    let approved = |fact: &Fact| matches!(fact, Fact::ToolApproved { .. });
+    let failed = std::sync::atomic::AtomicBool::new(false);
+    let store = FaultyStore::new(&stage.store, move |_, events| {
+        let hears = events.iter().any(|event| approved(&event.fact));
+        if hears && !failed.swap(true, Ordering::AcqRel) { Fate::FailsBefore } else { Fate::Stored }
+    });
+    let engine = stage.engine_on(store).agent(assistant(&model, &sent)).start().await.unwrap();
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    let verdict = engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap();
+    assert_eq!(verdict, Verdict::Accepted);
+    rest(&mut watched).await;
+    assert_eq!((stage.count(&run, "tool.approved").await, sent.count()), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_comes_between_the_last_look_and_the_release_is_heard() {
+    let (stage, model, sent) = (Stage::new(), mixed(), Sent::default());
+    let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+    store.hangs_on_release.store(true, Ordering::Release);
+    let engine = stage.engine_on(store.clone()).agent(assistant(&model, &sent)).start().await.unwrap();
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    store.hung.notified().await;
+    // Another node brings it: nobody here is told.
+    let shown = stage.pending().await.remove(0);
+    let decision = Decision {
+        id: None,
+        call: call("a"),
+        suspension: shown.id.clone(),
+        by: "ann".into(),
+        accepted_at: stage.store.now(),
+        definition_now: None,
+        action: DecisionAction::Resume(Resume::default()),
+    };
+    let verdict = stage.store.submit(&Tenant::default(), &run, Item::Decision(decision)).await.unwrap();
+    assert_eq!(verdict, Verdict::Accepted);
+    store.go_on.notify_one();
+    rest(&mut watched).await;
+    assert_eq!((sent.count(), stage.ended(&run).await), (2, Some(Termination::NaturalEnd)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_is_sent_before_its_intent_is_stored() {
+    let (stage, model, sent) = (Stage::new(), mixed(), Sent::default());
+    let store = FaultyStore::new(&stage.store, |_, events| {
+        let starts = events.iter().any(|event| matches!(event.fact, Fact::ExecutionStarted { .. }));
+        if starts { Fate::HangsBefore } else { Fate::Stored }
+    });
+    let engine = stage.engine_on(store.clone()).agent(assistant(&model, &sent)).start().await.unwrap();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    store.hung.notified().await;
+    nothing_happens(&mut watched, &stage, &posted.run).await;
+    assert_eq!(sent.count(), 0);
+    store.go_on.notify_one();
+    until_named(&mut watched, "tool.execution_succeeded").await;
+    assert_eq!(sent.count(), 1);
+}
+
+/// Everything that is stored is read; then an hour passes without a word.
+async fn nothing_happens(watched: &mut engine::feed::Subscription, stage: &Stage, run: &machine::id::RunId) {
+    let mut seen = 0;
+    let hour = Duration::from_secs(3_600);
+    while let Ok(Some(Ok(item))) = tokio::time::timeout(hour, watched.next()).await {
+        if let engine::feed::FeedItem::Event(committed) = item {
+            seen = committed.event.seq;
+        }
+    }
+    assert_eq!(seen, stage.log(run).await.len() as u64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_published_before_its_commit_has_returned() {
+    for number in 2..=3 {
+        let (stage, model, sent) = (Stage::new(), mixed(), Sent::default());
+        let fate = move |now, _: &[_]| if now == number { Fate::HangsBefore } else { Fate::Stored };
+        let store = FaultyStore::new(&stage.store, fate);
+        let engine = stage.engine_on(store.clone()).agent(assistant(&model, &sent)).start().await.unwrap();
+        let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+        store.hung.notified().await;
+        let before = stage.log(&posted.run).await.len();
+        nothing_happens(&mut watched, &stage, &posted.run).await;
+        store.go_on.notify_one();
+        let next = next_event(&mut watched).await.unwrap();
+        assert_eq!(next.seq as usize, before + 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a66_a_result_that_cannot_be_stored_is_not_published() {
+    let (stage, model, sent) = (Stage::new(), mixed(), Sent::default());
+    let store = FaultyStore::new(&stage.store, |_, events| {
+        let results = events.iter().any(|event| matches!(event.fact, Fact::ExecutionSucceeded { .. }));
+        if results { Fate::FailsBefore } else { Fate::Stored }
+    });
+    let engine = stage.engine_on(store).agent(assistant(&model, &sent)).start().await.unwrap();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let mut seen = Vec::new();
+    while let Ok(Some(Ok(item))) = tokio::time::timeout(Duration::from_secs(3_600), watched.next()).await {
+        if let engine::feed::FeedItem::Event(committed) = item {
+            seen.push(name(&committed.event.fact));
+        }
+    }
+    assert_eq!(seen, stage.names(&posted.run).await);
+    assert!(!seen.contains(&"tool.execution_succeeded".to_owned()), "{seen:?}");
+    // The tools have run, once each, and nobody claims that they have.
+    assert_eq!(sent.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a67_an_end_that_cannot_be_stored_is_not_published_and_whoever_reads_gets_the_error() {
+    let (stage, model, sent) = (Stage::new(), asking(&[("c", "echo", json!({}))]), Sent::default());
+    let store = FaultyStore::new(&stage.store, |_, events| {
+        let ends = events.iter().any(|event| matches!(event.fact, Fact::RunEnded { .. }));
+        if ends { Fate::FailsBefore } else { Fate::Stored }
+    });
+    let engine = stage.engine_on(store.clone()).agent(assistant(&model, &sent)).start().await.unwrap();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    nothing_happens(&mut watched, &stage, &posted.run).await;
+    assert_eq!(stage.ended(&posted.run).await, None);
+    // After a restart nothing is in memory: whoever watches has to read, and is told that this fails.
+    engine.abort();
+    let stage = stage.reopen();
+    store.unreadable.store(true, Ordering::Release);
+    let engine = stage.engine_on(store).start().await.unwrap();
+    let error = engine.subscribe(&Tenant::default(), &posted.run, 0).next().await.unwrap();
+    let unavailable = Trouble::Unavailable("the line is cut".into());
+    assert_eq!(error, Err(Refused::Trouble(unavailable)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_fails_after_it_is_stored_loses_and_repeats_nothing() {
+    for number in 2..=8 {
+        with_one_failure(number, Fate::FailsAfter).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a67_an_end_whose_commit_fails_at_first_is_published_once_it_is_stored() {
+    for fate in [Fate::FailsBefore, Fate::FailsAfter] {
+        let (stage, model, sent) = (Stage::new(), asking(&[("c", "echo", json!({}))]), Sent::default());
+        let failed = std::sync::atomic::AtomicBool::new(false);
+        let store = FaultyStore::new(&stage.store, move |_, events| {
+            let ends = events.iter().any(|event| matches!(event.fact, Fact::RunEnded { .. }));
+            if ends && !failed.swap(true, Ordering::AcqRel) { fate } else { Fate::Stored }
+        });
+        let engine = stage.engine_on(store).agent(assistant(&model, &sent)).start().await.unwrap();
+        let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+        assert_eq!(rest(&mut watched).await, stage.log(&posted.run).await, "{fate:?}");
+        assert_eq!(stage.count(&posted.run, "run.ended").await, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c43_whenever_the_process_dies_messages_run_and_events_stand_together() {
+    for (number, fate) in (1..=5).flat_map(|number| [(number, Fate::HangsBefore), (number, Fate::HangsAfter)])
+    {
+        let (stage, model, sent) = (Stage::new(), mixed(), Sent::default());
+        let store =
+            FaultyStore::new(&stage.store, move |now, _| if now == number { fate } else { Fate::Stored });
+        let engine = stage.engine_on(store.clone()).agent(assistant(&model, &sent)).start().await.unwrap();
+        let (posting, deciding) = (engine.clone(), stage.clone());
+        let story = tokio::spawn(async move {
+            held(&posting, to_assistant().on_thread("t")).await;
+            approve_open(&posting, &deciding).await;
+        });
+        store.hung.notified().await;
+        engine.abort();
+        story.abort();
+        let (tenant, thread) = (Tenant::default(), "t".into());
+        let page = engine::store::Page::default();
+        let runs =
+            stage.store.runs(&tenant, &engine::store::RunFilter::default(), &page).await.unwrap().items;
+        assert_eq!(runs.len(), usize::from((number, fate) != (1, Fate::HangsBefore)));
+        let mut head = None;
+        for run in &runs {
+            // That the run's state is the fold of these events is looked at there.
+            for event in stage.log(&run.id).await {
+                if let Fact::MessageAdded(message) = &event.fact {
+                    let place = stage.store.message(&tenant, &thread, message.id()).await.unwrap().unwrap();
+                    assert_eq!((&place.run, place.seq), (&run.id, event.seq));
+                    head = Some(message.id().clone());
+                }
+            }
+        }
+        assert_eq!(
+            stage.store.thread(&tenant, &thread).await.unwrap().head,
+            head,
+            "commit {number} {fate:?}"
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! When a decision comes: before the call is held, at the last moment, too late, together with another, or never.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::agent::Agent;
+use engine::arguments::digest;
+use engine::deciding::Decide;
+use engine::plugin::{Action, Moment, Phase, PhaseSet, Plugin};
+use engine::store::{Task, Tenant};
+use engine::tool::OnExpiry;
+use machine::Timestamp;
+use machine::event::Fact;
+use machine::id::{Digest, PluginName, Principal};
+use machine::inbox::{Refusal, Verdict};
+use machine::policy::{ApprovalScope, Decisions, Policy};
+use machine::termination::{Cancelled, StopCode, Termination};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::stage::{
+    BEGIN, Scripted, Sent, Stage, asking, call, gated, held, let_go, rest, to_assistant, transfer_definition,
+    until_named,
+};
+
+fn one_transfer() -> Scripted {
+    asking(&[("a", "transfer", json!({"to": "bob"}))])
+}
+
+fn expiring(model: &Scripted, sent: &Sent, then: OnExpiry) -> Agent {
+    let definition = transfer_definition().expires_in(Duration::from_secs(60), then);
+    Agent::new("assistant", model.clone()).tool(sent.tool(definition, |_| json!("sent")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_expires_while_the_run_is_parked_is_denied_and_the_run_goes_on() {
+    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let engine = stage.start(expiring(&model, &sent, OnExpiry::Deny)).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    let denied = until_named(&mut watched, "tool.denied").await;
+    let Fact::ToolDenied { expired, by, .. } = &denied.fact else { panic!("{denied:?}") };
+    assert_eq!((denied.at, *expired, by), (Timestamp(BEGIN.0 + 60_000), true, &Principal::system()));
+    rest(&mut watched).await;
+    assert_eq!((sent.count(), stage.ended(&run).await), (0, Some(Termination::NaturalEnd)));
+    assert_eq!(stage.pending().await, vec![]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_expires_ends_the_run_where_the_tool_says_so() {
+    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let engine = stage.start(expiring(&model, &sent, OnExpiry::EndRun)).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    let ended = rest(&mut watched).await.pop().unwrap();
+    assert_eq!(ended.at, Timestamp(BEGIN.0 + 60_000));
+    let Some(Termination::Stopped(stopped)) = stage.ended(&run).await else { panic!("{ended:?}") };
+    assert_eq!((stopped.code, sent.count(), model.requests().len()), (StopCode::Expired, 0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_expired_while_no_process_ran_is_denied_by_the_next_one() {
+    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let engine = stage.start(expiring(&model, &sent, OnExpiry::Deny)).await;
+    let (run, watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    engine.abort();
+    drop((engine, watched));
+    tokio::time::advance(Duration::from_secs(600)).await;
+    let stage = stage.reopen();
+    let engine = stage.start(expiring(&model, &sent, OnExpiry::Deny)).await;
+    rest(&mut engine.subscribe(&Tenant::default(), &run, 0)).await;
+    assert_eq!((sent.count(), stage.count(&run, "tool.denied").await), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_at_the_last_moment_counts_and_one_at_the_deadline_does_not() {
+    for (wait, wanted) in [(59_999, Verdict::Accepted), (60_000, Verdict::Refused(Refusal::Expired))] {
+        let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+        let engine = stage.start(expiring(&model, &sent, OnExpiry::Deny)).await;
+        let (run, mut watched) = held(&engine, to_assistant()).await;
+        let_go(&engine).await;
+        // Nobody else gets to run while the clock is moved, so the decision comes before the expiry is heard.
+        tokio::time::advance(Duration::from_millis(wait)).await;
+        let verdict = engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap();
+        rest(&mut watched).await;
+        let late = matches!(verdict, Verdict::Refused(Refusal::NotHeld | Refusal::RunOver));
+        assert!(verdict == wanted || (wait == 60_000 && late), "{verdict:?}");
+        assert_eq!(sent.count(), usize::from(verdict == Verdict::Accepted));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_decisions_at_once_one_wins_and_the_other_is_told() {
+    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer())).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    let (approved, rejected) = tokio::join!(
+        engine.decide(Decide::approve(&run, &call("a"), "ann")),
+        engine.decide(Decide::reject(&run, &call("a"), "bea", "no")),
+    );
+    let (approved, rejected) = (approved.unwrap(), rejected.unwrap());
+    let yes = approved == Verdict::Accepted;
+    let (winner, loser) = if yes { (approved, rejected) } else { (rejected, approved) };
+    assert_eq!(winner, Verdict::Accepted);
+    assert!(matches!(loser, Verdict::Refused(Refusal::NotHeld | Refusal::Answered)), "{loser:?}");
+    rest(&mut watched).await;
+    assert_eq!(stage.count(&run, "tool.denied").await, usize::from(!yes));
+    assert_eq!(sent.count(), usize::from(yes));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_a_hundred_decisions_on_many_threads_exactly_one_wins() {
+    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer())).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let deciders: Vec<_> = (0..100)
+        .map(|number| {
+            let (engine, run) = (engine.clone(), run.clone());
+            let decision = if number % 2 == 0 {
+                Decide::approve(&run, &call("a"), "ann")
+            } else {
+                Decide::reject(&run, &call("a"), "bea", "no")
+            };
+            tokio::spawn(async move { engine.decide(decision).await.unwrap() })
+        })
+        .collect();
+    let mut accepted = 0;
+    for decider in deciders {
+        match decider.await.unwrap() {
+            Verdict::Accepted => accepted += 1,
+            other => assert!(matches!(other, Verdict::Refused(_)), "{other:?}"),
+        }
+    }
+    rest(&mut watched).await;
+    let approved = stage.count(&run, "tool.approved").await;
+    assert_eq!((accepted, approved + stage.count(&run, "tool.denied").await), (1, 1));
+    assert_eq!(sent.count(), approved);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_and_an_interrupt_at_once_leave_one_story() {
+    for interrupt_first in [false, true] {
+        let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+        let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer())).await;
+        let (run, mut watched) = held(&engine, to_assistant()).await;
+        let_go(&engine).await;
+        let (tenant, by) = (Tenant::default(), Principal::from("bea"));
+        let approve = engine.decide(Decide::approve(&run, &call("a"), "ann"));
+        let interrupt = engine.interrupt(&tenant, &run, &by);
+        let (approved, interrupted) = if interrupt_first {
+            let (interrupted, approved) = tokio::join!(interrupt, approve);
+            (approved.unwrap(), interrupted.unwrap())
+        } else {
+            let (approved, interrupted) = tokio::join!(approve, interrupt);
+            (approved.unwrap(), interrupted.unwrap())
+        };
+        assert_eq!(interrupted, Verdict::Accepted);
+        rest(&mut watched).await;
+        let ended = stage.ended(&run).await;
+        assert_eq!(ended, Some(Termination::Cancelled(Cancelled::Interrupted)));
+        // An accepted yes stands in the log, heard before the interrupt; a refused one left no trace.
+        let wanted = usize::from(approved == Verdict::Accepted);
+        assert_eq!(stage.count(&run, "tool.approved").await, wanted, "{approved:?}");
+        assert!(sent.count() <= wanted);
+    }
+}
+
+/// A plugin that keeps every call at the gate until it is let through.
+struct Doorkeeper {
+    name: PluginName,
+    asked: Arc<Notify>,
+    open: Arc<Notify>,
+}
+
+impl Plugin for Doorkeeper {
+    fn name(&self) -> &PluginName {
+        &self.name
+    }
+
+    fn phases(&self) -> PhaseSet {
+        PhaseSet::default().with(Phase::BeforeToolExecute)
+    }
+
+    fn hook(&self, _: Moment) -> Task<'_, Result<Vec<Action>, String>> {
+        Box::pin(async {
+            self.asked.notify_one();
+            self.open.notified().await;
+            Ok(Vec::new())
+        })
+    }
+}
+
+/// A call at the gate is decided early, for the arguments with this digest; then the gate opens.
+async fn decided_early(approved: Digest) -> (Stage, Sent, Verdict, machine::id::RunId) {
+    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let (asked, open) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let keeper = Doorkeeper { name: "doorkeeper".into(), asked: asked.clone(), open: open.clone() };
+    let agent = Agent::new("assistant", model).tool(sent.transfer()).plugin(keeper);
+    let engine = stage.start(agent).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    asked.notified().await;
+    let decision = Decide::approve(&posted.run, &call("a"), "ann").under_id("early");
+    let verdict = engine.decide_early(decision, approved).await.unwrap();
+    open.notify_one();
+    until_named(&mut watched, "tool.approval_requested").await;
+    // The call passes the gate a second time where it is approved.
+    open.notify_one();
+    let_go(&engine).await;
+    (stage, sent, verdict, posted.run)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_before_the_call_is_held_answers_it_for_these_very_arguments() {
+    let (stage, sent, verdict, run) = decided_early(digest(&json!({"to": "bob"})).unwrap()).await;
+    assert_eq!((verdict, sent.count()), (Verdict::Accepted, 1));
+    assert_eq!(stage.ended(&run).await, Some(Termination::NaturalEnd));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_before_the_call_is_held_counts_for_no_other_arguments() {
+    let (stage, sent, verdict, run) = decided_early(digest(&json!({"to": "eve"})).unwrap()).await;
+    assert_eq!((verdict, sent.count()), (Verdict::Accepted, 0));
+    assert_eq!((stage.ended(&run).await, stage.pending().await.len()), (None, 1));
+    assert!(!stage.pending().await[0].answered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_boundary_an_accepted_decision_waits_for_the_call_that_runs() {
+    let gate = Arc::new(Notify::new());
+    let model = asking(&[("a", "transfer", json!({})), ("c", "slow", json!({}))]);
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let policy = Policy { decisions: Decisions::AtBoundary, ..Policy::default() };
+    let agent =
+        Agent::new("assistant", model).tool(sent.transfer()).tool(gated("slow", &gate)).policy(policy);
+    let engine = stage.start(agent).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    let approve = Decide::approve(&posted.run, &call("a"), "ann");
+    assert_eq!(engine.decide(approve.clone()).await.unwrap(), Verdict::Accepted);
+    let second = engine.decide(approve).await.unwrap();
+    assert_eq!(second, Verdict::Refused(Refusal::Answered));
+    assert_eq!((stage.count(&posted.run, "tool.approved").await, sent.count()), (0, 0));
+    gate.notify_one();
+    let after: Vec<String> =
+        rest(&mut watched).await.iter().map(|event| crate::stage::name(&event.fact)).collect();
+    assert_eq!(after[0], "tool.execution_succeeded");
+    assert!(after.contains(&"tool.approved".to_owned()), "{after:?}");
+    assert_eq!(sent.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_on_a_parked_run_is_stored_with_the_start_of_its_call_in_one_commit() {
+    let (stage, model, gate) = (Stage::new(), one_transfer(), Arc::new(Notify::new()));
+    let policy = Policy { approval: ApprovalScope::AllTools, ..Policy::default() };
+    let agent = Agent::new("assistant", model).tool(gated("transfer", &gate)).policy(policy);
+    let engine = stage.start(agent).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    let commits = stage.commits();
+    assert_eq!(engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap(), Verdict::Accepted);
+    until_named(&mut watched, "tool.execution_started").await;
+    assert_eq!(stage.commits(), commits + 1);
+}
