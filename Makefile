@@ -7,6 +7,9 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 # How many seeds the simulator runs: a handful in the gate, a million when there is time.
 QUICK_SEEDS ?= 2000
 SEEDS ?= 1000000
+# Worlds of the engine: a hundred times slower than those of the bare machine.
+QUICK_ENGINE_SEEDS ?= 1000
+ENGINE_SEEDS ?= 50000
 
 # A gate builds what is committed: there, a lock file that would have to change is an error.
 LOCKED := $(if $(CI),--locked)
@@ -19,10 +22,10 @@ TALLY := awk '/^test result:/ { passed += $$4; failed += $$6 } \
 .PHONY: help toolchain test demo bench test-long mutants deny fmt
 
 help:
-	@echo 'make test       the gate: format, lints, docs, tests, behaviour index, $(QUICK_SEEDS) simulated worlds'
+	@echo 'make test       the gate: format, lints, docs, tests, behaviour index, simulated worlds'
 	@echo 'make demo       one run, held and crashed and continued, told as a story'
-	@echo 'make bench      what one decision costs, and whether a long run costs more'
-	@echo 'make test-long  $(SEEDS) simulated worlds (SEEDS=n), every planted fault, the dependency rules'
+	@echo 'make bench      what runs, decisions, long runs and streams cost, in memory and on SQLite'
+	@echo 'make test-long  $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, planted faults, dependencies'
 	@echo 'make mutants    mutation testing of the machine; installs cargo-mutants when it is missing'
 	@echo 'make deny       licences, bans and sources of the dependencies'
 	@echo 'make fmt        format every source file'
@@ -45,9 +48,10 @@ test: toolchain
 	cargo run -q $(LOCKED) -p checks --bin behaviour-index -- $(TEST_OUTPUT) docs/behaviours.md
 	@echo '== simulator'
 	cargo run -q $(LOCKED) -p sim -- --seeds $(QUICK_SEEDS)
+	cargo run -q $(LOCKED) -p sim -- --engine --seeds $(QUICK_ENGINE_SEEDS)
 	@echo
 	@echo 'Formatted, linted, documented, tested; every behaviour is accounted for, every planted fault applies,'
-	@echo 'and $(QUICK_SEEDS) simulated worlds kept every invariant.'
+	@echo 'and $(QUICK_SEEDS) simulated worlds of the machine and $(QUICK_ENGINE_SEEDS) of the engine kept every invariant.'
 	@$(TALLY)
 
 demo: toolchain
@@ -58,6 +62,7 @@ bench: toolchain
 
 test-long: toolchain
 	cargo run -q $(LOCKED) --release -p sim -- --seeds $(SEEDS)
+	cargo run -q $(LOCKED) --release -p sim -- --engine --seeds $(ENGINE_SEEDS)
 	sim/faults/run
 	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
 	else echo 'Skipped the dependency rules: cargo-deny is missing. Install it with: cargo install --locked cargo-deny'; fi

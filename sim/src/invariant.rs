@@ -81,7 +81,9 @@ invariants! {
     ExpiredIsNeverAccepted: "Nothing is approved or answered by a decision that came after the expiry.";
     InboxBeforeAttempts: "After a take-over no attempt starts before what was accepted then is heard.";
     NothingStartsUnstored: "Only an attempt whose start is stored is sent, and it is sent once.";
-    StaleWorkerIsRefused: "The simulated store takes nothing from a worker that lost its lease.";
+    OnlyStoredIsShown: "Whoever watches a run is shown what is stored, and nothing before.";
+    WatchersMissNothing: "Whoever watches a run sees every event once, in order, up to the last.";
+    StaleWorkerIsRefused: "The store takes nothing from a worker that lost its lease.";
     OneHolderPerThread: "At most one run holds a thread, and the next in line follows when it ends.";
     AdmissionIsRight: "A message is admitted, queued or refused as the policy and the state of its thread say.";
     ChildEndIsDeliveredOnce: "The end of a child reaches its parent, once.";

@@ -10,6 +10,7 @@ pub mod causes;
 mod commit;
 pub mod coverage;
 pub mod differential;
+pub mod driven;
 pub mod ends;
 pub mod hearing;
 mod hearing_calls;

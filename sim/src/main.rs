@@ -5,10 +5,11 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use sim::invariant::Invariant;
+use sim::driven::runner::{Played, Roughness};
+use sim::invariant::{Invariant, Violation};
 use sim::runner::{self, Batch, Failure, Tally};
 use sim::tape::Tape;
-use sim::{differential, tables};
+use sim::{differential, driven, tables};
 
 const HELP: &str = "\
 Plays seeded worlds against the machine and checks every invariant after every append.
@@ -16,6 +17,8 @@ Plays seeded worlds against the machine and checks every invariant after every a
   sim [--seeds N] [--from S] [--threads N]   N worlds, 2000 unless told otherwise, from seed S (0)
   sim --seed S                               one world, told as a story, and its calm comparison
   sim --tape \"3 1 4 ...\"                     one recorded world, told as a story
+  sim --engine [--seeds N] [--from S]        worlds in which the engine itself runs, 500 unless told otherwise
+  sim --engine --seed S                      one of them, told as a story; also with --tape
   sim story                                  one run, held and crashed and continued
   sim --invariants                           the names of all invariants, one a line
 
@@ -26,11 +29,19 @@ Plays seeded worlds against the machine and checks every invariant after every a
 
 Results go to standard output, progress to standard error. The exit code is 1 after a failure.";
 
+const SEEDS: u64 = 2_000;
 /// From so many worlds on, whatever is possible must have happened.
 const COVERAGE_REQUIRED_FROM: u64 = 100_000;
 const PROGRESS_EVERY: u64 = 5_000;
+const ENGINE_PROGRESS_EVERY: u64 = 200;
+const ENGINE_SEEDS: u64 = 500;
+/// From so many worlds of the engine on, whatever is possible must have happened.
+const ENGINE_COVERAGE_REQUIRED_FROM: u64 = 10_000;
 /// Failures that are told; the rest is counted.
 const TOLD_MAX: usize = 3;
+/// Failures of the engine that are listed with a line each.
+const LISTED_MAX: usize = 100;
+const DETAIL_CHARS_MAX: usize = 200;
 
 #[derive(Debug)]
 struct Options {
@@ -38,6 +49,7 @@ struct Options {
     seed: Option<u64>,
     tape: Option<Vec<u32>>,
     story: bool,
+    engine: bool,
     invariants: bool,
     help: bool,
     shrinks: bool,
@@ -65,6 +77,19 @@ fn main() -> ExitCode {
     if options.story {
         return tell_demo();
     }
+    if options.engine {
+        return match (options.seed, &options.tape) {
+            (Some(seed), _) => tell_engine(seed),
+            (None, Some(choices)) => {
+                let tape = Tape::recorded(choices.clone());
+                tell_played(
+                    &driven::runner::play_tape(tape, false, Roughness::Drawn, true),
+                    "the recorded world",
+                )
+            }
+            (None, None) => run_engine(&options),
+        };
+    }
     if let Some(seed) = options.seed {
         return tell_seed(seed);
     }
@@ -77,15 +102,17 @@ fn main() -> ExitCode {
 fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let mut options = Options {
-        batch: Batch { from: 0, count: 2_000, threads, until_failure: false },
+        batch: Batch { from: 0, count: SEEDS, threads, until_failure: false },
         seed: None,
         tape: None,
         story: false,
+        engine: false,
         invariants: false,
         help: false,
         shrinks: true,
         requires_coverage: false,
     };
+    let mut count = None;
     let mut arguments = arguments;
     while let Some(argument) = arguments.next() {
         let mut number = || {
@@ -94,8 +121,8 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
         };
         match argument.as_str() {
             "--seeds" => {
-                options.batch.count = number()?;
-                if options.batch.count == 0 {
+                count = Some(number()?);
+                if count == Some(0) {
                     return Err("--seeds needs at least one: no world shows nothing".into());
                 }
             }
@@ -107,6 +134,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
                 let choices: Result<Vec<u32>, _> = text.split_whitespace().map(str::parse).collect();
                 options.tape = Some(choices.map_err(|_| "a tape is a list of numbers".to_owned())?);
             }
+            "--engine" => options.engine = true,
             "--until-failure" => options.batch.until_failure = true,
             "--no-shrink" => options.shrinks = false,
             "--require-coverage" => options.requires_coverage = true,
@@ -116,7 +144,13 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
             other => return Err(format!("nobody knows {other:?}")),
         }
     }
-    options.requires_coverage |= options.batch.count >= COVERAGE_REQUIRED_FROM;
+    let (usual, all_from) = if options.engine {
+        (ENGINE_SEEDS, ENGINE_COVERAGE_REQUIRED_FROM)
+    } else {
+        (SEEDS, COVERAGE_REQUIRED_FROM)
+    };
+    options.batch.count = count.unwrap_or(usual);
+    options.requires_coverage |= options.batch.count >= all_from;
     Ok(options)
 }
 
@@ -222,4 +256,106 @@ fn tell_failure(failure: &Failure, options: &Options) {
     println!("{text}");
     let words: Vec<String> = choices.iter().map(u32::to_string).collect();
     println!("tape of {} choices: {}", choices.len(), words.join(" "));
+}
+
+/// One world of the engine.
+fn tell_engine(seed: u64) -> ExitCode {
+    tell_played(&driven::runner::play(seed, Roughness::Drawn, true), &format!("seed {seed}"))
+}
+
+fn tell_played(played: &Played, name: &str) -> ExitCode {
+    println!("{}", played.diary.join("\n"));
+    match &played.violation {
+        None => {
+            println!("{name}: all invariants hold");
+            ExitCode::SUCCESS
+        }
+        Some(violation) => {
+            println!("{name}: {violation}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The first failure as a story, short if that is asked for.
+fn tell_engine_failure(seed: u64, violation: &Violation, options: &Options) {
+    let in_a_file = driven::runner::is_in_a_file(seed);
+    let mut played = driven::runner::play(seed, Roughness::Drawn, true);
+    // A file cannot be named on the command line of a recorded world, so its seed has to do.
+    if options.shrinks && !in_a_file {
+        let choices = driven::runner::shorten(&played.choices, in_a_file, violation.invariant);
+        played =
+            driven::runner::play_tape(Tape::recorded(choices.clone()), in_a_file, Roughness::Drawn, true);
+        let words: Vec<String> = choices.iter().map(u32::to_string).collect();
+        println!("tape of {} choices: sim --engine --tape \"{}\"", choices.len(), words.join(" "));
+    }
+    println!();
+    tell_played(&played, &format!("seed {seed}"));
+    println!();
+}
+
+fn run_engine(options: &Options) -> ExitCode {
+    let started = Instant::now();
+    let count = options.batch.count;
+    let summary = driven::runner::run(options.batch, &|done| {
+        if done.is_multiple_of(ENGINE_PROGRESS_EVERY) {
+            let per_second = done as f64 / started.elapsed().as_secs_f64().max(0.001);
+            eprint!("\r{done} of {count} worlds, {per_second:.0} a second ");
+            let _ = std::io::stderr().flush();
+        }
+    });
+    eprintln!();
+    let (table, missing) = summary.tally.print();
+    if summary.failures.is_empty() || !options.batch.until_failure {
+        println!("{table}");
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let per_second = summary.world_count as f64 / seconds.max(0.001);
+    println!(
+        "{} worlds of the engine, {} events, {seconds:.1} s, {per_second:.0} worlds a second",
+        summary.world_count, summary.event_count
+    );
+    if let Some((seed, violation)) = summary.failures.first() {
+        tell_engine_failure(*seed, violation, options);
+    }
+    tell_kinds(summary.failures.iter().map(|(seed, violation)| (*seed, violation)), options.batch.from);
+    let coverage_fails = options.requires_coverage && !missing.is_empty();
+    if summary.failures.is_empty() && !missing.is_empty() {
+        println!("Never happened: {}", missing.join("; "));
+    }
+    if summary.failures.is_empty() && !coverage_fails { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Which invariants were broken, how often, and with which seeds to see it again.
+fn tell_kinds<'v>(failures: impl Iterator<Item = (u64, &'v Violation)>, from: u64) {
+    let mut kinds: BTreeMap<Invariant, (usize, u64, &Violation)> = BTreeMap::new();
+    let mut first = None;
+    let mut failure_count = 0;
+    let mut listed = Vec::new();
+    for (seed, violation) in failures {
+        first.get_or_insert(seed);
+        failure_count += 1;
+        kinds.entry(violation.invariant).or_insert((0, seed, violation)).0 += 1;
+        if listed.len() < LISTED_MAX {
+            listed.push((seed, violation));
+        }
+    }
+    let Some(first) = first else {
+        println!("All invariants hold.");
+        return;
+    };
+    for (_, seed, violation) in kinds.values() {
+        println!("seed {seed}: {violation}");
+        println!("  again, as a story: sim --engine --seed {seed}");
+    }
+    println!();
+    for (seed, violation) in listed {
+        let detail: String = violation.detail.chars().take(DETAIL_CHARS_MAX).collect();
+        println!("seed {seed}: {:?}: {}", violation.invariant, detail.replace('\n', " "));
+    }
+    for (invariant, (count, seed, _)) in &kinds {
+        println!("{invariant:?}: {count} worlds, the first with seed {seed}");
+    }
+    println!("{failure_count} worlds failed, the first with seed {first}.");
+    println!("Seeds until the first failure: {}", first.saturating_sub(from) + 1);
 }

@@ -172,7 +172,10 @@ async fn complete(
             let payload_fault = payload_fault(node, said, &suspension, resumption).await?;
             let arguments = match (&resumption.arguments, &resumption.payload) {
                 (Some(edited), _) => Some(arguments::of_value(Arc::new(edited.clone()), schema)),
-                (None, Payload::Result(value)) if mode == Some(ResumeMode::PassDecisionToTool) => {
+                // A bare `true` means the arguments as they are.
+                (None, Payload::Result(value))
+                    if mode == Some(ResumeMode::PassDecisionToTool) && **value != Value::Bool(true) =>
+                {
                     Some(arguments::of_value(value.clone(), schema))
                 }
                 (None, _) => None,

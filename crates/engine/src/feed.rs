@@ -22,7 +22,7 @@ const READ_MAX: usize = 256;
 /// With more watchers than this the run leaves the ringing to the herald.
 const RING_SELF_MAX: usize = 4;
 /// Watchers that the herald wakes before it lets others have their turn. A run stands behind at most so many readers.
-const RING_AT_ONCE: usize = 256;
+const RING_AT_ONCE: usize = 32;
 const RING_PAUSE: Duration = Duration::from_millis(1);
 
 /// What a watcher gets.

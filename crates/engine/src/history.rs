@@ -106,9 +106,7 @@ impl History {
     /// Reads what the run begins with and its own log.
     pub(crate) async fn load(store: &dyn Store, tenant: &Tenant, control: &Control) -> Result<Self, Refused> {
         let mut history = Self::before(store, tenant, &control.thread, control.after.as_ref()).await?;
-        for event in events_up_to(store, tenant, &control.run, control.seq).await? {
-            history.push(&event);
-        }
+        each_up_to(store, tenant, &control.run, control.seq, |event| history.push(event)).await?;
         Ok(history)
     }
 
@@ -149,18 +147,25 @@ pub(crate) async fn events_up_to(
     run: &RunId,
     last: u64,
 ) -> Result<Vec<Arc<Event>>, Refused> {
-    let mut events: Vec<Arc<Event>> = Vec::new();
-    loop {
-        let after = events.last().map_or(0, |event| event.seq);
+    let mut events = Vec::new();
+    each_up_to(store, tenant, run, last, |event| events.push(event.clone())).await?;
+    Ok(events)
+}
+
+/// Page by page: a long log is never in memory as a whole.
+async fn each_up_to(
+    store: &dyn Store,
+    tenant: &Tenant,
+    run: &RunId,
+    last: u64,
+    mut hear: impl FnMut(&Arc<Event>),
+) -> Result<(), Refused> {
+    let mut after = 0;
+    while after < last {
         let page = store.events(tenant, run, after, READ_MAX).await?;
-        if page.is_empty() {
-            return Ok(events);
-        }
-        let wanted = page.into_iter().map(|committed| committed.event).filter(|event| event.seq <= last);
-        let before = events.len();
-        events.extend(wanted);
-        if events.len() == before || events.last().is_some_and(|event| event.seq >= last) {
-            return Ok(events);
-        }
+        let Some(end) = page.last().map(|committed| committed.event.seq) else { return Ok(()) };
+        page.iter().map(|committed| &committed.event).filter(|event| event.seq <= last).for_each(&mut hear);
+        after = end;
     }
+    Ok(())
 }

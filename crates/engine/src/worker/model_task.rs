@@ -85,7 +85,7 @@ impl Worker {
             request: adjusted(request, &adjustments),
             deltas: Deltas::of(self.feed.clone(), message_id, attempt),
         };
-        self.spawn(effect, move |_| task.work());
+        self.try_at_once(effect, task.work()).await;
         Ok(())
     }
 

@@ -28,7 +28,7 @@ type Answers = Vec<(oneshot::Sender<Reply>, Reply)>;
 
 /// A commit that the store did not answer for.
 pub(super) struct Unsure {
-    last: Arc<Event>,
+    events: Vec<Arc<Event>>,
     answers: Answers,
 }
 
@@ -328,9 +328,7 @@ impl Worker {
             }
             // Whether it is stored is found out, not guessed.
             Err(NotStored::Stop(Stop::Trouble(trouble))) => {
-                if let Some(last) = events.last() {
-                    self.unsure = Some(Unsure { last: last.clone(), answers });
-                }
+                self.unsure = Some(Unsure { events, answers });
                 Err(NotStored::Stop(Stop::Trouble(trouble)))
             }
             Err(refused) => {
@@ -343,9 +341,13 @@ impl Worker {
     /// After trouble: what a commit without an answer came to is what the log says.
     pub(super) async fn find_out(&mut self) -> Result<(), Stop> {
         let Some(unsure) = &self.unsure else { return Ok(()) };
-        let (tenant, run, seq) = (&self.lease.tenant, &self.lease.run, unsure.last.seq);
-        let stored = self.node.store.events(tenant, run, seq - 1, 1).await?;
-        let is_there = stored.first().is_some_and(|committed| committed.event == unsure.last);
+        let (tenant, run) = (&self.lease.tenant, &self.lease.run);
+        let before = unsure.events.first().map_or(0, |first| first.seq - 1);
+        let mut stored = self.node.store.events(tenant, run, before, unsure.events.len()).await?;
+        stored.truncate(unsure.events.len());
+        // All of them: another worker may have stored some that look the same.
+        let is_there =
+            !stored.is_empty() && stored.iter().map(|committed| &committed.event).eq(&unsure.events);
         if let Some(Unsure { answers, .. }) = self.unsure.take() {
             if is_there { answer(answers) } else { not_stored(answers) }
         }

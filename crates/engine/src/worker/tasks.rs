@@ -1,11 +1,12 @@
 //! What is under way for a run: started because it is wanted, stopped because it is wanted no more.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 
 use machine::phase::Phase;
 use machine::{Control, Effect};
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::hooks::{Hooks, Subscriber};
@@ -21,7 +22,8 @@ pub(crate) struct UnderWay {
     /// How often the same was begun in a row.
     round: u32,
     cancelled: CancellationToken,
-    task: AbortHandle,
+    /// None where it came back at once.
+    task: Option<AbortHandle>,
 }
 
 /// How often the same thing may come back without consequence before the run is stopped.
@@ -30,7 +32,9 @@ const ROUNDS_MAX: u32 = 16;
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.cancelled.cancel();
-        self.task.abort();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
     }
 }
 
@@ -129,24 +133,44 @@ impl Worker {
         effect: Effect,
         work: impl FnOnce(CancellationToken) -> F,
     ) {
-        self.last_task += 1;
-        let number = self.last_task;
         let cancelled = CancellationToken::new();
         let work = work(cancelled.clone());
+        let number = self.under_way(effect, cancelled);
+        self.spawn_as(number, work);
+    }
+
+    /// The same for what may have its answer at hand: then nobody has to be woken for it.
+    pub(super) async fn try_at_once<F: Future<Output = NewsBody> + Send + 'static>(
+        &mut self,
+        effect: Effect,
+        work: F,
+    ) {
+        let number = self.under_way(effect, CancellationToken::new());
+        let mut work = Box::pin(work);
+        let first = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+        match first {
+            Poll::Ready(body) => self.hear_of(News { task: number, body }),
+            Poll::Pending => self.spawn_as(number, work),
+        }
+    }
+
+    fn under_way(&mut self, effect: Effect, cancelled: CancellationToken) -> u64 {
+        self.last_task += 1;
+        let number = self.last_task;
+        self.under_way.push(UnderWay { number, effect, finished: false, round: 0, cancelled, task: None });
+        number
+    }
+
+    fn spawn_as<F: Future<Output = NewsBody> + Send + 'static>(&mut self, number: u64, work: F) {
         let news = self.news_in.clone();
-        let task: JoinHandle<()> = self.node.tasks.spawn(async move {
+        let task = self.node.tasks.spawn(async move {
             let body = work.await;
             // Nobody listens any more where the worker is gone.
             let _ = news.send(News { task: number, body }).await;
         });
-        self.under_way.push(UnderWay {
-            number,
-            effect,
-            finished: false,
-            round: 0,
-            cancelled,
-            task: task.abort_handle(),
-        });
+        if let Some(begun) = self.under_way.last_mut() {
+            begun.task = Some(task.abort_handle());
+        }
     }
 
     pub(super) fn stop_all(&mut self) {

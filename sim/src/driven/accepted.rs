@@ -1,0 +1,116 @@
+//! What the store has accepted from outside, in order, and whether each of it was heard.
+
+use engine::deciding::Decide;
+use machine::Timestamp;
+use machine::decision::DecisionAction;
+use machine::event::{Event, Fact};
+use machine::id::{CallId, Principal, RunId};
+use machine::inbox::{Item, Verdict};
+
+use super::book::{Book, RunBook};
+use crate::invariant::{Checked, Invariant, ensure};
+use crate::names;
+
+/// An item that the store took, whichever way it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Accepted {
+    pub(crate) run: usize,
+    pub(crate) item: Item,
+}
+
+impl Book {
+    pub(crate) fn accept(&mut self, run: &RunId, item: &Item) {
+        if let Some(run) = self.find(run) {
+            self.accepted.push(Accepted { run, item: item.clone() });
+        }
+    }
+
+    pub(crate) fn submitted(&mut self, run: &RunId, item: &Item, verdict: &Verdict, now: Timestamp) {
+        let name = self.name(run);
+        self.tell(now, || format!("{name}: the store says {} to {item:?}", names::verdict(verdict)));
+        if verdict.is_taken() {
+            self.tally.count("store", "accepted into the inbox");
+            self.accept(run, item);
+        }
+    }
+
+    /// Whoever was told that a decision is accepted can rely on it: it is stored.
+    pub(crate) fn check_told(&self, run: &RunId, by: &Principal, verdict: &Verdict) -> Checked {
+        let index = self.find(run);
+        let is_stored = self.accepted.iter().any(|accepted| {
+            Some(accepted.run) == index && accepted.item.decision().is_some_and(|decision| decision.by == *by)
+        });
+        ensure(!verdict.is_taken() || is_stored, Invariant::AcceptedDecisionIsHeard, || {
+            format!("{by} is told {verdict:?}, and nothing of it is stored")
+        })?;
+        let refused = matches!(verdict, Verdict::Refused(_));
+        ensure(!refused || !is_stored, Invariant::VerdictIsRight, || {
+            format!("{by} is told {verdict:?}, and the decision is stored")
+        })
+    }
+
+    /// This very decision was accepted.
+    pub(crate) fn is_remembered(&self, decide: &Decide) -> bool {
+        let index = self.find(&decide.run);
+        self.accepted.iter().any(|accepted| {
+            let decision = accepted.item.decision();
+            Some(accepted.run) == index
+                && decision.is_some_and(|decision| decision.id == decide.id && decision.by == decide.by)
+        })
+    }
+
+    /// Every accepted decision stands in the log under the name of whoever gave it, unless something that was
+    /// accepted before it ended the run.
+    pub(crate) fn check_heard(&self) -> Checked {
+        for (place, accepted) in self.accepted.iter().enumerate() {
+            let Item::Decision(decision) = &accepted.item else { continue };
+            let run = &self.runs[accepted.run];
+            let heard = run.log.iter().any(|event| names_decider(event, &decision.call, &decision.by));
+            let ended_before = self.accepted[..place]
+                .iter()
+                .any(|earlier| earlier.run == accepted.run && has_ended(run, &earlier.item));
+            ensure(heard || ended_before, Invariant::AcceptedDecisionIsHeard, || {
+                format!(
+                    "the decision of {} on call {} of run {} was accepted and never heard",
+                    decision.by,
+                    decision.call,
+                    accepted.run + 1
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The run has heard what this person decided on this call.
+fn names_decider(event: &Event, call: &CallId, decider: &Principal) -> bool {
+    if let Fact::ToolApproved { call_id, by, .. }
+    | Fact::ToolDenied { call_id, by, .. }
+    | Fact::ToolResumed { call_id, by, .. }
+    | Fact::ToolCancelled { call_id, by, .. }
+    | Fact::ApprovalVoided { call_id, by: Some(by), .. } = &event.fact
+    {
+        return call_id == call && by == decider;
+    }
+    false
+}
+
+/// The run is over because of this item: an interrupt, or a refusal that ends it.
+fn has_ended(run: &RunBook, item: &Item) -> bool {
+    match item {
+        Item::Interrupt { .. } => true,
+        Item::Decision(decision) | Item::Early { decision, .. } => match &decision.action {
+            DecisionAction::Cancel { .. } => {
+                let denied =
+                    run.log.iter().position(|event| names_decider(event, &decision.call, &decision.by));
+                let ending = run
+                    .log
+                    .iter()
+                    .position(|event| matches!(event.fact, Fact::RunEnding { .. } | Fact::RunEnded { .. }));
+                denied.zip(ending).is_some_and(|(denied, ending)| denied < ending)
+            }
+            DecisionAction::Resume(_) => false,
+        },
+        Item::ChildEnded(_) | Item::LateAnswer { .. } => false,
+    }
+}

@@ -1,0 +1,362 @@
+//! What was committed, kept beside the store and from its commits alone; and the objections to a commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use engine::deciding::Decide;
+use engine::store::{Append, Claimed, Create, Created, Lease};
+use machine::control::CONTROL_BYTES_MAX;
+use machine::event::{Event, Fact, InterruptCause};
+use machine::id::{CallId, Digest, MessageId, RunId, ThreadId};
+use machine::inbox::Item;
+use machine::revision::Revision;
+use machine::suspension::SuspensionKind;
+use machine::thread::Admission;
+use machine::transcript::Transcript;
+use machine::{Control, Input, Timestamp, fold, stored};
+use serde_json::Value;
+
+use super::accepted::Accepted;
+use super::tally::Tally;
+use super::trouble::Temper;
+use crate::hearing::Cause;
+use crate::invariant::{Checked, Invariant, Violation, breach, ensure};
+use crate::ledger::RunLedger;
+use crate::tape::Tape;
+use crate::{model_input, words};
+
+pub struct Book {
+    pub tape: Tape,
+    pub(crate) temper: Temper,
+    /// Nothing goes wrong any more: everything must come to its end.
+    pub(crate) calm: bool,
+    pub tally: Tally,
+    pub violation: Option<Violation>,
+    pub diary: Option<Vec<String>>,
+    /// In the order in which they were created.
+    pub runs: Vec<RunBook>,
+    by_id: BTreeMap<RunId, usize>,
+    revisions: BTreeMap<Digest, Arc<Revision>>,
+    /// Where each message of a thread stands: its run and the event.
+    messages: BTreeMap<(ThreadId, MessageId), (usize, u64)>,
+    pub(crate) accepted: Vec<Accepted>,
+    /// What people decided, to say it again.
+    pub(crate) given: Vec<Decide>,
+    pub(crate) event_count: u64,
+}
+
+pub struct RunBook {
+    pub id: RunId,
+    pub thread: ThreadId,
+    pub ledger: RunLedger,
+    pub log: Vec<Arc<Event>>,
+    pub(crate) folded: Control,
+    /// Of the lease that counts, if one does.
+    epoch: u64,
+    leased: bool,
+    /// Appends that have been asked for and have not come back: their worker may not know what is stored.
+    pub(crate) in_flight: u32,
+    /// The last append came through, and its worker was told that it may not have.
+    pub(crate) uncertain: bool,
+    pub(crate) transcript: Transcript,
+    pub(crate) tool_starts: BTreeSet<(CallId, u32)>,
+    pub(crate) model_starts: BTreeSet<(u32, u32)>,
+    /// How often its end was brought to its parent.
+    pub(crate) end_deliveries: u32,
+}
+
+impl RunBook {
+    /// Its worker may not know what is stored.
+    pub(crate) const fn is_ahead_of_its_worker(&self) -> bool {
+        self.in_flight > 0 || self.uncertain
+    }
+}
+
+impl Book {
+    pub(crate) fn new(tape: Tape, temper: Temper, tells: bool) -> Self {
+        Self {
+            tape,
+            temper,
+            calm: false,
+            tally: Tally::default(),
+            violation: None,
+            diary: tells.then(Vec::new),
+            runs: Vec::new(),
+            by_id: BTreeMap::new(),
+            revisions: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            accepted: Vec::new(),
+            given: Vec::new(),
+            event_count: 0,
+        }
+    }
+
+    pub(crate) fn tell(&mut self, now: Timestamp, line: impl FnOnce() -> String) {
+        if let Some(diary) = &mut self.diary {
+            diary.push(format!("{now} {}", line()));
+        }
+    }
+
+    pub(crate) fn find(&self, run: &RunId) -> Option<usize> {
+        self.by_id.get(run).copied()
+    }
+
+    pub(crate) fn of(&self, run: &RunId) -> Checked<&RunBook> {
+        match self.find(run).and_then(|index| self.runs.get(index)) {
+            Some(run) => Ok(run),
+            None => breach(Invariant::NothingStartsUnstored, format!("nobody created {run}")),
+        }
+    }
+
+    /// Run ids are made up by the engine; stories name runs in the order of their creation.
+    pub(crate) fn name(&self, run: &RunId) -> String {
+        self.find(run).map_or_else(|| run.to_string(), |index| format!("run {}", index + 1))
+    }
+
+    /// The rules of a frozen agent, as they are stored.
+    pub(crate) fn know_revision(&mut self, digest: Digest, text: &str) -> Checked {
+        let frozen: Option<Value> = serde_json::from_str(text).ok();
+        let revision = frozen.and_then(|frozen| serde_json::from_value(frozen.get("revision")?.clone()).ok());
+        let Some(revision) = revision else {
+            return breach(Invariant::EventsSurviveStorage, format!("a revision cannot be read: {text}"));
+        };
+        self.revisions.insert(digest, Arc::new(revision));
+        Ok(())
+    }
+
+    /// Another process has opened the store.
+    pub(crate) fn void_all_leases(&mut self) {
+        self.runs.iter_mut().for_each(|run| run.leased = false);
+    }
+
+    pub(crate) fn created(&mut self, create: &Create, created: &Created, now: Timestamp) -> Checked {
+        let append = &create.append;
+        let Some((first, rest)) = append.events.split_first() else {
+            return breach(Invariant::SeqIsDense, "a run begins without an event");
+        };
+        let run = self.add(first, now)?;
+        for event in rest {
+            self.hear(run, event, now)?;
+        }
+        if let Some(lease) = &created.lease {
+            self.runs[run].epoch = lease.epoch;
+            self.runs[run].leased = true;
+        }
+        if let Admission::TakeOver { from } = &create.admission {
+            let cause = InterruptCause::Superseded(self.runs[run].id.clone());
+            self.accept(from, &Item::Interrupt { cause });
+            self.tally.count("run", "superseded");
+        }
+        self.check_control(run, &append.control)
+    }
+
+    fn add(&mut self, first: &Arc<Event>, now: Timestamp) -> Checked<usize> {
+        let Fact::RunQueued(order) = &first.fact else {
+            return breach(Invariant::RunTransitionIsLegal, "a log begins with something else");
+        };
+        let Some(revision) = self.revisions.get(&order.revision).cloned() else {
+            return breach(
+                Invariant::NothingStartsUnstored,
+                "a run is pinned to an agent that is not stored",
+            );
+        };
+        let folded = match fold([&**first]) {
+            Ok(folded) => folded,
+            Err(impossible) => return breach(Invariant::NothingIsBroken, impossible.to_string()),
+        };
+        let index = self.runs.len();
+        let fresh = self.by_id.insert(order.run_id.clone(), index).is_none();
+        ensure(fresh, Invariant::NothingIsBroken, || format!("{} exists twice", order.run_id))?;
+        if order.parent.is_some() {
+            self.tally.count("run", "a child");
+        }
+        self.runs.push(RunBook {
+            id: order.run_id.clone(),
+            thread: order.thread_id.clone(),
+            ledger: RunLedger::new(order, revision, first),
+            log: vec![first.clone()],
+            folded,
+            epoch: 0,
+            leased: false,
+            in_flight: 0,
+            uncertain: false,
+            transcript: Transcript::default(),
+            tool_starts: BTreeSet::new(),
+            model_starts: BTreeSet::new(),
+            end_deliveries: 0,
+        });
+        self.event_count += 1;
+        self.tell(now, || format!("run {} is created: {:?}", index + 1, order.policy));
+        Ok(index)
+    }
+
+    pub(crate) fn claimed(&mut self, claimed: &Claimed, now: Timestamp) -> Checked {
+        let Some(run) = self.find(&claimed.lease.run) else {
+            return breach(Invariant::NothingStartsUnstored, format!("nobody created {}", claimed.lease.run));
+        };
+        self.tell(now, || format!("run {} is claimed with epoch {}", run + 1, claimed.lease.epoch));
+        let known = &mut self.runs[run];
+        let free = !known.leased && claimed.lease.epoch > known.epoch && !known.ledger.ended();
+        ensure(free, Invariant::StaleWorkerIsRefused, || {
+            format!("run {} is given out while it is held or over", run + 1)
+        })?;
+        known.leased = true;
+        known.uncertain = false;
+        known.epoch = claimed.lease.epoch;
+        ensure(claimed.loaded.control == known.folded, Invariant::FoldIsControl, || {
+            format!("loaded {:?}\nfolded {:?}", claimed.loaded.control, known.folded)
+        })
+    }
+
+    /// A worker reads what is stored.
+    pub(crate) fn loaded(&mut self, run: &RunId) {
+        if let Some(run) = self.find(run) {
+            self.runs[run].uncertain = false;
+        }
+    }
+
+    pub(crate) fn released(&mut self, lease: &Lease, released: bool, now: Timestamp) {
+        if !released {
+            self.tally.count("store", "release refused");
+        }
+        let Some(run) = self.find(&lease.run).filter(|_| released) else { return };
+        self.tell(now, || format!("run {} is let go", run + 1));
+        if self.runs[run].epoch == lease.epoch {
+            self.runs[run].leased = false;
+        }
+    }
+
+    /// Everything that must hold of a commit, at the very moment at which it is one.
+    pub(crate) fn appended(&mut self, lease: &Lease, append: &Append, now: Timestamp) -> Checked {
+        let Some(run) = self.find(&lease.run) else {
+            return breach(Invariant::NothingStartsUnstored, format!("nobody created {}", lease.run));
+        };
+        let known = &mut self.runs[run];
+        known.uncertain = false;
+        ensure(known.leased && known.epoch == lease.epoch, Invariant::StaleWorkerIsRefused, || {
+            format!("an append with epoch {} came through; epoch {} counts", lease.epoch, known.epoch)
+        })?;
+        ensure(append.expected_seq == known.ledger.seq, Invariant::SeqIsDense, || {
+            format!("an append behind event {} came through behind {}", append.expected_seq, known.ledger.seq)
+        })?;
+        for item in &append.accepted {
+            self.accept(&lease.run, item);
+            self.tally.count("store", "accepted directly");
+        }
+        for event in &append.events {
+            self.hear(run, event, now)?;
+        }
+        self.runs[run].ledger.check_status()?;
+        for birth in &append.spawn {
+            let child = self.add(&birth.first, now)?;
+            self.check_control(child, &birth.control)?;
+        }
+        for delivery in &append.deliver {
+            self.deliver(run, &delivery.to, &delivery.item)?;
+        }
+        if self.runs[run].ledger.ended() {
+            self.runs[run].leased = false;
+        }
+        self.check_control(run, &append.control)
+    }
+
+    fn deliver(&mut self, from: usize, to: &RunId, item: &Item) -> Checked {
+        match item {
+            Item::ChildEnded(ended) => {
+                self.runs[from].end_deliveries += 1;
+                let once = self.runs[from].end_deliveries == 1 && ended.run == self.runs[from].id;
+                ensure(once, Invariant::ChildEndIsDeliveredOnce, || {
+                    format!("run {} delivers the end of {}", from + 1, ended.run)
+                })
+            }
+            Item::Interrupt { .. } => {
+                self.accept(to, item);
+                Ok(())
+            }
+            Item::Decision(_) | Item::Early { .. } | Item::LateAnswer { .. } => {
+                breach(Invariant::NothingIsBroken, format!("a run delivers {item:?}"))
+            }
+        }
+    }
+
+    fn hear(&mut self, run: usize, event: &Arc<Event>, now: Timestamp) -> Checked {
+        self.event_count += 1;
+        self.tell(now, || format!("    run {} {}", run + 1, words::event(event)));
+        self.count_event(event);
+        check_storage(event)?;
+        if let Fact::RunStarted { after } = &event.fact {
+            self.runs[run].transcript = self.transcript_up_to(run, after.as_ref())?;
+        }
+        let known = &mut self.runs[run];
+        // The commits do not say which input an event follows from; what needs to know is left to the other worlds.
+        known.ledger.hear(event, Cause { input: &Input::InboxDrained, ticket: None })?;
+        if let Err(impossible) = machine::apply::apply(&mut known.folded, event) {
+            return breach(Invariant::NothingIsBroken, impossible.to_string());
+        }
+        known.log.push(event.clone());
+        known.transcript.push(event);
+        if let Fact::MessageAdded(message) = &event.fact {
+            let place = (known.thread.clone(), message.id().clone());
+            let fresh = self.messages.insert(place, (run, event.seq)).is_none();
+            ensure(fresh, Invariant::NothingIsBroken, || format!("message {} exists twice", message.id()))?;
+        }
+        if model_input::is_changed_by(&event.fact) {
+            model_input::check(&self.runs[run].transcript.model_input())?;
+        }
+        Ok(())
+    }
+
+    /// What a run that begins after this message reads first: the logs before it, and its own first event.
+    fn transcript_up_to(&self, run: usize, after: Option<&MessageId>) -> Checked<Transcript> {
+        let thread = &self.runs[run].thread;
+        let mut logs: Vec<&[Arc<Event>]> = vec![&self.runs[run].log];
+        let mut next = after.cloned();
+        while let Some(message) = next {
+            let Some((earlier, seq)) = self.messages.get(&(thread.clone(), message.clone())) else {
+                return breach(Invariant::NothingIsBroken, format!("nothing is known of message {message}"));
+            };
+            let log = &self.runs[*earlier].log;
+            let length = usize::try_from(*seq).unwrap_or(usize::MAX).min(log.len());
+            logs.push(&log[..length]);
+            next = self.runs[*earlier].folded.after.clone();
+        }
+        let mut transcript = Transcript::default();
+        logs.iter().rev().flat_map(|log| log.iter()).for_each(|event| transcript.push(event));
+        Ok(transcript)
+    }
+
+    fn check_control(&mut self, run: usize, control: &Control) -> Checked {
+        let known = &self.runs[run];
+        ensure(*control == known.folded, Invariant::FoldIsControl, || {
+            format!("stored {control:?}\nfolded {:?}", known.folded)
+        })?;
+        let bytes = match control.encode() {
+            Ok(bytes) => bytes.len(),
+            Err(why) => return breach(Invariant::ControlIsSmall, why),
+        };
+        ensure(bytes <= CONTROL_BYTES_MAX, Invariant::ControlIsSmall, || format!("{bytes} bytes"))
+    }
+
+    fn count_event(&mut self, event: &Event) {
+        if let Fact::RunRecovered { lost, .. } = &event.fact {
+            let name = if lost.is_empty() { "recovered" } else { "recovered with a lost attempt" };
+            self.tally.count("run", name);
+        }
+        if let Fact::ToolSuspended(opened) = &event.fact
+            && opened.held.kind() == SuspensionKind::InDoubt
+        {
+            self.tally.count("run", "in doubt");
+        }
+        if let Fact::ToolDenied { expired: true, .. } = &event.fact {
+            self.tally.count("run", "expired");
+        }
+    }
+}
+
+fn check_storage(event: &Event) -> Checked {
+    let read = stored::write(event).and_then(|text| stored::read(&text).map_err(|error| error.to_string()));
+    match read {
+        Ok(read) => ensure(read == *event, Invariant::EventsSurviveStorage, || format!("{event:?}")),
+        Err(why) => breach(Invariant::EventsSurviveStorage, why),
+    }
+}

@@ -1,0 +1,389 @@
+//! People: they write, decide, repeat themselves, interrupt and watch, all at once and whenever they like.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Engine;
+use engine::deciding::Decide;
+use engine::feed::{FeedItem, Subscription};
+use engine::posting::{Message, OnBusy, PostRefused};
+use engine::store::{Refused, Tenant};
+use machine::event::Fact;
+use machine::id::{Digest, MessageId, Principal, RunId};
+use machine::inbox::{Refusal, Verdict};
+use machine::rows::ShownStatus;
+use machine::status::CallStatus;
+
+use super::stage::{Life, Stage};
+use super::wording;
+use super::world::World;
+use crate::invariant::{Invariant, Violation, ensure};
+use crate::{cast, names, people};
+
+const RUNS_MAX: usize = 12;
+const THREADS: [&str; 2] = ["t1", "t2"];
+/// Before a watcher that was refused asks again.
+const WATCH_AGAIN_MS: u64 = 40;
+
+/// What somebody expects to be told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expects {
+    Anything,
+    /// The very same was accepted before.
+    Repeated,
+    /// Something else was accepted under the same id.
+    IdUsed,
+}
+
+impl World {
+    /// One thing happens.
+    pub(crate) async fn act(&mut self) {
+        let temper = self.stage.book().temper;
+        let weights = [
+            12 + temper.cast.people,
+            temper.cast.messages + 3,
+            temper.cast.interrupts,
+            3,
+            3,
+            4,
+            temper.cast.configuration / 2,
+            temper.crash,
+            temper.hand_over,
+            temper.drain,
+        ];
+        let mut chosen = self.stage.draw(|tape| tape.pick(weights.iter().sum()));
+        let place = weights.iter().position(|weight| {
+            let here = chosen < *weight;
+            chosen = chosen.saturating_sub(*weight);
+            here
+        });
+        if self.stage.book().runs.is_empty() {
+            self.post();
+            return;
+        }
+        match place {
+            None | Some(0) => self.decide(),
+            Some(1) => self.post(),
+            Some(2) => self.interrupt(),
+            Some(3) => self.decide_early(),
+            Some(4) => self.repeat(),
+            Some(5) => self.watch(),
+            Some(6) => self.reconfigure().await,
+            Some(7) => self.lose_process(),
+            Some(8) => self.hand_over().await,
+            Some(_) => self.drain().await,
+        }
+    }
+
+    /// Somebody talks to the process that runs; they wait for the answer by themselves.
+    fn send<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        work: impl FnOnce(Arc<Stage>, Engine, Arc<Life>) -> F,
+    ) {
+        let stage = self.stage.clone();
+        if let Some(process) = &mut self.process {
+            let task = tokio::spawn(work(stage, process.engine.clone(), process.life.clone()));
+            process.clients.push(task);
+        }
+    }
+
+    fn post(&mut self) {
+        if self.stage.book().runs.len() >= RUNS_MAX {
+            return;
+        }
+        self.message_count += 1;
+        let message = self.draw_message(self.message_count);
+        let (watches, gives_leave) = self.stage.draw(|tape| (tape.chance(50), tape.chance(6)));
+        self.send(move |stage, engine, _| async move {
+            if let Some(thread) = message.thread.as_ref().filter(|_| gives_leave) {
+                // There may be no such thread yet.
+                let _ = engine.store().set_auto_approve(&message.tenant, thread, Some(&message.by)).await;
+            }
+            let words = format!("{} writes to {:?}", message.by, message.thread);
+            stage.tell(|| format!("{words}, if busy {:?}", message.on_busy));
+            let posted = engine.post(message).await;
+            stage.count("message", answer_name(&posted));
+            stage.tell(|| format!("{words}: {posted:?}"));
+            if let Err(PostRefused::Store(refused)) = &posted {
+                stage.check(expected(refused, &words));
+            }
+            let Ok(posted) = posted else { return };
+            let known = stage.book().of(&posted.run).map(|_| ());
+            stage.check(known);
+            if watches {
+                watch(&stage, engine.subscribe(&Tenant::default(), &posted.run, 0), &posted.run, 0).await;
+            }
+        });
+    }
+
+    fn draw_message(&self, number: u64) -> Message {
+        let mut book = self.stage.book();
+        let thread = book.tape.among(THREADS);
+        let earlier = if book.tape.chance(12) { some_message(&mut book, thread) } else { None };
+        if earlier.is_some() {
+            book.tally.count("message", "begins after an earlier one");
+        }
+        let tape = &mut book.tape;
+        let mut message = Message::to("desk", "please").on_thread(thread);
+        // Now and then somebody sends the same message twice.
+        let number = if tape.chance(6) { number.saturating_sub(1).max(1) } else { number };
+        message.message_id = Some(MessageId::from(format!("msg_{number}")));
+        message.after = earlier;
+        message.on_busy = tape.among([
+            None,
+            Some(OnBusy::Enqueue),
+            Some(OnBusy::Interrupt),
+            Some(OnBusy::Reject),
+            Some(OnBusy::Enqueue),
+        ]);
+        message.policy = cast::draw_request(tape);
+        message.by = people::somebody(tape);
+        message.may_approve = tape.chance(60);
+        message
+    }
+
+    fn decide(&mut self) {
+        self.decision_count += 1;
+        let Some((run, decide)) = self.draw_decision(self.decision_count) else { return };
+        self.stage.book().given.push(decide.clone());
+        // Two people at once: one of them is too late.
+        if self.stage.draw(|tape| tape.chance(10)) {
+            self.decision_count += 1;
+            let mut other = decide.clone();
+            other.by = Principal::from(format!("hasty-{}", self.decision_count));
+            other.id = None;
+            self.send_decision(run.clone(), other, Expects::Anything);
+        }
+        self.send_decision(run, decide, Expects::Anything);
+    }
+
+    fn send_decision(&mut self, run: RunId, decide: Decide, expects: Expects) {
+        self.send(move |stage, engine, _| async move {
+            let name = stage.book().name(&run);
+            let words = format!("{} decides on call {} of {name}", decide.by, decide.call);
+            stage.tell(|| format!("{words}: {:?}", decide.answer));
+            let by = decide.by.clone();
+            let told = engine.decide(decide).await;
+            stage.tell(|| format!("{words}: {told:?}"));
+            let verdict = match told {
+                Ok(verdict) => verdict,
+                Err(refused) => {
+                    stage.count("decision", "no answer");
+                    stage.check(expected(&refused, &words));
+                    return;
+                }
+            };
+            stage.count("decision", names::verdict(&verdict));
+            let stored = stage.book().check_told(&run, &by, &verdict);
+            stage.check(stored);
+            let right = match expects {
+                Expects::Anything => true,
+                Expects::Repeated => verdict == Verdict::AlreadyApplied,
+                Expects::IdUsed => verdict == Verdict::Refused(Refusal::IdUsed),
+            };
+            stage.check(ensure(right, Invariant::VerdictIsRight, || {
+                format!("{words} again, and is told {verdict:?}")
+            }));
+        });
+    }
+
+    /// A decision about anything that is held, mostly a good one.
+    fn draw_decision(&self, number: u64) -> Option<(RunId, Decide)> {
+        let now = self.stage.now();
+        let mut book = self.stage.book();
+        let open: Vec<(usize, usize)> = book
+            .runs
+            .iter()
+            .enumerate()
+            .flat_map(|(run, known)| {
+                let held = |call: &crate::ledger::CallLedger| call.open.is_some();
+                known
+                    .ledger
+                    .calls
+                    .iter()
+                    .enumerate()
+                    .filter(move |(_, call)| held(call))
+                    .map(move |(place, _)| (run, place))
+            })
+            .collect();
+        let (run, place) = book.tape.one_of(&open)?;
+        let id = book.runs[run].id.clone();
+        let call = book.runs[run].ledger.calls[place].clone();
+        let open = call.open.clone()?;
+        let written = people::draw_decision(&mut book.tape, &call, &open, None, now, number);
+        let mut decide = wording::decide(&id, &written.decision);
+        // Whoever decides is found in the log by their name.
+        decide.by = Principal::from(format!("{}-{number}", decide.by));
+        if book.tape.chance(30) {
+            decide.suspension = None;
+        }
+        Some((id, decide))
+    }
+
+    fn decide_early(&mut self) {
+        self.decision_count += 1;
+        let number = self.decision_count;
+        let Some((run, decide, digest)) = self.draw_early(number) else { return };
+        self.send(move |stage, engine, _| async move {
+            let name = stage.book().name(&run);
+            let words = format!("{} decides early on call {} of {name}", decide.by, decide.call);
+            let told = engine.decide_early(decide, digest).await;
+            stage.tell(|| format!("{words}: {told:?}"));
+            match told {
+                Ok(verdict) => stage.count("early decision", names::verdict(&verdict)),
+                Err(refused) => stage.check(expected(&refused, &words)),
+            }
+        });
+    }
+
+    fn draw_early(&self, number: u64) -> Option<(RunId, Decide, Digest)> {
+        let now = self.stage.now();
+        let mut book = self.stage.book();
+        let under_way: Vec<(usize, usize)> = book
+            .runs
+            .iter()
+            .enumerate()
+            .flat_map(|(run, known)| {
+                let calls = known.ledger.calls.iter().enumerate();
+                calls.filter(|(_, call)| call.status == CallStatus::New).map(move |(place, _)| (run, place))
+            })
+            .collect();
+        let (run, place) = book.tape.one_of(&under_way)?;
+        let id = book.runs[run].id.clone();
+        let call = book.runs[run].ledger.calls[place].clone();
+        let decision = people::draw_early(&mut book.tape, &call, None, now, number);
+        let mut decide = wording::decide(&id, &decision);
+        decide.by = Principal::from(format!("{}-{number}", decide.by));
+        Some((id, decide, call.arguments.digest()))
+    }
+
+    /// The same words again, or others under the same id.
+    fn repeat(&mut self) {
+        let mut book = self.stage.book();
+        let with_id: Vec<usize> =
+            (0..book.given.len()).filter(|place| book.given[*place].id.is_some()).collect();
+        let Some(place) = book.tape.one_of(&with_id) else { return };
+        let mut decide = book.given[place].clone();
+        let same = book.tape.chance(70);
+        let is_stored = book.is_remembered(&decide);
+        drop(book);
+        if !same {
+            self.decision_count += 1;
+            decide.by = Principal::from(format!("other-{}", self.decision_count));
+        }
+        let expects = match (is_stored, same) {
+            (false, _) => Expects::Anything,
+            (true, true) => Expects::Repeated,
+            (true, false) => Expects::IdUsed,
+        };
+        self.send_decision(decide.run.clone(), decide, expects);
+    }
+
+    fn interrupt(&mut self) {
+        let Some(run) = self.some_run() else { return };
+        let by = self.stage.draw(people::somebody);
+        self.send(move |stage, engine, _| async move {
+            let words = format!("{by} interrupts {}", stage.book().name(&run));
+            let told = engine.interrupt(&Tenant::default(), &run, &by).await;
+            stage.tell(|| format!("{words}: {told:?}"));
+            match told {
+                Ok(verdict) => stage.count("interrupt", names::verdict(&verdict)),
+                Err(refused) => stage.check(expected(&refused, &words)),
+            }
+        });
+    }
+
+    fn watch(&mut self) {
+        let Some(run) = self.some_run() else { return };
+        let last = {
+            let mut book = self.stage.book();
+            let seq = book.of(&run).map_or(0, |known| known.ledger.seq);
+            if book.tape.chance(50) { 0 } else { seq }
+        };
+        self.send(move |stage, engine, _| async move {
+            watch(&stage, engine.subscribe(&Tenant::default(), &run, last), &run, last).await;
+        });
+    }
+
+    fn some_run(&self) -> Option<RunId> {
+        let mut book = self.stage.book();
+        let count = book.runs.len();
+        let place = if count == 0 { return None } else { book.tape.pick(count) };
+        Some(book.runs[place].id.clone())
+    }
+}
+
+/// Reads everything that is shown of a run, to its end.
+async fn watch(stage: &Stage, mut watched: Subscription, run: &RunId, after: u64) {
+    let mut last = after;
+    loop {
+        match watched.next().await {
+            None => {
+                let checked = stage.book().watched(run, last);
+                stage.check(checked);
+                return;
+            }
+            Some(Ok(FeedItem::Event(committed))) => {
+                let checked = stage.book().shown(run, last, &committed.event);
+                stage.check(checked);
+                last = committed.event.seq;
+            }
+            Some(Ok(FeedItem::Live(_))) => {}
+            Some(Err(refused)) => {
+                stage.check(expected(&refused, "somebody watches"));
+                tokio::time::sleep(Duration::from_millis(WATCH_AGAIN_MS)).await;
+            }
+        }
+    }
+}
+
+/// Nobody outside of the engine is told anything of a store but that it is in trouble.
+fn expected(refused: &Refused, who: &str) -> Result<(), Violation> {
+    let trouble = match refused {
+        Refused::Trouble(_) => true,
+        Refused::Fenced | Refused::Behind | Refused::Stale | Refused::Impossible(_) | Refused::NotFound => {
+            false
+        }
+    };
+    ensure(trouble, Invariant::NothingIsBroken, || format!("{who}, and is told that {refused}"))
+}
+
+fn some_message(book: &mut super::book::Book, thread: &str) -> Option<MessageId> {
+    let said: Vec<(usize, usize)> = book
+        .runs
+        .iter()
+        .enumerate()
+        .filter(|(_, known)| known.thread.as_str() == thread)
+        .flat_map(|(run, known)| {
+            let messages = known.log.iter().enumerate();
+            messages
+                .filter(|(_, event)| matches!(event.fact, Fact::MessageAdded(_)))
+                .map(move |(place, _)| (run, place))
+        })
+        .collect();
+    let (run, place) = book.tape.one_of(&said)?;
+    let Fact::MessageAdded(message) = &book.runs[run].log[place].fact else { return None };
+    Some(message.id().clone())
+}
+
+fn answer_name(posted: &Result<engine::posting::Posted, PostRefused>) -> &'static str {
+    match posted {
+        Ok(posted) if posted.status == ShownStatus::Queued => "queued",
+        Ok(_) => "started a run",
+        Err(refused) => refusal_name(refused),
+    }
+}
+
+fn refusal_name(refused: &PostRefused) -> &'static str {
+    if matches!(refused, PostRefused::Busy(_)) {
+        "refused as busy"
+    } else if matches!(refused, PostRefused::Loosening(_)) {
+        "refused as loosening"
+    } else if matches!(refused, PostRefused::MessageIdTaken(_)) {
+        "refused as its id is taken"
+    } else if matches!(refused, PostRefused::Store(_) | PostRefused::Draining) {
+        "no answer"
+    } else {
+        "refused otherwise"
+    }
+}

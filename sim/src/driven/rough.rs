@@ -1,0 +1,395 @@
+//! The store between the engine and the real one: slow, refusing, and losing its process around commits.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use engine::store::{
+    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
+    Loaded, MessagePlace, Page, Refused, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Trouble,
+};
+use machine::Timestamp;
+use machine::decision::Decision;
+use machine::event::Event;
+use machine::id::{
+    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
+};
+use machine::inbox::{Item, Verdict};
+use machine::rows::StateRow;
+use machine::tool::Leave;
+use serde_json::Value;
+
+use super::disk::at_once;
+use super::listener::{PLUG_PULLED, STORE_TAKEN};
+use super::stage::{Life, Stage};
+use super::trouble::{Fate, Kind, Side};
+
+/// The store as one process sees it.
+pub struct RoughStore {
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) life: Arc<Life>,
+}
+
+impl RoughStore {
+    /// One call, with whatever goes wrong around it.
+    async fn rough<T: Send>(
+        &self,
+        kind: Kind,
+        ask: impl FnOnce(&dyn Store) -> Result<T, Refused> + Send,
+    ) -> Result<T, Refused> {
+        self.rough_then(kind, ask, |_, _| {}).await
+    }
+
+    /// `then` hears of it at the very moment of the commit.
+    async fn rough_then<T: Send>(
+        &self,
+        kind: Kind,
+        ask: impl FnOnce(&dyn Store) -> Result<T, Refused> + Send,
+        then: impl FnOnce(&Stage, &T) + Send,
+    ) -> Result<T, Refused> {
+        self.life.alive().await;
+        let plan = self.stage.plan(&self.life, kind);
+        self.life.pause(plan.before_ms).await;
+        match plan.fate {
+            Fate::Refused(Side::Before) => return Err(self.refused(Side::Before, kind)),
+            Fate::Lost(Side::Before) => {
+                self.stage.lose(&self.life, "before a commit");
+                self.life.alive().await;
+            }
+            Fate::Plain | Fate::Refused(Side::After) | Fate::Lost(Side::After) => {}
+        }
+        let result = if self.life.is_fenced() && opens(kind) {
+            Err(Trouble::Unavailable(STORE_TAKEN.into()).into())
+        } else {
+            self.stage.disk.ask(ask)
+        };
+        if let Ok(done) = &result {
+            then(&self.stage, done);
+        }
+        self.count_answer(kind, &result);
+        if plan.fate == Fate::Lost(Side::After) {
+            self.stage.lose(&self.life, "after a commit");
+        }
+        self.life.pause(plan.after_ms).await;
+        if plan.fate == Fate::Refused(Side::After) && result.is_ok() {
+            return Err(self.refused(Side::After, kind));
+        }
+        result
+    }
+
+    fn refused(&self, side: Side, kind: Kind) -> Refused {
+        let name = match side {
+            Side::Before => "unavailable before a call",
+            Side::After => "unavailable after a commit",
+        };
+        self.stage.count("store", name);
+        self.stage.tell(|| format!("process {}: {kind:?} is refused {side:?}", self.life.number));
+        Trouble::Unavailable(PLUG_PULLED.into()).into()
+    }
+
+    fn count_answer<T>(&self, kind: Kind, result: &Result<T, Refused>) {
+        let Err(refused) = result else { return };
+        let name = match refused {
+            Refused::Fenced => "fenced",
+            Refused::Behind => "behind",
+            Refused::Stale => "stale",
+            Refused::Impossible(_) => "impossible",
+            Refused::NotFound => "not found",
+            Refused::Trouble(_) => "unavailable to an old process",
+        };
+        self.stage.count("store", name);
+        if kind != Kind::Read {
+            self.stage.tell(|| format!("process {}: {kind:?} is refused: {refused}", self.life.number));
+        }
+    }
+}
+
+/// What only the process that has the store may do.
+const fn opens(kind: Kind) -> bool {
+    match kind {
+        Kind::Create { .. } | Kind::Submit | Kind::Claim | Kind::Preparation => true,
+        Kind::Append | Kind::Release | Kind::Read => false,
+    }
+}
+
+/// An append that has not come back.
+struct Flight<'s> {
+    stage: &'s Stage,
+    run: Option<usize>,
+}
+
+impl<'s> Flight<'s> {
+    fn begin(stage: &'s Stage, run: &RunId) -> Self {
+        let mut book = stage.book();
+        let run = book.find(run);
+        if let Some(run) = run {
+            book.runs[run].in_flight += 1;
+        }
+        Self { stage, run }
+    }
+
+    fn end(self, in_trouble: bool) {
+        if let Some(run) = self.run {
+            self.stage.book().runs[run].uncertain |= in_trouble;
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if let Some(run) = self.run {
+            self.stage.book().runs[run].in_flight -= 1;
+        }
+    }
+}
+
+impl Store for RoughStore {
+    fn now(&self) -> Timestamp {
+        self.stage.now()
+    }
+
+    fn put_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        metadata: &Value,
+    ) -> Task<'_, Result<bool, Refused>> {
+        let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.clone());
+        Box::pin(
+            self.rough(Kind::Preparation, move |store| {
+                at_once(store.put_thread(&tenant, &thread, &metadata))
+            }),
+        )
+    }
+
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
+        let (tenant, thread) = (tenant.clone(), thread.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.thread(&tenant, &thread))))
+    }
+
+    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
+        let (tenant, page) = (tenant.clone(), page.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.threads(&tenant, &page))))
+    }
+
+    fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        by: Option<&Principal>,
+    ) -> Task<'_, Result<(), Refused>> {
+        let (tenant, thread, by) = (tenant.clone(), thread.clone(), by.cloned());
+        Box::pin(self.rough(Kind::Preparation, move |store| {
+            at_once(store.set_auto_approve(&tenant, &thread, by.as_ref()))
+        }))
+    }
+
+    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
+        let (lease, tool) = (lease.clone(), tool.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.leave(&lease, &tool))))
+    }
+
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
+        let (tenant, thread) = (tenant.clone(), thread.clone());
+        Box::pin(self.rough(Kind::Preparation, move |store| at_once(store.delete_thread(&tenant, &thread))))
+    }
+
+    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
+        let (digest, text) = (*digest, text.to_owned());
+        Box::pin(async move {
+            let stored = text.clone();
+            self.rough_then(
+                Kind::Preparation,
+                move |store| at_once(store.put_revision(&digest, &stored)),
+                move |stage, ()| {
+                    let known = stage.book().know_revision(digest, &text);
+                    stage.check(known);
+                },
+            )
+            .await
+        })
+    }
+
+    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
+        let digest = *digest;
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.revision(&digest))))
+    }
+
+    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+        let told = create.clone();
+        Box::pin(self.rough_then(
+            Kind::Create { lease: create.lease },
+            move |store| at_once(store.create(create)),
+            move |stage, created| {
+                let now = stage.now();
+                let checked = stage.book().created(&told, created, now);
+                stage.check(checked);
+            },
+        ))
+    }
+
+    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+        Box::pin(self.rough_then(
+            Kind::Claim,
+            move |store| at_once(store.claim(claim)),
+            |stage, claimed| {
+                let now = stage.now();
+                for one in claimed {
+                    let checked = stage.book().claimed(one, now);
+                    stage.check(checked);
+                }
+            },
+        ))
+    }
+
+    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
+        let (lease, run) = (lease.clone(), lease.run.clone());
+        Box::pin(self.rough_then(
+            Kind::Read,
+            move |store| at_once(store.load(&lease)),
+            move |stage, _| stage.book().loaded(&run),
+        ))
+    }
+
+    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+        let (lease, told, told_lease) = (lease.clone(), append.clone(), lease.clone());
+        Box::pin(async move {
+            let flight = Flight::begin(&self.stage, &lease.run);
+            let result = self.rough_then(
+                Kind::Append,
+                move |store| at_once(store.append(&lease, append)),
+                move |stage, _| {
+                    let now = stage.now();
+                    let checked = stage.book().appended(&told_lease, &told, now);
+                    stage.check(checked);
+                },
+            );
+            let result = result.await;
+            flight.end(matches!(result, Err(Refused::Trouble(_))));
+            result
+        })
+    }
+
+    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+        let (lease, told) = (lease.clone(), lease.clone());
+        Box::pin(self.rough_then(
+            Kind::Release,
+            move |store| at_once(store.release(&lease)),
+            move |stage, released| {
+                let now = stage.now();
+                stage.book().released(&told, *released, now);
+            },
+        ))
+    }
+
+    fn may_send(&self, lease: &Lease) -> bool {
+        let may = self.stage.disk.ask(|store| Ok(store.may_send(lease))).unwrap_or(false);
+        let percent = self.stage.book().temper.no_send;
+        let denied = may && self.stage.draw(|tape| tape.chance(percent));
+        if !may || denied {
+            self.stage.count("store", if denied { "may not send, by chance" } else { "may not send" });
+        }
+        may && !denied && !self.life.is_dead()
+    }
+
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        let (told_run, told) = (run.clone(), item.clone());
+        Box::pin(self.rough_then(
+            Kind::Submit,
+            move |store| at_once(store.submit(&tenant, &run, item)),
+            move |stage, verdict| {
+                let now = stage.now();
+                stage.book().submitted(&told_run, &told, verdict, now);
+            },
+        ))
+    }
+
+    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
+        Box::pin(self.rough(Kind::Read, |store| at_once(store.next_wake())))
+    }
+
+    fn decision(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        id: &DecisionId,
+    ) -> Task<'_, Result<Option<Decision>, Refused>> {
+        let (tenant, run, id) = (tenant.clone(), run.clone(), id.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.decision(&tenant, &run, &id))))
+    }
+
+    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.run(&tenant, &run))))
+    }
+
+    fn runs(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.runs(&tenant, &filter, &page))))
+    }
+
+    fn events(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        after: u64,
+        limit: usize,
+    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.events(&tenant, &run, after, limit))))
+    }
+
+    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
+        let lease = lease.clone();
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.event(&lease, seq))))
+    }
+
+    fn message(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        message: &MessageId,
+    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
+        let (tenant, thread, message) = (tenant.clone(), thread.clone(), message.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.message(&tenant, &thread, &message))))
+    }
+
+    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
+        let (lease, asked) = (lease.clone(), asked.to_vec());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.taken_call_ids(&lease, &asked))))
+    }
+
+    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        let lease = lease.clone();
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.plugin_state(&lease))))
+    }
+
+    fn suspension(
+        &self,
+        tenant: &Tenant,
+        id: &SuspensionId,
+    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.suspension(&tenant, &id))))
+    }
+
+    fn approvals(
+        &self,
+        tenant: &Tenant,
+        filter: &ApprovalFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        Box::pin(self.rough(Kind::Read, move |store| at_once(store.approvals(&tenant, &filter, &page))))
+    }
+
+    fn counts(&self) -> Counts {
+        self.stage.disk.ask(|store| Ok(store.counts())).unwrap_or_default()
+    }
+}

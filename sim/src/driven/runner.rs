@@ -1,0 +1,202 @@
+//! Plays worlds of the engine by seed, in one thread or several, and tells the story of one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use engine::clock::RuntimeClock;
+use machine::Timestamp;
+
+use super::book::Book;
+use super::disk::Disk;
+use super::listener::Listener;
+use super::stage::Stage;
+use super::tally::Tally;
+use super::trouble::{Side, Temper};
+use super::world::World;
+use crate::cast::Cast;
+use crate::invariant::{Invariant, Violation};
+use crate::names;
+use crate::runner::Batch;
+use crate::shrink::shrink;
+use crate::tape::Tape;
+
+/// Worlds on a file are slower; one in so many is enough to show that the two stores are alike.
+const FILE_EVERY: u64 = 16;
+const BEGAN_AT: Timestamp = Timestamp(1_000_000);
+
+/// What is wrong in a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Roughness {
+    /// As the tape says.
+    Drawn,
+    /// Nothing but that the first process is lost before this commit, or after it.
+    LostBefore(u64),
+    LostAfter(u64),
+    /// No process is lost, no call is slow or refused.
+    Smooth,
+}
+
+#[derive(Debug)]
+pub struct Played {
+    pub violation: Option<Violation>,
+    pub tally: Tally,
+    pub event_count: u64,
+    /// Of the first process.
+    pub commit_count: u64,
+    pub diary: Vec<String>,
+    /// All that was drawn.
+    pub choices: Vec<u32>,
+    /// Each event as number of its run, time and name: the same in every play of the same seed.
+    pub outline: Vec<String>,
+}
+
+/// The world of a seed.
+#[must_use]
+pub fn play(seed: u64, roughness: Roughness, tells: bool) -> Played {
+    play_tape(Tape::seeded(seed), is_in_a_file(seed), roughness, tells)
+}
+
+#[must_use]
+pub const fn is_in_a_file(seed: u64) -> bool {
+    seed % FILE_EVERY == FILE_EVERY - 1
+}
+
+/// The shortest tape that breaks the same invariant.
+#[must_use]
+pub fn shorten(choices: &[u32], in_a_file: bool, invariant: Invariant) -> Vec<u32> {
+    shrink(choices, |shorter| {
+        let played = play_tape(Tape::recorded(shorter.to_vec()), in_a_file, Roughness::Drawn, false);
+        played.violation.is_some_and(|violation| violation.invariant == invariant)
+    })
+}
+
+/// One world, on the store in memory or in a file.
+#[must_use]
+pub fn play_tape(mut tape: Tape, in_a_file: bool, roughness: Roughness, tells: bool) -> Played {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(why) => return unplayable(format!("no runtime: {why}")),
+    };
+    let entered = runtime.enter();
+    let clock = RuntimeClock::starting_at(BEGAN_AT);
+    drop(entered);
+    let disk = if in_a_file { Disk::in_a_file(clock) } else { Ok(Disk::in_memory(clock)) };
+    let disk = match disk {
+        Ok(disk) => disk,
+        Err(why) => return unplayable(format!("the store does not open: {why}")),
+    };
+    let cast = Cast::draw(&mut tape);
+    let mut temper = Temper::draw(&mut tape, cast.temper);
+    let lost_at = match roughness {
+        Roughness::Drawn => None,
+        Roughness::Smooth => Some((u64::MAX, Side::Before)),
+        Roughness::LostBefore(commit) => Some((commit, Side::Before)),
+        Roughness::LostAfter(commit) => Some((commit, Side::After)),
+    };
+    if lost_at.is_some() {
+        temper = Temper { act_count: temper.act_count, cast: temper.cast, ..Temper::calm() };
+    }
+    let stage = Arc::new(Stage::new(Book::new(tape, temper, tells), disk, clock));
+    if in_a_file {
+        stage.count("store", "in a file");
+    }
+    let mut world = World::new(stage.clone(), cast, lost_at);
+    tracing::subscriber::with_default(Listener(stage.clone()), || runtime.block_on(world.play()));
+    let commit_count = match &world.process {
+        Some(process) if process.life.number == 1 => process.life.commit_count(),
+        Some(_) | None => world.first_commits,
+    };
+    drop(world);
+    drop(runtime);
+    let mut book = stage.book();
+    Played {
+        violation: book.violation.take(),
+        tally: std::mem::take(&mut book.tally),
+        event_count: book.event_count,
+        commit_count,
+        diary: book.diary.take().unwrap_or_default(),
+        choices: book.tape.drawn().to_vec(),
+        outline: outline(&book),
+    }
+}
+
+fn outline(book: &Book) -> Vec<String> {
+    let of_run = |(run, ordinal): (&super::book::RunBook, usize)| -> Vec<String> {
+        run.log
+            .iter()
+            .map(|event| format!("{ordinal} {} {} {}", event.seq, event.at, names::fact(&event.fact)))
+            .collect()
+    };
+    book.runs.iter().zip(1..).flat_map(of_run).collect()
+}
+
+fn unplayable(detail: String) -> Played {
+    Played {
+        violation: Some(Violation { invariant: Invariant::NothingIsBroken, detail }),
+        tally: Tally::default(),
+        event_count: 0,
+        commit_count: 0,
+        diary: Vec::new(),
+        choices: Vec::new(),
+        outline: Vec::new(),
+    }
+}
+
+/// What a batch of worlds came to.
+#[derive(Debug, Default)]
+pub struct Summary {
+    pub world_count: u64,
+    pub event_count: u64,
+    pub tally: Tally,
+    pub failures: Vec<(u64, Violation)>,
+}
+
+/// Plays all seeds of a batch; `progress` hears how many are done.
+pub fn run(batch: Batch, progress: &(impl Fn(u64) + Sync)) -> Summary {
+    let next = AtomicU64::new(batch.from);
+    let done = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let end = batch.from.saturating_add(batch.count);
+    let work = || {
+        let mut own = Summary::default();
+        while !stop.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end {
+                break;
+            }
+            let played = play(seed, Roughness::Drawn, false);
+            own.world_count += 1;
+            own.event_count += played.event_count;
+            own.tally.merge(&played.tally);
+            if let Some(violation) = played.violation {
+                own.failures.push((seed, violation));
+                stop.fetch_or(batch.until_failure, Ordering::Relaxed);
+            }
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        own
+    };
+    let mut summary = Summary::default();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..batch.threads.max(1)).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(own) => {
+                    summary.world_count += own.world_count;
+                    summary.event_count += own.event_count;
+                    summary.tally.merge(&own.tally);
+                    summary.failures.extend(own.failures);
+                }
+                Err(_) => {
+                    stop.store(true, Ordering::Relaxed);
+                    let detail = "a world panicked near this seed".to_owned();
+                    let violation = Violation { invariant: Invariant::NothingIsBroken, detail };
+                    summary.failures.push((next.load(Ordering::Relaxed), violation));
+                }
+            }
+        }
+    });
+    summary.failures.sort_by_key(|(seed, _)| *seed);
+    summary
+}

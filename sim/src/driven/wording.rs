@@ -1,0 +1,43 @@
+//! Decisions of the other worlds, in the words of the engine's interface.
+
+use engine::deciding::{Answer, Decide, Resumption};
+use engine::store::Tenant;
+use machine::decision::{Decision, DecisionAction, Resume};
+use machine::id::RunId;
+use machine::tool::Arguments;
+use serde_json::{Value, json};
+
+/// What somebody would send who wants to decide this.
+pub(crate) fn decide(run: &RunId, decision: &Decision) -> Decide {
+    Decide {
+        tenant: Tenant::default(),
+        run: run.clone(),
+        call: decision.call.clone(),
+        suspension: Some(decision.suspension.clone()),
+        id: decision.id.clone(),
+        by: decision.by.clone(),
+        answer: match &decision.action {
+            DecisionAction::Cancel { reason, then } => Answer::Cancel { reason: reason.clone(), then: *then },
+            DecisionAction::Resume(resume) => Answer::Resume(resumption(resume)),
+        },
+    }
+}
+
+fn resumption(resume: &Resume) -> Resumption {
+    Resumption {
+        payload: resume.payload.clone(),
+        arguments: resume.arguments.as_ref().map(edited),
+        expect_digest: resume.expect_digest,
+        mode: resume.mode,
+        note: resume.note.clone(),
+        apply_to_future: resume.apply_to_future,
+    }
+}
+
+/// Arguments that are no JSON cannot be sent; those that break the tool's schema can.
+fn edited(arguments: &Arguments) -> Value {
+    match arguments {
+        Arguments::Valid { value, .. } => (**value).clone(),
+        Arguments::Invalid { .. } => json!({"amount": "a lot"}),
+    }
+}

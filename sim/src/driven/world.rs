@@ -1,0 +1,226 @@
+//! One world: processes with an engine each, one after the other, and what happens to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Engine, Settings};
+use machine::Timestamp;
+use tokio::task::JoinHandle;
+
+use super::performers::HOOK_TIMEOUT;
+use super::rough::RoughStore;
+use super::stage::{Life, Stage};
+use super::trouble::Side;
+use super::troupe;
+use crate::cast::Cast;
+use crate::invariant::{Invariant, Violation};
+
+/// Commits of a process within which it may be lost.
+const LOST_WITHIN: usize = 25;
+
+pub(crate) struct World {
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) cast: Cast,
+    pub(crate) process: Option<Process>,
+    /// Processes that go on although another one has the store, and how long.
+    pub(crate) old: Vec<(Process, Timestamp)>,
+    /// Where the first process is lost, if the world is only about that.
+    pub(crate) lost_at: Option<(u64, Side)>,
+    pub(crate) life_count: u64,
+    pub(crate) message_count: u64,
+    pub(crate) decision_count: u64,
+    /// Commits of the first process.
+    pub(crate) first_commits: u64,
+}
+
+pub(crate) struct Process {
+    pub(crate) engine: Engine,
+    pub(crate) life: Arc<Life>,
+    /// Whoever waits for an answer of this process, or watches.
+    pub(crate) clients: Vec<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Whoever talks to it hears nothing any more.
+    fn end(self) {
+        self.engine.abort();
+        self.clients.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl World {
+    pub(crate) fn new(stage: Arc<Stage>, cast: Cast, lost_at: Option<(u64, Side)>) -> Self {
+        Self {
+            stage,
+            cast,
+            process: None,
+            old: Vec::new(),
+            lost_at,
+            life_count: 0,
+            message_count: 0,
+            decision_count: 0,
+            first_commits: 0,
+        }
+    }
+
+    pub(crate) async fn play(&mut self) {
+        self.start().await;
+        let act_count = self.stage.book().temper.act_count;
+        for _ in 0..act_count {
+            self.mend().await;
+            if self.is_broken() {
+                return;
+            }
+            self.act().await;
+            self.wait().await;
+        }
+        self.come_to_rest().await;
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.stage.book().violation.is_some()
+    }
+
+    /// A process begins. It finds what the last one left.
+    async fn start(&mut self) {
+        self.life_count += 1;
+        let lost_at = match self.lost_at.filter(|_| self.life_count == 1) {
+            Some(lost_at) => Some(lost_at),
+            None => self.draw_lost_at(),
+        };
+        let life = Arc::new(Life::new(self.life_count, lost_at));
+        let number = self.life_count;
+        self.stage.tell(|| format!("process {number} starts; it is lost around {lost_at:?}"));
+        let settings = self.stage.draw(|tape| Settings {
+            running_runs_max: tape.among([256, 256, 1, 2]),
+            hook_timeout: HOOK_TIMEOUT,
+            cancel_grace: Duration::from_millis(tape.among([5_000, 10])),
+            trouble_pause: Duration::from_millis(tape.among([1_000, 20])),
+        });
+        let store = Arc::new(RoughStore { stage: self.stage.clone(), life: life.clone() });
+        let mut builder = Engine::on_shared(store).clock(self.stage.clock).settings(settings);
+        for agent in troupe::agents(&self.cast, &self.stage, &life) {
+            builder = builder.agent(agent);
+        }
+        match builder.start().await {
+            Ok(engine) => self.process = Some(Process { engine, life, clients: Vec::new() }),
+            Err(why) => self.stage.object(Violation {
+                invariant: Invariant::NothingIsBroken,
+                detail: format!("an engine does not start: {why}"),
+            }),
+        }
+    }
+
+    fn draw_lost_at(&self) -> Option<(u64, Side)> {
+        let mut book = self.stage.book();
+        let percent = book.temper.lost_at_commit;
+        if book.calm || !book.tape.chance(percent) {
+            return None;
+        }
+        let commit = 1 + book.tape.pick(LOST_WITHIN) as u64;
+        Some((commit, book.tape.among([Side::Before, Side::After])))
+    }
+
+    /// Another process takes the place of one that is lost; processes that outlived theirs end in time.
+    pub(crate) async fn mend(&mut self) {
+        let now = self.stage.now();
+        for (process, until) in std::mem::take(&mut self.old) {
+            if process.life.is_dead() || until <= now || self.stage.book().calm {
+                self.stage.tell(|| format!("process {} ends", process.life.number));
+                process.end();
+            } else {
+                self.old.push((process, until));
+            }
+        }
+        if let Some(process) = self.process.take_if(|process| process.life.is_dead()) {
+            if process.life.number == 1 {
+                self.first_commits = process.life.commit_count();
+            }
+            process.end();
+            self.reopen();
+            self.start().await;
+        }
+    }
+
+    fn reopen(&self) {
+        if let Err(why) = self.stage.disk.reopen() {
+            let detail = format!("the store does not open again: {why}");
+            self.stage.object(Violation { invariant: Invariant::NothingIsBroken, detail });
+        }
+        self.stage.book().void_all_leases();
+    }
+
+    pub(crate) fn lose_process(&self) {
+        if let Some(process) = &self.process {
+            self.stage.lose(&process.life, "between commits");
+        }
+    }
+
+    /// Another process opens the store while this one goes on and does not know.
+    pub(crate) async fn hand_over(&mut self) {
+        if !self.stage.disk.outlives_its_process() {
+            return;
+        }
+        let Some(process) = self.process.take() else { return };
+        self.stage.count("process", "to another process");
+        self.stage.tell(|| format!("process {} loses the store and goes on", process.life.number));
+        process.life.fence();
+        let linger = self.stage.draw(|tape| tape.among([30, 5, 300, 3_000]));
+        self.old.push((process, self.stage.now().plus_ms(linger)));
+        self.reopen();
+        self.start().await;
+    }
+
+    /// A process stops as an operator stops it, and the next one starts.
+    pub(crate) async fn drain(&mut self) {
+        let Some(process) = self.process.take() else { return };
+        self.stage.count("process", "drained");
+        self.stage.tell(|| format!("process {} drains", process.life.number));
+        let within = self.stage.draw(|tape| tape.among([1_000, 0, 10]));
+        process.engine.drain(Duration::from_millis(within)).await;
+        self.stage.tell(|| format!("process {} is drained", process.life.number));
+        process.end();
+        self.reopen();
+        self.start().await;
+    }
+
+    /// Somebody edits the configuration of the process that runs.
+    pub(crate) async fn reconfigure(&mut self) {
+        let change = {
+            let mut book = self.stage.book();
+            self.cast.live.change(&mut book.tape)
+        };
+        self.stage.tell(|| change);
+        let Some(process) = &self.process else { return };
+        let agents = troupe::agents(&self.cast, &self.stage, &process.life);
+        // A process that is lost in the middle never answers.
+        let replaced =
+            tokio::time::timeout(Duration::from_secs(60), process.engine.replace_agents(agents)).await;
+        if let Ok(Err(why)) = replaced {
+            let detail = format!("the agents cannot be replaced: {why}");
+            self.stage.object(Violation { invariant: Invariant::NothingIsBroken, detail });
+        }
+    }
+
+    /// Until something else happens.
+    async fn wait(&self) {
+        let milliseconds = self.stage.draw(|tape| match tape.pick(8) {
+            0..=2 => 0,
+            3 | 4 => 1 + tape.pick(9) as u64,
+            5 | 6 => 10 + tape.pick(120) as u64,
+            _ => 1_000 + tape.pick(4_000) as u64,
+        });
+        if milliseconds == 0 {
+            let turns = self.stage.draw(|tape| tape.pick(6));
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.stage.rung() => {}
+            () = tokio::time::sleep(Duration::from_millis(milliseconds)) => {}
+        }
+    }
+}
