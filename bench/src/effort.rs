@@ -21,10 +21,12 @@ pub(crate) struct Effort {
     pub(crate) run_count_max: usize,
     /// Synced batches by which the disk is known.
     pub(crate) disk_batch_count: usize,
+    /// Appends of each client by which the bare store is known, once all together and once one after the other.
+    pub(crate) bare_batch_count: usize,
     /// Rounds of the long runs.
     pub(crate) rounds: [u32; 2],
     pub(crate) long_run_count: usize,
-    /// Answers that are streamed in one repetition.
+    /// Answers that are streamed, one after the other on one store.
     pub(crate) stream_count: usize,
     pub(crate) subscriber_count: usize,
     /// Rounds of the run that is watched.
@@ -39,6 +41,7 @@ impl Effort {
             run_count_min: 100,
             run_count_max: 20_000,
             disk_batch_count: 100,
+            bare_batch_count: 100,
             rounds: [200, 1_000],
             long_run_count: 3,
             stream_count: 200,
@@ -51,6 +54,7 @@ impl Effort {
                 repetition_count: 3,
                 repetition: Duration::from_millis(700),
                 disk_batch_count: 40,
+                bare_batch_count: 50,
                 long_run_count: 1,
                 stream_count: 50,
                 ..full
@@ -60,6 +64,7 @@ impl Effort {
                 repetition: Duration::from_millis(200),
                 run_count_min: 20,
                 disk_batch_count: 10,
+                bare_batch_count: 50,
                 rounds: [20, 200],
                 long_run_count: 1,
                 stream_count: 10,
@@ -78,6 +83,7 @@ impl Effort {
         run_count_min: 24,
         run_count_max: 24,
         disk_batch_count: 2,
+        bare_batch_count: 2,
         rounds: [3, 6],
         long_run_count: 1,
         stream_count: 2,

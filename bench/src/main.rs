@@ -3,6 +3,7 @@
 //! Machines are shared and noisy: compare only numbers of one run on one machine. Counts and bytes are exact.
 
 mod bare_machine;
+mod bare_store;
 mod bytes_on_disk;
 mod command;
 mod commits;
@@ -24,6 +25,7 @@ mod w1;
 mod w2;
 mod w4;
 mod w5;
+mod yardsticks;
 
 use std::env;
 use std::io::{self, Write};

@@ -130,9 +130,9 @@ pub(crate) fn on<T: Send + 'static>(
 
 pub(crate) const AGENT: &str = "assistant";
 /// 64 bytes each, like those of the peers.
-const USER: &str = "please do the thing uuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuu";
+pub(crate) const USER: &str = "please do the thing uuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuu";
 const FINAL: &str = "done fffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
-const ECHOED: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+pub(crate) const ECHOED: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
 /// An agent without a limit of rounds.
 pub(crate) fn agent(model: impl Model) -> Agent {

@@ -11,7 +11,7 @@ use crate::report::{Figure, Form, render};
 use crate::stage::{Setting, StoreKind, many_threads, on};
 use crate::subscribers::watched_run;
 use crate::w4::{Stay, long_run};
-use crate::w5::{Pace, stream};
+use crate::w5::{Pace, streams};
 use crate::{subscribers, w1, w2, w4, w5};
 
 const AT_ONCE: usize = 8;
@@ -59,9 +59,12 @@ fn everybody_hears_the_whole_text_however_many_items_it_comes_as() {
         for pace in [Pace::Burst, Pace::Yielding] {
             for listener_count in [1, 10] {
                 // A text that is not complete is an error.
-                let streamed = on(&runtime, stream(setting.clone(), pace, listener_count)).unwrap();
-                assert_eq!(streamed.heard.len(), listener_count as usize);
-                assert!(streamed.heard.iter().all(|heard| (1..=1_000).contains(&heard.item_count)));
+                let streamed = on(&runtime, streams(setting.clone(), pace, listener_count, 2)).unwrap();
+                assert_eq!(streamed.len(), 2);
+                for one in streamed {
+                    assert_eq!(one.heard.len(), listener_count as usize);
+                    assert!(one.heard.iter().all(|heard| (1..=1_000).contains(&heard.item_count)));
+                }
             }
         }
     }

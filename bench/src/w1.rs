@@ -9,7 +9,6 @@ use tokio::runtime::Runtime;
 
 use crate::bare_machine::allocations;
 use crate::commits::{Commits, TOOL_ROUND};
-use crate::disk;
 use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::pace::{Done, milliseconds, repeat};
@@ -19,9 +18,8 @@ use crate::stage::{
     AskOnce, Setting, StoreKind, agent, echo, many_threads, on, one_thread, until, user_message,
 };
 use crate::statistics::percentile;
+use crate::yardsticks::Yardsticks;
 
-/// Appends that share one sync when the bare disk is measured.
-const DISK_BATCH: usize = 64;
 /// Runs before a repetition that do not count, for each lane.
 const WARM_UP_COUNT: usize = 4;
 /// Runs whose allocations are counted.
@@ -119,7 +117,7 @@ pub(crate) fn run(
     let runtime = many_threads()?;
     let mut sheet = Sheet::of("W1", setting.kind);
     let (mut alone, mut together, mut one_threaded) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut batches, mut singles) = (Vec::new(), Vec::new());
+    let mut yardsticks = Yardsticks::default();
     for number in 1..=effort.repetition_count {
         let of = effort.repetition_count;
         progress.phase(&format!("one at a time, {number} of {of}"));
@@ -134,13 +132,9 @@ pub(crate) fn run(
                 one_threaded.push(repetition(&one_thread()?, setting, effort, 1)?);
             }
             StoreKind::Sqlite => {
-                progress.phase(&format!("the bare disk, {number} of {of}"));
+                progress.phase(&format!("the bare store and the bare disk, {number} of {of}"));
                 let bytes = (counts.bytes / counts.commits.max(1)) as usize;
-                let measured = |append_count| {
-                    disk::synced_batches(&setting.folder, append_count, bytes, effort.disk_batch_count)
-                };
-                batches.push(percentile(&measured(DISK_BATCH)?, 50).unwrap_or(f64::NAN));
-                singles.push(percentile(&measured(1)?, 50).unwrap_or(f64::NAN));
+                yardsticks.measure(&runtime, setting, effort, concurrency, bytes)?;
             }
         }
     }
@@ -156,7 +150,8 @@ pub(crate) fn run(
     let cpu_target = (setting.kind == StoreKind::Sqlite).then_some(Target::AtMost(1.0));
     pace(&mut sheet, &format!("c{concurrency}"), &format!("{concurrency} at once"), &together, cpu_target);
     if setting.kind == StoreKind::Sqlite {
-        against_the_disk(&mut sheet, concurrency, &together, &batches, &singles);
+        let runs_per_second = column(&together, |repetition| Some(repetition.done.per_second()));
+        yardsticks.figures(&mut sheet, concurrency, &runs_per_second);
     }
     costs(&mut sheet, "seq", "one at a time", &alone);
     costs(&mut sheet, &format!("c{concurrency}"), &format!("{concurrency} at once"), &together);
@@ -198,30 +193,6 @@ fn pace(
 fn time_alone(sheet: &mut Sheet, metric: &str, title: &str, repetitions: &[Repetition]) {
     let times = column(repetitions, |repetition| Some(percentile(&repetition.times(), 50)? * 1_000.0));
     sheet.add_aimed(metric, title, Unit::Microseconds, &times, Some(Target::AtMost(60.0)));
-}
-
-/// A store cannot be faster than its disk: four commits, as many as possible to a sync.
-fn against_the_disk(
-    sheet: &mut Sheet,
-    concurrency: usize,
-    together: &[Repetition],
-    batches: &[f64],
-    singles: &[f64],
-) {
-    let title = format!("bare disk, p50 of {DISK_BATCH} appends in one sync");
-    sheet.add(format!("disk_batch{DISK_BATCH}_p50_ms"), &title, Unit::Milliseconds, batches);
-    sheet.add("disk_batch1_p50_ms", "bare disk, p50 of 1 append in one sync", Unit::Milliseconds, singles);
-    let ratios: Vec<f64> = together
-        .iter()
-        .zip(batches)
-        .map(|(repetition, batch)| {
-            let bound = DISK_BATCH as f64 / (TOOL_ROUND as f64 * batch / 1_000.0);
-            repetition.done.per_second() / bound
-        })
-        .collect();
-    let title = format!("runs with {concurrency} at once / what the disk allows");
-    let target = Some(Target::AtLeast(0.5));
-    sheet.add_aimed(format!("of_the_disk_c{concurrency}"), &title, Unit::Ratio, &ratios, target);
 }
 
 /// Commits, syncs and bytes.

@@ -1,7 +1,7 @@
 //! W5, a stream: a model that says a thousand small things on the way, and who hears them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::Engine;
@@ -17,7 +17,7 @@ use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
-use crate::stage::{Setting, agent, many_threads, on, user_message};
+use crate::stage::{Setting, agent, many_threads, on, parked, user_message};
 use crate::statistics::percentile;
 
 const DELTA_COUNT: usize = 1_000;
@@ -85,13 +85,26 @@ impl Speech {
     }
 }
 
-struct Speaker(Arc<Speech>);
+/// Has one speech after the other.
+#[derive(Clone, Default)]
+struct Speaker(Arc<Mutex<Option<Arc<Speech>>>>);
+
+impl Speaker {
+    fn next(&self, speech: Arc<Speech>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(speech);
+    }
+
+    fn speech(&self) -> Option<Arc<Speech>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 impl Model for Speaker {
     fn answer<'a>(&'a self, _: ModelRequest, deltas: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
-            self.0.say(&deltas).await;
-            Ok(ModelAnswer::text(self.0.whole.clone()))
+            let Some(speech) = self.speech() else { return Ok(ModelAnswer::default()) };
+            speech.say(&deltas).await;
+            Ok(ModelAnswer::text(speech.whole.clone()))
         })
     }
 }
@@ -147,11 +160,23 @@ pub(crate) struct Streamed {
     saying_seconds: f64,
 }
 
-pub(crate) async fn stream(setting: Setting, pace: Pace, listener_count: u32) -> Result<Streamed, Failure> {
-    let speech = Arc::new(Speech::new(pace, listener_count));
+/// So many answers one after the other, on one store and one engine.
+pub(crate) async fn streams(
+    setting: Setting,
+    pace: Pace,
+    listener_count: u32,
+    stream_count: usize,
+) -> Result<Vec<Streamed>, Failure> {
+    let speaker = Speaker::default();
     let opened = setting.open()?;
-    let engine = opened.start(agent(Speaker(speech.clone()))).await?;
-    let streamed = spoken(&engine, &speech).await?;
+    let engine = opened.start(agent(speaker.clone())).await?;
+    let mut streamed = Vec::new();
+    for _ in 0..stream_count {
+        let speech = Arc::new(Speech::new(pace, listener_count));
+        speaker.next(speech.clone());
+        streamed.push(spoken(&engine, &speech).await?);
+        parked(&engine).await;
+    }
     opened.close(engine).await?;
     Ok(streamed)
 }
@@ -186,10 +211,8 @@ pub(crate) fn run(setting: &Setting, effort: Effort, progress: &Progress) -> Res
         for listener_count in [1, 100] {
             let title = format!("{name}, {listener_count} listening");
             progress.phase(&title);
-            let mut streamed = Vec::new();
-            for _ in 0..effort.stream_count {
-                streamed.push(on(&runtime, stream(setting.clone(), pace, listener_count))?);
-            }
+            let work = streams(setting.clone(), pace, listener_count, effort.stream_count);
+            let streamed = on(&runtime, work)?;
             let suffix = format!("{name}_r{listener_count}");
             figures(&mut sheet, &suffix, &title, &streamed);
         }

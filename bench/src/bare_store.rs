@@ -1,0 +1,250 @@
+//! The bare store: what appends of W1's size take when clients hand them to the store without an engine.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use engine::store::{Append, Appended, Create, Lease, Refused, Store, Tenant, ThreadView};
+use machine::event::{Order, Usage, UserMessage};
+use machine::id::{CallId, Digest, MessageId, RunId, ThreadId, ToolName};
+use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
+use machine::phase::HookAnswers;
+use machine::policy::Policy;
+use machine::rows::{Heard, Rows};
+use machine::thread::Admission;
+use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
+use machine::{Event, Impossible, Input, Revision, Run, Timestamp, fold, queue};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::failure::Failure;
+use crate::pace::milliseconds;
+use crate::stage::{AGENT, ECHOED, Setting, USER, on};
+
+const CALLS: [&str; 2] = ["call_0", "call_1"];
+/// Batches that do not count: the first ones grow the log.
+const WARM_UP_COUNT: usize = 4;
+
+/// What the store does for so many clients.
+pub(crate) struct Bare {
+    /// Each client sends its next append when it has heard of the last one.
+    pub(crate) appends_per_second: f64,
+    /// Milliseconds from when all clients send one append each until the last one is acknowledged.
+    pub(crate) batches: Vec<f64>,
+    pub(crate) syncs_per_batch: f64,
+    pub(crate) bytes_per_append: f64,
+}
+
+/// A commit that is built and not sent: the results of both calls.
+struct Ready {
+    lease: Lease,
+    append: Append,
+}
+
+impl Ready {
+    async fn send(self, store: Arc<dyn Store>) -> Result<Appended, Refused> {
+        store.append(&self.lease, self.append).await
+    }
+}
+
+pub(crate) fn measure(
+    runtime: &Runtime,
+    setting: &Setting,
+    client_count: usize,
+    batch_count: usize,
+) -> Result<Bare, Failure> {
+    let setting = setting.clone();
+    on(runtime, async move {
+        let opened = setting.open()?;
+        let store = &opened.store;
+        let mut lanes = prepared(store, client_count, WARM_UP_COUNT + 2 * batch_count).await?;
+        for _ in 0..WARM_UP_COUNT {
+            batch(store, &mut lanes).await?;
+        }
+        let before = store.counts();
+        let mut batches = Vec::new();
+        for _ in 0..batch_count {
+            batches.push(batch(store, &mut lanes).await?);
+        }
+        let after = store.counts();
+        let append_count = (client_count * batch_count) as f64;
+        let seconds = one_after_the_other(store, lanes).await?;
+        Ok(Bare {
+            appends_per_second: append_count / seconds,
+            batches,
+            syncs_per_batch: (after.syncs - before.syncs) as f64 / batch_count as f64,
+            bytes_per_append: (after.bytes - before.bytes) as f64 / append_count,
+        })
+    })
+}
+
+/// Milliseconds for one append of each client, all sent together.
+async fn batch(store: &Arc<dyn Store>, lanes: &mut [Vec<Ready>]) -> Result<f64, Failure> {
+    let next: Vec<Ready> = lanes.iter_mut().filter_map(Vec::pop).collect();
+    let begin = Instant::now();
+    let mut sent: JoinSet<_> = next.into_iter().map(|ready| ready.send(store.clone())).collect();
+    while let Some(appended) = sent.join_next().await {
+        appended??;
+    }
+    Ok(milliseconds(begin.elapsed()))
+}
+
+/// Seconds for everything that is left.
+async fn one_after_the_other(store: &Arc<dyn Store>, lanes: Vec<Vec<Ready>>) -> Result<f64, Failure> {
+    let begin = Instant::now();
+    let mut clients = JoinSet::new();
+    for lane in lanes {
+        let store = store.clone();
+        clients.spawn(async move {
+            for ready in lane {
+                ready.send(store.clone()).await?;
+            }
+            Ok::<(), Refused>(())
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client??;
+    }
+    Ok(begin.elapsed().as_secs_f64())
+}
+
+/// For each client so many runs whose two calls have come back, which the store does not know yet.
+async fn prepared(
+    store: &Arc<dyn Store>,
+    client_count: usize,
+    append_count: usize,
+) -> Result<Vec<Vec<Ready>>, Failure> {
+    let mut clients = JoinSet::new();
+    for client in 0..client_count {
+        let store = store.clone();
+        clients.spawn(async move {
+            let mut lane = Vec::new();
+            for number in 0..append_count {
+                lane.push(ready(&store, number * client_count + client).await?);
+            }
+            Ok::<Vec<Ready>, Failure>(lane)
+        });
+    }
+    let mut lanes = Vec::new();
+    while let Some(lane) = clients.join_next().await {
+        lanes.push(lane??);
+    }
+    Ok(lanes)
+}
+
+/// A run on a thread of its own, in the store up to the commit in which its calls have started.
+async fn ready(store: &Arc<dyn Store>, number: usize) -> Result<Ready, Failure> {
+    let now = store.now();
+    let order = order(number);
+    let seen = ThreadView::absent(order.thread_id.clone());
+    let first = queue(order, now);
+    let mut run = Run::new(Arc::new(Revision::default()), fold([&first]).map_err(unfit)?);
+    let append = commit(&mut run, Some(first), &[Input::Start { after: None }], now)?;
+    let create = Create {
+        tenant: Tenant::default(),
+        seen,
+        admission: Admission::Hold,
+        begins_after: None,
+        lease: true,
+        append,
+    };
+    let lease = store.create(create).await?.lease.ok_or_else(|| Failure::new("no lease was given"))?;
+    let [first, second] = CALLS;
+    let asked = commit(&mut run, None, &[asking(), gated(first), gated(second)], now)?;
+    store.append(&lease, asked).await?;
+    let append = commit(&mut run, None, &CALLS.map(returned), now)?;
+    Ok(Ready { lease, append })
+}
+
+/// What the machine makes of these inputs, as an engine hands it to its store.
+fn commit(run: &mut Run, first: Option<Event>, inputs: &[Input], now: Timestamp) -> Result<Append, Failure> {
+    let before = first.is_none().then(|| run.control.clone());
+    let mut events: Vec<Event> = first.into_iter().collect();
+    let mut rows = Rows::default();
+    rows.hear(before.as_ref(), &events, Heard::default());
+    for input in inputs {
+        let decided = run.decide(input, now)?.events;
+        for event in &decided {
+            run.apply(event).map_err(unfit)?;
+        }
+        rows.hear(before.as_ref(), &decided, Heard::default());
+        events.extend(decided);
+    }
+    Ok(Append {
+        expected_seq: before.map_or(0, |before| before.seq),
+        events: events.into_iter().map(Arc::new).collect(),
+        control: Arc::new(run.control.clone()),
+        consumed: Vec::new(),
+        accepted: Vec::new(),
+        spawn: Vec::new(),
+        deliver: Vec::new(),
+        rows,
+    })
+}
+
+fn unfit(why: Impossible) -> Failure {
+    Failure::new(format!("an event does not fit its run: {why:?}"))
+}
+
+/// Ids as long as those of an engine, and in order of time as they are.
+fn order(number: usize) -> Order {
+    let id = |prefix: &str| format!("{prefix}_0190f3c4-7a3b-7c22-b1a5-{number:012x}");
+    Order {
+        run_id: RunId::from(id("run")),
+        thread_id: ThreadId::from(id("thr")),
+        agent: AGENT.into(),
+        revision: Digest::of(b"revision"),
+        policy: Policy::default(),
+        loosened_by: None,
+        message: Some(UserMessage { id: MessageId::from(id("msg")), content: Arc::new(json!(USER)) }),
+        parent: None,
+    }
+}
+
+fn echoed() -> Arc<Value> {
+    Arc::new(json!({"text": ECHOED}))
+}
+
+fn arguments() -> Arguments {
+    let value = echoed();
+    Arguments::Valid { digest: Digest::of(value.to_string().as_bytes()), value }
+}
+
+fn asking() -> Input {
+    let asked = |id: &str| AskedCall { id: id.into(), tool: ToolName::from("echo"), arguments: arguments() };
+    Input::ModelAnswered(ModelAnswered {
+        step: 1,
+        attempt: 1,
+        text: String::new(),
+        reasoning: None,
+        calls: CALLS.map(asked).into(),
+        usage: Usage::default(),
+        matched: Vec::new(),
+        taken: BTreeSet::new(),
+        hooks: HookAnswers::default(),
+    })
+}
+
+fn gated(call: &str) -> Input {
+    Input::Gated(Gated {
+        call: CallId::from(call),
+        tool: ToolNow::Known(Tool {
+            definition: Digest::of(b"definition"),
+            class: EffectClass::Read,
+            approval: Approval::Never,
+            performer: Performer::Server,
+            expires_in_ms: None,
+            on_expiry: OnExpiry::Deny,
+        }),
+        arguments: arguments(),
+        hits: Vec::new(),
+        leave: Leave::default(),
+        hooks: HookAnswers::default(),
+    })
+}
+
+fn returned(call: &str) -> Input {
+    let answer = ToolAnswer::Success { value: echoed(), warning: None };
+    Input::ToolReturned { step: 1, call: CallId::from(call), attempt: 1, outcome: Outcome::Answered(answer) }
+}
