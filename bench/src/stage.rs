@@ -174,6 +174,10 @@ impl AskOnce {
 }
 
 impl Model for AskOnce {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
         let answer = if request.ordinal == 1 { &self.asking } else { &self.last };
         Box::pin(std::future::ready(Ok(answer.clone())))

@@ -45,6 +45,10 @@ impl Signs {
 }
 
 impl Model for Watched {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn answer<'a>(
         &'a self,
         request: ModelRequest,

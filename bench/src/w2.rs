@@ -90,6 +90,10 @@ struct Asked {
 }
 
 impl Model for Asked {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn answer<'a>(
         &'a self,
         request: ModelRequest,

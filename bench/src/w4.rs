@@ -85,6 +85,10 @@ struct Rounds {
 }
 
 impl Model for Rounds {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
         let entered = Instant::now();
         let load = self.notes.take_first_log_read().map(|first| entered.duration_since(first));

@@ -243,7 +243,7 @@ impl Engine {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
         let posted = Posted { run: run.clone(), thread: view.thread, status: view.status };
         let mut finished = Finished::nothing(posted);
-        let seen = finished.watch(self.subscribe(tenant, run, after).found()).await?;
+        let seen = finished.watch(self.subscribe(tenant, run, after)).await?;
         // Its last event may stand before `after`.
         if !seen
             && let Some(view) = self.view(tenant, run).await?
@@ -283,6 +283,9 @@ impl Engine {
 
     /// Ends a run without waiting for anything.
     pub async fn interrupt(&self, tenant: &Tenant, run: &RunId, by: &Principal) -> Result<Verdict, Refused> {
+        if self.view(tenant, run).await?.is_none() {
+            return Err(Refused::NotFound);
+        }
         let cause = InterruptCause::Person(by.clone());
         self.inner.node.submit(tenant, run, Item::Interrupt { cause }).await
     }

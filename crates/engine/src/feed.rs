@@ -50,6 +50,7 @@ impl Feeds {
             feeds: Arc::downgrade(self),
             herald: self.herald.clone(),
             version: AtomicU64::new(0),
+            published: AtomicU64::new(0),
             watchers: Mutex::default(),
             watcher_count: AtomicUsize::new(0),
             rung: AtomicBool::new(false),
@@ -109,6 +110,8 @@ pub(crate) struct RunFeed {
     herald: Arc<Herald>,
     /// Rises with everything new.
     version: AtomicU64,
+    /// Rises with every commit.
+    published: AtomicU64,
     watchers: Mutex<Watchers>,
     watcher_count: AtomicUsize,
     /// The herald knows already.
@@ -127,6 +130,7 @@ impl RunFeed {
                 Fact::MessageAdded(Message::Assistant { .. }) | Fact::RunEnded { .. }
             )
         });
+        self.published.fetch_add(1, Ordering::AcqRel);
         // First of all: a delta must not come after the event that carries the whole.
         if answered {
             self.live().clear();
@@ -190,10 +194,11 @@ impl RunFeed {
     fn recent_after(&self, after: u64) -> Vec<Committed> {
         let recent = lock(&self.recent);
         let Some(first) = recent.front().map(|committed| committed.event.seq) else { return Vec::new() };
-        if first > after + 1 {
+        let next = after.saturating_add(1);
+        if first > next {
             return Vec::new();
         }
-        let skipped = usize::try_from(after + 1 - first).unwrap_or(usize::MAX);
+        let skipped = usize::try_from(next - first).unwrap_or(usize::MAX);
         recent.iter().skip(skipped).take(READ_MAX).cloned().collect()
     }
 
@@ -288,6 +293,7 @@ impl Subscription {
     }
 
     async fn read(&mut self) -> Result<(), Refused> {
+        let published = self.feed.published.load(Ordering::Acquire);
         // What is in memory belongs to somebody: whoever watches must be able to find the run.
         if !self.found {
             let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(Refused::NotFound)?;
@@ -312,9 +318,12 @@ impl Subscription {
             return Ok(());
         }
         // Deltas come only to whoever has read every event before them.
-        let mut items: Vec<LiveItem> = Vec::new();
-        self.feed.live().read(&mut self.cursor, &mut items);
-        self.ready.extend(items.into_iter().map(FeedItem::Live));
+        let (mut items, mut cursor) = (Vec::new(), self.cursor.clone());
+        self.feed.live().read(&mut cursor, &mut items);
+        if self.feed.published.load(Ordering::Acquire) == published {
+            self.cursor = cursor;
+            self.ready.extend(items.into_iter().map(FeedItem::Live));
+        }
         Ok(())
     }
 }

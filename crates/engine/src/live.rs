@@ -130,8 +130,11 @@ impl ToolNotes {
         self.say(ToolNoteBody::Log(text.chars().take(NOTE_CHARS_MAX).collect()));
     }
 
+    /// Larger ones are left out.
     pub fn progress(&self, progress: Value) {
-        self.say(ToolNoteBody::Progress(progress));
+        if progress.to_string().len() <= NOTE_CHARS_MAX {
+            self.say(ToolNoteBody::Progress(progress));
+        }
     }
 
     fn say(&self, body: ToolNoteBody) {

@@ -23,6 +23,12 @@ pub trait Model: Send + Sync + 'static {
         request: ModelRequest,
         deltas: Deltas,
     ) -> Task<'a, Result<ModelAnswer, ModelFailure>>;
+
+    /// The answer is usually at hand and never keeps a thread busy: it is looked for before a task is made for it. Not
+    /// for a model that computes or blocks before it waits.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
 }
 
 /// One call of a model.

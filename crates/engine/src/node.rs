@@ -1,6 +1,7 @@
 //! The runs that this process holds: who works on them, how many there may be, and who is woken when.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub struct Settings {
     pub running_runs_max: usize,
     /// How long a hook of a plugin may take.
     pub hook_timeout: Duration,
+    /// How long one model call may take. One that took longer failed, and is tried again.
+    pub model_timeout: Duration,
     /// How long a tool that was told to stop may go on before its task is taken away.
     pub cancel_grace: Duration,
     /// Before a store that is in trouble is asked again.
@@ -39,10 +42,15 @@ impl Default for Settings {
         Self {
             running_runs_max: 256,
             hook_timeout: Duration::from_secs(30),
+            model_timeout: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(5),
             trouble_pause: Duration::from_secs(1),
         }
     }
+}
+
+pub(crate) fn stopped() -> Refused {
+    Refused::Trouble(Trouble::Unavailable("this engine is stopping".into()))
 }
 
 /// What a worker may be told while it holds a run.
@@ -119,16 +127,25 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.permit.take();
         if let Some(node) = self.node.upgrade()
-            && node.backlog.load(Ordering::Acquire)
+            && node.backlog.load(Ordering::SeqCst)
         {
             node.dispatch.notify_one();
         }
     }
 }
 
+/// Runs are known by their tenant too: a stranger who guesses an id meets nobody.
+type Key = (Tenant, RunId);
+
+#[derive(Default)]
+struct Active {
+    held: BTreeMap<Key, Held>,
+    /// Nothing starts any more.
+    aborted: bool,
+}
+
 struct Held {
     number: u64,
-    tenant: Tenant,
     mail: mpsc::Sender<Mail>,
     look: Arc<Look>,
     abort: Option<AbortHandle>,
@@ -158,7 +175,7 @@ pub(crate) struct Node {
     pub(crate) feeds: Arc<Feeds>,
     agents: RwLock<Arc<Agents>>,
     pinned: Mutex<BTreeMap<Digest, Arc<Pinned>>>,
-    active: Mutex<BTreeMap<RunId, Held>>,
+    active: Mutex<Active>,
     /// Rings when a run has been let go.
     parted: Notify,
     places: Arc<Semaphore>,
@@ -169,6 +186,8 @@ pub(crate) struct Node {
     next_look: AtomicU64,
     last_number: AtomicU64,
     pub(crate) stopping: CancellationToken,
+    /// As after a crash: what is under way goes no further.
+    aborted: CancellationToken,
     /// Rises whenever a suspension opens or closes.
     pub(crate) approvals: watch::Sender<u64>,
     /// Everything that this engine has under way.
@@ -197,6 +216,7 @@ impl Node {
             next_look: AtomicU64::new(u64::MAX),
             last_number: AtomicU64::new(0),
             stopping: CancellationToken::new(),
+            aborted: CancellationToken::new(),
             approvals: watch::Sender::new(0),
             tasks: TaskTracker::new(),
         })
@@ -255,18 +275,37 @@ impl Node {
         {
             return Ok(verdict);
         }
-        let verdict = match self.store.submit(tenant, run, item).await {
-            Ok(verdict) => verdict,
-            Err(refused) => {
+        // Whoever asked may go away meanwhile; what is stored has to be heard all the same.
+        let (node, tenant, run) = (self.clone(), tenant.clone(), run.clone());
+        let submitted = self.surely(async move {
+            let submitted = node.store.submit(&tenant, &run, item).await;
+            match &submitted {
+                Ok(Verdict::Accepted | Verdict::ToolChanged | Verdict::AlreadyApplied) => {
+                    node.wake(&tenant, &run)
+                }
+                Ok(Verdict::Refused(_)) => {}
                 // It may be stored all the same, and then somebody has to hear it.
-                self.later();
-                return Err(refused);
+                Err(_) => node.later(),
             }
-        };
-        if verdict.is_taken() {
-            self.wake(tenant, run);
-        }
-        Ok(verdict)
+            submitted
+        });
+        submitted.await
+    }
+
+    /// Goes on to its end although whoever waits for it may go away. Only the end of the engine stops it.
+    pub(crate) async fn surely<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Refused>> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let aborted = self.aborted.clone();
+        let task = self.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = aborted.cancelled() => Err(stopped()),
+                done = work => done,
+            }
+        });
+        task.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     fn bring(
@@ -278,9 +317,8 @@ impl Node {
         let (reply, answer) = oneshot::channel();
         let mail = Mail::Direct(Box::new(Direct { item: item.clone(), reply }));
         let mut active = lock(&self.active);
-        if let Some(held) = active.get(run) {
-            let taken = held.tenant == *tenant && held.mail.try_send(mail).is_ok();
-            return taken.then_some(answer);
+        if let Some(held) = active.held.get(&(tenant.clone(), run.clone())) {
+            return held.mail.try_send(mail).is_ok().then_some(answer);
         }
         let place = self.place()?;
         self.start(&mut active, tenant, run, Entry::Claim, Some(mail), place);
@@ -290,7 +328,7 @@ impl Node {
     /// There is something for this run. It gets a worker now, or as soon as a place is free.
     pub(crate) fn wake(self: &Arc<Self>, tenant: &Tenant, run: &RunId) {
         let mut active = lock(&self.active);
-        if let Some(held) = active.get(run) {
+        if let Some(held) = active.held.get(&(tenant.clone(), run.clone())) {
             held.look.ring();
             return;
         }
@@ -315,13 +353,17 @@ impl Node {
 
     fn start(
         self: &Arc<Self>,
-        active: &mut BTreeMap<RunId, Held>,
+        active: &mut Active,
         tenant: &Tenant,
         run: &RunId,
         entry: Entry,
         mail: Option<Mail>,
         place: Place,
     ) {
+        if active.aborted {
+            self.give_back(entry);
+            return;
+        }
         let (sender, receiver) = mpsc::channel(MAIL_MAX);
         if let Some(mail) = mail {
             // The channel is new and has room.
@@ -336,26 +378,44 @@ impl Node {
             number,
             mail: receiver,
             look: look.clone(),
+            claimed: None,
         };
-        active.insert(run.clone(), Held { number, tenant: tenant.clone(), mail: sender, look, abort: None });
+        let key = (tenant.clone(), run.clone());
+        active.held.insert(key.clone(), Held { number, mail: sender, look, abort: None });
         let task = self.tasks.spawn(worker::work(desk, entry, place));
-        if let Some(held) = active.get_mut(run).filter(|held| held.number == number) {
+        if let Some(held) = active.held.get_mut(&key).filter(|held| held.number == number) {
             held.abort = Some(task.abort_handle());
         }
+    }
+
+    /// Everything has stopped: a run that is held by now is let go, as far as the store lets it.
+    fn give_back(self: &Arc<Self>, entry: Entry) {
+        let lease = match entry {
+            Entry::Claim => return,
+            Entry::Claimed(claimed) => claimed.lease,
+            Entry::Created(newborn) => newborn.lease,
+        };
+        let store = self.store.clone();
+        self.tasks.spawn(async move {
+            if let Err(refused) = store.release(&lease).await {
+                tracing::warn!(run = %lease.run, %refused, "a run of a stopped engine stays held");
+            }
+        });
     }
 
     /// A worker is done with its run. What reached it meanwhile is not lost.
     pub(crate) fn part(self: &Arc<Self>, desk: &mut worker::Desk, place: Place, parting: Parting) {
         let stuck = parting == Parting::Stuck;
         let mut active = lock(&self.active);
-        if active.get(&desk.run).is_none_or(|held| held.number != desk.number) {
+        let key = (desk.tenant.clone(), desk.run.clone());
+        if active.held.get(&key).is_none_or(|held| held.number != desk.number) {
             return;
         }
         if !stuck {
-            active.remove(&desk.run);
+            active.held.remove(&key);
         }
         desk.mail.close();
-        let mut claimed = None;
+        let mut claimed = desk.claimed.take();
         while let Ok(mail) = desk.mail.try_recv() {
             match mail {
                 Mail::Direct(direct) => drop(direct.reply.send(Reply::UseTheInbox)),
@@ -387,6 +447,8 @@ impl Node {
     pub(crate) async fn dispatch(self: Arc<Self>) {
         self.backlog.store(true, Ordering::Release);
         loop {
+            // Whatever falls due while this looks rings, and is looked at next.
+            self.next_look.store(u64::MAX, Ordering::Release);
             let look_at = match self.claim_ready().await {
                 Ok(look_at) => look_at,
                 Err(trouble) => {
@@ -421,9 +483,12 @@ impl Node {
                 places.push(place);
             }
             if places.is_empty() {
-                // Whoever leaves a place rings.
-                self.backlog.store(true, Ordering::Release);
-                return Ok(NEVER);
+                // Whoever leaves a place from here on rings; one may have been left just before.
+                self.backlog.store(true, Ordering::SeqCst);
+                match self.place() {
+                    Some(place) => places.push(place),
+                    None => return Ok(NEVER),
+                }
             }
             let claimed = self.store.claim(Claim::Next { limit: places.len() }).await?;
             if claimed.len() == places.len() {
@@ -441,7 +506,7 @@ impl Node {
     fn take(self: &Arc<Self>, claimed: Claimed, place: Place) {
         let (tenant, run) = (claimed.lease.tenant.clone(), claimed.lease.run.clone());
         let mut active = lock(&self.active);
-        let Some(held) = active.get(&run) else {
+        let Some(held) = active.held.get(&(tenant.clone(), run.clone())) else {
             self.start(&mut active, &tenant, &run, Entry::Claimed(Box::new(claimed)), None, place);
             return;
         };
@@ -457,7 +522,7 @@ impl Node {
             let parted = self.parted.notified();
             tokio::pin!(parted);
             parted.as_mut().enable();
-            if lock(&self.active).is_empty() {
+            if lock(&self.active).held.is_empty() {
                 return;
             }
             parted.await;
@@ -467,8 +532,13 @@ impl Node {
     /// As a crash would: everything under way is gone.
     pub(crate) fn abort(&self) {
         self.stopping.cancel();
-        let active = std::mem::take(&mut *lock(&self.active));
-        for held in active.into_values() {
+        let held = {
+            let mut active = lock(&self.active);
+            active.aborted = true;
+            self.aborted.cancel();
+            std::mem::take(&mut active.held)
+        };
+        for held in held.into_values() {
             if let Some(abort) = held.abort {
                 abort.abort();
             }
@@ -476,6 +546,6 @@ impl Node {
     }
 
     pub(crate) fn held_count(&self) -> usize {
-        lock(&self.active).len()
+        lock(&self.active).held.len()
     }
 }

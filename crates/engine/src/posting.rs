@@ -196,7 +196,12 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         if let Admission::Refuse(busy) = admission {
             return Err(PostRefused::Busy(busy));
         }
-        match create(node, &message, order.clone(), &agent.pinned, seen, admission).await {
+        // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
+        let (task_node, task_message) = (node.clone(), message.clone());
+        let (order, pinned) = (order.clone(), agent.pinned.clone());
+        let created = node
+            .surely(async move { create(&task_node, &task_message, order, &pinned, seen, admission).await });
+        match created.await {
             Ok(posted) => return Ok(posted),
             Err(Refused::Stale) => {}
             // A run that has not started may carry the same id: the store knows.

@@ -54,6 +54,17 @@ fn a_second_store_on_the_same_file_is_refused_until_the_first_is_closed() {
     SqliteStore::open(folder.file()).unwrap();
 }
 
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_file_that_does_not_exist_yet_has_the_lock_of_the_file() {
+    let folder = Folder::new();
+    let link = folder.file().with_file_name("link.db");
+    std::os::unix::fs::symlink(folder.file(), &link).unwrap();
+    let first = SqliteStore::open(&link).unwrap();
+    assert!(matches!(SqliteStore::open(folder.file()), Err(OpenFailed::InUse { .. })));
+    drop(first);
+}
+
 #[test]
 fn a_file_of_a_later_version_is_refused_and_left_alone() {
     let folder = Folder::new();

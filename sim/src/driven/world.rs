@@ -95,6 +95,7 @@ impl World {
             running_runs_max: tape.among([256, 256, 1, 2]),
             hook_timeout: HOOK_TIMEOUT,
             cancel_grace: Duration::from_millis(tape.among([5_000, 10])),
+            model_timeout: Duration::from_secs(600),
             trouble_pause: Duration::from_millis(tape.among([1_000, 20])),
         });
         let store = Arc::new(RoughStore { stage: self.stage.clone(), life: life.clone() });

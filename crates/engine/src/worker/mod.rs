@@ -29,7 +29,7 @@ pub(crate) use pass::committed;
 use crate::agent::{Pinned, milliseconds};
 use crate::feed::RunFeed;
 use crate::history::History;
-use crate::node::{Direct, Look, Mail, Node, Parting, Place};
+use crate::node::{Direct, Look, Mail, Node, Parting, Place, Reply};
 use crate::store::{Claim, Claimed, Lease, Loaded, Refused, Tenant, Trouble};
 use pass::Unsure;
 use tasks::UnderWay;
@@ -43,6 +43,8 @@ pub(crate) struct Desk {
     pub(crate) number: u64,
     pub(crate) mail: mpsc::Receiver<Mail>,
     pub(crate) look: Arc<Look>,
+    /// The run was given to this process anew: what this worker held counts for nothing, and another one goes on.
+    pub(crate) claimed: Option<Box<Claimed>>,
 }
 
 /// How a worker comes to its run.
@@ -188,20 +190,38 @@ async fn take(desk: &mut Desk, entry: Entry) -> Result<Option<Worker>, Refused> 
             }
         }
     };
-    let pinned = pinned(node, &claimed).await;
+    let pinned = pinned(desk, &claimed).await;
     Ok(Some(Worker::of(&desk.node, claimed, pinned)))
 }
 
 /// The run is held by now and nobody else gets it: there is no way but to wait until the store answers.
-async fn pinned(node: &Arc<Node>, claimed: &Claimed) -> Arc<Pinned> {
+async fn pinned(desk: &mut Desk, claimed: &Claimed) -> Arc<Pinned> {
     loop {
+        let node = desk.node.clone();
         match node.pinned(&claimed.loaded.control.revision).await {
             Ok(pinned) => return pinned,
             Err(refused) => {
                 tracing::error!(run = %claimed.lease.run, trouble = %refused, "the store is in trouble; the run waits");
-                let pause = milliseconds(node.settings.trouble_pause);
-                node.clock.sleep_until(node.clock.now().plus_ms(pause)).await;
+                pause(desk).await;
             }
+        }
+    }
+}
+
+/// While the store is in trouble nobody is kept waiting for this worker: whoever brings something asks the store.
+async fn pause(desk: &mut Desk) {
+    let clock = desk.node.clock.clone();
+    let until = clock.now().plus_ms(milliseconds(desk.node.settings.trouble_pause));
+    let over = clock.sleep_until(until);
+    tokio::pin!(over);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut over => return,
+            Some(mail) = desk.mail.recv() => match mail {
+                Mail::Direct(direct) => drop(direct.reply.send(Reply::UseTheInbox)),
+                Mail::Claimed(claimed) => desk.claimed = Some(claimed),
+            },
         }
     }
 }
@@ -212,11 +232,11 @@ async fn taken_meanwhile(desk: &mut Desk) -> Option<Worker> {
     while let Ok(mail) = desk.mail.try_recv() {
         match mail {
             Mail::Claimed(other) => claimed = Some(other),
-            Mail::Direct(direct) => drop(direct.reply.send(crate::node::Reply::UseTheInbox)),
+            Mail::Direct(direct) => drop(direct.reply.send(Reply::UseTheInbox)),
         }
     }
     let claimed = claimed?;
-    let pinned = pinned(&desk.node, &claimed).await;
+    let pinned = pinned(desk, &claimed).await;
     Some(Worker::of(&desk.node, *claimed, pinned))
 }
 
@@ -273,6 +293,9 @@ impl Worker {
         let mut created = self.drained;
         loop {
             self.open_all(desk);
+            if desk.claimed.is_some() {
+                return Stop::Gone;
+            }
             let passed = if created { Ok(()) } else { self.pass(desk).await };
             created = false;
             let settled = match passed {
@@ -291,7 +314,7 @@ impl Worker {
                 Ok(true) => return Stop::Gone,
                 Ok(false) => self.wait(desk).await,
                 Err(Stop::Trouble(trouble)) => {
-                    if let Err(stop) = self.wait_out(&trouble).await {
+                    if let Err(stop) = self.wait_out(desk, &trouble).await {
                         return stop;
                     }
                 }
@@ -341,7 +364,7 @@ impl Worker {
         tokio::select! {
             biased;
             Some(news) = self.news.recv() => self.hear_of(news),
-            Some(mail) = desk.mail.recv() => self.open(mail),
+            Some(mail) = desk.mail.recv() => self.open(desk, mail),
             () = desk.look.rung() => {}
             () = due => {}
         }
@@ -354,7 +377,7 @@ impl Worker {
 
     fn open_all(&mut self, desk: &mut Desk) {
         while let Ok(mail) = desk.mail.try_recv() {
-            self.open(mail);
+            self.open(desk, mail);
         }
     }
 
@@ -384,10 +407,10 @@ impl Worker {
         }
     }
 
-    fn open(&mut self, mail: Mail) {
+    fn open(&mut self, desk: &mut Desk, mail: Mail) {
         match mail {
             Mail::Direct(direct) => self.directs.push(*direct),
-            Mail::Claimed(_) => tracing::error!(run = %self.lease.run, "a held run was claimed again"),
+            Mail::Claimed(claimed) => desk.claimed = Some(claimed),
         }
     }
 
@@ -417,12 +440,14 @@ impl Worker {
     }
 
     /// The store is in trouble: what is stored is found out once it answers again. Tasks go on meanwhile.
-    async fn wait_out(&mut self, trouble: &Trouble) -> Result<(), Stop> {
+    async fn wait_out(&mut self, desk: &mut Desk, trouble: &Trouble) -> Result<(), Stop> {
         let before = self.committed.seq;
         loop {
             tracing::error!(run = %self.lease.run, %trouble, "the store is in trouble; the run waits");
-            let pause = milliseconds(self.node.settings.trouble_pause);
-            self.node.clock.sleep_until(self.node.clock.now().plus_ms(pause)).await;
+            for direct in std::mem::take(&mut self.directs) {
+                let _ = direct.reply.send(Reply::UseTheInbox);
+            }
+            pause(desk).await;
             let reloaded = match self.reload().await {
                 Err(Stop::Trouble(_)) => continue,
                 reloaded @ (Ok(()) | Err(Stop::Gone | Stop::Broken(_))) => reloaded,

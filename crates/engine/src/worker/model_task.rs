@@ -1,6 +1,7 @@
 //! One model call: the hooks before it, the call, what it asked for, and the hooks after it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use machine::event::Fact;
 use machine::id::{ToolName, assistant_message_id};
@@ -36,6 +37,7 @@ struct ModelTask {
     hooks: Hooks,
     ask_first: Vec<Phase>,
     not_before: Timestamp,
+    timeout: Duration,
     request: ModelRequest,
     deltas: Deltas,
 }
@@ -82,10 +84,17 @@ impl Worker {
             hooks,
             ask_first,
             not_before,
+            timeout: self.node.settings.model_timeout,
             request: adjusted(request, &adjustments),
             deltas: Deltas::of(self.feed.clone(), message_id, attempt),
         };
-        self.try_at_once(effect, task.work()).await;
+        let at_hand =
+            task.ask_first.is_empty() && task.model.as_ref().is_some_and(|model| model.answers_at_once());
+        if at_hand {
+            self.try_at_once(effect, task.work()).await;
+        } else {
+            self.spawn(effect, move |_| task.work());
+        }
         Ok(())
     }
 
@@ -179,9 +188,13 @@ impl ModelTask {
         };
         let (step, attempt) = (self.request.step, self.request.attempt);
         let (request, deltas) = (self.request.clone(), self.deltas.clone());
-        let answer = contained(async move { model.answer(request, deltas).await })
-            .await
-            .unwrap_or_else(|panic| Err(for_good(format!("the model panicked: {panic}"))))?;
+        let answer = contained(async move { model.answer(request, deltas).await });
+        let answer = match tokio::time::timeout(self.timeout, answer).await {
+            Ok(answered) => {
+                answered.unwrap_or_else(|panic| Err(for_good(format!("the model panicked: {panic}"))))?
+            }
+            Err(_) => return Err(late(self.timeout)),
+        };
         if size(&answer) > ANSWER_BYTES_MAX {
             return Err(for_good(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes")));
         }
@@ -253,6 +266,10 @@ fn before(phase: Phase, messages: &Messages) -> Subject {
     } else {
         Subject::StepStart
     }
+}
+
+fn late(after: Duration) -> ModelFailure {
+    ModelFailure { message: format!("no answer within {after:?}"), retryable: true, retry_after_ms: None }
 }
 
 const fn for_good(message: String) -> ModelFailure {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::Pass;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::feed::{FeedItem, Subscription};
@@ -164,4 +165,16 @@ async fn watchers_on_many_threads_that_come_and_go_all_see_the_log() {
     for reader in readers {
         assert_eq!(reader.await.unwrap(), stage.log(&posted.run).await);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_follows_behind_the_last_event_of_an_ended_run_is_told_its_end() {
+    let stage = Stage::new();
+    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let finished = engine.run(to_assistant()).await.unwrap();
+    engine.abort();
+    let engine = stage.reopen().start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let again = engine.follow(&Tenant::default(), &finished.run, finished.last_seq).await.unwrap();
+    assert_eq!(again.pass, Pass::Ended(Termination::NaturalEnd));
+    assert!(engine.subscribe(&Tenant::default(), &finished.run, u64::MAX).next().await.is_none());
 }

@@ -284,3 +284,18 @@ async fn the_request_has_the_instructions_the_tools_and_everything_that_was_said
     assert_eq!(request.tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["echo"]);
     assert_eq!(model.last_read(), ["user: go", "assistant: Hello.[]", "user: go"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_never_answers_has_failed_and_is_asked_again() {
+    let stage = Stage::new();
+    let model = FunctionModel(|request: ModelRequest, _| async move {
+        if request.attempt == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok(ModelAnswer::text("at last"))
+    });
+    let engine = stage.start(Agent::new("assistant", model)).await;
+    let finished = engine.run(to_assistant()).await.unwrap();
+    assert_eq!(finished.text, "at last");
+    assert_eq!(stage.count(&finished.run, "model.retrying").await, 1);
+}

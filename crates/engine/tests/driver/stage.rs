@@ -52,6 +52,10 @@ impl Scripted {
 }
 
 impl Model for Scripted {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn answer<'a>(
         &'a self,
         request: ModelRequest,

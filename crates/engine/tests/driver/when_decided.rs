@@ -104,7 +104,7 @@ async fn of_two_decisions_at_once_one_wins_and_the_other_is_told() {
     let yes = approved == Verdict::Accepted;
     let (winner, loser) = if yes { (approved, rejected) } else { (rejected, approved) };
     assert_eq!(winner, Verdict::Accepted);
-    assert!(matches!(loser, Verdict::Refused(Refusal::NotHeld | Refusal::Answered)), "{loser:?}");
+    assert!(matches!(loser, Verdict::Refused(_)), "{loser:?}");
     rest(&mut watched).await;
     assert_eq!(stage.count(&run, "tool.denied").await, usize::from(!yes));
     assert_eq!(sent.count(), usize::from(yes));

@@ -121,6 +121,10 @@ impl ScriptedModel {
 }
 
 impl Model for ScriptedModel {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn answer<'a>(
         &'a self,
         request: ModelRequest,

@@ -1,6 +1,6 @@
 //! The file: its lock, its version, and the connections to it.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,11 +29,10 @@ pub(super) struct StoreFile {
 impl StoreFile {
     pub(super) fn lock(path: &Path) -> Result<Self, OpenFailed> {
         let failed = |why| OpenFailed::Lock { lock: lock_path(path), why };
-        // Two names of one file must not have two locks.
-        let path = match path.canonicalize() {
-            Ok(path) => path,
-            Err(_) => new_file(path).map_err(failed)?,
-        };
+        // Two names of one file must not have two locks, and a link to a file that is not there yet is one of them:
+        // first of all the file exists.
+        File::options().create(true).append(true).open(path).map_err(failed)?;
+        let path = path.canonicalize().map_err(failed)?;
         let lock_path = lock_path(&path);
         let lock =
             File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(failed)?;
@@ -80,12 +79,6 @@ impl StoreFile {
     }
 }
 
-fn new_file(path: &Path) -> std::io::Result<PathBuf> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
-    Ok(fs::canonicalize(folder)?.join(name))
-}
-
 fn lock_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -99,9 +92,15 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenFailed> {
         return Err(OpenFailed::Newer { found, known });
     }
     // Changes the file, so only after its version was found to be ours.
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(OpenFailed::NoLog { mode });
+    }
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
+    // What a failed sync left in memory alone is written again, and the log begins anew: nothing that is acknowledged
+    // from here on stands behind a hole.
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     for (migration, version) in MIGRATIONS.iter().zip(1_u32..).skip(found as usize) {
         let transaction = connection.transaction()?;
         transaction.execute_batch(migration)?;

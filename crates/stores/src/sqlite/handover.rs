@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::store::Lease;
 
-use super::claim::release_unfinished;
+use super::claim::let_go;
 use super::writer::{Command, Route};
 
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Drop for Receipt<'_> {
         match stage {
             Stage::Awaited | Stage::Over => {}
             Stage::Given(lease) => {
-                let (command, _nobody_listens) = Command::new(move |desk| release_unfinished(desk, &lease));
+                let (command, _nobody_listens) = Command::new(move |desk| let_go(desk, &lease));
                 self.route.post(command);
             }
         }

@@ -70,6 +70,10 @@ pub enum OpenFailed {
         lock: PathBuf,
         why: std::io::Error,
     },
+    /// The file system cannot keep the log that durability rests on.
+    NoLog {
+        mode: String,
+    },
     Trouble(Trouble),
 }
 
@@ -84,6 +88,10 @@ impl fmt::Display for OpenFailed {
             Self::Newer { found, known } => write!(
                 f,
                 "the store has version {found} and this software knows versions up to {known}; use a later version of it"
+            ),
+            Self::NoLog { mode } => write!(
+                f,
+                "the store needs a write-ahead log and its file system offers only {mode}; put it on a local disk"
             ),
             Self::Lock { lock, why } => write!(f, "the lock file {} cannot be used: {why}", lock.display()),
             Self::Trouble(trouble) => trouble.fmt(f),

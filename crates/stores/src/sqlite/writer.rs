@@ -213,7 +213,7 @@ impl Writer {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
-            tracing::error!(%error, "a transaction cannot be rolled back");
+            self.broken.end(&format!("a transaction cannot be rolled back: {error}"));
         }
         self.take_back(&marks);
         answers.into_iter().for_each(|answer| answer(Some(trouble)));
