@@ -1,12 +1,16 @@
 //! The runs that this process holds: who works on them, how many there may be, and who is woken when.
 
+mod dispatch;
+mod mail;
+
+pub(crate) use mail::{Direct, Look, Mail, Reply};
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use machine::Timestamp;
 use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::inbox::{Item, Verdict};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -14,12 +18,12 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::agent::{Frozen, LiveAgent, Pinned, milliseconds};
+use crate::agent::{Frozen, LiveAgent, Pinned};
 use crate::clock::Clock;
 use crate::feed::Feeds;
 use crate::live::lock;
 use crate::model::Model;
-use crate::store::{Claim, Claimed, Refused, Store, Tenant, Trouble};
+use crate::store::{Refused, Store, Tenant, Trouble};
 use crate::worker::{self, Entry};
 
 /// How much one engine takes on.
@@ -53,56 +57,8 @@ pub(crate) fn stopped() -> Refused {
     Refused::Trouble(Trouble::Unavailable("this engine is stopping".into()))
 }
 
-/// What a worker may be told while it holds a run.
-pub(crate) enum Mail {
-    /// Somebody brings something to the very node that holds the run.
-    Direct(Box<Direct>),
-    /// The run was claimed while this worker was about to.
-    Claimed(Box<Claimed>),
-}
-
-pub(crate) struct Direct {
-    pub(crate) item: Item,
-    pub(crate) reply: oneshot::Sender<Reply>,
-}
-
-pub(crate) enum Reply {
-    /// It is stored.
-    Stored(Verdict),
-    /// This worker cannot take it: the store decides.
-    UseTheInbox,
-}
-
-/// Rings when an inbox has to be looked at.
-#[derive(Debug, Default)]
-pub(crate) struct Look {
-    due: AtomicBool,
-    bell: Notify,
-}
-
-impl Look {
-    pub(crate) fn ring(&self) {
-        self.due.store(true, Ordering::Release);
-        self.bell.notify_one();
-    }
-
-    pub(crate) fn take(&self) -> bool {
-        self.due.swap(false, Ordering::AcqRel)
-    }
-
-    pub(crate) async fn rung(&self) {
-        while !self.due.load(Ordering::Acquire) {
-            self.bell.notified().await;
-        }
-    }
-}
-
 /// Mail that one worker may have waiting; what does not fit goes through the store.
 const MAIL_MAX: usize = 256;
-/// Runs that are claimed at once.
-const CLAIM_MAX: usize = 64;
-const NEVER: Timestamp = Timestamp(u64::MAX);
-const LOOK_AGAIN_MS: u64 = 1;
 /// Frozen agents that are kept compiled.
 const PINNED_MAX: usize = 1_024;
 
@@ -434,86 +390,6 @@ impl Node {
         }
         drop(active);
         self.parted.notify_waiters();
-    }
-
-    /// A run that was let go has to be looked at again at this time.
-    pub(crate) fn due(&self, at: Timestamp) {
-        if at.0 < self.next_look.load(Ordering::Acquire) {
-            self.dispatch.notify_one();
-        }
-    }
-
-    /// Claims what is ready: at the beginning, when a place is free again, and when something falls due.
-    pub(crate) async fn dispatch(self: Arc<Self>) {
-        self.backlog.store(true, Ordering::Release);
-        loop {
-            // Whatever falls due while this looks rings, and is looked at next.
-            self.next_look.store(u64::MAX, Ordering::Release);
-            let look_at = match self.claim_ready().await {
-                Ok(look_at) => look_at,
-                Err(trouble) => {
-                    tracing::error!(%trouble, "cannot claim runs; trying again");
-                    self.backlog.store(true, Ordering::Release);
-                    self.clock.now().plus_ms(milliseconds(self.settings.trouble_pause))
-                }
-            };
-            self.next_look.store(look_at.0, Ordering::Release);
-            let due = async {
-                if look_at == NEVER {
-                    std::future::pending::<()>().await;
-                }
-                self.clock.sleep_until(look_at).await;
-            };
-            tokio::select! {
-                biased;
-                () = self.stopping.cancelled() => return,
-                () = self.dispatch.notified() => {}
-                () = due => self.backlog.store(true, Ordering::Release),
-            }
-        }
-    }
-
-    /// Claims as many as there are places, and says when to look again.
-    async fn claim_ready(self: &Arc<Self>) -> Result<Timestamp, Refused> {
-        while self.backlog.swap(false, Ordering::AcqRel) {
-            let mut places: Vec<Place> = Vec::new();
-            while places.len() < CLAIM_MAX
-                && let Some(place) = self.place()
-            {
-                places.push(place);
-            }
-            if places.is_empty() {
-                // Whoever leaves a place from here on rings; one may have been left just before.
-                self.backlog.store(true, Ordering::SeqCst);
-                match self.place() {
-                    Some(place) => places.push(place),
-                    None => return Ok(NEVER),
-                }
-            }
-            let claimed = self.store.claim(Claim::Next { limit: places.len() }).await?;
-            if claimed.len() == places.len() {
-                self.backlog.store(true, Ordering::Release);
-            }
-            for (claimed, place) in claimed.into_iter().zip(places) {
-                self.take(claimed, place);
-            }
-        }
-        // What is due by now has just been claimed; nothing is looked at more often than this.
-        let soonest = self.clock.now().plus_ms(LOOK_AGAIN_MS);
-        Ok(self.store.next_wake().await?.map_or(NEVER, |at| at.max(soonest)))
-    }
-
-    fn take(self: &Arc<Self>, claimed: Claimed, place: Place) {
-        let (tenant, run) = (claimed.lease.tenant.clone(), claimed.lease.run.clone());
-        let mut active = lock(&self.active);
-        let Some(held) = active.held.get(&(tenant.clone(), run.clone())) else {
-            self.start(&mut active, &tenant, &run, Entry::Claimed(Box::new(claimed)), None, place);
-            return;
-        };
-        // Its worker is about to claim it, and finds that it is taken: by us. It is told so.
-        if held.mail.try_send(Mail::Claimed(Box::new(claimed))).is_err() {
-            tracing::error!(%run, "a worker with a full mailbox cannot be told that its run is claimed");
-        }
     }
 
     /// True once nobody works here any more.

@@ -1,0 +1,99 @@
+//! Who is claimed when: what is ready gets a worker as soon as there is a place for it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use machine::Timestamp;
+
+use super::{Mail, Node, Place};
+use crate::agent::milliseconds;
+use crate::live::lock;
+use crate::store::{Claim, Claimed, Refused};
+use crate::worker::Entry;
+
+/// Runs that are claimed at once.
+const CLAIM_MAX: usize = 64;
+const NEVER: Timestamp = Timestamp(u64::MAX);
+const LOOK_AGAIN_MS: u64 = 1;
+
+impl Node {
+    /// A run that was let go has to be looked at again at this time.
+    pub(crate) fn due(&self, at: Timestamp) {
+        if at.0 < self.next_look.load(Ordering::Acquire) {
+            self.dispatch.notify_one();
+        }
+    }
+
+    /// Claims what is ready: at the beginning, when a place is free again, and when something falls due.
+    pub(crate) async fn dispatch(self: Arc<Self>) {
+        self.backlog.store(true, Ordering::Release);
+        loop {
+            // Whatever falls due while this looks rings, and is looked at next.
+            self.next_look.store(u64::MAX, Ordering::Release);
+            let look_at = match self.claim_ready().await {
+                Ok(look_at) => look_at,
+                Err(trouble) => {
+                    tracing::error!(%trouble, "cannot claim runs; trying again");
+                    self.backlog.store(true, Ordering::Release);
+                    self.clock.now().plus_ms(milliseconds(self.settings.trouble_pause))
+                }
+            };
+            self.next_look.store(look_at.0, Ordering::Release);
+            let due = async {
+                if look_at == NEVER {
+                    std::future::pending::<()>().await;
+                }
+                self.clock.sleep_until(look_at).await;
+            };
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return,
+                () = self.dispatch.notified() => {}
+                () = due => self.backlog.store(true, Ordering::Release),
+            }
+        }
+    }
+
+    /// Claims as many as there are places, and says when to look again.
+    async fn claim_ready(self: &Arc<Self>) -> Result<Timestamp, Refused> {
+        while self.backlog.swap(false, Ordering::AcqRel) {
+            let mut places: Vec<Place> = Vec::new();
+            while places.len() < CLAIM_MAX
+                && let Some(place) = self.place()
+            {
+                places.push(place);
+            }
+            if places.is_empty() {
+                // Whoever leaves a place from here on rings; one may have been left just before.
+                self.backlog.store(true, Ordering::SeqCst);
+                match self.place() {
+                    Some(place) => places.push(place),
+                    None => return Ok(NEVER),
+                }
+            }
+            let claimed = self.store.claim(Claim::Next { limit: places.len() }).await?;
+            if claimed.len() == places.len() {
+                self.backlog.store(true, Ordering::Release);
+            }
+            for (claimed, place) in claimed.into_iter().zip(places) {
+                self.take(claimed, place);
+            }
+        }
+        // What is due by now has just been claimed; nothing is looked at more often than this.
+        let soonest = self.clock.now().plus_ms(LOOK_AGAIN_MS);
+        Ok(self.store.next_wake().await?.map_or(NEVER, |at| at.max(soonest)))
+    }
+
+    fn take(self: &Arc<Self>, claimed: Claimed, place: Place) {
+        let (tenant, run) = (claimed.lease.tenant.clone(), claimed.lease.run.clone());
+        let mut active = lock(&self.active);
+        let Some(held) = active.held.get(&(tenant.clone(), run.clone())) else {
+            self.start(&mut active, &tenant, &run, Entry::Claimed(Box::new(claimed)), None, place);
+            return;
+        };
+        // Its worker is about to claim it, and finds that it is taken: by us. It is told so.
+        if held.mail.try_send(Mail::Claimed(Box::new(claimed))).is_err() {
+            tracing::error!(%run, "a worker with a full mailbox cannot be told that its run is claimed");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! How a worker is reached: what it may be told, what it answers, and the bell of its inbox.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use machine::inbox::{Item, Verdict};
+use tokio::sync::{Notify, oneshot};
+
+use crate::store::Claimed;
+
+/// What a worker may be told while it holds a run.
+pub(crate) enum Mail {
+    /// Somebody brings something to the very node that holds the run.
+    Direct(Box<Direct>),
+    /// The run was claimed while this worker was about to.
+    Claimed(Box<Claimed>),
+}
+
+pub(crate) struct Direct {
+    pub(crate) item: Item,
+    pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+pub(crate) enum Reply {
+    /// It is stored.
+    Stored(Verdict),
+    /// This worker cannot take it: the store decides.
+    UseTheInbox,
+}
+
+/// Rings when an inbox has to be looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    due: AtomicBool,
+    bell: Notify,
+}
+
+impl Look {
+    pub(crate) fn ring(&self) {
+        self.due.store(true, Ordering::Release);
+        self.bell.notify_one();
+    }
+
+    pub(crate) fn take(&self) -> bool {
+        self.due.swap(false, Ordering::AcqRel)
+    }
+
+    pub(crate) async fn rung(&self) {
+        while !self.due.load(Ordering::Acquire) {
+            self.bell.notified().await;
+        }
+    }
+}
