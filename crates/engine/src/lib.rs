@@ -13,8 +13,10 @@
 //! - Nothing is published and nothing is started before the append returned. If the store refuses, the worker's copy
 //!   is thrown away and loaded again, and what tasks came back with is said once more.
 //! - Model calls, tools and hooks are tasks of their own. What they do to their thread, or a panic, harms nobody else.
+//!   Only a model that says that its answer is at hand is asked by the worker itself first.
 //! - A run that only waits is let go: it is a row, and costs no memory, task or timer.
-//! - Whoever watches a run reads for themselves ([`feed`]); nobody can slow it down.
+//! - Whoever watches a run reads for themselves ([`feed`]); nobody is waited for. Readers cost the processor time that they
+//!   take, no more.
 //!
 //! What is where: [`posting`] takes messages in, [`deciding`] takes decisions, `node` knows which runs this process
 //! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see.
