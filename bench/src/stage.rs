@@ -4,7 +4,6 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::Engine;
 use engine::agent::{Agent, StopCondition};
 use engine::feed::{FeedItem, Subscription};
 use engine::live::Deltas;
@@ -12,6 +11,7 @@ use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
 use engine::store::{Committed, Store, Task};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
+use engine::{Engine, Settings};
 use machine::event::Fact;
 use serde_json::json;
 use stores::memory::MemoryStore;
@@ -93,7 +93,11 @@ impl Opened {
     }
 
     pub(crate) async fn start(&self, agent: Agent) -> Result<Engine, Failure> {
-        Ok(Engine::on_shared(self.store.clone()).agent(agent).start().await?)
+        self.start_with(agent, Settings::default()).await
+    }
+
+    pub(crate) async fn start_with(&self, agent: Agent, settings: Settings) -> Result<Engine, Failure> {
+        Ok(Engine::on_shared(self.store.clone()).agent(agent).settings(settings).start().await?)
     }
 
     /// Ends the engine and closes the store. Gives the bytes that lie on disk afterwards.

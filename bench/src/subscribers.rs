@@ -25,6 +25,8 @@ struct Watched {
 
 /// What the model and whoever measures it tell each other.
 struct Signs {
+    /// Those who read.
+    watching: Semaphore,
     ready: Semaphore,
     done: Semaphore,
     begin: Instant,
@@ -35,8 +37,14 @@ struct Signs {
 
 impl Signs {
     fn new() -> Self {
-        let (ready, done) = (Semaphore::new(0), Semaphore::new(0));
-        Self { ready, done, begin: Instant::now(), first_at: AtomicU64::new(0), last_at: AtomicU64::new(0) }
+        Self {
+            watching: Semaphore::new(0),
+            ready: Semaphore::new(0),
+            done: Semaphore::new(0),
+            begin: Instant::now(),
+            first_at: AtomicU64::new(0),
+            last_at: AtomicU64::new(0),
+        }
     }
 
     fn now(&self) -> u64 {
@@ -89,14 +97,14 @@ pub(crate) async fn watched_run(
     for number in 0..subscriber_count {
         let watched = engine.subscribe(&Tenant::default(), &posted.run, 0);
         if number % 2 == 0 {
-            reading.spawn(read(watched));
+            reading.spawn(read(watched, signs.clone()));
         } else {
             idle.push(watched);
         }
     }
-    for _ in 0..subscriber_count {
-        tokio::task::yield_now().await;
-    }
+    // What is measured is a run that is watched, not the coming of the crowd.
+    let reader_count = u32::try_from(reading.len())?;
+    signs.watching.acquire_many(reader_count).await?.forget();
     signs.ready.add_permits(1);
     signs.done.acquire().await?.forget();
     let mut seen = Vec::new();
@@ -114,9 +122,13 @@ pub(crate) async fn watched_run(
     Ok(f64::from(rounds) * 1e9 / nanoseconds as f64)
 }
 
-async fn read(mut watched: Subscription) -> Result<u64, Failure> {
+async fn read(mut watched: Subscription, signs: Arc<Signs>) -> Result<u64, Failure> {
     let mut count = 0;
+    let mut first = true;
     while let Some(item) = watched.next().await {
+        if std::mem::take(&mut first) {
+            signs.watching.add_permits(1);
+        }
         match item? {
             FeedItem::Event(_) => count += 1,
             FeedItem::Live(_) => {}

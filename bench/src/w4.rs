@@ -6,12 +6,12 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::Engine;
 use engine::deciding::Decide;
 use engine::live::Deltas;
 use engine::model::{Messages, Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
 use engine::store::{Store, Task, Tenant};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
+use engine::{Engine, Settings};
 use machine::id::{CallId, RunId};
 use machine::inbox::Verdict;
 use machine::termination::Termination;
@@ -40,17 +40,21 @@ const AROUND: u32 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stay {
     Kept,
-    /// Each round's call is held, and decided only after the run has left memory.
+    /// Each round's call is held, and decided only after the run has left memory. Its transcript is read from the
+    /// store at every step.
     Parked,
+    /// The same, as an engine does it by itself: it keeps the transcripts of runs that were let go lately.
+    Shelved,
 }
 
 impl Stay {
-    pub(crate) const ALL: [Self; 2] = [Self::Kept, Self::Parked];
+    pub(crate) const ALL: [Self; 3] = [Self::Kept, Self::Parked, Self::Shelved];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Kept => "kept",
             Self::Parked => "parked",
+            Self::Shelved => "shelved",
         }
     }
 
@@ -58,7 +62,14 @@ impl Stay {
         let definition = ToolDefinition::new("echo", "Says it again");
         match self {
             Self::Kept => definition.read(),
-            Self::Parked => definition,
+            Self::Parked | Self::Shelved => definition,
+        }
+    }
+
+    fn settings(self) -> Settings {
+        match self {
+            Self::Kept | Self::Shelved => Settings::default(),
+            Self::Parked => Settings { shelf_bytes: 0, ..Settings::default() },
         }
     }
 }
@@ -164,13 +175,13 @@ pub(crate) async fn long_run(setting: Setting, rounds: u32, stay: Stay) -> Resul
     let notes = opened.noting();
     let model =
         Rounds { rounds, marks: marks.clone(), answered: answered.clone(), store, notes: notes.clone() };
-    let engine = opened.start(agent(model).tool(echo(stay))).await?;
+    let engine = opened.start_with(agent(model).tool(echo(stay)), stay.settings()).await?;
     let begin = Instant::now();
     let posted = engine.post(user_message()).await?;
     let mut rests = Vec::new();
     match stay {
         Stay::Kept => answered.acquire_many(rounds).await?.forget(),
-        Stay::Parked => {
+        Stay::Parked | Stay::Shelved => {
             for round in 1..=rounds {
                 answered.acquire().await?.forget();
                 let released = notes.parked(&engine).await?;
@@ -250,7 +261,7 @@ fn figures(sheet: &mut Sheet, rounds: u32, stay: Stay, runs: &[LongRun]) {
     // Like the peers, whose runs are all kept.
     let prefix = match stay {
         Stay::Kept => format!("rounds{rounds}"),
-        Stay::Parked => format!("parked_rounds{rounds}"),
+        Stay::Parked | Stay::Shelved => format!("{}_rounds{rounds}", stay.name()),
     };
     let title = format!("{rounds} rounds, {}", stay.name());
     let of_runs =

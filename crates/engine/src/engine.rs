@@ -43,7 +43,7 @@ impl Drop for Inner {
 /// What an engine is made of, before it starts.
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
+    clock: Option<Arc<dyn Clock>>,
     settings: Settings,
     agents: Vec<Agent>,
 }
@@ -79,9 +79,10 @@ impl EngineBuilder {
         self
     }
 
+    /// Instead of the store's clock, or of this machine's where the store has none.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
+        self.clock = Some(Arc::new(clock));
         self
     }
 
@@ -95,10 +96,12 @@ impl EngineBuilder {
     pub async fn start(self) -> Result<Engine, StartError> {
         let agents = compile(self.agents).map_err(StartError::Agent)?;
         freeze(&*self.store, &agents).await?;
-        let node = Node::new(self.store, self.clock, self.settings, agents);
+        let clock = self.clock.or_else(|| self.store.clock()).unwrap_or_else(|| Arc::new(SystemClock));
+        let node = Node::new(self.store, clock, self.settings, agents);
         let herald = node.feeds.herald();
         let background = vec![
             node.tasks.spawn(node.clone().dispatch()).abort_handle(),
+            node.tasks.spawn(node.clone().listen()).abort_handle(),
             node.tasks.spawn(async move { herald.work().await }).abort_handle(),
         ];
         Ok(Engine { inner: Arc::new(Inner { node, background }) })
@@ -194,12 +197,7 @@ impl Engine {
 
     #[must_use]
     pub fn on_shared(store: Arc<dyn Store>) -> EngineBuilder {
-        EngineBuilder {
-            store,
-            clock: Arc::new(SystemClock),
-            settings: Settings::default(),
-            agents: Vec::new(),
-        }
+        EngineBuilder { store, clock: None, settings: Settings::default(), agents: Vec::new() }
     }
 
     /// The store, to read from.
@@ -354,6 +352,9 @@ impl Engine {
         node.stopping.cancel();
         let _ = tokio::time::timeout(within, node.idle()).await;
         node.abort();
+        if let Err(refused) = node.store.hand_over().await {
+            tracing::warn!(%refused, "other processes go on with these runs only when the lease is over");
+        }
     }
 
     /// Drains, and comes back when nothing of this engine is left: its store can be opened again.

@@ -1,29 +1,25 @@
 //! The feed of a run: stored events by number, and what is said on the way. Many may watch, each from anywhere.
 //!
-//! A commit raises one number and, where somebody waits, rings one bell. Whoever watches reads for themselves, from
-//! the latest events in memory or from the store. Nobody is sent anything, so nobody can slow the run down.
+//! A commit raises one number and, where somebody waits, has them woken. Whoever watches reads for themselves, from
+//! the latest events in memory or from the store. Nobody is sent anything, and where many watch they take turns, so
+//! nobody can slow the run down.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use machine::event::{Fact, Message};
 use machine::id::RunId;
-use tokio::sync::Notify;
 
+use crate::crowd::{Bell, Crowd, Herald};
 use crate::live::{Live, LiveCursor, LiveItem, lock};
+use crate::pages::{PAGE_EVENTS, Pages};
 use crate::store::{Committed, Refused, Store, Tenant};
 
 /// Latest events of a run that are kept while it is in memory or watched.
 const RECENT_MAX: usize = 256;
 /// Events that a watcher reads from the store at once.
 const READ_MAX: usize = 256;
-/// With more watchers than this the run leaves the ringing to the herald.
-const RING_SELF_MAX: usize = 4;
-/// Watchers that the herald wakes before it lets others have their turn. A run stands behind at most so many readers.
-const RING_AT_ONCE: usize = 32;
-const RING_PAUSE: Duration = Duration::from_millis(1);
 
 /// What a watcher gets.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,81 +44,51 @@ impl Feeds {
         let feed = Arc::new(RunFeed {
             run: run.clone(),
             feeds: Arc::downgrade(self),
-            herald: self.herald.clone(),
+            crowd: Arc::new(Crowd::new(self.herald.clone())),
+            owner: OnceLock::new(),
             version: AtomicU64::new(0),
             published: AtomicU64::new(0),
-            watchers: Mutex::default(),
-            watcher_count: AtomicUsize::new(0),
-            rung: AtomicBool::new(false),
             recent: Mutex::default(),
+            pages: Pages::default(),
             live: Mutex::default(),
         });
         feeds.insert(run.clone(), Arc::downgrade(&feed));
         feed
     }
 
-    /// Rings the bells of runs with many watchers, so that the runs need not.
+    /// Another process has stored events of this run: whoever watches here finds them in the store.
+    pub(crate) fn heard_of(&self, run: &RunId) {
+        let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
+        if let Some(feed) = feed {
+            feed.forget();
+        }
+    }
+
     pub(crate) fn herald(&self) -> Arc<Herald> {
         self.herald.clone()
     }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Herald {
-    /// Each feed stands here at most once.
-    rung: Mutex<Vec<Arc<RunFeed>>>,
-    some: Notify,
-}
-
-impl Herald {
-    pub(crate) async fn work(&self) {
-        let mut left = RING_AT_ONCE;
-        loop {
-            self.some.notified().await;
-            let rung = std::mem::take(&mut *lock(&self.rung));
-            for feed in rung {
-                // What is new from here on rings again; whoever is woken before reads it at once.
-                feed.rung.store(false, Ordering::Release);
-                let mut next = Some(0);
-                while let Some(from) = next {
-                    (next, left) = feed.ring(from, left);
-                    if left == 0 {
-                        tokio::time::sleep(RING_PAUSE).await;
-                        left = RING_AT_ONCE;
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Those who watch a run, each with a bell.
-#[derive(Debug, Default)]
-struct Watchers {
-    last: u64,
-    bells: BTreeMap<u64, Arc<Notify>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct RunFeed {
     run: RunId,
     feeds: Weak<Feeds>,
-    herald: Arc<Herald>,
+    crowd: Arc<Crowd>,
+    /// Whose run it is, once somebody has looked.
+    owner: OnceLock<Tenant>,
     /// Rises with everything new.
     version: AtomicU64,
     /// Rises with every commit.
     published: AtomicU64,
-    watchers: Mutex<Watchers>,
-    watcher_count: AtomicUsize,
-    /// The herald knows already.
-    rung: AtomicBool,
     recent: Mutex<VecDeque<Committed>>,
+    /// What those who are behind have read lately, where many watch.
+    pages: Pages,
     live: Mutex<Live>,
 }
 
 impl RunFeed {
     /// The events of one commit, after it returned.
-    pub(crate) fn publish(self: &Arc<Self>, events: impl IntoIterator<Item = Committed>) {
+    pub(crate) fn publish(&self, events: impl IntoIterator<Item = Committed>) {
         let events: Vec<Committed> = events.into_iter().collect();
         let answered = events.iter().any(|committed| {
             matches!(
@@ -150,7 +116,7 @@ impl RunFeed {
     }
 
     /// Something was stored that was not published here: whoever watches finds it in the store.
-    pub(crate) fn forget(self: &Arc<Self>) {
+    pub(crate) fn forget(&self) {
         lock(&self.recent).clear();
         self.live().clear();
         self.signal();
@@ -160,38 +126,13 @@ impl RunFeed {
         lock(&self.live)
     }
 
-    pub(crate) fn signal(self: &Arc<Self>) {
-        self.version.fetch_add(1, Ordering::AcqRel);
-        match self.watcher_count.load(Ordering::Acquire) {
-            0 => {}
-            1..=RING_SELF_MAX => {
-                self.ring(0, RING_SELF_MAX);
-            }
-            _ => {
-                if !self.rung.swap(true, Ordering::AcqRel) {
-                    lock(&self.herald.rung).push(self.clone());
-                    self.herald.some.notify_one();
-                }
-            }
-        }
-    }
-
-    /// Rings at most `count` bells from this number on. Says where to go on, and how many are left.
-    fn ring(&self, from: u64, count: usize) -> (Option<u64>, usize) {
-        let watchers = lock(&self.watchers);
-        let mut left = count;
-        for (number, bell) in watchers.bells.range(from..) {
-            if left == 0 {
-                return (Some(*number), 0);
-            }
-            bell.notify_one();
-            left -= 1;
-        }
-        (None, left)
+    pub(crate) fn signal(&self) {
+        self.version.fetch_add(1, Ordering::SeqCst);
+        self.crowd.wake();
     }
 
     /// The events behind `after`, if the first of them is still in memory.
-    fn recent_after(&self, after: u64) -> Vec<Committed> {
+    fn recent_after(&self, after: u64, limit: usize) -> Vec<Committed> {
         let recent = lock(&self.recent);
         let Some(first) = recent.front().map(|committed| committed.event.seq) else { return Vec::new() };
         let next = after.saturating_add(1);
@@ -199,7 +140,7 @@ impl RunFeed {
             return Vec::new();
         }
         let skipped = usize::try_from(next - first).unwrap_or(usize::MAX);
-        recent.iter().skip(skipped).take(READ_MAX).cloned().collect()
+        recent.iter().skip(skipped).take(limit).cloned().collect()
     }
 
     /// The number of the last event, and whether it is the last one for ever.
@@ -223,8 +164,7 @@ impl Drop for RunFeed {
 /// One watcher of a run. It begins behind any event and ends after the last one.
 pub struct Subscription {
     feed: Arc<RunFeed>,
-    number: u64,
-    bell: Arc<Notify>,
+    bell: Arc<Bell>,
     store: Arc<dyn Store>,
     tenant: Tenant,
     after: u64,
@@ -232,30 +172,27 @@ pub struct Subscription {
     cursor: LiveCursor,
     /// The tenant has such a run.
     found: bool,
+    /// The version at which it has read since it was woken.
+    read_at: Option<u64>,
+    /// There was more than it took.
+    behind: bool,
     ended: bool,
 }
 
 impl Subscription {
     pub(crate) fn new(feed: Arc<RunFeed>, store: Arc<dyn Store>, tenant: Tenant, after: u64) -> Self {
-        let bell = Arc::new(Notify::new());
-        let number = {
-            let mut watchers = lock(&feed.watchers);
-            watchers.last += 1;
-            let number = watchers.last;
-            watchers.bells.insert(number, bell.clone());
-            feed.watcher_count.store(watchers.bells.len(), Ordering::Release);
-            number
-        };
+        feed.crowd.enter();
         Self {
             feed,
-            number,
-            bell,
+            bell: Arc::default(),
             store,
             tenant,
             after,
             ready: VecDeque::new(),
             cursor: LiveCursor::default(),
             found: false,
+            read_at: None,
+            behind: false,
             ended: false,
         }
     }
@@ -280,36 +217,71 @@ impl Subscription {
             if self.ended {
                 return None;
             }
-            let version = self.feed.version.load(Ordering::Acquire);
+            if let Some(version) = self.read_at.take()
+                && self.feed.crowd.takes_turns()
+            {
+                self.next_turn(version).await;
+            }
+            let version = self.feed.version.load(Ordering::SeqCst);
             if let Err(refused) = self.read().await {
                 return Some(Err(refused));
             }
-            // A bell that rang since the number was read keeps ringing until somebody comes.
-            let nothing = self.ready.is_empty() && !self.ended;
-            if nothing && self.feed.version.load(Ordering::Acquire) == version {
-                self.bell.notified().await;
+            if self.ready.is_empty() && !self.ended {
+                self.rest(version).await;
+            } else {
+                self.read_at = Some(version);
             }
         }
+    }
+
+    /// Many watch: after each page the others come first.
+    async fn next_turn(&self, version: u64) {
+        if self.behind || self.feed.version.load(Ordering::SeqCst) != version {
+            self.feed.crowd.stand_in_line(&self.bell);
+            self.bell.rung().await;
+        } else {
+            self.rest(version).await;
+        }
+    }
+
+    /// Until there is something that was not there at this version.
+    async fn rest(&self, version: u64) {
+        self.feed.crowd.rest(&self.bell);
+        if self.feed.version.load(Ordering::SeqCst) != version {
+            self.feed.crowd.wake();
+        }
+        self.bell.rung().await;
     }
 
     async fn read(&mut self) -> Result<(), Refused> {
         let published = self.feed.published.load(Ordering::Acquire);
         // What is in memory belongs to somebody: whoever watches must be able to find the run.
+        if !self.found && self.feed.owner.get() == Some(&self.tenant) && self.feed.last().is_some() {
+            self.found = true;
+        }
         if !self.found {
             let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(Refused::NotFound)?;
             self.found = true;
+            let _ = self.feed.owner.set(self.tenant.clone());
             self.ended = run.status.ended() && run.control.seq <= self.after;
             if self.ended {
                 return Ok(());
             }
         }
-        let mut events = self.feed.recent_after(self.after);
+        let shared = self.feed.crowd.takes_turns();
+        let mut events = self.feed.recent_after(self.after, if shared { PAGE_EVENTS } else { READ_MAX });
         let known = self.feed.last();
         if events.is_empty() && known.is_none_or(|(last, _)| last > self.after) {
-            events = self.store.events(&self.tenant, &self.feed.run, self.after, READ_MAX).await?;
+            let (store, run) = (&*self.store, &self.feed.run);
+            events = if shared {
+                self.feed.pages.after(store, &self.tenant, run, self.after).await?
+            } else {
+                store.events(&self.tenant, run, self.after, READ_MAX).await?
+            };
         }
         if let Some(last) = events.last() {
             self.after = last.event.seq;
+            self.behind = known.is_none_or(|(last, _)| last > self.after);
             self.ready.extend(events.into_iter().map(FeedItem::Event));
             return Ok(());
         }
@@ -330,8 +302,6 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut watchers = lock(&self.feed.watchers);
-        watchers.bells.remove(&self.number);
-        self.feed.watcher_count.store(watchers.bells.len(), Ordering::Release);
+        self.feed.crowd.leave();
     }
 }

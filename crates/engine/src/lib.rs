@@ -15,8 +15,8 @@
 //! - Model calls, tools and hooks are tasks of their own. What they do to their thread, or a panic, harms nobody else.
 //!   Only a model that says that its answer is at hand is asked by the worker itself first.
 //! - A run that only waits is let go: it is a row, and costs no memory, task or timer.
-//! - Whoever watches a run reads for themselves ([`feed`]); nobody is waited for. Readers cost the processor time that they
-//!   take, no more.
+//! - Whoever watches a run reads for themselves ([`feed`]); nobody is waited for. Where many watch one run they take
+//!   turns (`crowd`), so that the run goes on beside them.
 //!
 //! What is where: [`posting`] takes messages in, [`deciding`] takes decisions, `node` knows which runs this process
 //! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see.
@@ -24,6 +24,7 @@
 pub mod agent;
 pub mod arguments;
 pub mod clock;
+mod crowd;
 pub mod deciding;
 mod engine;
 pub mod feed;
@@ -31,8 +32,10 @@ mod history;
 pub mod live;
 pub mod model;
 mod node;
+mod pages;
 pub mod plugin;
 pub mod posting;
+mod shelf;
 pub mod store;
 pub mod tool;
 mod worker;

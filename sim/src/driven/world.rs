@@ -97,6 +97,7 @@ impl World {
             cancel_grace: Duration::from_millis(tape.among([5_000, 10])),
             model_timeout: Duration::from_secs(600),
             trouble_pause: Duration::from_millis(tape.among([1_000, 20])),
+            shelf_bytes: tape.among([1 << 20, 1 << 20, 4_096, 0]),
         });
         let store = Arc::new(RoughStore { stage: self.stage.clone(), life: life.clone() });
         let mut builder = Engine::on_shared(store).clock(self.stage.clock).settings(settings);

@@ -8,7 +8,7 @@ use machine::Timestamp;
 use super::{Mail, Node, Place};
 use crate::agent::milliseconds;
 use crate::live::lock;
-use crate::store::{Claim, Claimed, Refused};
+use crate::store::{Claim, Claimed, Refused, Ring};
 use crate::worker::Entry;
 
 /// Runs that are claimed at once.
@@ -50,6 +50,22 @@ impl Node {
                 () = self.stopping.cancelled() => return,
                 () = self.dispatch.notified() => {}
                 () = due => self.backlog.store(true, Ordering::Release),
+            }
+        }
+    }
+
+    /// What happened in other processes.
+    pub(crate) async fn listen(self: Arc<Self>) {
+        loop {
+            let ring = tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return,
+                ring = self.store.rung() => ring,
+            };
+            match ring {
+                Ring::Run { tenant, run } => self.wake(&tenant, &run),
+                Ring::Ready => self.later(),
+                Ring::Committed { run } => self.feeds.heard_of(&run),
             }
         }
     }

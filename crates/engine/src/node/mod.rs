@@ -6,9 +6,10 @@ mod mail;
 pub(crate) use mail::{Direct, Look, Mail, Reply};
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use machine::id::{AgentName, Digest, RunId, ToolName};
@@ -23,6 +24,7 @@ use crate::clock::Clock;
 use crate::feed::Feeds;
 use crate::live::lock;
 use crate::model::Model;
+use crate::shelf::Shelf;
 use crate::store::{Refused, Store, Tenant, Trouble};
 use crate::worker::{self, Entry};
 
@@ -39,6 +41,9 @@ pub struct Settings {
     pub cancel_grace: Duration,
     /// Before a store that is in trouble is asked again.
     pub trouble_pause: Duration,
+    /// Memory for the transcripts of runs that were let go lately, so that one that comes back soon need not read
+    /// its log again. However many runs wait, it is never more.
+    pub shelf_bytes: usize,
 }
 
 impl Default for Settings {
@@ -49,6 +54,7 @@ impl Default for Settings {
             model_timeout: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(5),
             trouble_pause: Duration::from_secs(1),
+            shelf_bytes: 32 * 1024 * 1024,
         }
     }
 }
@@ -129,6 +135,7 @@ pub(crate) struct Node {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
     pub(crate) feeds: Arc<Feeds>,
+    pub(crate) shelf: Shelf,
     agents: RwLock<Arc<Agents>>,
     pinned: Mutex<BTreeMap<Digest, Arc<Pinned>>>,
     active: Mutex<Active>,
@@ -159,6 +166,7 @@ impl Node {
     ) -> Arc<Self> {
         Arc::new(Self {
             places: Arc::new(Semaphore::new(settings.running_runs_max)),
+            shelf: Shelf::new(settings.shelf_bytes),
             store,
             clock,
             settings,
@@ -254,14 +262,18 @@ impl Node {
         work: impl Future<Output = Result<T, Refused>> + Send + 'static,
     ) -> Result<T, Refused> {
         let aborted = self.aborted.clone();
-        let task = self.tasks.spawn(async move {
+        let mut work = Box::pin(async move {
             tokio::select! {
                 biased;
                 () = aborted.cancelled() => Err(stopped()),
                 done = work => done,
             }
         });
-        task.await.unwrap_or_else(|_| Err(stopped()))
+        // A store that answers at once needs no task, and nobody can go away in between.
+        if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+            return done;
+        }
+        self.tasks.spawn(work).await.unwrap_or_else(|_| Err(stopped()))
     }
 
     fn bring(

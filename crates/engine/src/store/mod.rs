@@ -58,6 +58,8 @@ use machine::tool::Leave;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
+use crate::clock::Clock;
+
 /// Work that is awaited behind a trait object. Dropping it cancels it.
 pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -190,6 +192,17 @@ impl From<Trouble> for Refused {
     }
 }
 
+/// What may concern this process although it happened in another one. A hint: it may come twice, late, or for nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// Something may wait in the inbox of this run.
+    Run { tenant: Tenant, run: RunId },
+    /// Something may be there to claim.
+    Ready,
+    /// Another process has stored events of this run.
+    Committed { run: RunId },
+}
+
 /// What the store has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -320,4 +333,20 @@ pub trait Store: Send + Sync + 'static {
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>>;
 
     fn counts(&self) -> Counts;
+
+    /// Comes back with what happened elsewhere. Dropping it loses no ring. The store of one process never rings.
+    fn rung(&self) -> Task<'_, Ring> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Nobody in this process works on any run from here on: other processes may go on with what it holds at once.
+    /// Where leases end with the process there is nothing to do.
+    fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The clock by which an engine on this store judges what is due, where it is not this machine's.
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        None
+    }
 }

@@ -245,6 +245,9 @@ impl Worker {
         let Claimed { lease, loaded: Loaded { control, inbox, holds_thread, begins_after }, doubt_at } =
             claimed;
         let committed = Arc::new(control.clone());
+        // Somebody else may have gone on with the run meanwhile.
+        let shelved = node.shelf.take(&lease.tenant, &lease.run);
+        let history = shelved.filter(|history| history.seq() == control.seq);
         let (news_in, news) = mpsc::channel(NEWS_MAX);
         Self {
             feed: node.feeds.of(&lease.run),
@@ -268,7 +271,7 @@ impl Worker {
             news_in,
             news,
             silent: (0, 0, Vec::new()),
-            history: None,
+            history,
             arguments: BTreeMap::new(),
             state: None,
             gated: BTreeMap::new(),
@@ -340,6 +343,9 @@ impl Worker {
         if self.node.store.release(&self.lease).await? {
             if let Some(at) = deadline {
                 self.node.due(at);
+            }
+            if let Some(history) = self.history.take() {
+                self.node.shelf.put(&self.lease.tenant, &self.lease.run, history);
             }
             return Ok(true);
         }

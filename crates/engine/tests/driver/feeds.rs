@@ -1,6 +1,7 @@
 //! Watching a run: from anywhere, by anybody who may, by a thousand at once; and nobody slows the run down.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::Pass;
 use engine::agent::Agent;
@@ -12,6 +13,7 @@ use machine::id::RunId;
 use machine::termination::Termination;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::stage::{
     Scripted, Sent, Stage, accepted, ask, asking, call, echo, gated, held, let_go, next_event, rest,
@@ -132,6 +134,37 @@ async fn a_watcher_that_reads_one_event_and_stops_does_not_hold_the_run_up() {
     rest(&mut engine.subscribe(&Tenant::default(), &posted.run, 0)).await;
     assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
     drop(watched);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_crowd_whoever_gives_up_waiting_and_comes_back_misses_nothing() {
+    let stage = Stage::new();
+    let gate = Arc::new(Notify::new());
+    let model = asking(&[("a", "slow", json!({}))]);
+    let engine = stage.start(Agent::new("assistant", model).tool(gated("slow", &gate))).await;
+    let posted = engine.post(to_assistant()).await.unwrap();
+    let readers: Vec<_> = (0..100)
+        .map(|_| {
+            let mut watched = engine.subscribe(&Tenant::default(), &posted.run, 0);
+            tokio::spawn(async move {
+                let mut seen: Vec<Event> = Vec::new();
+                loop {
+                    // Shorter than a turn takes to come.
+                    match timeout(Duration::from_micros(300), watched.next()).await {
+                        Ok(Some(Ok(FeedItem::Event(committed)))) => seen.push((*committed.event).clone()),
+                        Ok(Some(Ok(FeedItem::Live(_)))) | Err(_) => {}
+                        Ok(Some(Err(refused))) => panic!("{refused}"),
+                        Ok(None) => return seen,
+                    }
+                }
+            })
+        })
+        .collect();
+    until_named(&mut engine.subscribe(&Tenant::default(), &posted.run, 0), "tool.execution_started").await;
+    gate.notify_one();
+    for reader in readers {
+        assert_eq!(reader.await.unwrap(), stage.log(&posted.run).await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

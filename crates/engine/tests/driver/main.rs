@@ -25,6 +25,7 @@ mod plugin_trouble;
 mod plugins;
 mod recovering;
 mod rounds;
+mod shelving;
 mod stage;
 mod store_trouble;
 mod threads;

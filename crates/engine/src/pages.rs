@@ -1,0 +1,68 @@
+//! Pages of a log that many read at about the same time: the store is asked for each page once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use machine::id::RunId;
+
+use crate::live::lock;
+use crate::store::{Committed, Refused, Store, Tenant};
+
+/// Events of one page.
+pub(crate) const PAGE_EVENTS: usize = 64;
+/// Pages that are kept of one run.
+const PAGES_MAX: usize = 32;
+
+type Page = Arc<[Committed]>;
+
+/// The pages of one run that were asked for last; the one that was asked for longest ago goes first. A page that is
+/// full stays what it is: the log only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Pages(Mutex<VecDeque<(u64, Page)>>);
+
+impl Pages {
+    /// Events behind `after`, up to the end of their page.
+    pub(crate) async fn after(
+        &self,
+        store: &dyn Store,
+        tenant: &Tenant,
+        run: &RunId,
+        after: u64,
+    ) -> Result<Vec<Committed>, Refused> {
+        let size = PAGE_EVENTS as u64;
+        let start = after - after % size;
+        let page = match self.kept(start) {
+            Some(page) => page,
+            None => {
+                let mut events = store.events(tenant, run, start, PAGE_EVENTS).await?;
+                events.truncate(PAGE_EVENTS);
+                let page = Page::from(events);
+                if page.len() == PAGE_EVENTS {
+                    self.keep(start, &page);
+                }
+                page
+            }
+        };
+        Ok(page.iter().filter(|committed| committed.event.seq > after).cloned().collect())
+    }
+
+    fn kept(&self, start: u64) -> Option<Page> {
+        let mut pages = lock(&self.0);
+        let found = pages.iter().position(|(at, _)| *at == start)?;
+        let entry = pages.remove(found)?;
+        let page = entry.1.clone();
+        pages.push_back(entry);
+        Some(page)
+    }
+
+    fn keep(&self, start: u64, page: &Page) {
+        let mut pages = lock(&self.0);
+        if pages.iter().any(|(at, _)| *at == start) {
+            return;
+        }
+        if pages.len() >= PAGES_MAX {
+            pages.pop_front();
+        }
+        pages.push_back((start, page.clone()));
+    }
+}
