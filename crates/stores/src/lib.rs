@@ -1,5 +1,14 @@
-//! Where runs are kept. One contract ([`engine::store`]), one conformance suite, two stores.
+//! Where runs are kept. One contract ([`engine::store`]), one conformance suite, three stores.
 
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+#[cfg(feature = "postgres")]
+mod entry;
+#[cfg(feature = "postgres")]
+mod page;
+#[cfg(feature = "postgres")]
+mod words;

@@ -57,6 +57,9 @@ impl World {
 }
 
 pub(crate) trait Fixture: Send + Sized + 'static {
+    /// How long a process that is gone may still have something on its way.
+    const LATE_MS: u64 = 0;
+
     async fn open() -> (Self, World);
 
     /// The process dies without a word and starts again. The old world is given up with every handle in it.

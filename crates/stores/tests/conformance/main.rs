@@ -8,6 +8,9 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
 mod fixture;
+mod postgres_fixture;
+#[path = "../postgres/server.rs"]
+mod postgres_server;
 mod rule_01_append;
 mod rule_02_consumed;
 mod rule_03_behind;
@@ -153,3 +156,4 @@ macro_rules! conformance {
 conformance!(memory, crate::fixture::Memory);
 conformance!(sqlite, crate::sqlite_fixture::Sqlite<false>);
 conformance!(sqlite_inline, crate::sqlite_fixture::Sqlite<true>);
+conformance!(postgres, crate::postgres_fixture::Postgres);

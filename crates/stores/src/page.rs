@@ -1,0 +1,70 @@
+//! Where a page of a list goes on: behind this time and this id.
+
+use engine::store::{Listed, Page, Refused};
+use machine::Timestamp;
+
+use crate::words::{millis, timestamp};
+
+/// The last entry of the page before.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) at: i64,
+    pub(crate) id: String,
+}
+
+impl Place {
+    pub(crate) fn new(at: Timestamp, id: &str) -> Self {
+        Self { at: millis(at), id: id.into() }
+    }
+
+    /// Before every entry of a list that begins with the oldest.
+    pub(crate) const fn oldest() -> Self {
+        Self { at: i64::MIN, id: String::new() }
+    }
+
+    /// Behind every entry of a list that begins with the newest.
+    pub(crate) const fn newest() -> Self {
+        Self { at: i64::MAX, id: String::new() }
+    }
+
+    fn cursor(&self) -> String {
+        format!("{}.{}", timestamp(self.at).0, self.id)
+    }
+}
+
+/// A page as it was asked for, within its bounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) behind: Option<Place>,
+    pub(crate) limit: usize,
+}
+
+impl Asked {
+    pub(crate) fn of(page: &Page) -> Result<Self, Refused> {
+        let limit = page.limit.clamp(1, Page::LIMIT_MAX);
+        let behind = page.cursor.as_deref().map(place).transpose()?;
+        Ok(Self { behind, limit })
+    }
+
+    /// One more than the page has, so that its end is known.
+    pub(crate) fn row_count(&self) -> i64 {
+        i64::try_from(self.limit).unwrap_or(i64::MAX).saturating_add(1)
+    }
+
+    pub(crate) fn listed<T>(&self, mut items: Vec<T>, place: impl Fn(&T) -> Place) -> Listed<T> {
+        let more = items.len() > self.limit;
+        items.truncate(self.limit);
+        let next = items.last().filter(|_| more).map(|last| place(last).cursor());
+        Listed { items, next }
+    }
+}
+
+fn place(cursor: &str) -> Result<Place, Refused> {
+    let bad = || Refused::Impossible("bad cursor".into());
+    let (at, id) = cursor.split_once('.').ok_or_else(bad)?;
+    let at = at.parse::<i64>().ok().filter(|at| *at >= 0).ok_or_else(bad)?;
+    if id.is_empty() {
+        return Err(bad());
+    }
+    Ok(Place { at, id: id.into() })
+}

@@ -1,0 +1,115 @@
+//! What the store shows of suspensions, with the way down to the held call.
+
+use std::sync::Arc;
+
+use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView, Tenant};
+use machine::event::{Event, Fact, Opened};
+use machine::id::{AgentName, CallId, Principal, RunId, SuspensionId, ThreadId};
+use machine::rows::ApprovalStatus;
+use tokio_postgres::Row;
+
+use super::connection::{Connections, Parameters};
+use super::stored_run::event_in;
+use super::text::{kept, told};
+use super::trouble::{Stop, corrupt};
+use crate::page::{Asked, Place};
+use crate::words::{approval_status_of, kind_of, timestamp, unsigned};
+
+pub(super) async fn suspension(
+    connections: &Connections,
+    tenant: &Tenant,
+    id: &SuspensionId,
+) -> Result<Option<SuspensionView>, Stop> {
+    let sql = "SELECT * FROM suspensions_shown WHERE tenant = $1 AND id = $2";
+    let found = views(connections, tenant, sql, &[&kept(tenant.as_str()), &kept(id.as_str())]).await?;
+    Ok(found.into_iter().next())
+}
+
+/// Oldest first.
+pub(super) async fn approvals(
+    connections: &Connections,
+    tenant: &Tenant,
+    filter: &ApprovalFilter,
+    page: &Page,
+) -> Result<Listed<SuspensionView>, Stop> {
+    let asked = Asked::of(page)?;
+    let behind = asked.behind.clone().unwrap_or_else(Place::oldest);
+    let (tenant_there, after_id, count) = (kept(tenant.as_str()), kept(&behind.id), asked.row_count());
+    let run = filter.run.as_ref().map(|run| kept(run.as_str()));
+    let thread = filter.thread.as_ref().map(|thread| kept(thread.as_str()));
+    let asked_for =
+        ApprovalStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one));
+    let statuses: Vec<&str> = asked_for.map(ApprovalStatus::as_str).collect();
+    let found = if run.is_some() || thread.is_some() {
+        let parameters: Parameters<'_> =
+            &[&tenant_there, &statuses, &behind.at, &after_id, &count, &run, &thread];
+        views(connections, tenant, include_str!("sql/approvals_of_run.sql"), parameters).await?
+    } else {
+        // One index serves every filter: the pages of all statuses that are asked for are merged.
+        let parameters: Parameters<'_> = &[&tenant_there, &statuses, &behind.at, &after_id, &count];
+        views(connections, tenant, include_str!("sql/approvals_oldest.sql"), parameters).await?
+    };
+    Ok(asked.listed(found, |view| Place::new(view.created_at, view.id.as_str())))
+}
+
+async fn views(
+    connections: &Connections,
+    tenant: &Tenant,
+    sql: &str,
+    parameters: Parameters<'_>,
+) -> Result<Vec<SuspensionView>, Stop> {
+    connections.read(sql, parameters).await?.iter().map(|row| view(tenant, row)).collect()
+}
+
+/// A row of `suspensions_shown`.
+fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
+    let text = |name: &str| row.try_get::<_, Option<String>>(name).map(|text| text.map(told));
+    let name = |column: &str| row.try_get::<_, String>(column).map(told);
+    let (run, agent) = (RunId::from(name("run_id")?), AgentName::from(name("agent")?));
+    let call = CallId::from(name("call")?);
+    let seq = unsigned(row.try_get("seq")?);
+    let event = event_in(row.try_get("body")?, unsigned(row.try_get("first_seq")?), seq)?;
+    let (step, opened) = opening(event)?;
+    let mut path = above(row)?;
+    path.push(PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() });
+    Ok(SuspensionView {
+        tenant: tenant.clone(),
+        id: SuspensionId::from(name("id")?),
+        run,
+        thread: ThreadId::from(name("thread_id")?),
+        agent,
+        call,
+        step,
+        kind: kind_of(row.try_get("kind")?)?,
+        status: approval_status_of(row.try_get("status")?)?,
+        answered: row.try_get::<_, Option<i64>>("answered_by")?.is_some(),
+        opened: Arc::new(opened),
+        created_at: timestamp(row.try_get("created_at")?),
+        decided_at: row.try_get::<_, Option<i64>>("decided_at")?.map(timestamp),
+        decided_by: text("decided_by")?.map(Principal::from),
+        reason: text("reason")?,
+        note: text("note")?,
+        path,
+    })
+}
+
+/// What a person needs to see stands in the event.
+fn opening(event: Event) -> Result<(u32, Opened), Stop> {
+    let Event { seq, step, fact, .. } = event;
+    let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = fact else {
+        return Err(corrupt(format!("event {seq} opens no suspension")));
+    };
+    Ok((step.unwrap_or_default(), opened))
+}
+
+/// From the run that a person started, as far as its ancestors are stored.
+fn above(row: &Row) -> Result<Vec<PathEntry>, Stop> {
+    let names = |column: &str| row.try_get::<_, Vec<String>>(column);
+    let (runs, agents, calls) = (names("above_runs")?, names("above_agents")?, names("above_calls")?);
+    let entries = runs.into_iter().zip(agents).zip(calls).map(|((run, agent), call)| PathEntry {
+        run: RunId::from(told(run)),
+        agent: AgentName::from(told(agent)),
+        call: CallId::from(told(call)),
+    });
+    Ok(entries.collect())
+}

@@ -1,0 +1,362 @@
+//! A commit as its function takes it: one JSON parameter beside the control and the log. What is empty is left out,
+//! and the function does not even look for it.
+
+use engine::store::ThreadView;
+use machine::id::{MessageId, RunId};
+use machine::inbox::Item;
+use machine::phase::Scope;
+use machine::rows::{ClosedRow, OpenedRow, ShownStatus};
+use machine::thread::{Front, Thread};
+use serde::Serialize;
+
+use super::text::Text;
+use crate::entry::{Entry, Newborn, State, Written};
+use crate::words::{item_word, millis, number, role_word};
+
+/// Far behind every deadline, and still a number of microseconds.
+const WAKE_AT_MAX: i64 = 9_000_000_000_000_000;
+
+#[derive(Serialize)]
+pub(super) struct Bound<'e> {
+    tenant: Text<'e>,
+    /// Of the lease.
+    id: Text<'e>,
+    of_run: Text<'e>,
+    of_thread: Text<'e>,
+    seq: i64,
+    status: &'static str,
+    wake_at: Option<i64>,
+    in_doubt: bool,
+    started_at: Option<i64>,
+    ended_at: Option<i64>,
+    interrupts: bool,
+    checkpoint: Option<&'static str>,
+    superseded_by: Option<Text<'e>>,
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    birth: Option<Birth<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    consumed: Vec<i64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    accepted: Vec<BoundItem<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    messages: Vec<BoundMessage<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<Text<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    leave: Vec<BoundLeave<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    state: Vec<BoundState<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    suspensions: Vec<BoundSuspension<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    voided: Vec<BoundSuspension<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    born: Vec<BoundNewborn<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    deliver: Vec<BoundItem<'e>>,
+}
+
+/// What only the first commit of a run has.
+#[derive(Serialize)]
+struct Birth<'e> {
+    agent: Text<'e>,
+    parent: Option<Text<'e>>,
+    parent_call: Option<Text<'e>>,
+    begins_after: Option<Text<'e>>,
+    user_message: Option<Text<'e>>,
+    holds: bool,
+    created_at: i64,
+}
+
+#[derive(Serialize)]
+pub(super) struct BoundItem<'e> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<Text<'e>>,
+    kind: &'static str,
+    call: Option<Text<'e>>,
+    suspension: Option<Text<'e>>,
+    early_call: Option<Text<'e>>,
+    arguments: Option<String>,
+    text: &'e str,
+    decision_id: Option<Text<'e>>,
+    decision: Option<&'e str>,
+}
+
+#[derive(Serialize)]
+struct BoundMessage<'e> {
+    id: Text<'e>,
+    seq: i64,
+    role: &'static str,
+}
+
+#[derive(Serialize)]
+struct BoundLeave<'e> {
+    tool: Text<'e>,
+    given_by: Text<'e>,
+    definition: String,
+}
+
+#[derive(Serialize)]
+struct BoundState<'e> {
+    of_thread: bool,
+    plugin: Text<'e>,
+    key: Text<'e>,
+    value: &'e str,
+}
+
+#[derive(Default, Serialize)]
+struct BoundSuspension<'e> {
+    opens: bool,
+    id: Text<'e>,
+    seq: i64,
+    call: Option<Text<'e>>,
+    kind: Option<&'static str>,
+    arguments: Option<String>,
+    at: i64,
+    expires_at: Option<i64>,
+    status: Option<&'static str>,
+    decided_by: Option<Text<'e>>,
+    reason: Option<Text<'e>>,
+    note: Option<Text<'e>>,
+    /// The rows of the inbox that were heard before it was closed.
+    heard: Vec<i64>,
+    /// The row that closed it, if one did.
+    ticket: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct BoundNewborn<'e> {
+    thread: Text<'e>,
+    id: Text<'e>,
+    agent: Text<'e>,
+    parent_call: Option<Text<'e>>,
+    promised: Option<Text<'e>>,
+    status: &'static str,
+    in_doubt: bool,
+    wake_at: Option<i64>,
+    first_seq: i64,
+    last_seq: i64,
+    created_at: i64,
+    control: String,
+    checkpoint: &'static str,
+    body: &'e str,
+}
+
+/// The thread that an admission was judged on.
+#[derive(Serialize)]
+pub(super) struct Seen<'s> {
+    exists: bool,
+    head: Option<Text<'s>>,
+    front: Option<Text<'s>>,
+    /// Every status that means the same to a new message.
+    front_is: Vec<&'static str>,
+    in_doubt: bool,
+    queued: usize,
+}
+
+impl<'e> Bound<'e> {
+    pub(super) fn of(tenant: &'e str, lease_of: &'e RunId, entry: &'e Entry) -> Self {
+        let State { run, thread, seq, standing, .. } = &entry.state;
+        let rows = &entry.rows;
+        Self {
+            tenant: Text(tenant),
+            id: Text(lease_of.as_str()),
+            of_run: Text(run.as_str()),
+            of_thread: Text(thread.as_str()),
+            seq: number(*seq),
+            status: standing.status.as_str(),
+            wake_at: wake_at(&entry.state),
+            in_doubt: standing.in_doubt,
+            started_at: entry.started_at.map(millis),
+            ended_at: entry.state.ended_at().map(millis),
+            interrupts: entry.accepted.iter().any(|one| matches!(one.item, Item::Interrupt { .. })),
+            checkpoint: entry.log.as_ref().map(|log| log.checkpoint),
+            superseded_by: entry.superseded_by.as_ref().map(|run| Text(run.as_str())),
+            birth: None,
+            consumed: entry.consumed.iter().copied().map(number).collect(),
+            accepted: entry.accepted.iter().map(BoundItem::of).collect(),
+            messages: rows
+                .messages
+                .iter()
+                .map(|row| BoundMessage {
+                    id: Text(row.id.as_str()),
+                    seq: number(row.seq),
+                    role: role_word(row.role),
+                })
+                .collect(),
+            calls: rows.calls.iter().map(|call| Text(call.as_str())).collect(),
+            leave: rows
+                .leave
+                .iter()
+                .map(|(tool, leave)| BoundLeave {
+                    tool: Text(tool.as_str()),
+                    given_by: Text(leave.by.as_str()),
+                    definition: leave.definition.to_string(),
+                })
+                .collect(),
+            state: rows
+                .state
+                .iter()
+                .zip(&entry.state_values)
+                .map(|(kept, value)| BoundState {
+                    of_thread: kept.scope == Scope::Thread,
+                    plugin: Text(kept.plugin.as_str()),
+                    key: Text(&kept.key),
+                    value,
+                })
+                .collect(),
+            suspensions: suspensions(entry),
+            voided: rows.voided.iter().map(|row| BoundSuspension::closed(row, entry)).collect(),
+            born: entry.spawn.iter().map(BoundNewborn::of).collect(),
+            deliver: entry.deliver.iter().map(|(to, one)| BoundItem::to(to, one)).collect(),
+        }
+    }
+
+    /// The first commit of a run.
+    pub(super) fn born(mut self, entry: &'e Entry, begins_after: Option<&'e MessageId>, holds: bool) -> Self {
+        let state = &entry.state;
+        let parent = state.parent.as_ref();
+        self.birth = Some(Birth {
+            agent: Text(state.agent.as_str()),
+            parent: parent.map(|parent| Text(parent.run_id.as_str())),
+            parent_call: parent.map(|parent| Text(parent.call_id.as_str())),
+            begins_after: begins_after.map(|message| Text(message.as_str())),
+            user_message: state.user_message.as_ref().map(|message| Text(message.as_str())),
+            holds: holds && !state.standing.status.ended(),
+            created_at: entry.log.as_ref().map_or(0, |log| millis(log.first_at)),
+        });
+        self
+    }
+
+    pub(super) fn deliver_too(&mut self, to: &'e RunId, one: &'e Written) {
+        self.deliver.push(BoundItem::to(to, one));
+    }
+}
+
+fn wake_at(state: &State) -> Option<i64> {
+    state.wake_at().map(|at| millis(at).min(WAKE_AT_MAX))
+}
+
+impl<'e> BoundItem<'e> {
+    pub(super) fn of(one: &'e Written) -> Self {
+        let (early_call, arguments) = match &one.item {
+            Item::Early { decision, digest } => {
+                (Some(Text(decision.call.as_str())), Some(digest.to_string()))
+            }
+            Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
+                (None, None)
+            }
+        };
+        let decision = one.item.decision();
+        Self {
+            to: None,
+            kind: item_word(&one.item),
+            call: one.item.call().map(|call| Text(call.as_str())),
+            suspension: decision.map(|decision| Text(decision.suspension.as_str())),
+            early_call,
+            arguments,
+            text: &one.text,
+            decision_id: decision.and_then(|decision| decision.id.as_ref()).map(|id| Text(id.as_str())),
+            decision: one.decision.as_deref(),
+        }
+    }
+
+    fn to(to: &'e RunId, one: &'e Written) -> Self {
+        Self { to: Some(Text(to.as_str())), ..Self::of(one) }
+    }
+}
+
+/// In the order of the log: a call may be held, let go and held again in one commit.
+fn suspensions(entry: &Entry) -> Vec<BoundSuspension<'_>> {
+    let opened = entry.rows.opened.iter().map(|row| (row.seq, BoundSuspension::opened(row)));
+    let closed = entry.rows.closed.iter().map(|row| (row.seq, BoundSuspension::closed(row, entry)));
+    let mut all: Vec<_> = closed.chain(opened).collect();
+    all.sort_by_key(|(seq, one)| (*seq, one.opens));
+    all.into_iter().map(|(_, one)| one).collect()
+}
+
+impl<'e> BoundSuspension<'e> {
+    fn opened(row: &'e OpenedRow) -> Self {
+        Self {
+            opens: true,
+            id: Text(row.id.as_str()),
+            seq: number(row.seq),
+            call: Some(Text(row.call.as_str())),
+            kind: Some(row.kind.as_str()),
+            arguments: row.arguments.map(|digest| digest.to_string()),
+            at: millis(row.at),
+            expires_at: row.expires_at.map(millis),
+            ..Self::default()
+        }
+    }
+
+    fn closed(row: &'e ClosedRow, entry: &Entry) -> Self {
+        Self {
+            opens: false,
+            id: Text(row.id.as_str()),
+            seq: number(row.seq),
+            at: millis(row.at),
+            status: Some(row.status.as_str()),
+            decided_by: Some(Text(row.by.as_str())),
+            reason: row.reason.as_deref().map(Text),
+            note: row.note.as_deref().map(Text),
+            heard: entry.consumed.iter().take(row.heard.count).copied().map(number).collect(),
+            ticket: row.heard.ticket.map(number),
+            ..Self::default()
+        }
+    }
+}
+
+impl<'e> BoundNewborn<'e> {
+    fn of(born: &'e Newborn) -> Self {
+        let Newborn { thread, state, log } = born;
+        let standing = state.standing;
+        let unstarted = standing.status == ShownStatus::Queued;
+        Self {
+            thread: Text(thread.as_str()),
+            id: Text(state.run.as_str()),
+            agent: Text(state.agent.as_str()),
+            parent_call: state.parent.as_ref().map(|parent| Text(parent.call_id.as_str())),
+            promised: state.user_message.as_ref().filter(|_| unstarted).map(|message| Text(message.as_str())),
+            status: standing.status.as_str(),
+            in_doubt: standing.in_doubt,
+            wake_at: wake_at(state),
+            first_seq: number(log.first_seq),
+            last_seq: number(log.last_seq),
+            created_at: millis(log.first_at),
+            control: hexadecimal(&state.control),
+            checkpoint: log.checkpoint,
+            body: &log.body,
+        }
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    let digit = |value: u8| DIGITS.get(usize::from(value)).copied().unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+impl<'s> Seen<'s> {
+    pub(super) fn of(view: &'s ThreadView) -> Self {
+        let (front, front_is, in_doubt, queued) = match &view.state {
+            Thread::Free => (None, Vec::new(), false, 0),
+            Thread::Busy { front, front_is, in_doubt, queued } => {
+                (Some(Text(front.as_str())), words_of(*front_is), *in_doubt, *queued)
+            }
+        };
+        Self {
+            exists: view.created_at.is_some(),
+            head: view.head.as_ref().map(|head| Text(head.as_str())),
+            front,
+            front_is,
+            in_doubt,
+            queued,
+        }
+    }
+}
+
+fn words_of(front: Front) -> Vec<&'static str> {
+    ShownStatus::ALL.into_iter().filter(|status| status.front() == front).map(ShownStatus::as_str).collect()
+}

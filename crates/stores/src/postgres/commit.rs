@@ -1,0 +1,242 @@
+//! The commits: an append, a creation, a submitted item. Each is one statement, and so one round trip and one
+//! transaction; what its function answered is what happened.
+
+use std::sync::atomic::Ordering;
+
+use engine::store::{Append, Appended, Create, Created, Lease, Refused, Tenant, ThreadView};
+use machine::event::InterruptCause;
+use machine::id::RunId;
+use machine::inbox::{Item, Shown, Verdict, judge};
+use machine::thread::{Admission, Thread};
+use serde::Serialize;
+use tokio_postgres::Row;
+
+use super::bells::Rung;
+use super::binding::{Bound, BoundItem, Seen};
+use super::stored_run::control_of;
+use super::text::{kept, told};
+use super::trouble::{Stop, corrupt, impossible, unavailable};
+use super::{Shared, thread};
+use crate::entry::{Entry, Written};
+use crate::words::number;
+
+/// Times that an item is judged again because something else came in between.
+const JUDGE_COUNT_MAX: usize = 64;
+
+impl Shared {
+    pub(super) async fn append(&self, lease: &Lease, append: Append) -> Result<Appended, Stop> {
+        let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(Refused::Fenced)?;
+        let expected_seq = number(append.expected_seq);
+        let entry = match Entry::of(append) {
+            Ok(entry) => entry,
+            // Whoever is fenced hears that first, whatever its commit looks like.
+            Err(refused) => {
+                let sql = "SELECT seq = $2 FROM runs WHERE run = $1";
+                let rows = self.connections.read(sql, &[&lease.row, &expected_seq]).await?;
+                let current = rows.first().map(|row| row.try_get::<_, bool>(0)).transpose()?;
+                return Err(if current == Some(true) { refused } else { Refused::Fenced }.into());
+            }
+        };
+        let bound = json(&Bound::of(lease.tenant.as_str(), &lease.run, &entry))?;
+        let body = entry.log.as_ref().map(|log| log.body.as_str());
+        let row = self
+            .connections
+            .write_one(
+                "SELECT * FROM append($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8)",
+                &[
+                    &lease.row,
+                    &node,
+                    &number(lease.epoch),
+                    &expected_seq,
+                    &bound,
+                    &entry.state.control,
+                    &body,
+                    &self.clock.given(),
+                ],
+            )
+            .await?;
+        match row.try_get(0)? {
+            "held" => {}
+            "behind" => return Err(Refused::Behind.into()),
+            "lapsed" => return Err(lapsed()),
+            "fenced" => return Err(Refused::Fenced.into()),
+            other => return Err(corrupt(format!("an append came to {other}"))),
+        }
+        self.tally.commit(entry.bytes);
+        self.announce(&entry);
+        if entry.state.standing.status.ended() {
+            self.leases.forget(lease);
+        }
+        Ok(Appended { woken: self.woken(&row, 1)? })
+    }
+
+    pub(super) async fn create(&self, create: Create) -> Result<Created, Stop> {
+        let Create { tenant, seen, admission, begins_after, lease, append } = create;
+        let entry = Entry::of(append)?;
+        if let Err(misfit) = check(&seen, &admission, lease, &entry) {
+            let now = thread::view(&self.connections, &tenant, &seen.id).await?;
+            return Err(if now.admits_as(&seen) { misfit } else { Refused::Stale.into() });
+        }
+        let holds = admission == Admission::Hold;
+        let takes_over = match &admission {
+            Admission::TakeOver { from } => {
+                let cause = InterruptCause::Superseded(entry.state.run.clone());
+                Some((from, Written::of(Item::Interrupt { cause })?))
+            }
+            Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => None,
+        };
+        let leased = lease && holds && !entry.state.standing.status.ended();
+        let node = if leased { Some(self.node().await?) } else { None };
+        let mut bound =
+            Bound::of(tenant.as_str(), &entry.state.run, &entry).born(&entry, begins_after.as_ref(), holds);
+        if let Some((from, interrupt)) = &takes_over {
+            bound.deliver_too(from, interrupt);
+        }
+        let (seen_there, bound) = (json(&Seen::of(&seen))?, json(&bound)?);
+        let body = entry.log.as_ref().map(|log| log.body.as_str());
+        let row = self
+            .connections
+            .write_one(
+                "SELECT * FROM create_run($1, $2, $3::text::jsonb, $4::text::jsonb, $5, $6, $7, $8)",
+                &[
+                    &kept(tenant.as_str()),
+                    &kept(seen.id.as_str()),
+                    &seen_there,
+                    &bound,
+                    &entry.state.control,
+                    &body,
+                    &node,
+                    &self.clock.given(),
+                ],
+            )
+            .await?;
+        match row.try_get(0)? {
+            "created" => {}
+            "stale" => return Err(Refused::Stale.into()),
+            "lapsed" => return Err(lapsed()),
+            // The node is gone; the next one who asks joins again.
+            "fenced" => {
+                node.into_iter().for_each(|node| self.leases.lose(node));
+                return Err(lapsed());
+            }
+            other => return Err(corrupt(format!("a creation came to {other}"))),
+        }
+        self.tally.commit(entry.bytes);
+        let woken = self.woken(&row, 2)?;
+        let number = row.try_get(1)?;
+        let lease = node.map(|node| {
+            let run = entry.state.run.clone();
+            let lease = Lease { tenant: tenant.clone(), thread: seen.id.clone(), run, epoch: 1, row: number };
+            self.leases.give(node, lease.clone(), 0);
+            lease
+        });
+        if lease.is_none() && holds {
+            self.posts.ready();
+        }
+        Ok(Created { lease, woken })
+    }
+
+    pub(super) async fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Result<Verdict, Stop> {
+        let written = Written::of(item)?;
+        let bound = json(&BoundItem::of(&written))?;
+        for _ in 0..JUDGE_COUNT_MAX {
+            let (number, change, verdict) = self.judge(tenant, run, &written.item).await?;
+            if !verdict.is_taken() {
+                return Ok(verdict);
+            }
+            let sql = "SELECT * FROM submit($1, $2, $3::text::jsonb, $4)";
+            let row =
+                self.connections.write_one(sql, &[&number, &change, &bound, &self.clock.given()]).await?;
+            if row.try_get::<_, &str>(0)? == "taken" {
+                self.tally
+                    .commit((written.text.len() + written.decision.as_ref().map_or(0, String::len)) as u64);
+                if let Some(node) = row.try_get::<_, Option<i64>>(1)? {
+                    self.ring(Rung { run: number, node });
+                }
+                return Ok(verdict);
+            }
+        }
+        Err(unavailable(format!("the run changed {JUDGE_COUNT_MAX} times while an item for it was judged")))
+    }
+
+    /// The verdict on what is there now, with the mark by which a change of it is seen.
+    async fn judge(&self, tenant: &Tenant, run: &RunId, item: &Item) -> Result<(i64, i64, Verdict), Stop> {
+        let call = item.call().map(|call| kept(call.as_str()));
+        let id = item.decision().and_then(|decision| decision.id.as_ref()).map(|id| kept(id.as_str()));
+        let is_early = matches!(item, Item::Early { .. });
+        let rows = self
+            .connections
+            .read(
+                include_str!("sql/run_shown.sql"),
+                &[&kept(tenant.as_str()), &kept(run.as_str()), &call, &id, &is_early],
+            )
+            .await?;
+        let row = rows.first().ok_or(Refused::NotFound)?;
+        let number: i64 = row.try_get(0)?;
+        let control = control_of(&self.connections, number, row.try_get(3)?).await?;
+        let earlier = row.try_get::<_, Option<&str>>(6)?.map(serde_json::from_str).transpose();
+        let earlier = earlier.map_err(|error| corrupt(error.to_string()))?;
+        let shown = Shown {
+            control: &control,
+            interrupt_accepted: row.try_get(2)?,
+            answered: row.try_get(4)?,
+            early_kept: row.try_get(5)?,
+            earlier: earlier.as_ref(),
+        };
+        Ok((number, row.try_get(1)?, judge(item, &shown)))
+    }
+
+    /// The runs that a commit woke, from the column `first` on. Whoever holds one of them elsewhere is told.
+    fn woken(&self, row: &Row, first: usize) -> Result<Vec<RunId>, Stop> {
+        let woken: Vec<String> = row.try_get(first)?;
+        let (runs, nodes): (Vec<i64>, Vec<i64>) = (row.try_get(first + 1)?, row.try_get(first + 2)?);
+        for (run, node) in runs.into_iter().zip(nodes) {
+            self.ring(Rung { run, node });
+        }
+        Ok(woken.into_iter().map(|id| RunId::from(told(id))).collect())
+    }
+
+    /// Whoever watches the run on another node is told.
+    fn announce(&self, entry: &Entry) {
+        if entry.log.is_some() && self.has_company.load(Ordering::Relaxed) {
+            self.posts.committed(&entry.state.run);
+        }
+    }
+
+    /// This node wakes what it holds by itself.
+    fn ring(&self, rung: Rung) {
+        if self.leases.node() != Some(rung.node) {
+            self.posts.run(rung);
+        }
+    }
+}
+
+/// The node may not write before it has renewed its lease; that is tried all the time.
+pub(super) fn lapsed() -> Stop {
+    unavailable("the lease of this node has run out and is not renewed yet")
+}
+
+fn json(value: &impl Serialize) -> Result<String, Stop> {
+    serde_json::to_string(value).map_err(|error| impossible(error.to_string()))
+}
+
+/// The admission can follow from what the thread was, and the commit is the first of its run.
+fn check(seen: &ThreadView, admission: &Admission, lease: bool, entry: &Entry) -> Result<(), Stop> {
+    let fits = match (admission, &seen.state) {
+        (Admission::Hold, Thread::Free) => true,
+        (Admission::Enqueue, Thread::Busy { .. }) => !lease,
+        (Admission::TakeOver { from }, Thread::Busy { front, .. }) => from == front && !lease,
+        (Admission::Hold, Thread::Busy { .. })
+        | (Admission::Enqueue | Admission::TakeOver { .. }, Thread::Free)
+        | (Admission::Refuse(_), Thread::Free | Thread::Busy { .. }) => false,
+    };
+    if !fits {
+        let with = if lease { " with a lease" } else { "" };
+        return Err(impossible(format!("{admission:?}{with} on a thread that is {:?}", seen.state)));
+    }
+    let first = entry.expected_seq == 0 && entry.log.is_some();
+    if !first || entry.state.thread != seen.id || !entry.consumed.is_empty() {
+        return Err(impossible("a log begins with event 1, on the thread that was judged"));
+    }
+    Ok(())
+}

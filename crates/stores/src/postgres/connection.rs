@@ -1,0 +1,179 @@
+//! Connections: how many there are, how long anybody waits for one or for an answer, and what is asked again.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Config, NoTls, Row};
+
+use super::Settings;
+use super::trouble::{OpenFailed, Stop, is_lost, is_worth_repeating, unavailable};
+
+/// Tries of what two transactions stood in each other's way for.
+const REPEAT_COUNT_MAX: u32 = 8;
+const SCHEMA_BYTES_MAX: usize = 40;
+
+/// What a statement does decides what may be done when its answer is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Does {
+    /// Asked once more on another connection.
+    Read,
+    /// It may be stored all the same: whoever asked finds out.
+    Write,
+}
+
+pub(super) type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
+
+/// The address of the database with what every connection of ours needs.
+pub(super) fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
+    let mut config = Config::from_str(address).map_err(|why| OpenFailed::Address(why.to_string()))?;
+    let schema = &settings.schema;
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+    if schema.is_empty() || schema.len() > SCHEMA_BYTES_MAX || !schema.chars().all(plain) {
+        return Err(OpenFailed::Schema(schema.clone()));
+    }
+    // A session that waits within a transaction holds locks: none of ours ever does, for longer than this.
+    let ours = format!(
+        "-c search_path={schema} -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
+        statement = settings.statement_timeout.as_millis(),
+    );
+    let options = match config.get_options() {
+        Some(given) => format!("{given} {ours}"),
+        None => ours,
+    };
+    config.options(options);
+    config.connect_timeout(settings.connection_wait_max);
+    config.tcp_user_timeout(settings.answer_timeout);
+    if config.get_application_name().is_none() {
+        config.application_name("holdpoint");
+    }
+    Ok(config)
+}
+
+pub(super) struct Connections {
+    pool: Pool,
+    count_max: usize,
+    wait_max: Duration,
+    answer_timeout: Duration,
+}
+
+impl Connections {
+    pub(super) fn new(config: Config, settings: &Settings) -> Result<Self, OpenFailed> {
+        let recycling_method = RecyclingMethod::Fast;
+        let connections = Manager::from_config(config, NoTls, ManagerConfig { recycling_method });
+        let pool = Pool::builder(connections)
+            .max_size(settings.connection_count_max)
+            .wait_timeout(Some(settings.connection_wait_max))
+            .create_timeout(Some(settings.connection_wait_max))
+            .recycle_timeout(Some(settings.connection_wait_max))
+            .runtime(Runtime::Tokio1)
+            .post_create(Hook::async_fn(|client, _| {
+                Box::pin(async move { client.batch_execute(DURABLE).await.map_err(HookError::Backend) })
+            }))
+            .build()
+            .map_err(|why| OpenFailed::Address(why.to_string()))?;
+        Ok(Self {
+            pool,
+            count_max: settings.connection_count_max,
+            wait_max: settings.connection_wait_max,
+            answer_timeout: settings.answer_timeout,
+        })
+    }
+
+    /// One statement, which is one transaction.
+    pub(super) async fn ask(
+        &self,
+        does: Does,
+        sql: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, Stop> {
+        let mut asked_again = false;
+        let mut repeats = 0;
+        loop {
+            let client = self.client().await?;
+            let failed = match self.ask_once(&client, sql, parameters).await {
+                Ok(rows) => return Ok(rows),
+                Err(failed) => failed,
+            };
+            match failed {
+                Failed::Unanswered => {
+                    discard(client);
+                    let waited = self.answer_timeout.as_secs_f32();
+                    return Err(unavailable(format!("the database did not answer within {waited} s")));
+                }
+                Failed::NotSent(error) | Failed::Told(error) if is_worth_repeating(&error) => {
+                    repeats += 1;
+                    if repeats >= REPEAT_COUNT_MAX {
+                        return Err(error.into());
+                    }
+                }
+                Failed::NotSent(error) if is_lost(&error) && !asked_again => {
+                    discard(client);
+                    asked_again = true;
+                }
+                Failed::Told(error) if is_lost(&error) => {
+                    discard(client);
+                    if does == Does::Write || asked_again {
+                        return Err(error.into());
+                    }
+                    asked_again = true;
+                }
+                Failed::NotSent(error) | Failed::Told(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    pub(super) async fn read(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
+        self.ask(Does::Read, sql, parameters).await
+    }
+
+    pub(super) async fn write_one(&self, sql: &str, parameters: Parameters<'_>) -> Result<Row, Stop> {
+        let rows = self.ask(Does::Write, sql, parameters).await?;
+        rows.into_iter().next().ok_or_else(|| unavailable("the database answered nothing"))
+    }
+
+    async fn client(&self) -> Result<Object, Stop> {
+        self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => error.into(),
+            PoolError::Timeout(_) => unavailable(format!(
+                "no connection to the database became free within {} s; at most {} are open",
+                self.wait_max.as_secs_f32(),
+                self.count_max
+            )),
+            PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+                unavailable(error.to_string())
+            }
+        })
+    }
+
+    async fn ask_once(
+        &self,
+        client: &Object,
+        sql: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, Failed> {
+        let answered = async {
+            let statement = client.prepare_cached(sql).await.map_err(Failed::NotSent)?;
+            client.query(&statement, parameters).await.map_err(Failed::Told)
+        };
+        tokio::time::timeout(self.answer_timeout, answered).await.unwrap_or(Err(Failed::Unanswered))
+    }
+}
+
+/// An answer of ours is worth nothing if the server says "done" before its disk does.
+pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+
+enum Failed {
+    /// The statement was not even sent.
+    NotSent(tokio_postgres::Error),
+    Told(tokio_postgres::Error),
+    Unanswered,
+}
+
+/// Not given to anybody else.
+fn discard(client: Object) {
+    drop(Object::take(client));
+}

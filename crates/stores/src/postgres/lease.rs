@@ -1,0 +1,181 @@
+//! What this node holds, as far as it knows: its own lease on all of it, and who was given what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::store::Lease;
+use machine::inbox::Ticket;
+
+/// In memory beside the rows: nothing is decided here but whether something may still be sent.
+pub(super) struct Leases {
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    node: Option<NodeLease>,
+    leases: BTreeMap<i64, Known>,
+    /// Runs that the database says are ours and that nobody here knows of, since when.
+    strange: BTreeMap<(i64, i64), Instant>,
+}
+
+/// The number of this node in the database, and how long it may send.
+#[derive(Clone, Copy, Debug)]
+struct NodeLease {
+    node: i64,
+    until: Instant,
+}
+
+struct Known {
+    lease: Lease,
+    /// The last row of the inbox that its worker has read.
+    heard: Ticket,
+}
+
+impl Leases {
+    pub(super) fn new() -> Self {
+        Self { held: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // A change that a panic cut short left a lease out; it did not make one up.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn node(&self) -> Option<i64> {
+        self.lock().node.map(|lease| lease.node)
+    }
+
+    /// `until` is counted from before the database was asked, so that it ends here no later than there.
+    pub(super) fn join(&self, node: i64, until: Instant) {
+        let mut held = self.lock();
+        *held = Held { node: Some(NodeLease { node, until }), ..Held::default() };
+    }
+
+    /// True if the lease had run out here before it was renewed.
+    pub(super) fn renew(&self, node: i64, until: Instant) -> bool {
+        let mut held = self.lock();
+        match &mut held.node {
+            Some(lease) if lease.node == node => {
+                let lapsed = lease.until <= Instant::now();
+                lease.until = until;
+                lapsed
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// The lease of this node is over: nothing that it held is its own any more.
+    pub(super) fn lose(&self, node: i64) {
+        let mut held = self.lock();
+        if held.node.is_some_and(|lease| lease.node == node) {
+            *held = Held::default();
+        }
+    }
+
+    pub(super) fn is_current(&self, lease: &Lease) -> bool {
+        self.lock().leases.get(&lease.row).is_some_and(|known| known.lease == *lease)
+    }
+
+    pub(super) fn may_send(&self, lease: &Lease) -> bool {
+        let held = self.lock();
+        held.node.is_some_and(|node| Instant::now() < node.until)
+            && held.leases.get(&lease.row).is_some_and(|known| known.lease == *lease)
+    }
+
+    /// False if the node that claimed it has lost its lease meanwhile.
+    pub(super) fn give(&self, node: i64, lease: Lease, heard: Ticket) -> bool {
+        let mut held = self.lock();
+        let ours = held.node.is_some_and(|lease| lease.node == node);
+        if ours {
+            held.leases.insert(lease.row, Known { lease, heard });
+        }
+        ours
+    }
+
+    pub(super) fn hear(&self, lease: &Lease, heard: Ticket) {
+        let mut held = self.lock();
+        if let Some(known) = held.leases.get_mut(&lease.row).filter(|known| known.lease == *lease) {
+            known.heard = known.heard.max(heard);
+        }
+    }
+
+    pub(super) fn forget(&self, lease: &Lease) {
+        let mut held = self.lock();
+        if held.leases.get(&lease.row).is_some_and(|known| known.lease == *lease) {
+            held.leases.remove(&lease.row);
+        }
+    }
+
+    /// The run under this number, if it is held here.
+    pub(super) fn of_run(&self, run: i64) -> Option<Lease> {
+        self.lock().leases.get(&run).map(|known| known.lease.clone())
+    }
+
+    /// The same, if something has come for it that its worker has not read.
+    pub(super) fn unheard(&self, run: i64, last: Ticket) -> Option<Lease> {
+        self.lock().leases.get(&run).filter(|known| known.heard < last).map(|known| known.lease.clone())
+    }
+
+    /// Of what the database says this node holds, what has been strange to it for so long that no answer of a claim
+    /// can be under way: its answer was lost.
+    pub(super) fn strangers(
+        &self,
+        node: i64,
+        held_there: &[(i64, i64)],
+        answer_max: Duration,
+    ) -> Vec<(i64, i64)> {
+        let mut held = self.lock();
+        if held.node.is_none_or(|lease| lease.node != node) {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let known = |run: i64, epoch: i64, leases: &BTreeMap<i64, Known>| {
+            leases.get(&run).is_some_and(|known| i64::try_from(known.lease.epoch) == Ok(epoch))
+        };
+        let strange: BTreeSet<(i64, i64)> =
+            held_there.iter().copied().filter(|(run, epoch)| !known(*run, *epoch, &held.leases)).collect();
+        held.strange.retain(|one, _| strange.contains(one));
+        for one in &strange {
+            held.strange.entry(*one).or_insert(now);
+        }
+        held.strange.iter().filter(|(_, since)| now - **since >= answer_max).map(|(one, _)| *one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(run: i64, epoch: u64) -> Lease {
+        Lease { tenant: "acme".into(), thread: "thr".into(), run: "run".into(), epoch, row: run }
+    }
+
+    #[test]
+    fn nothing_is_sent_once_the_lease_of_the_node_has_run_out() {
+        let leases = Leases::new();
+        let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        leases.join(1, past);
+        assert!(leases.give(1, lease(7, 1), 0));
+        assert!(leases.is_current(&lease(7, 1)));
+        assert!(!leases.may_send(&lease(7, 1)));
+        assert!(leases.renew(1, future), "it had run out before");
+        assert!(leases.may_send(&lease(7, 1)));
+        assert!(!leases.may_send(&lease(7, 2)), "another epoch is another lease");
+        leases.lose(1);
+        assert!(!leases.may_send(&lease(7, 1)));
+        assert!(!leases.give(1, lease(7, 1), 0), "what is claimed by a lost node is nobody's");
+    }
+
+    #[test]
+    fn a_lease_that_nobody_knows_is_strange_only_after_a_while() {
+        let leases = Leases::new();
+        leases.join(1, Instant::now());
+        assert!(leases.give(1, lease(7, 1), 0));
+        assert!(leases.strangers(1, &[(7, 1), (8, 3)], Duration::from_secs(60)).is_empty());
+        assert_eq!(leases.strangers(1, &[(7, 1), (8, 3)], Duration::ZERO), [(8, 3)]);
+        assert!(leases.strangers(1, &[(7, 1)], Duration::ZERO).is_empty());
+        assert!(leases.strangers(2, &[(8, 3)], Duration::ZERO).is_empty(), "another node's");
+    }
+}

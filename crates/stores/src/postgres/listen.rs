@@ -1,0 +1,67 @@
+//! The ear of a node: one connection that only listens. What it misses is looked for within a second.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
+
+use super::Shared;
+use super::bells::{Heard, read};
+use super::trouble::{Stop, unavailable};
+
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Ends with the store: it is aborted.
+pub(super) async fn listen(shared: Arc<Shared>, config: Config) {
+    loop {
+        let Err(Stop(refused)) = listen_once(&shared, &config).await;
+        tracing::debug!(%refused, "nobody listens for other nodes; trying again");
+        tokio::time::sleep(RETRY_AFTER).await;
+    }
+}
+
+async fn listen_once(shared: &Shared, config: &Config) -> Result<std::convert::Infallible, Stop> {
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::select! {
+        ended = hear(shared, connection) => Err(ended),
+        refused = ask(shared, &client) => Err(refused),
+    }
+}
+
+/// Comes back only where it failed.
+async fn ask(shared: &Shared, client: &Client) -> Stop {
+    match client.batch_execute(&format!("LISTEN {}", shared.channel)).await {
+        Ok(()) => {
+            // What was said before is looked for, and whoever reads reads again.
+            shared.pulse.notify_one();
+            shared.bells.committed(shared.watched.take_all());
+            std::future::pending().await
+        }
+        Err(error) => error.into(),
+    }
+}
+
+async fn hear(shared: &Shared, mut connection: Connection<Socket, NoTlsStream>) -> Stop {
+    loop {
+        match poll_fn(|context| connection.poll_message(context)).await {
+            Some(Ok(AsyncMessage::Notification(note))) => understand(shared, note.payload()),
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return error.into(),
+            None => return unavailable("the connection was closed"),
+        }
+    }
+}
+
+fn understand(shared: &Shared, note: &str) {
+    match read(note, shared.leases.node()) {
+        Heard::Ready => shared.bells.ready(),
+        Heard::Runs(runs) => {
+            for lease in runs.into_iter().filter_map(|run| shared.leases.of_run(run)) {
+                shared.bells.run(lease.tenant, lease.run);
+            }
+        }
+        Heard::Committed(runs) => shared.bells.committed(runs),
+        Heard::Nothing => {}
+    }
+}

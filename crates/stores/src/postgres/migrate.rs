@@ -1,0 +1,52 @@
+//! The version of the store: migrations run once, also where several nodes start together.
+
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::trouble::OpenFailed;
+
+/// In order; the version of a store is how many of them it has seen.
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_tables.sql"),
+    include_str!("migrations/0002_commits.sql"),
+    include_str!("migrations/0003_leases.sql"),
+];
+
+/// Told apart from locks of others by its first half; the second half is the schema.
+const LOCK: i32 = 0x486f_6c64;
+
+/// Brings the schema up to the version of this software, on a connection of its own.
+pub(super) async fn migrate(config: &Config, schema: &str) -> Result<(), OpenFailed> {
+    let (mut client, connection) = config.connect(NoTls).await?;
+    let traffic = tokio::spawn(connection);
+    let migrated = bring_up(&mut client, schema).await;
+    drop(client);
+    // It ends with its client; what was wrong with it was heard by whoever asked.
+    let _ = traffic.await;
+    migrated
+}
+
+async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
+    let transaction = client.transaction().await?;
+    // Whoever comes second waits here, and then finds everything done.
+    transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
+    transaction.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", &[&LOCK, &schema]).await?;
+    let there = transaction.query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema]).await?;
+    if there.is_none() {
+        transaction.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+    }
+    let steps = "CREATE TABLE IF NOT EXISTS migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)";
+    transaction.batch_execute(steps).await?;
+    let found: i32 =
+        transaction.query_one("SELECT coalesce(max(version), 0) FROM migrations", &[]).await?.try_get(0)?;
+    let known = i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX);
+    if found > known {
+        return Err(OpenFailed::Newer { found, known });
+    }
+    for (migration, version) in MIGRATIONS.iter().zip(1_i32..).filter(|(_, version)| *version > found) {
+        transaction.batch_execute(migration).await?;
+        let done = "INSERT INTO migrations (version, applied_at) VALUES ($1, clock_timestamp())";
+        transaction.execute(done, &[&version]).await?;
+    }
+    transaction.commit().await?;
+    Ok(())
+}

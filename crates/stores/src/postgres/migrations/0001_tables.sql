@@ -1,0 +1,263 @@
+-- Nodes, threads, runs, their logs, and what is shown beside the logs. Texts and arguments stand in `commits` alone.
+-- Names are compared byte by byte, whatever the language of the database.
+
+-- Who holds runs. A row that is gone is a lease that is over, for ever: a node that comes back gets another number.
+CREATE TABLE nodes (
+    node bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- For a person who looks.
+    name text NOT NULL,
+    started_at bigint NOT NULL,
+    expires_at bigint NOT NULL,
+    CHECK (expires_at >= started_at)
+) WITH (fillfactor = 50);
+
+CREATE TABLE threads (
+    thread bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    created_at bigint NOT NULL,
+    metadata json NOT NULL,
+    -- The last message.
+    head text COLLATE "C",
+    auto_approved_by text COLLATE "C",
+    UNIQUE (tenant, id)
+) WITH (fillfactor = 80);
+CREATE INDEX threads_by_age ON threads (tenant, created_at, id);
+
+CREATE TABLE runs (
+    run bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    thread bigint NOT NULL REFERENCES threads (thread),
+    agent text COLLATE "C" NOT NULL,
+    -- A parent may be deleted before its children.
+    parent bigint,
+    parent_call text COLLATE "C",
+    begins_after text COLLATE "C",
+    -- The message that joins the thread when the run starts. Nobody else can bring it.
+    promised text COLLATE "C",
+    status text COLLATE "C" NOT NULL CHECK (status IN (
+        'queued', 'running', 'waiting_approval', 'waiting_tool', 'interrupting',
+        'completed', 'failed', 'interrupted'
+    )),
+    holds boolean NOT NULL,
+    seq bigint NOT NULL CHECK (seq >= 1),
+    epoch bigint NOT NULL CHECK (epoch >= 0),
+    -- Rises with every commit and every item, so that whoever judged what was there can tell that it still is.
+    change bigint NOT NULL DEFAULT 0,
+    -- Who works on it. A run whose node is gone is nobody's, and is looked for.
+    node bigint,
+    -- From here on what the last worker started and lost may be offered as in doubt.
+    doubt_at bigint,
+    interrupt_accepted boolean NOT NULL DEFAULT false,
+    in_doubt boolean NOT NULL,
+    -- 1: woken, or its worker is gone. 2: it may start. 0: nothing to claim it for but `wake_at`. A run that is held
+    -- and woken has something in its inbox.
+    ready smallint NOT NULL CHECK (ready IN (0, 1, 2)),
+    -- In microseconds: the order of arrival.
+    ready_at bigint,
+    wake_at bigint,
+    created_at bigint NOT NULL,
+    started_at bigint,
+    ended_at bigint,
+    control bytea NOT NULL,
+    UNIQUE (tenant, id),
+    CHECK ((parent IS NULL) = (parent_call IS NULL)),
+    CHECK ((ready = 0) = (ready_at IS NULL)),
+    CHECK (promised IS NULL OR (started_at IS NULL AND ended_at IS NULL)),
+    CHECK (ready <> 2 OR (status = 'queued' AND holds)),
+    CHECK ((status IN ('completed', 'failed', 'interrupted')) = (ended_at IS NOT NULL)),
+    CHECK (ended_at IS NULL OR (NOT holds AND ready = 0 AND wake_at IS NULL AND node IS NULL)),
+    -- Only the run that holds the thread is under way.
+    CHECK (holds OR status IN ('queued', 'completed', 'failed', 'interrupted')),
+    -- An epoch begins with a holder.
+    CHECK (node IS NULL OR epoch >= 1),
+    -- A run that nobody holds and that is under way is looked for.
+    CHECK (node IS NOT NULL OR ready <> 0 OR status NOT IN ('running', 'interrupting')),
+    CHECK (node IS NOT NULL OR ready <> 0 OR status <> 'queued' OR NOT holds)
+    -- Room for the next version of a row on its own page: no index changes with most commits.
+) WITH (fillfactor = 60);
+-- Compact already.
+ALTER TABLE runs ALTER COLUMN control SET STORAGE EXTERNAL;
+CREATE INDEX runs_by_status ON runs (tenant, status, created_at, id);
+CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
+CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds;
+CREATE INDEX runs_unended ON runs (thread, run) WHERE ended_at IS NULL;
+CREATE UNIQUE INDEX runs_promised ON runs (thread, promised) WHERE promised IS NOT NULL;
+-- What may be claimed.
+CREATE INDEX runs_woken ON runs (ready_at, run) WHERE ready = 1 AND node IS NULL;
+CREATE INDEX runs_due ON runs (wake_at, run) WHERE wake_at IS NOT NULL AND node IS NULL;
+CREATE INDEX runs_startable ON runs (tenant, ready_at, run) WHERE ready = 2 AND node IS NULL;
+-- What a node holds, and what of it has something to hear.
+CREATE INDEX runs_held ON runs (node, run) WHERE node IS NOT NULL;
+CREATE INDEX runs_rung ON runs (node) WHERE ready = 1 AND node IS NOT NULL;
+
+-- One row per commit: far fewer rows than one per event. In parts from the beginning, so that each part stays small
+-- enough to be cleaned and indexed by itself.
+CREATE TABLE commits (
+    tenant text COLLATE "C" NOT NULL,
+    run bigint NOT NULL REFERENCES runs (run),
+    first_seq bigint NOT NULL CHECK (first_seq >= 1),
+    last_seq bigint NOT NULL CHECK (last_seq >= first_seq),
+    checkpoint text COLLATE "C" NOT NULL CHECK (checkpoint IN (
+        'user_message', 'assistant_turn', 'tool_results', 'replay_results', 'waiting', 'run_finished'
+    )),
+    -- The stored events, one a line.
+    body text NOT NULL,
+    PRIMARY KEY (run, last_seq)
+) PARTITION BY HASH (run);
+CREATE TABLE commits_00 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 0);
+CREATE TABLE commits_01 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 1);
+CREATE TABLE commits_02 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 2);
+CREATE TABLE commits_03 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 3);
+CREATE TABLE commits_04 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 4);
+CREATE TABLE commits_05 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 5);
+CREATE TABLE commits_06 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 6);
+CREATE TABLE commits_07 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 7);
+CREATE TABLE commits_08 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 8);
+CREATE TABLE commits_09 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 9);
+CREATE TABLE commits_10 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 10);
+CREATE TABLE commits_11 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 11);
+CREATE TABLE commits_12 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 12);
+CREATE TABLE commits_13 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 13);
+CREATE TABLE commits_14 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 14);
+CREATE TABLE commits_15 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 15);
+
+CREATE TABLE inbox (
+    -- Given out while the run is locked, so that those of one run grow in the order of arrival.
+    ticket bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text COLLATE "C" NOT NULL,
+    run bigint NOT NULL REFERENCES runs (run),
+    kind text COLLATE "C" NOT NULL
+        CHECK (kind IN ('decision', 'early', 'interrupt', 'child_ended', 'late_answer')),
+    -- Of an early decision: what it will answer.
+    call text COLLATE "C",
+    arguments bytea CHECK (arguments IS NULL OR length(arguments) = 32),
+    item text NOT NULL,
+    CHECK ((kind = 'early') = (call IS NOT NULL)),
+    CHECK ((kind = 'early') = (arguments IS NOT NULL))
+);
+CREATE INDEX inbox_by_run ON inbox (run, ticket);
+CREATE UNIQUE INDEX inbox_one_early ON inbox (run, call) WHERE kind = 'early';
+
+CREATE TABLE suspensions (
+    tenant text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    run bigint NOT NULL REFERENCES runs (run),
+    -- The event that opened it has what a person needs to see.
+    seq bigint NOT NULL CHECK (seq >= 1),
+    call text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL CHECK (kind IN (
+        'approval', 'client_tool', 'external', 'question', 'in_doubt', 'child_run'
+    )),
+    status text COLLATE "C" NOT NULL
+        CHECK (status IN ('pending', 'approved', 'rejected', 'expired', 'answered')),
+    -- The inbox row with the accepted answer. It left the inbox with the commit that closed this, or forgot it.
+    answered_by bigint,
+    arguments bytea CHECK (arguments IS NULL OR length(arguments) = 32),
+    created_at bigint NOT NULL,
+    expires_at bigint,
+    decided_at bigint,
+    decided_by text COLLATE "C",
+    reason text,
+    note text,
+    PRIMARY KEY (tenant, id),
+    CHECK ((status = 'pending') = (decided_at IS NULL)),
+    CHECK ((status = 'pending') = (decided_by IS NULL)),
+    CHECK (status = 'pending' OR answered_by IS NULL)
+);
+CREATE INDEX suspensions_by_run ON suspensions (run);
+CREATE UNIQUE INDEX suspensions_one_open ON suspensions (run, call) WHERE status = 'pending';
+CREATE INDEX suspensions_by_age ON suspensions (tenant, status, created_at, id)
+    WHERE kind IN ('approval', 'question', 'in_doubt');
+
+-- Answers repeats for ever.
+CREATE TABLE decisions (
+    tenant text COLLATE "C" NOT NULL,
+    run bigint NOT NULL REFERENCES runs (run),
+    id text COLLATE "C" NOT NULL,
+    decision text NOT NULL,
+    PRIMARY KEY (run, id)
+);
+
+CREATE TABLE messages (
+    tenant text COLLATE "C" NOT NULL,
+    thread bigint NOT NULL REFERENCES threads (thread),
+    id text COLLATE "C" NOT NULL,
+    run bigint NOT NULL,
+    seq bigint NOT NULL CHECK (seq >= 1),
+    role text COLLATE "C" NOT NULL CHECK (role IN ('user', 'assistant', 'tool', 'note')),
+    PRIMARY KEY (thread, id)
+);
+
+CREATE TABLE call_ids (
+    tenant text COLLATE "C" NOT NULL,
+    thread bigint NOT NULL REFERENCES threads (thread),
+    id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (thread, id)
+);
+
+CREATE TABLE leave (
+    tenant text COLLATE "C" NOT NULL,
+    thread bigint NOT NULL REFERENCES threads (thread),
+    tool text COLLATE "C" NOT NULL,
+    given_by text COLLATE "C" NOT NULL,
+    definition bytea NOT NULL CHECK (length(definition) = 32),
+    PRIMARY KEY (thread, tool)
+);
+
+CREATE TABLE plugin_state (
+    tenant text COLLATE "C" NOT NULL,
+    thread bigint NOT NULL REFERENCES threads (thread),
+    -- 0 where it is kept for the whole thread.
+    run bigint NOT NULL,
+    plugin text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    value text NOT NULL,
+    PRIMARY KEY (thread, run, plugin, key)
+);
+
+-- Found by their content, so they belong to no tenant.
+CREATE TABLE revisions (
+    digest bytea PRIMARY KEY CHECK (length(digest) = 32),
+    text text NOT NULL
+);
+
+-- A thread as admission sees it: the run in front is the holder, or the first in line while nobody holds it.
+CREATE VIEW threads_shown AS
+SELECT
+    t.thread, t.tenant, t.id, t.created_at, t.metadata, t.head, t.auto_approved_by,
+    f.id AS front, f.status AS front_status, f.in_doubt AS front_in_doubt,
+    (SELECT count(*) FROM runs q WHERE q.thread = t.thread AND q.ended_at IS NULL AND NOT q.holds) AS queued
+FROM threads t
+LEFT JOIN LATERAL (
+    SELECT r.id, r.status, r.in_doubt FROM runs r
+    WHERE r.thread = t.thread AND r.ended_at IS NULL
+    ORDER BY r.holds DESC, r.run LIMIT 1
+) f ON true;
+
+-- A suspension with the commit that opened it, and the way down to it: no run is nested deeper than 64.
+CREATE VIEW suspensions_shown AS
+SELECT
+    s.*, r.id AS run_id, r.agent, t.id AS thread_id, c.first_seq, c.body,
+    p.runs AS above_runs, p.agents AS above_agents, p.calls AS above_calls
+FROM suspensions s
+JOIN runs r ON r.run = s.run
+JOIN threads t ON t.thread = r.thread
+CROSS JOIN LATERAL (
+    SELECT first_seq, body FROM commits WHERE commits.run = s.run AND last_seq >= s.seq ORDER BY last_seq LIMIT 1
+) c
+CROSS JOIN LATERAL (
+    WITH RECURSIVE above AS (
+        SELECT r.parent, r.parent_call, 1 AS depth WHERE r.parent IS NOT NULL
+        UNION ALL
+        SELECT a.parent, a.parent_call, above.depth + 1
+        FROM above JOIN runs a ON a.run = above.parent
+        WHERE a.parent IS NOT NULL AND above.depth < 63
+    )
+    SELECT
+        coalesce(array_agg(a.id ORDER BY above.depth DESC), '{}') AS runs,
+        coalesce(array_agg(a.agent ORDER BY above.depth DESC), '{}') AS agents,
+        coalesce(array_agg(above.parent_call ORDER BY above.depth DESC), '{}') AS calls
+    FROM above JOIN runs a ON a.run = above.parent
+) p;

@@ -1,0 +1,526 @@
+-- The commits of runs, each a function, so that one takes one round trip. Whoever calls one that refuses gets a word
+-- back and nothing is written; what cannot be is raised, and the whole commit is undone.
+--
+-- Every function locks first and reads afterwards, in statements of their own: a statement that waits for a lock goes
+-- on with what it had read before. The order of locks is in the documentation of the module.
+
+-- `at` is given by tests alone; else the clock of the database counts.
+CREATE FUNCTION now_ms(at bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(at, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+$$;
+
+CREATE FUNCTION now_us(at bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(at * 1000, floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+$$;
+
+CREATE FUNCTION impossible(why text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'HPI00', MESSAGE = why;
+END $$;
+
+-- Whether a node may write: 'held', 'lapsed' while it has to renew its lease first, 'fenced' once the lease is over.
+CREATE FUNCTION standing_of(p_node bigint, p_at bigint) RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT CASE (SELECT expires_at > now_ms(p_at) FROM nodes WHERE node = p_node)
+        WHEN true THEN 'held' WHEN false THEN 'lapsed' ELSE 'fenced'
+    END
+$$;
+
+-- What a claim should look for in a run that nobody holds and whose inbox is empty.
+CREATE FUNCTION ready_as(status text, holds boolean) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
+    SELECT (CASE
+        WHEN status IN ('running', 'interrupting') THEN 1
+        WHEN status = 'queued' AND holds THEN 2
+        ELSE 0
+    END)::smallint
+$$;
+
+-- Keeps the id of a decision for ever, where it has one.
+CREATE FUNCTION remember(p_tenant text, p_run bigint, p_item jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_item ->> 'decision' IS NOT NULL THEN
+        INSERT INTO decisions (tenant, run, id, decision)
+        VALUES (p_tenant, p_run, p_item ->> 'decision_id', p_item ->> 'decision');
+    END IF;
+END $$;
+
+-- Into the inbox of a run that is locked, and the run is woken.
+CREATE FUNCTION put(p_tenant text, p_run bigint, p_item jsonb, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    the_ticket bigint;
+BEGIN
+    INSERT INTO inbox (tenant, run, kind, call, arguments, item)
+    VALUES (
+        p_tenant, p_run, p_item ->> 'kind', p_item ->> 'early_call', decode(p_item ->> 'arguments', 'hex'),
+        p_item ->> 'text'
+    ) RETURNING ticket INTO the_ticket;
+    UPDATE runs SET
+        ready_at = CASE WHEN ready = 1 THEN ready_at ELSE now_us(p_at) END, ready = 1, change = change + 1,
+        interrupt_accepted = interrupt_accepted OR p_item ->> 'kind' = 'interrupt'
+    WHERE run = p_run;
+    PERFORM remember(p_tenant, p_run, p_item);
+    RETURN the_ticket;
+END $$;
+
+-- What was judged is still so: the item is taken. Else it is judged again.
+CREATE FUNCTION submit(
+    p_run bigint, p_change bigint, p_item jsonb, p_at bigint, OUT outcome text, OUT held_by bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    found_run record;
+    the_ticket bigint;
+BEGIN
+    SELECT tenant, change, node INTO found_run FROM runs WHERE run = p_run FOR NO KEY UPDATE;
+    IF NOT FOUND OR found_run.change <> p_change THEN
+        outcome := 'again';
+        RETURN;
+    END IF;
+    the_ticket := put(found_run.tenant, p_run, p_item, p_at);
+    IF p_item ->> 'kind' IN ('decision', 'late_answer') THEN
+        UPDATE suspensions SET answered_by = the_ticket
+        WHERE run = p_run AND call = p_item ->> 'call' AND status = 'pending';
+    END IF;
+    outcome := 'taken';
+    held_by := found_run.node;
+END $$;
+
+-- Whether an accepted answer that is unheard answers what these events close. As `Heard::overtakes` has it: what was
+-- heard before, and what came after the row that closes, is not overtaken.
+CREATE FUNCTION overtakes(p_tenant text, p_run bigint, p_suspensions jsonb) RETURNS boolean LANGUAGE sql AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM jsonb_to_recordset(p_suspensions) AS c (id text, opens boolean, heard bigint[], ticket bigint)
+        JOIN suspensions s ON s.tenant = p_tenant AND s.id = c.id AND s.run = p_run
+        WHERE NOT c.opens AND s.answered_by IS NOT NULL AND s.answered_by <> ALL (c.heard)
+            AND (c.ticket IS NULL OR c.ticket > s.answered_by)
+    )
+$$;
+
+-- Whether one of these items, accepted at the worker, has lost against something that was accepted before it.
+CREATE FUNCTION has_lost(p_run bigint, p_interrupted boolean, p_accepted jsonb) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+    open_one record;
+    ids text[] := '{}';
+    answered text[] := '{}';
+    interrupted boolean := p_interrupted;
+BEGIN
+    FOR one IN SELECT * FROM jsonb_to_recordset(p_accepted)
+        AS a (kind text, call text, suspension text, decision_id text)
+    LOOP
+        IF interrupted THEN
+            RETURN true;
+        END IF;
+        IF one.decision_id IS NOT NULL THEN
+            IF one.decision_id = ANY (ids)
+                OR EXISTS (SELECT 1 FROM decisions WHERE run = p_run AND id = one.decision_id) THEN
+                RETURN true;
+            END IF;
+            ids := ids || one.decision_id;
+        END IF;
+        interrupted := one.kind = 'interrupt';
+        IF one.kind IN ('decision', 'late_answer') THEN
+            SELECT id, answered_by INTO open_one FROM suspensions
+            WHERE run = p_run AND call = one.call AND status = 'pending';
+            IF one.kind = 'decision' AND (NOT FOUND OR open_one.id <> one.suspension) THEN
+                RETURN true;
+            END IF;
+            IF open_one.id IS NOT NULL THEN
+                IF open_one.answered_by IS NOT NULL OR open_one.id = ANY (answered) THEN
+                    RETURN true;
+                END IF;
+                answered := answered || open_one.id;
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN false;
+END $$;
+
+-- Messages, calls, leave and plugin state. What waits to join the thread counts as being in it: the message of a run
+-- that has not started, and the one that each call gets.
+CREATE FUNCTION write_thread(p_tenant text, p_thread bigint, p_run bigint, p_entry jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    taken text;
+    one jsonb;
+BEGIN
+    IF p_entry ? 'messages' THEN
+        SELECT m.id INTO taken FROM jsonb_to_recordset(p_entry -> 'messages') AS m (id text, role text)
+        WHERE EXISTS (SELECT 1 FROM runs r WHERE r.thread = p_thread AND r.promised = m.id)
+            OR (m.role <> 'tool' AND starts_with(m.id, 'msg_')
+                AND EXISTS (SELECT 1 FROM call_ids c WHERE c.thread = p_thread AND c.id = substr(m.id, 5)));
+        IF FOUND THEN
+            PERFORM impossible(format('message %s is somebody else''s', taken));
+        END IF;
+        INSERT INTO messages (tenant, thread, id, run, seq, role)
+        SELECT p_tenant, p_thread, m.id, p_run, m.seq, m.role
+        FROM jsonb_to_recordset(p_entry -> 'messages') AS m (id text, seq bigint, role text);
+        UPDATE threads SET head = p_entry -> 'messages' -> -1 ->> 'id' WHERE thread = p_thread;
+    END IF;
+    IF p_entry ? 'calls' THEN
+        SELECT c.id INTO taken FROM jsonb_array_elements_text(p_entry -> 'calls') AS c (id)
+        WHERE EXISTS (
+                SELECT 1 FROM messages m WHERE m.thread = p_thread AND m.id = 'msg_' || c.id
+                    AND NOT (m.run = p_run AND m.role = 'tool')
+            )
+            OR EXISTS (SELECT 1 FROM runs r WHERE r.thread = p_thread AND r.promised = 'msg_' || c.id);
+        IF FOUND THEN
+            PERFORM impossible(format('the message of call %s is somebody else''s', taken));
+        END IF;
+        INSERT INTO call_ids (tenant, thread, id)
+        SELECT p_tenant, p_thread, c.id FROM jsonb_array_elements_text(p_entry -> 'calls') AS c (id);
+    END IF;
+    -- One after the other: a commit may put the same key twice, and the last one counts.
+    IF p_entry ? 'leave' THEN
+        FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'leave') LOOP
+            INSERT INTO leave (tenant, thread, tool, given_by, definition)
+            SELECT p_tenant, p_thread, l.tool, l.given_by, decode(l.definition, 'hex')
+            FROM jsonb_to_record(one) AS l (tool text, given_by text, definition text)
+            ON CONFLICT (thread, tool) DO UPDATE
+            SET given_by = excluded.given_by, definition = excluded.definition;
+        END LOOP;
+    END IF;
+    IF p_entry ? 'state' THEN
+        FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'state') LOOP
+            INSERT INTO plugin_state (tenant, thread, run, plugin, key, value)
+            SELECT p_tenant, p_thread, CASE WHEN s.of_thread THEN 0 ELSE p_run END, s.plugin, s.key, s.value
+            FROM jsonb_to_record(one) AS s (of_thread boolean, plugin text, key text, value text)
+            ON CONFLICT (thread, run, plugin, key) DO UPDATE SET value = excluded.value;
+        END LOOP;
+    END IF;
+END $$;
+
+-- In the order of the log: a call may be held, let go and held again in one commit.
+CREATE FUNCTION write_suspensions(p_tenant text, p_run bigint, p_entry jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+BEGIN
+    IF p_entry ? 'suspensions' THEN
+        FOR one IN SELECT * FROM jsonb_to_recordset(p_entry -> 'suspensions') AS s (
+            id text, opens boolean, seq bigint, call text, kind text, arguments text, at bigint, expires_at bigint,
+            status text, decided_by text, reason text, note text
+        ) LOOP
+            IF one.opens THEN
+                INSERT INTO suspensions (
+                    tenant, id, run, seq, call, kind, status, answered_by, arguments, created_at, expires_at
+                ) VALUES (
+                    p_tenant, one.id, p_run, one.seq, one.call, one.kind, 'pending',
+                    -- A decision that came early answers the approval that it is for.
+                    (SELECT ticket FROM inbox WHERE one.kind = 'approval' AND run = p_run AND kind = 'early'
+                        AND call = one.call AND arguments = decode(one.arguments, 'hex')),
+                    decode(one.arguments, 'hex'), one.at, one.expires_at
+                );
+            ELSE
+                UPDATE suspensions SET
+                    status = one.status, answered_by = NULL, decided_at = one.at, decided_by = one.decided_by,
+                    reason = one.reason, note = one.note
+                WHERE tenant = p_tenant AND id = one.id AND run = p_run AND status = 'pending';
+                IF NOT FOUND THEN
+                    PERFORM impossible(format('suspension %s is not open', one.id));
+                END IF;
+            END IF;
+        END LOOP;
+    END IF;
+    IF p_entry ? 'voided' THEN
+        FOR one IN SELECT * FROM jsonb_to_recordset(p_entry -> 'voided')
+            AS v (id text, at bigint, status text, decided_by text, reason text, note text)
+        LOOP
+            UPDATE suspensions SET
+                status = one.status, decided_at = one.at, decided_by = one.decided_by, reason = one.reason, note = one.note
+            WHERE tenant = p_tenant AND id = one.id AND run = p_run AND status <> 'pending';
+            IF NOT FOUND THEN
+                PERFORM impossible(format('suspension %s was not given before it was void', one.id));
+            END IF;
+        END LOOP;
+    END IF;
+    -- A row that was heard and closed nothing answers nothing any more.
+    IF p_entry ? 'consumed' THEN
+        UPDATE suspensions SET answered_by = NULL
+        WHERE run = p_run AND status = 'pending'
+            AND answered_by IN (SELECT c::bigint FROM jsonb_array_elements_text(p_entry -> 'consumed') AS c);
+    END IF;
+END $$;
+
+-- Children, each with a thread of its own, which it holds.
+CREATE FUNCTION bear(p_tenant text, p_parent bigint, p_born jsonb, p_at bigint) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+    the_thread bigint;
+    the_run bigint;
+    ids text[] := '{}';
+BEGIN
+    FOR one IN SELECT * FROM jsonb_to_recordset(p_born) AS b (
+        thread text, id text, agent text, parent_call text, promised text, status text, in_doubt boolean,
+        wake_at bigint, first_seq bigint, last_seq bigint, created_at bigint, control text, checkpoint text, body text
+    ) LOOP
+        INSERT INTO threads (tenant, id, created_at, metadata) VALUES (p_tenant, one.thread, now_ms(p_at), 'null')
+        ON CONFLICT (tenant, id) DO NOTHING RETURNING thread INTO the_thread;
+        IF NOT FOUND THEN
+            PERFORM impossible(format('thread %s exists already', one.thread));
+        END IF;
+        INSERT INTO runs (
+            tenant, id, thread, agent, parent, parent_call, promised, status, holds, seq, epoch, in_doubt, ready,
+            ready_at, wake_at, created_at, control
+        ) VALUES (
+            p_tenant, one.id, the_thread, one.agent, CASE WHEN one.parent_call IS NOT NULL THEN p_parent END,
+            one.parent_call, one.promised, one.status, true, one.last_seq, 0, one.in_doubt, 2, now_us(p_at), one.wake_at,
+            one.created_at, decode(one.control, 'hex')
+        ) RETURNING run INTO the_run;
+        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
+        VALUES (p_tenant, the_run, one.first_seq, one.last_seq, one.checkpoint, one.body);
+        ids := ids || one.id;
+    END LOOP;
+    RETURN ids;
+END $$;
+
+-- All that a commit writes beside its run and its log: of its thread, its suspensions, and other runs, which are
+-- locked by now. Gives the runs that have something to do because of it, and who holds them.
+CREATE FUNCTION write_beside(
+    p_tenant text, p_thread bigint, p_run bigint, p_entry jsonb, p_at bigint,
+    OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    one jsonb;
+    target record;
+BEGIN
+    woken := '{}';
+    rung_runs := '{}';
+    rung_nodes := '{}';
+    IF p_entry ?| '{messages,calls,leave,state}' THEN
+        PERFORM write_thread(p_tenant, p_thread, p_run, p_entry);
+    END IF;
+    IF p_entry ?| '{suspensions,voided,consumed}' THEN
+        PERFORM write_suspensions(p_tenant, p_run, p_entry);
+    END IF;
+    IF p_entry ? 'accepted' THEN
+        FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'accepted') LOOP
+            PERFORM remember(p_tenant, p_run, one);
+        END LOOP;
+    END IF;
+    IF p_entry ? 'born' THEN
+        woken := woken || bear(p_tenant, p_run, p_entry -> 'born', p_at);
+    END IF;
+    IF p_entry ? 'deliver' THEN
+        FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'deliver') LOOP
+            SELECT id, run, node, ended_at, interrupt_accepted INTO target FROM runs
+            WHERE tenant = p_tenant AND id = one ->> 'to';
+            -- Nobody is there, the run has ended, or it would hear a second interrupt.
+            CONTINUE WHEN NOT FOUND OR target.ended_at IS NOT NULL
+                OR (target.interrupt_accepted AND one ->> 'kind' = 'interrupt');
+            PERFORM put(p_tenant, target.run, one, p_at);
+            IF target.id <> ALL (woken) THEN
+                woken := woken || target.id;
+            END IF;
+            IF target.node IS NOT NULL THEN
+                rung_runs := rung_runs || target.run;
+                rung_nodes := rung_nodes || target.node;
+            END IF;
+        END LOOP;
+    END IF;
+END $$;
+
+-- One commit of a run.
+CREATE FUNCTION append(
+    p_run bigint, p_node bigint, p_epoch bigint, p_expected bigint, p_entry jsonb, p_control bytea, p_body text,
+    p_at bigint,
+    OUT outcome text, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    ends boolean := p_entry ->> 'ended_at' IS NOT NULL;
+    entry record;
+    before record;
+    the_thread bigint;
+    the_next bigint;
+    next_run record;
+    others bigint[];
+    gone bigint;
+BEGIN
+    SELECT * INTO entry FROM jsonb_to_record(p_entry) AS e (
+        tenant text, id text, of_run text, of_thread text, seq bigint, status text, wake_at bigint, in_doubt boolean,
+        started_at bigint, ended_at bigint, interrupts boolean, checkpoint text, consumed bigint[],
+        superseded_by text
+    );
+    SELECT thread INTO the_thread FROM runs WHERE run = p_run;
+    IF ends OR p_entry ?| '{messages,calls,leave,state}' THEN
+        PERFORM 1 FROM threads WHERE thread = the_thread FOR NO KEY UPDATE;
+    END IF;
+    IF ends THEN
+        -- As `promote` has it: whoever superseded the run that ends, else the first in line. The line changes only
+        -- while the thread is locked.
+        SELECT run INTO the_next FROM runs
+        WHERE thread = the_thread AND ended_at IS NULL AND NOT holds AND run <> p_run
+        ORDER BY id IS NOT DISTINCT FROM entry.superseded_by DESC, run LIMIT 1;
+    END IF;
+    IF the_next IS NOT NULL OR p_entry ? 'deliver' THEN
+        SELECT array_agg(run) INTO others FROM runs
+        WHERE tenant = entry.tenant AND id IN (
+            SELECT d ->> 'to' FROM jsonb_array_elements(coalesce(p_entry -> 'deliver', '[]')) AS d
+        );
+        PERFORM 1 FROM runs WHERE run = ANY (others || p_run || the_next) ORDER BY run FOR NO KEY UPDATE;
+    END IF;
+    SELECT r.tenant, r.id, r.seq, r.epoch, r.node, r.holds, r.interrupt_accepted, t.id AS thread INTO before
+    FROM runs r JOIN threads t ON t.thread = r.thread WHERE r.run = p_run FOR NO KEY UPDATE OF r;
+    IF NOT FOUND OR before.tenant <> entry.tenant OR before.id <> entry.id OR before.seq <> p_expected
+        OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node THEN
+        outcome := 'fenced';
+        RETURN;
+    END IF;
+    outcome := standing_of(p_node, p_at);
+    IF outcome <> 'held' THEN
+        RETURN;
+    END IF;
+    IF before.id <> entry.of_run OR before.thread <> entry.of_thread THEN
+        PERFORM impossible(format('the control is of %s on %s', entry.of_run, entry.of_thread));
+    END IF;
+    IF (p_entry ? 'suspensions' AND overtakes(before.tenant, p_run, p_entry -> 'suspensions'))
+        OR (p_entry ? 'accepted' AND has_lost(p_run, before.interrupt_accepted, p_entry -> 'accepted')) THEN
+        outcome := 'behind';
+        RETURN;
+    END IF;
+    IF p_entry ? 'consumed' THEN
+        DELETE FROM inbox WHERE run = p_run AND ticket = ANY (entry.consumed);
+        GET DIAGNOSTICS gone = ROW_COUNT;
+        IF gone <> cardinality(entry.consumed) THEN
+            PERFORM impossible('the inbox has not all the rows that are consumed');
+        END IF;
+    END IF;
+    IF ends THEN
+        DELETE FROM inbox WHERE run = p_run;
+    END IF;
+    UPDATE runs SET
+        seq = entry.seq, change = change + 1, status = entry.status, holds = holds AND NOT ends,
+        node = CASE WHEN NOT ends THEN p_node END, doubt_at = NULL, wake_at = entry.wake_at,
+        in_doubt = entry.in_doubt, interrupt_accepted = interrupt_accepted OR entry.interrupts,
+        started_at = coalesce(started_at, entry.started_at), ended_at = entry.ended_at, control = p_control,
+        promised = CASE WHEN started_at IS NULL AND entry.started_at IS NULL AND NOT ends THEN promised END,
+        ready = i.ready, ready_at = CASE WHEN i.ready = 1 THEN coalesce(ready_at, now_us(p_at)) END
+    -- Whoever commits goes on with the run; what waits in its inbox is for whoever holds it.
+    FROM (SELECT CASE WHEN EXISTS (SELECT 1 FROM inbox WHERE run = p_run) THEN 1 ELSE 0 END AS ready) AS i
+    WHERE run = p_run;
+    IF p_body IS NOT NULL THEN
+        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
+        VALUES (before.tenant, p_run, p_expected + 1, entry.seq, entry.checkpoint, p_body);
+    END IF;
+    SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
+    FROM write_beside(before.tenant, the_thread, p_run, p_entry, p_at) AS b;
+    IF before.holds AND the_next IS NOT NULL THEN
+        UPDATE runs SET
+            holds = true, ready_at = CASE WHEN ready = 0 THEN now_us(p_at) ELSE ready_at END,
+            ready = CASE WHEN ready = 0 THEN 2 ELSE ready END
+        WHERE run = the_next RETURNING id, node INTO next_run;
+        woken := array_prepend(next_run.id, woken);
+        IF next_run.node IS NOT NULL THEN
+            rung_runs := rung_runs || the_next;
+            rung_nodes := rung_nodes || next_run.node;
+        END IF;
+    END IF;
+END $$;
+
+-- Whether the thread, which is locked, is what an admission was judged on.
+CREATE FUNCTION is_as_seen(p_thread bigint, p_seen jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    shown record;
+BEGIN
+    -- Whoever is in front neither starts nor ends while this looks.
+    PERFORM 1 FROM runs WHERE thread = p_thread AND ended_at IS NULL AND id = p_seen ->> 'front' FOR NO KEY UPDATE;
+    SELECT head, front, front_status, front_in_doubt, queued INTO shown FROM threads_shown WHERE thread = p_thread;
+    RETURN shown.head IS NOT DISTINCT FROM p_seen ->> 'head'
+        AND shown.front IS NOT DISTINCT FROM p_seen ->> 'front'
+        AND (shown.front IS NULL OR (
+            -- The words that mean the same to a new message.
+            p_seen -> 'front_is' ? shown.front_status
+            AND shown.front_in_doubt = (p_seen ->> 'in_doubt')::boolean
+            AND shown.queued = (p_seen ->> 'queued')::bigint
+        ));
+END $$;
+
+-- A run comes into being; with `p_node` in the hands of that node.
+CREATE FUNCTION create_run(
+    p_tenant text, p_thread text, p_seen jsonb, p_entry jsonb, p_control bytea, p_body text, p_node bigint,
+    p_at bigint,
+    OUT outcome text, OUT created bigint, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    entry record;
+    the_thread bigint;
+    the_parent bigint;
+    the_ready smallint;
+BEGIN
+    IF p_node IS NOT NULL THEN
+        outcome := standing_of(p_node, p_at);
+        IF outcome <> 'held' THEN
+            RETURN;
+        END IF;
+    END IF;
+    outcome := 'stale';
+    IF (p_seen ->> 'exists')::boolean THEN
+        SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR NO KEY UPDATE;
+    ELSE
+        INSERT INTO threads (tenant, id, created_at, metadata) VALUES (p_tenant, p_thread, now_ms(p_at), 'null')
+        ON CONFLICT (tenant, id) DO NOTHING RETURNING thread INTO the_thread;
+    END IF;
+    IF the_thread IS NULL OR NOT is_as_seen(the_thread, p_seen) THEN
+        -- A thread that is new is as it was seen, so nothing is left behind here.
+        RETURN;
+    END IF;
+    SELECT * INTO entry FROM jsonb_to_record(p_entry) AS e (
+        of_run text, agent text, parent text, parent_call text, begins_after text, user_message text, holds boolean,
+        seq bigint, status text, wake_at bigint, in_doubt boolean, started_at bigint, ended_at bigint,
+        interrupts boolean, created_at bigint, checkpoint text
+    );
+    IF entry.user_message IS NOT NULL AND (
+        EXISTS (SELECT 1 FROM messages WHERE thread = the_thread AND id = entry.user_message)
+        OR EXISTS (SELECT 1 FROM runs WHERE thread = the_thread AND promised = entry.user_message)
+        OR (starts_with(entry.user_message, 'msg_')
+            AND EXISTS (SELECT 1 FROM call_ids WHERE thread = the_thread AND id = substr(entry.user_message, 5)))
+    ) THEN
+        PERFORM impossible(format('the thread has a message %s already', entry.user_message));
+    END IF;
+    IF entry.parent IS NOT NULL THEN
+        SELECT run INTO the_parent FROM runs WHERE tenant = p_tenant AND id = entry.parent;
+    END IF;
+    the_ready := CASE WHEN p_node IS NULL THEN ready_as(entry.status, entry.holds) ELSE 0 END;
+    INSERT INTO runs (
+        tenant, id, thread, agent, parent, parent_call, begins_after, promised, status, holds, seq, epoch, node,
+        interrupt_accepted, in_doubt, ready, ready_at, wake_at, created_at, started_at, ended_at, control
+    ) VALUES (
+        p_tenant, entry.of_run, the_thread, entry.agent, the_parent,
+        CASE WHEN the_parent IS NOT NULL THEN entry.parent_call END, entry.begins_after,
+        CASE WHEN entry.status = 'queued' THEN entry.user_message END, entry.status, entry.holds, entry.seq,
+        CASE WHEN p_node IS NULL THEN 0 ELSE 1 END, p_node, entry.interrupts, entry.in_doubt, the_ready,
+        CASE WHEN the_ready <> 0 THEN now_us(p_at) END, entry.wake_at, entry.created_at, entry.started_at,
+        entry.ended_at, p_control
+    ) RETURNING run INTO created;
+    INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
+    VALUES (p_tenant, created, 1, entry.seq, entry.checkpoint, p_body);
+    SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
+    FROM write_beside(p_tenant, the_thread, created, p_entry, p_at) AS b;
+    outcome := 'created';
+END $$;
+
+-- Child runs have threads of their own, which stay.
+CREATE FUNCTION delete_thread(p_tenant text, p_thread text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    the_thread bigint;
+    the_runs bigint[];
+BEGIN
+    SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'not_found';
+    END IF;
+    IF EXISTS (SELECT 1 FROM runs WHERE thread = the_thread AND ended_at IS NULL) THEN
+        RETURN 'stale';
+    END IF;
+    SELECT coalesce(array_agg(run), '{}') INTO the_runs FROM runs WHERE thread = the_thread;
+    DELETE FROM commits WHERE run = ANY (the_runs);
+    DELETE FROM inbox WHERE run = ANY (the_runs);
+    DELETE FROM suspensions WHERE run = ANY (the_runs);
+    DELETE FROM decisions WHERE run = ANY (the_runs);
+    DELETE FROM messages WHERE thread = the_thread;
+    DELETE FROM call_ids WHERE thread = the_thread;
+    DELETE FROM leave WHERE thread = the_thread;
+    DELETE FROM plugin_state WHERE thread = the_thread;
+    DELETE FROM runs WHERE thread = the_thread;
+    DELETE FROM threads WHERE thread = the_thread;
+    RETURN 'deleted';
+END $$;

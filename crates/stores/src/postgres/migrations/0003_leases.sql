@@ -1,0 +1,249 @@
+-- Who works on which run: nodes with their leases, claims in their order, and what is left behind.
+--
+-- Nothing here waits for the disk. A claim or a release that a crash of the database takes back was followed by no
+-- commit of its worker: such a commit would have taken it along.
+
+-- A node is there from now on.
+CREATE FUNCTION join_nodes(p_name text, p_lease_ms bigint, p_at bigint, OUT joined bigint, OUT at_ms bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    at_ms := now_ms(p_at);
+    INSERT INTO nodes (name, started_at, expires_at) VALUES (p_name, at_ms, at_ms + p_lease_ms)
+    RETURNING node INTO joined;
+END $$;
+
+-- Frees runs of a node, in the order of locks. They are found by the next claim, or wait on.
+CREATE FUNCTION free_runs(p_node bigint, p_doubt_at bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    freed bigint;
+BEGIN
+    PERFORM 1 FROM runs WHERE node = p_node ORDER BY run FOR NO KEY UPDATE;
+    UPDATE runs SET
+        node = NULL, doubt_at = greatest(doubt_at, p_doubt_at), ready = s.ready,
+        ready_at = CASE WHEN s.ready <> 0 THEN coalesce(ready_at, now_us(p_at)) END
+    FROM (
+        SELECT run AS of_run,
+            CASE
+                WHEN EXISTS (SELECT 1 FROM inbox i WHERE i.run = r.run) THEN 1::smallint
+                ELSE ready_as(r.status, r.holds)
+            END AS ready
+        FROM runs r WHERE node = p_node
+    ) AS s
+    WHERE run = s.of_run AND node = p_node;
+    GET DIAGNOSTICS freed = ROW_COUNT;
+    RETURN freed;
+END $$;
+
+-- Nodes whose lease has run out are gone for ever, and what they held is nobody's. In doubt is offered to a person no
+-- earlier than one lease time from here: by then nothing that they had under way can still be sent.
+CREATE FUNCTION take_over(p_lease_ms bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    the_node bigint;
+    freed bigint := 0;
+BEGIN
+    DELETE FROM nodes WHERE node IN (
+        SELECT node FROM nodes WHERE expires_at <= now_ms(p_at) ORDER BY node FOR UPDATE SKIP LOCKED
+    );
+    -- From holder to holder, without a look at each run. One that joined and claimed a moment ago is seen with both.
+    FOR the_node IN
+        WITH RECURSIVE holders AS (
+            (SELECT node FROM runs WHERE node IS NOT NULL ORDER BY node LIMIT 1)
+            UNION ALL
+            SELECT (SELECT r.node FROM runs r WHERE r.node > h.node ORDER BY r.node LIMIT 1)
+            FROM holders h WHERE h.node IS NOT NULL
+        )
+        SELECT h.node FROM holders h
+        WHERE h.node IS NOT NULL AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.node = h.node)
+        ORDER BY h.node
+    LOOP
+        freed := freed + free_runs(the_node, now_ms(p_at) + p_lease_ms, p_at);
+    END LOOP;
+    RETURN freed;
+END $$;
+
+-- A node leaves of its own accord. It sends nothing any more, so nothing has to be waited for.
+CREATE FUNCTION hand_over(p_node bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM nodes WHERE node = p_node;
+    RETURN free_runs(p_node, NULL, p_at);
+END $$;
+
+-- What a worker starts from, in the order in which the runs were given out. Volatile, so that it sees what the
+-- statement around it has changed.
+CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
+    run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
+    control bytea, tickets bigint[], items text[]
+) LANGUAGE sql VOLATILE AS $$
+    SELECT
+        r.run, r.tenant, r.id, t.id, r.epoch, r.holds, coalesce(r.begins_after, t.head), r.doubt_at, r.control,
+        ARRAY(SELECT i.ticket FROM inbox i WHERE i.run = r.run ORDER BY i.ticket),
+        ARRAY(SELECT i.item FROM inbox i WHERE i.run = r.run ORDER BY i.ticket)
+    FROM unnest(p_runs) WITH ORDINALITY AS p (run, place)
+    JOIN runs r ON r.run = p.run JOIN threads t ON t.thread = r.thread
+    ORDER BY p.place
+$$;
+
+-- The run is locked, and nobody holds it.
+CREATE FUNCTION give(p_run bigint, p_node bigint) RETURNS void LANGUAGE sql AS $$
+    UPDATE runs SET node = p_node, epoch = epoch + 1, ready = 0, ready_at = NULL WHERE run = p_run
+$$;
+
+-- One run by its name.
+CREATE FUNCTION claim_run(p_node bigint, p_tenant text, p_id text, p_at bigint, OUT outcome text, OUT taken bigint[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    found_run record;
+BEGIN
+    taken := '{}';
+    outcome := standing_of(p_node, p_at);
+    IF outcome <> 'held' THEN
+        RETURN;
+    END IF;
+    SET LOCAL synchronous_commit = off;
+    SELECT run, node, ended_at INTO found_run FROM runs WHERE tenant = p_tenant AND id = p_id FOR NO KEY UPDATE;
+    IF FOUND AND found_run.node IS NULL AND found_run.ended_at IS NULL THEN
+        PERFORM give(found_run.run, p_node);
+        taken := ARRAY[found_run.run];
+    END IF;
+END $$;
+
+-- Takes the run if nobody else is about to and it is still what the claim looked for.
+CREATE FUNCTION take_ready(p_run bigint, p_node bigint, p_due_at bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM runs WHERE run = p_run AND node IS NULL AND (ready <> 0 OR wake_at <= p_due_at)
+    FOR NO KEY UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        PERFORM give(p_run, p_node);
+        RETURN true;
+    END IF;
+    RETURN false;
+END $$;
+
+-- Woken, interrupted, without the worker that they had, or due: in the order in which they became so.
+CREATE FUNCTION claim_woken(p_node bigint, p_limit integer, p_at bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    due_at bigint := now_ms(p_at);
+    taken bigint[] := '{}';
+    one record;
+    seen_place bigint := -1;
+    seen_run bigint := -1;
+    tried integer;
+BEGIN
+    -- Others may be about to take all of these; then there are others behind them.
+    LOOP
+        tried := 0;
+        FOR one IN
+            SELECT c.run, c.place FROM (
+                (SELECT run, ready_at AS place FROM runs
+                WHERE ready = 1 AND node IS NULL AND (ready_at, run) > (seen_place, seen_run)
+                ORDER BY ready_at, run LIMIT p_limit)
+                UNION ALL
+                (SELECT run, wake_at * 1000 FROM runs
+                WHERE node IS NULL AND wake_at <= due_at
+                    AND (wake_at, run) >= (seen_place / 1000, CASE seen_place % 1000 WHEN 0 THEN seen_run ELSE -1 END)
+                    AND (wake_at * 1000, run) > (seen_place, seen_run)
+                ORDER BY wake_at, run LIMIT p_limit)
+            ) AS c
+            ORDER BY c.place, c.run LIMIT p_limit
+        LOOP
+            EXIT WHEN cardinality(taken) >= p_limit;
+            tried := tried + 1;
+            seen_place := one.place;
+            seen_run := one.run;
+            IF one.run <> ALL (taken) AND take_ready(one.run, p_node, due_at) THEN
+                taken := taken || one.run;
+            END IF;
+        END LOOP;
+        EXIT WHEN tried = 0;
+    END LOOP;
+    RETURN taken;
+END $$;
+
+-- Queued runs that hold their thread, one tenant after the other, beginning behind the one that was served last.
+CREATE FUNCTION claim_startable(p_node bigint, p_limit integer, p_served text) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    taken bigint[] := '{}';
+    the_tenant text := p_served;
+    next_tenant text;
+    the_run bigint;
+    found_in_round boolean := true;
+BEGIN
+    WHILE cardinality(taken) < p_limit LOOP
+        IF the_tenant IS NULL THEN
+            SELECT tenant INTO next_tenant FROM runs WHERE ready = 2 AND node IS NULL ORDER BY tenant LIMIT 1;
+        ELSE
+            SELECT tenant INTO next_tenant FROM runs
+            WHERE ready = 2 AND node IS NULL AND tenant > the_tenant ORDER BY tenant LIMIT 1;
+        END IF;
+        IF next_tenant IS NULL THEN
+            -- From the front again, as long as a round finds anything.
+            EXIT WHEN NOT found_in_round;
+            found_in_round := false;
+            the_tenant := NULL;
+            CONTINUE;
+        END IF;
+        the_tenant := next_tenant;
+        SELECT run INTO the_run FROM runs
+        WHERE ready = 2 AND node IS NULL AND tenant = the_tenant
+        ORDER BY ready_at, run LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            PERFORM give(the_run, p_node);
+            taken := taken || the_run;
+            found_in_round := true;
+        END IF;
+    END LOOP;
+    RETURN taken;
+END $$;
+
+-- As many as this, those that must not wait first. `queued` counts those at the end that were not begun.
+CREATE FUNCTION claim_next(
+    p_node bigint, p_limit integer, p_served text, p_at bigint,
+    OUT outcome text, OUT taken bigint[], OUT queued integer
+) LANGUAGE plpgsql AS $$
+DECLARE
+    started bigint[];
+BEGIN
+    taken := '{}';
+    queued := 0;
+    outcome := standing_of(p_node, p_at);
+    IF outcome <> 'held' THEN
+        RETURN;
+    END IF;
+    SET LOCAL synchronous_commit = off;
+    taken := claim_woken(p_node, p_limit, p_at);
+    IF cardinality(taken) < p_limit THEN
+        started := claim_startable(p_node, p_limit - cardinality(taken), p_served);
+        queued := cardinality(started);
+        taken := taken || started;
+    END IF;
+END $$;
+
+-- True once nobody holds the run; false while its inbox holds an item. `whatever` waits for it: it is freed so that
+-- whoever claims it next hears that first. `waits` says that somebody should.
+CREATE FUNCTION release(
+    p_run bigint, p_node bigint, p_epoch bigint, p_whatever boolean, p_at bigint, OUT outcome text, OUT waits boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    before record;
+    has_items boolean;
+    as_ready smallint;
+BEGIN
+    SELECT status, holds, epoch, node INTO before FROM runs WHERE run = p_run FOR NO KEY UPDATE;
+    IF NOT FOUND OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node THEN
+        outcome := 'fenced';
+        RETURN;
+    END IF;
+    has_items := EXISTS (SELECT 1 FROM inbox WHERE run = p_run);
+    IF has_items AND NOT p_whatever THEN
+        outcome := 'kept';
+        RETURN;
+    END IF;
+    SET LOCAL synchronous_commit = off;
+    as_ready := CASE WHEN has_items THEN 1 ELSE ready_as(before.status, before.holds) END;
+    UPDATE runs SET
+        node = NULL, ready = as_ready,
+        ready_at = CASE WHEN as_ready <> 0 THEN coalesce(ready_at, now_us(p_at)) END
+    WHERE run = p_run;
+    outcome := 'released';
+    waits := as_ready <> 0;
+END $$;

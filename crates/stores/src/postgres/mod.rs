@@ -1,0 +1,216 @@
+//! A store in PostgreSQL, for many nodes: one database, any number of processes, each of which may go at any time.
+//!
+//! **Who may write.** A node has a lease, a row that it renews; a run has a fence: the node that holds it, the number
+//! of that holding (`epoch`), and the number of its last event (`seq`). A commit counts only if all three are as its
+//! worker believes and the node's lease has not run out by the database's clock. A lease that ran out is deleted by
+//! whoever sees it, and with it all that the node held; the node cannot come back but under another number.
+//!
+//! **One statement, one transaction.** Each commit is a function in the database, called once: no transaction is ever
+//! open while this process thinks or waits, so a process that stops in the middle holds no lock. What needs the machine
+//! (the verdict on a submitted item) is judged on what was read, and the commit is refused and judged again if that has
+//! changed. A statement whose answer is lost is not sent again: what it came to is found out by reading.
+//!
+//! **Locks.** `READ COMMITTED` and row locks are enough, because everything that a commit decides on is locked before
+//! it is read: the run, which guards its inbox, its suspensions and its decisions, and the thread, which guards its
+//! messages, its calls and its line. Always in this order: first the one thread, then the runs by their rising numbers;
+//! only a claim takes what is free and passes over the rest. So nobody waits for somebody who waits for them. Each
+//! function locks in one statement and reads in the next: a statement that waited for a lock would go on with what it
+//! had seen before.
+//!
+//! **Who is told.** Commits notify nobody: a notification within a transaction would make all commits wait in one line.
+//! What concerns other nodes is sent after the commit by one connection, all that has come together at once, and heard
+//! by one other. It is a hint; the rows are the truth, and a look at three small indexes once a second finds what was
+//! not heard.
+
+mod approvals;
+mod bells;
+mod binding;
+mod claim;
+mod clock;
+mod commit;
+mod connection;
+mod lease;
+mod listen;
+mod migrate;
+mod pulse;
+mod store;
+mod stored_run;
+mod text;
+mod thread;
+mod trouble;
+mod views;
+mod watched;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use engine::store::Counts;
+use tokio::sync::{Mutex, Notify};
+use tokio::task::AbortHandle;
+use tokio_postgres::Row;
+
+use bells::{Bells, Posts};
+use claim::Turn;
+pub use clock::Clock;
+use clock::DatabaseClock;
+use connection::{Connections, Does, Parameters};
+use lease::Leases;
+pub use trouble::OpenFailed;
+use trouble::Stop;
+use watched::Watched;
+
+/// How a store is opened. The default is what a server wants.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where the tables are. It is created if it is not there.
+    pub schema: String,
+    /// Beside the lease of this node, for a person who looks.
+    pub node_name: String,
+    /// Beside them this node has two connections of its own.
+    pub connection_count_max: usize,
+    /// How long anybody waits for a connection.
+    pub connection_wait_max: Duration,
+    /// How long the database may work on one statement.
+    pub statement_timeout: Duration,
+    /// How long an answer is waited for, the way included.
+    pub answer_timeout: Duration,
+    /// How long a node that is not heard of keeps what it holds.
+    pub lease: Duration,
+    pub renew_every: Duration,
+    /// How often it is looked for what a notification may have failed to say.
+    pub look_every: Duration,
+    /// In place of the database's own clock, so that a test can move it.
+    pub clock: Option<Clock>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            schema: "holdpoint".into(),
+            node_name: format!("process {}", std::process::id()),
+            connection_count_max: 16,
+            connection_wait_max: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(15),
+            lease: Duration::from_secs(10),
+            renew_every: Duration::from_secs(3),
+            look_every: Duration::from_secs(1),
+            clock: None,
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("schema", &self.schema)
+            .field("node_name", &self.node_name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One node of a store. Dropping it is a crash: what it holds is taken over when its lease has run out. To leave at
+/// once, see [`hand_over`](engine::store::Store::hand_over).
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+    tasks: [AbortHandle; 2],
+}
+
+struct Shared {
+    connections: Connections,
+    leases: Leases,
+    /// Held while this node joins, so that it joins once.
+    joining: Mutex<()>,
+    turn: Turn,
+    bells: Bells,
+    posts: Posts,
+    watched: Watched,
+    /// Other nodes may be there, and watch what is committed here.
+    has_company: AtomicBool,
+    /// Rings when the pulse has to look at once.
+    pulse: Notify,
+    channel: String,
+    clock: DatabaseClock,
+    tally: Tally,
+    settings: Settings,
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("node", &self.shared.leases.node()).finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Connects, creates the tables if there are none, and brings them up to the version of this software.
+    pub async fn open(address: &str) -> Result<Self, OpenFailed> {
+        Self::open_with(address, Settings::default()).await
+    }
+
+    pub async fn open_with(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
+        let config = connection::config(address, &settings)?;
+        migrate::migrate(&config, &settings.schema).await?;
+        let shared = Arc::new(Shared {
+            connections: Connections::new(config.clone(), &settings)?,
+            leases: Leases::new(),
+            joining: Mutex::default(),
+            turn: Turn::default(),
+            bells: Bells::default(),
+            posts: Posts::default(),
+            watched: Watched::default(),
+            has_company: AtomicBool::new(true),
+            pulse: Notify::new(),
+            channel: format!("holdpoint_{}", settings.schema),
+            clock: DatabaseClock::new(settings.clock.clone()),
+            tally: Tally::default(),
+            settings,
+        });
+        let rows = shared.connections.read("SELECT now_ms($1)", &[&shared.clock.given()]).await?;
+        if let Some(row) = rows.first() {
+            shared.clock.hear(row.try_get(0)?);
+        }
+        let pulse = tokio::spawn(pulse::beat(shared.clone(), config.clone()));
+        let ear = tokio::spawn(listen::listen(shared.clone(), config));
+        Ok(Self { shared, tasks: [pulse.abort_handle(), ear.abort_handle()] })
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Shared {
+    /// A statement that changes something and is no commit of a run.
+    async fn change(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
+        let rows = self.connections.ask(Does::Write, sql, parameters).await?;
+        self.tally.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(rows)
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    commits: AtomicU64,
+    syncs: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Tally {
+    fn commit(&self, bytes: u64) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            commits: self.commits.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}

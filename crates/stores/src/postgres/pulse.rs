@@ -1,0 +1,204 @@
+//! The pulse of a node: its lease is renewed, other nodes are told what concerns them, and once in a while it is
+//! looked whether anything was missed. All of it on one connection of its own, so that no crowd keeps it waiting.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::task::AbortHandle;
+use tokio_postgres::{Client, Config, NoTls, Row};
+
+use super::Shared;
+use super::connection::DURABLE;
+use super::trouble::{Stop, unavailable};
+use crate::words::{number, unsigned};
+
+/// Before a database that cannot be reached is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Ends with the store: it is aborted.
+pub(super) async fn beat(shared: Arc<Shared>, config: Config) {
+    let mut pulse = Pulse::new(shared, config);
+    loop {
+        let wait = match pulse.work().await {
+            Ok(()) => pulse.next_at().saturating_duration_since(Instant::now()),
+            Err(Stop(refused)) => {
+                tracing::warn!(%refused, "the pulse of this node was interrupted; trying again");
+                pulse.line = None;
+                RETRY_AFTER
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = pulse.shared.posts.bell.notified(), if pulse.line.is_some() => {}
+            () = pulse.shared.pulse.notified(), if pulse.line.is_some() => pulse.look_at = Instant::now(),
+        }
+    }
+}
+
+struct Pulse {
+    shared: Arc<Shared>,
+    config: Config,
+    line: Option<Line>,
+    beat_at: Instant,
+    look_at: Instant,
+    /// Before this, the silence of others may be our own: we were away too.
+    judge_others_at: Instant,
+}
+
+/// A connection, and whoever carries its traffic.
+struct Line {
+    client: Client,
+    traffic: AbortHandle,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.traffic.abort();
+    }
+}
+
+impl Pulse {
+    fn new(shared: Arc<Shared>, config: Config) -> Self {
+        let now = Instant::now();
+        Self { shared, config, line: None, beat_at: now, look_at: now, judge_others_at: now }
+    }
+
+    fn next_at(&self) -> Instant {
+        self.beat_at.min(self.look_at)
+    }
+
+    /// No step of the pulse may take so long that the lease runs out meanwhile.
+    fn step_max(&self) -> Duration {
+        self.shared.settings.lease / 3
+    }
+
+    async fn work(&mut self) -> Result<(), Stop> {
+        if self.line.is_none() {
+            self.line = Some(self.connect().await?);
+            // Whatever was said while nobody listened is looked for.
+            let now = Instant::now();
+            (self.beat_at, self.look_at) = (now, now);
+        }
+        if Instant::now() >= self.beat_at {
+            self.renew().await?;
+            self.beat_at = Instant::now() + self.shared.settings.renew_every;
+        }
+        self.send().await?;
+        if Instant::now() >= self.look_at {
+            let next_expiry = self.look().await?;
+            let every = self.shared.settings.look_every;
+            self.look_at = Instant::now() + next_expiry.map_or(every, |left| left.min(every));
+        }
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<Line, Stop> {
+        self.within(async {
+            let (client, connection) = self.config.connect(NoTls).await?;
+            let traffic = tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "the connection of the pulse ended");
+                }
+            });
+            let line = Line { client, traffic: traffic.abort_handle() };
+            line.client.batch_execute(DURABLE).await?;
+            Ok(line)
+        })
+        .await
+    }
+
+    async fn ask(&self, sql: &str, parameters: super::connection::Parameters<'_>) -> Result<Vec<Row>, Stop> {
+        let line = self.line.as_ref().ok_or_else(|| unavailable("there is no connection"))?;
+        self.within(async { Ok(line.client.query(sql, parameters).await?) }).await
+    }
+
+    async fn within<T>(&self, work: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
+        let late = || Err(unavailable("the database is too slow for the lease of this node"));
+        tokio::time::timeout(self.step_max(), work).await.unwrap_or_else(|_| late())
+    }
+
+    async fn renew(&mut self) -> Result<(), Stop> {
+        let shared = self.shared.clone();
+        let lease_ms = number(u64::try_from(shared.settings.lease.as_millis()).unwrap_or(u64::MAX));
+        if let Some(node) = shared.leases.node() {
+            let asked = Instant::now();
+            let sql = include_str!("sql/node_renew.sql");
+            let rows = self.ask(sql, &[&node, &shared.clock.given(), &lease_ms]).await?;
+            if rows.is_empty() {
+                tracing::error!(node, "the lease of this node was lost; others go on with its runs");
+                shared.leases.lose(node);
+                shared.bells.ready();
+            } else {
+                if shared.leases.renew(node, asked + shared.settings.lease) {
+                    self.judge_others_at = Instant::now() + shared.settings.lease;
+                }
+                let rows = self.ask("SELECT run, epoch FROM runs WHERE node = $1", &[&node]).await?;
+                let held = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+                shared.let_strangers_go(node, &held.collect::<Result<Vec<_>, Stop>>()?).await?;
+            }
+        }
+        self.take_over().await
+    }
+
+    /// Nodes that are gone. Whoever finds them frees what they held.
+    async fn take_over(&self) -> Result<(), Stop> {
+        if Instant::now() < self.judge_others_at {
+            return Ok(());
+        }
+        let lease_ms = number(u64::try_from(self.shared.settings.lease.as_millis()).unwrap_or(u64::MAX));
+        let rows = self.ask("SELECT take_over($1, $2)", &[&lease_ms, &self.shared.clock.given()]).await?;
+        let freed: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
+        if freed > 0 {
+            tracing::warn!(freed, "another node is gone; its runs go on elsewhere");
+            self.shared.bells.ready();
+            self.shared.posts.ready();
+        }
+        Ok(())
+    }
+
+    async fn send(&self) -> Result<(), Stop> {
+        let unsent = self.shared.posts.take();
+        let notes = unsent.notes(self.shared.leases.node().unwrap_or(0));
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let sql = "SELECT pg_notify($1, note) FROM unnest($2::text[]) AS note";
+        let sent = self.ask(sql, &[&self.shared.channel, &notes]).await;
+        if sent.is_err() {
+            self.shared.posts.put_back(unsent);
+        }
+        sent.map(|_| ())
+    }
+
+    /// What a lost notification would have said. Gives how long the next node to go silent has left.
+    async fn look(&self) -> Result<Option<Duration>, Stop> {
+        let shared = &self.shared;
+        let sql = include_str!("sql/look.sql");
+        let (read, read_to) = shared.watched.next();
+        let rows = self.ask(sql, &[&shared.leases.node(), &shared.clock.given(), &read, &read_to]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let now: i64 = row.try_get(0)?;
+        shared.clock.hear(now);
+        if row.try_get(1)? {
+            shared.bells.ready();
+        }
+        let (runs, tickets): (Vec<i64>, Vec<i64>) = (row.try_get(3)?, row.try_get(4)?);
+        for (run, ticket) in runs.into_iter().zip(tickets) {
+            if let Some(lease) = shared.leases.unheard(run, unsigned(ticket)) {
+                shared.bells.run(lease.tenant, lease.run);
+            }
+        }
+        let grown: Vec<i64> = row.try_get(5)?;
+        shared.bells.committed(grown.into_iter().filter_map(|run| shared.watched.forget(run)));
+        let expires_at = row.try_get::<_, Option<i64>>(2)?;
+        shared.has_company.store(expires_at.is_some(), Ordering::Relaxed);
+        let Some(expires_at) = expires_at else { return Ok(None) };
+        if expires_at <= now {
+            self.take_over().await?;
+            return Ok(None);
+        }
+        Ok(Some(Duration::from_millis(unsigned(expires_at - now))))
+    }
+}

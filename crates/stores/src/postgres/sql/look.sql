@@ -1,0 +1,15 @@
+SELECT n.now,
+    EXISTS (SELECT 1 FROM runs WHERE ready = 1 AND node IS NULL)
+        OR EXISTS (SELECT 1 FROM runs WHERE wake_at <= n.now AND wake_at IS NOT NULL AND node IS NULL)
+        OR EXISTS (SELECT 1 FROM runs WHERE ready = 2 AND node IS NULL),
+    (SELECT min(expires_at) FROM nodes WHERE node IS DISTINCT FROM $1::bigint),
+    ARRAY(SELECT r.run FROM runs r WHERE r.node = $1 AND r.ready = 1 ORDER BY r.run),
+    ARRAY(
+        SELECT coalesce((SELECT max(i.ticket) FROM inbox i WHERE i.run = r.run), 0)
+        FROM runs r WHERE r.node = $1 AND r.ready = 1 ORDER BY r.run
+    ),
+    ARRAY(
+        SELECT r.run FROM unnest($3::bigint[], $4::bigint[]) AS w (run, seq)
+        JOIN runs r ON r.run = w.run WHERE r.seq > w.seq
+    )
+FROM (SELECT now_ms($2) AS now) AS n

@@ -1,0 +1,5 @@
+SELECT r.id, r.status, r.interrupt_accepted, r.created_at, r.started_at, r.ended_at, t.id, r.run, r.control
+FROM threads t JOIN runs r ON r.thread = t.thread
+WHERE t.tenant = $1 AND t.id = $7 AND ($2::text IS NULL OR r.status = $2) AND (r.created_at, r.id) < ($3, $4)
+    AND ($6::text IS NULL OR r.agent = $6)
+ORDER BY r.created_at DESC, r.id DESC LIMIT $5

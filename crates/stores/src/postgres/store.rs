@@ -1,0 +1,267 @@
+//! The store's contract, each call sent to whoever serves it.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+
+use engine::clock::Clock;
+use engine::store::{
+    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
+    Loaded, MessagePlace, Page, Refused, Ring, RunFilter, RunView, Store, SuspensionView, Task, Tenant,
+    ThreadView,
+};
+use machine::Timestamp;
+use machine::decision::Decision;
+use machine::event::{Event, Fact};
+use machine::id::{
+    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
+};
+use machine::inbox::{Item, Verdict};
+use machine::rows::StateRow;
+use machine::tool::Leave;
+use serde_json::Value;
+
+use super::text::{kept, told};
+use super::trouble::Stop;
+use super::{PostgresStore, Shared, approvals, stored_run, thread, views};
+use crate::words;
+
+/// Begins when somebody waits for it: a run must not be given to nobody.
+fn task<'a, T: Send + 'a>(
+    work: impl Future<Output = Result<T, Stop>> + Send + 'a,
+) -> Task<'a, Result<T, Refused>> {
+    Box::pin(async move { work.await.map_err(|Stop(refused)| refused) })
+}
+
+impl Shared {
+    /// Only whoever holds the run is told more about it.
+    fn check(&self, lease: &Lease) -> Result<(), Stop> {
+        if self.leases.is_current(lease) { Ok(()) } else { Err(Refused::Fenced.into()) }
+    }
+
+    /// Whoever has read all of a run that another node holds may wait for more.
+    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[Committed], limit: usize) {
+        let last = events.last().map(|committed| &committed.event);
+        let ended = last.is_some_and(|event| matches!(event.fact, Fact::RunEnded { .. }));
+        if ended {
+            self.watched.forget(number);
+        } else if events.len() < limit && self.leases.of_run(number).is_none() {
+            let seq = last.map_or(after, |event| event.seq);
+            self.watched.read(number, run, words::number(seq));
+        }
+    }
+}
+
+impl Store for PostgresStore {
+    fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    fn put_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        metadata: &Value,
+    ) -> Task<'_, Result<bool, Refused>> {
+        let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.to_string());
+        task(async move { self.shared.put_thread(&tenant, &thread, &metadata).await })
+    }
+
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
+        let (tenant, thread) = (tenant.clone(), thread.clone());
+        task(async move { thread::view(&self.shared.connections, &tenant, &thread).await })
+    }
+
+    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
+        let (tenant, page) = (tenant.clone(), page.clone());
+        task(async move { thread::views(&self.shared.connections, &tenant, &page).await })
+    }
+
+    fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        by: Option<&Principal>,
+    ) -> Task<'_, Result<(), Refused>> {
+        let (tenant, thread, by) = (tenant.clone(), thread.clone(), by.cloned());
+        task(async move { self.shared.set_auto_approve(&tenant, &thread, by.as_ref()).await })
+    }
+
+    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
+        let (lease, tool) = (lease.clone(), tool.clone());
+        task(async move {
+            self.shared.check(&lease)?;
+            views::leave(&self.shared.connections, &lease, &tool).await
+        })
+    }
+
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
+        let (tenant, thread) = (tenant.clone(), thread.clone());
+        task(async move { self.shared.delete_thread(&tenant, &thread).await })
+    }
+
+    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
+        let (digest, text) = (digest.0, text.to_owned());
+        task(async move {
+            let sql = "INSERT INTO revisions (digest, text) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+            self.shared.change(sql, &[&digest.as_slice(), &kept(&text)]).await?;
+            Ok(())
+        })
+    }
+
+    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
+        let digest = digest.0;
+        task(async move {
+            let sql = "SELECT text FROM revisions WHERE digest = $1";
+            let rows = self.shared.connections.read(sql, &[&digest.as_slice()]).await?;
+            Ok(rows.first().map(|row| row.try_get(0)).transpose()?.map(told))
+        })
+    }
+
+    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+        task(async move { self.shared.create(create).await })
+    }
+
+    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+        task(async move { self.shared.claim(claim).await })
+    }
+
+    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
+        let lease = lease.clone();
+        task(async move { self.shared.load(&lease).await })
+    }
+
+    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+        let lease = lease.clone();
+        task(async move { self.shared.append(&lease, append).await })
+    }
+
+    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+        let lease = lease.clone();
+        task(async move { self.shared.release(&lease).await })
+    }
+
+    fn may_send(&self, lease: &Lease) -> bool {
+        self.shared.leases.may_send(lease)
+    }
+
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        task(async move { self.shared.submit(&tenant, &run, item).await })
+    }
+
+    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
+        task(self.shared.next_wake())
+    }
+
+    fn decision(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        id: &DecisionId,
+    ) -> Task<'_, Result<Option<Decision>, Refused>> {
+        let (tenant, run, id) = (tenant.clone(), run.clone(), id.clone());
+        task(async move { views::decision(&self.shared.connections, &tenant, &run, &id).await })
+    }
+
+    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        task(async move { views::run(&self.shared.connections, &tenant, &run).await })
+    }
+
+    fn runs(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        task(async move { views::runs(&self.shared.connections, &tenant, &filter, &page).await })
+    }
+
+    fn events(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        after: u64,
+        limit: usize,
+    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        task(async move {
+            let connections = &self.shared.connections;
+            let number = views::number_of(connections, &tenant, &run).await?.ok_or(Refused::NotFound)?;
+            let events = stored_run::events_after(connections, number, after, limit).await?;
+            self.shared.note_reader(number, &run, after, &events, limit);
+            Ok(events)
+        })
+    }
+
+    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
+        let lease = lease.clone();
+        task(async move {
+            self.shared.check(&lease)?;
+            stored_run::event_at(&self.shared.connections, lease.row, seq).await
+        })
+    }
+
+    fn message(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        message: &MessageId,
+    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
+        let (tenant, thread, message) = (tenant.clone(), thread.clone(), message.clone());
+        task(async move { views::message(&self.shared.connections, &tenant, &thread, &message).await })
+    }
+
+    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
+        let (lease, asked) = (lease.clone(), asked.to_vec());
+        task(async move {
+            self.shared.check(&lease)?;
+            views::taken_call_ids(&self.shared.connections, &lease, &asked).await
+        })
+    }
+
+    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        let lease = lease.clone();
+        task(async move {
+            self.shared.check(&lease)?;
+            views::plugin_state(&self.shared.connections, &lease).await
+        })
+    }
+
+    fn suspension(
+        &self,
+        tenant: &Tenant,
+        id: &SuspensionId,
+    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        task(async move { approvals::suspension(&self.shared.connections, &tenant, &id).await })
+    }
+
+    fn approvals(
+        &self,
+        tenant: &Tenant,
+        filter: &ApprovalFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        task(async move { approvals::approvals(&self.shared.connections, &tenant, &filter, &page).await })
+    }
+
+    fn counts(&self) -> Counts {
+        self.shared.tally.counts()
+    }
+
+    fn rung(&self) -> Task<'_, Ring> {
+        Box::pin(self.shared.bells.rung())
+    }
+
+    fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
+        task(self.shared.hand_over())
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        Some(Arc::new(self.shared.clock.clone()))
+    }
+}

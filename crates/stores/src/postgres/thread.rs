@@ -1,0 +1,102 @@
+//! Threads: as admission sees them, what is kept for them, and how they go.
+
+use engine::store::{Listed, Page, Refused, Tenant, ThreadView};
+use machine::id::{MessageId, Principal, RunId, ThreadId};
+use machine::thread::Thread;
+use tokio_postgres::Row;
+
+use super::Shared;
+use super::connection::Connections;
+use super::text::{kept, told};
+use super::trouble::{Stop, corrupt};
+use crate::page::{Asked, Place};
+use crate::words::{status_of, timestamp};
+
+impl Shared {
+    /// True if it is new.
+    pub(super) async fn put_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        metadata: &str,
+    ) -> Result<bool, Stop> {
+        let sql = include_str!("sql/thread_insert.sql");
+        let (tenant, thread) = (kept(tenant.as_str()), kept(thread.as_str()));
+        let rows = self.change(sql, &[&tenant, &thread, &metadata, &self.clock.given()]).await?;
+        Ok(!rows.is_empty())
+    }
+
+    pub(super) async fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        by: Option<&Principal>,
+    ) -> Result<(), Stop> {
+        let sql = "UPDATE threads SET auto_approved_by = $3 WHERE tenant = $1 AND id = $2 RETURNING thread";
+        let (tenant, thread) = (kept(tenant.as_str()), kept(thread.as_str()));
+        let by = by.map(|by| kept(by.as_str()));
+        let rows = self.change(sql, &[&tenant, &thread, &by]).await?;
+        if rows.is_empty() { Err(Refused::NotFound.into()) } else { Ok(()) }
+    }
+
+    pub(super) async fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
+        let (tenant, thread) = (kept(tenant.as_str()), kept(thread.as_str()));
+        let rows = self.change("SELECT delete_thread($1, $2)", &[&tenant, &thread]).await?;
+        let row = rows.first().ok_or_else(|| corrupt("a deletion came to nothing"))?;
+        match row.try_get(0)? {
+            "deleted" => Ok(()),
+            "stale" => Err(Refused::Stale.into()),
+            "not_found" => Err(Refused::NotFound.into()),
+            other => Err(corrupt(format!("a deletion came to {other}"))),
+        }
+    }
+}
+
+pub(super) async fn view(
+    connections: &Connections,
+    tenant: &Tenant,
+    thread: &ThreadId,
+) -> Result<ThreadView, Stop> {
+    let sql = include_str!("sql/thread_by_id.sql");
+    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(thread.as_str())]).await?;
+    rows.first().map_or_else(|| Ok(ThreadView::absent(thread.clone())), shown)
+}
+
+/// Newest first.
+pub(super) async fn views(
+    connections: &Connections,
+    tenant: &Tenant,
+    page: &Page,
+) -> Result<Listed<ThreadView>, Stop> {
+    let asked = Asked::of(page)?;
+    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
+    let sql = include_str!("sql/threads_newest.sql");
+    let parameters: super::connection::Parameters<'_> =
+        &[&kept(tenant.as_str()), &behind.at, &kept(&behind.id), &asked.row_count()];
+    let rows = connections.read(sql, parameters).await?;
+    let views = rows.iter().map(shown).collect::<Result<Vec<_>, Stop>>()?;
+    Ok(asked.listed(views, |view| Place::new(view.created_at.unwrap_or_default(), view.id.as_str())))
+}
+
+/// A row of `threads_shown`.
+fn shown(row: &Row) -> Result<ThreadView, Stop> {
+    let metadata = serde_json::from_str(row.try_get(2)?).map_err(|error| corrupt(error.to_string()))?;
+    let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(told));
+    let state = match text(5)? {
+        Some(front) => Thread::Busy {
+            front: RunId::from(front),
+            front_is: status_of(row.try_get(6)?)?.front(),
+            in_doubt: row.try_get(7)?,
+            queued: usize::try_from(row.try_get::<_, i64>(8)?).unwrap_or(usize::MAX),
+        },
+        None => Thread::Free,
+    };
+    Ok(ThreadView {
+        id: ThreadId::from(told(row.try_get(0)?)),
+        created_at: Some(timestamp(row.try_get(1)?)),
+        metadata,
+        head: text(3)?.map(MessageId::from),
+        state,
+        auto_approved_by: text(4)?.map(Principal::from),
+    })
+}

@@ -1,0 +1,139 @@
+//! What PostgreSQL's errors mean to whoever asked the store, and which of them are tried again.
+
+use std::error::Error as _;
+use std::fmt;
+
+use engine::store::{Refused, Trouble};
+use tokio_postgres::Error;
+
+/// Stops a commit or a read. Errors of the database turn into it by themselves.
+#[derive(Debug)]
+pub(super) struct Stop(pub(super) Refused);
+
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Self {
+        Self(refused)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self(refused(&error))
+    }
+}
+
+pub(super) fn impossible(why: impl Into<String>) -> Stop {
+    Stop(Refused::Impossible(why.into()))
+}
+
+pub(super) fn corrupt(why: impl Into<String>) -> Stop {
+    Stop(Refused::Trouble(Trouble::Corrupt(why.into())))
+}
+
+pub(super) fn unavailable(why: impl Into<String>) -> Stop {
+    Stop(Refused::Trouble(Trouble::Unavailable(why.into())))
+}
+
+/// Nothing was stored, and the same again may work at once: two transactions stood in each other's way.
+pub(super) fn is_worth_repeating(error: &Error) -> bool {
+    matches!(code(error), "40001" | "40P01")
+}
+
+/// The connection is of no use any more: it is closed, or it leads to a server that does not take writes.
+pub(super) fn is_lost(error: &Error) -> bool {
+    error.is_closed()
+        || error.as_db_error().is_none()
+        || matches!(code(error), "25006" | "57P01" | "57P02" | "57P03")
+}
+
+fn code(error: &Error) -> &str {
+    error.code().map_or("", tokio_postgres::error::SqlState::code)
+}
+
+fn refused(error: &Error) -> Refused {
+    let text = told(error);
+    match code(error) {
+        // Raised by our own functions: what is asked for contradicts what is stored.
+        "HPI00" => Refused::Impossible(error.as_db_error().map_or(text, |error| error.message().to_owned())),
+        "53100" => Trouble::Full(text).into(),
+        code if code.starts_with("XX") => Trouble::Corrupt(text).into(),
+        // The tables refuse what cannot be, and no index takes a name of that length: whoever wrote it made a mistake.
+        code if code.starts_with("23") || code.starts_with("22") || code.starts_with("54") => {
+            Refused::Impossible(text)
+        }
+        // Not the database but the reading of a row: a column that has another type than it was written with.
+        "" if is_about_a_row(error) => Trouble::Corrupt(text).into(),
+        _ => Trouble::Unavailable(text).into(),
+    }
+}
+
+fn is_about_a_row(error: &Error) -> bool {
+    !error.is_closed() && error.source().is_some_and(|cause| !cause.is::<std::io::Error>()) && {
+        let text = error.to_string();
+        text.contains("column") || text.contains("deserializing")
+    }
+}
+
+/// With all its causes: the database's own words come last.
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(why) = cause {
+        text.push_str(": ");
+        text.push_str(&why.to_string());
+        cause = why.source();
+    }
+    text
+}
+
+/// Why a database could not be opened as a store.
+#[derive(Debug)]
+pub enum OpenFailed {
+    /// The address cannot be read.
+    Address(String),
+    /// The name of a schema must be plain, so that it means the same wherever it is written.
+    Schema(String),
+    /// Written by a later version of this software.
+    Newer {
+        found: i32,
+        known: i32,
+    },
+    Trouble(Trouble),
+}
+
+impl fmt::Display for OpenFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(why) => write!(f, "the address of the database cannot be read: {why}"),
+            Self::Schema(name) => {
+                write!(f, "`{name}` is no name for a schema: use small letters, digits and `_`, at most 40")
+            }
+            Self::Newer { found, known } => write!(
+                f,
+                "the store has version {found} and this software knows versions up to {known}; use a later version of it"
+            ),
+            Self::Trouble(trouble) => trouble.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenFailed {}
+
+impl From<Stop> for OpenFailed {
+    fn from(Stop(refused): Stop) -> Self {
+        match refused {
+            Refused::Trouble(trouble) => Self::Trouble(trouble),
+            Refused::Fenced
+            | Refused::Behind
+            | Refused::Stale
+            | Refused::Impossible(_)
+            | Refused::NotFound => Self::Trouble(Trouble::Unavailable(refused.to_string())),
+        }
+    }
+}
+
+impl From<Error> for OpenFailed {
+    fn from(error: Error) -> Self {
+        Stop::from(error).into()
+    }
+}

@@ -1,0 +1,169 @@
+//! What the store shows of runs and messages, and what a worker asks about its run.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use engine::store::{Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, Tenant};
+use machine::decision::Decision;
+use machine::id::{
+    AgentName, CallId, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName,
+};
+use machine::phase::Scope;
+use machine::rows::{ShownStatus, StateRow};
+use machine::tool::{Leave, ToolLeave};
+use tokio_postgres::Row;
+
+use super::connection::{Connections, Parameters};
+use super::stored_run::control_of;
+use super::text::{kept, told};
+use super::trouble::{Stop, corrupt};
+use crate::page::{Asked, Place};
+use crate::words::{digest, role_of, status_of, timestamp, unsigned};
+
+pub(super) async fn run(
+    connections: &Connections,
+    tenant: &Tenant,
+    run: &RunId,
+) -> Result<Option<RunView>, Stop> {
+    let sql = include_str!("sql/run_view.sql");
+    let found = run_views(connections, sql, &[&kept(tenant.as_str()), &kept(run.as_str())]).await?;
+    Ok(found.into_iter().next())
+}
+
+pub(super) async fn runs(
+    connections: &Connections,
+    tenant: &Tenant,
+    filter: &RunFilter,
+    page: &Page,
+) -> Result<Listed<RunView>, Stop> {
+    let asked = Asked::of(page)?;
+    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
+    let agent = filter.agent.as_ref().map(|agent| kept(AgentName::as_str(agent)));
+    let (tenant, after_id, count) = (kept(tenant.as_str()), kept(&behind.id), asked.row_count());
+    let mut found = if let Some(thread) = &filter.thread {
+        let status = filter.status.map(ShownStatus::as_str);
+        let parameters: Parameters<'_> =
+            &[&tenant, &status, &behind.at, &after_id, &count, &agent, &kept(thread.as_str())];
+        run_views(connections, include_str!("sql/runs_of_thread.sql"), parameters).await?
+    } else {
+        // One index serves every filter: the pages of all statuses that are asked for are merged.
+        let asked_for =
+            ShownStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one));
+        let statuses: Vec<&str> = asked_for.map(ShownStatus::as_str).collect();
+        let parameters: Parameters<'_> = &[&tenant, &statuses, &behind.at, &after_id, &count, &agent];
+        run_views(connections, include_str!("sql/runs_newest.sql"), parameters).await?
+    };
+    found.sort_by_key(|view| Reverse(place(view)));
+    Ok(asked.listed(found, place))
+}
+
+fn place(view: &RunView) -> Place {
+    Place::new(view.created_at, view.id.as_str())
+}
+
+async fn run_views(
+    connections: &Connections,
+    sql: &str,
+    parameters: Parameters<'_>,
+) -> Result<Vec<RunView>, Stop> {
+    let mut views = Vec::new();
+    for row in connections.read(sql, parameters).await? {
+        views.push(run_view(connections, &row).await?);
+    }
+    Ok(views)
+}
+
+async fn run_view(connections: &Connections, row: &Row) -> Result<RunView, Stop> {
+    Ok(RunView {
+        id: RunId::from(told(row.try_get(0)?)),
+        thread: ThreadId::from(told(row.try_get(6)?)),
+        status: status_of(row.try_get(1)?)?,
+        control: control_of(connections, row.try_get(7)?, row.try_get(8)?).await?,
+        interrupt_accepted: row.try_get(2)?,
+        created_at: timestamp(row.try_get(3)?),
+        started_at: row.try_get::<_, Option<i64>>(4)?.map(timestamp),
+        ended_at: row.try_get::<_, Option<i64>>(5)?.map(timestamp),
+    })
+}
+
+pub(super) async fn number_of(
+    connections: &Connections,
+    tenant: &Tenant,
+    run: &RunId,
+) -> Result<Option<i64>, Stop> {
+    let sql = "SELECT run FROM runs WHERE tenant = $1 AND id = $2";
+    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str())]).await?;
+    Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+}
+
+pub(super) async fn decision(
+    connections: &Connections,
+    tenant: &Tenant,
+    run: &RunId,
+    id: &DecisionId,
+) -> Result<Option<Decision>, Stop> {
+    let sql = include_str!("sql/decision_by_id.sql");
+    let parameters: Parameters<'_> = &[&kept(tenant.as_str()), &kept(run.as_str()), &kept(id.as_str())];
+    let rows = connections.read(sql, parameters).await?;
+    let text: Option<&str> = rows.first().map(|row| row.try_get(0)).transpose()?;
+    text.map(|text| serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))).transpose()
+}
+
+pub(super) async fn message(
+    connections: &Connections,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    message: &MessageId,
+) -> Result<Option<MessagePlace>, Stop> {
+    let sql = include_str!("sql/message_place.sql");
+    let parameters: Parameters<'_> =
+        &[&kept(tenant.as_str()), &kept(thread.as_str()), &kept(message.as_str())];
+    let rows = connections.read(sql, parameters).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(MessagePlace {
+        run: RunId::from(told(row.try_get(0)?)),
+        seq: unsigned(row.try_get(1)?),
+        role: role_of(row.try_get(2)?)?,
+    }))
+}
+
+pub(super) async fn leave(connections: &Connections, lease: &Lease, tool: &ToolName) -> Result<Leave, Stop> {
+    let sql = include_str!("sql/leave_for_tool.sql");
+    let rows = connections.read(sql, &[&lease.row, &kept(tool.as_str())]).await?;
+    let row = rows.first().ok_or(Refused::Fenced)?;
+    let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(told));
+    let this_tool = match (text(1)?, row.try_get::<_, Option<&[u8]>>(2)?) {
+        (Some(by), Some(definition)) => {
+            Some(ToolLeave { by: Principal::from(by), definition: digest(definition)? })
+        }
+        (Some(_) | None, _) => None,
+    };
+    Ok(Leave { every_tool: text(0)?.map(Principal::from), this_tool })
+}
+
+/// A call gets a message of its own, so an id whose message is there, or promised by a run in line, is taken too.
+pub(super) async fn taken_call_ids(
+    connections: &Connections,
+    lease: &Lease,
+    asked: &[String],
+) -> Result<BTreeSet<CallId>, Stop> {
+    let ids: Vec<_> = asked.iter().map(|id| kept(id)).collect();
+    let rows = connections.read(include_str!("sql/calls_taken.sql"), &[&lease.row, &ids]).await?;
+    let taken = rows.iter().map(|row| Ok(CallId::from(told(row.try_get(0)?))));
+    taken.collect()
+}
+
+pub(super) async fn plugin_state(connections: &Connections, lease: &Lease) -> Result<Vec<StateRow>, Stop> {
+    let rows = connections.read(include_str!("sql/state_of_run.sql"), &[&lease.row]).await?;
+    let kept_rows = rows.iter().map(|row| {
+        let value = serde_json::from_str(row.try_get(3)?).map_err(|error| corrupt(error.to_string()))?;
+        Ok(StateRow {
+            plugin: PluginName::from(told(row.try_get(1)?)),
+            scope: if row.try_get(0)? { Scope::Thread } else { Scope::Run },
+            key: told(row.try_get(2)?),
+            value: Arc::new(value),
+        })
+    });
+    kept_rows.collect()
+}

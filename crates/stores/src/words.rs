@@ -1,0 +1,102 @@
+//! The words and numbers that stand in the columns.
+
+use machine::Timestamp;
+use machine::checkpoint::Checkpoint;
+use machine::id::Digest;
+use machine::inbox::Item;
+use machine::rows::{ApprovalStatus, Role, ShownStatus};
+use machine::suspension::SuspensionKind;
+
+use engine::store::{Refused, Trouble};
+
+/// No database has a number above this one, and no time that anybody waits for lies behind it.
+pub(crate) fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn millis(at: Timestamp) -> i64 {
+    number(at.0)
+}
+
+pub(crate) fn timestamp(column: i64) -> Timestamp {
+    Timestamp(unsigned(column))
+}
+
+pub(crate) fn unsigned(column: i64) -> u64 {
+    u64::try_from(column).unwrap_or(0)
+}
+
+pub(crate) fn digest(column: &[u8]) -> Result<Digest, Refused> {
+    <[u8; 32]>::try_from(column).map(Digest).map_err(|_| corrupt("a digest does not have 32 bytes"))
+}
+
+pub(crate) const CHECKPOINTS: [Checkpoint; 6] = [
+    Checkpoint::UserMessage,
+    Checkpoint::AssistantTurn,
+    Checkpoint::ToolResults,
+    Checkpoint::ReplayResults,
+    Checkpoint::Waiting,
+    Checkpoint::RunFinished,
+];
+
+pub(crate) const fn checkpoint_word(checkpoint: Checkpoint) -> &'static str {
+    match checkpoint {
+        Checkpoint::UserMessage => "user_message",
+        Checkpoint::AssistantTurn => "assistant_turn",
+        Checkpoint::ToolResults => "tool_results",
+        Checkpoint::ReplayResults => "replay_results",
+        Checkpoint::Waiting => "waiting",
+        Checkpoint::RunFinished => "run_finished",
+    }
+}
+
+pub(crate) const fn role_word(role: Role) -> &'static str {
+    match role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        Role::Note => "note",
+    }
+}
+
+pub(crate) const fn item_word(item: &Item) -> &'static str {
+    match item {
+        Item::Decision(_) => "decision",
+        Item::Early { .. } => "early",
+        Item::Interrupt { .. } => "interrupt",
+        Item::ChildEnded(_) => "child_ended",
+        Item::LateAnswer { .. } => "late_answer",
+    }
+}
+
+pub(crate) fn checkpoint_of(word: &str) -> Result<Checkpoint, Refused> {
+    find(CHECKPOINTS, word, checkpoint_word)
+}
+
+pub(crate) fn role_of(word: &str) -> Result<Role, Refused> {
+    find([Role::User, Role::Assistant, Role::Tool, Role::Note], word, role_word)
+}
+
+pub(crate) fn status_of(word: &str) -> Result<ShownStatus, Refused> {
+    find(ShownStatus::ALL, word, ShownStatus::as_str)
+}
+
+pub(crate) fn approval_status_of(word: &str) -> Result<ApprovalStatus, Refused> {
+    find(ApprovalStatus::ALL, word, ApprovalStatus::as_str)
+}
+
+pub(crate) fn kind_of(word: &str) -> Result<SuspensionKind, Refused> {
+    find(SuspensionKind::ALL, word, SuspensionKind::as_str)
+}
+
+fn find<T: Copy, const N: usize>(
+    all: [T; N],
+    word: &str,
+    spelled: impl Fn(T) -> &'static str,
+) -> Result<T, Refused> {
+    all.into_iter().find(|one| spelled(*one) == word).ok_or_else(|| corrupt(format!("{word} means nothing")))
+}
+
+fn corrupt(why: impl Into<String>) -> Refused {
+    Trouble::Corrupt(why.into()).into()
+}

@@ -1,0 +1,236 @@
+//! Whole engines on one database: whoever is asked, the run goes on, and each approval has one effect.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use engine::agent::Agent;
+use engine::feed::{FeedItem, Subscription};
+use engine::live::Deltas;
+use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
+use engine::posting::Message;
+use engine::store::{Store, SuspensionView, Task, Tenant};
+use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
+use engine::{Engine, Pass};
+use machine::event::Fact;
+use machine::id::RunId;
+use machine::inbox::Verdict;
+use machine::suspension::SuspensionKind;
+use machine::termination::Termination;
+use serde_json::json;
+use stores::postgres::Settings;
+use tokio::sync::Notify;
+
+use crate::nodes::{Cluster, Node, patiently, until};
+
+/// Asks for one call, and then says that it is done.
+struct AsksOnce(&'static str);
+
+impl Model for AsksOnce {
+    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+        let answer = match request.ordinal {
+            1 => ModelAnswer::default().calling("call", self.0, json!({})),
+            _ => ModelAnswer::text("done"),
+        };
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+}
+
+/// What happens in the world, whichever node does it.
+#[derive(Clone, Default)]
+struct Effects {
+    begun: Arc<AtomicU32>,
+    bell: Arc<Notify>,
+}
+
+impl Effects {
+    fn count(&self) -> u32 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Counts, and comes back at once, or, the first time, never.
+    fn tool(&self, definition: ToolDefinition, hangs_first: bool) -> impl Tool {
+        let effects = self.clone();
+        FunctionTool::new(definition, move |_: ToolRequest| {
+            let effects = effects.clone();
+            async move {
+                let earlier = effects.begun.fetch_add(1, Ordering::SeqCst);
+                effects.bell.notify_one();
+                if hangs_first && earlier == 0 {
+                    std::future::pending::<()>().await;
+                }
+                json!("ok")
+            }
+        })
+    }
+}
+
+fn transfer() -> ToolDefinition {
+    ToolDefinition::new("transfer", "Sends money")
+}
+
+async fn engine(node: &Node, tool: impl Tool, name: &'static str) -> Engine {
+    let agent = Agent::new("assistant", AsksOnce(name)).tool(tool);
+    Engine::on_shared(node.store.clone()).agent(agent).start().await.expect("the engine starts")
+}
+
+async fn post(engine: &Engine) -> RunId {
+    engine.post(Message::to("assistant", "please")).await.expect("it is taken").run
+}
+
+/// The next suspension of this kind, as the engine shows it.
+async fn held(engine: &Engine, run: &RunId, kind: SuspensionKind) -> SuspensionView {
+    let mut watched = engine.subscribe(&Tenant::default(), run, 0);
+    patiently("a held call", async {
+        loop {
+            let pending = engine.pending(&Tenant::default()).await.unwrap();
+            if let Some(found) = pending.into_iter().find(|view| view.run == *run && view.kind == kind) {
+                return found;
+            }
+            event(&mut watched).await;
+        }
+    })
+    .await
+}
+
+async fn event(watched: &mut Subscription) {
+    while !matches!(watched.next().await.expect("more events").unwrap(), FeedItem::Event(_)) {}
+}
+
+async fn ended(engine: &Engine, run: &RunId) -> Pass {
+    patiently("the end", engine.ended(&Tenant::default(), run)).await.unwrap().pass
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn any_node_takes_a_decision_and_every_node_sees_what_follows() {
+    let cluster = Cluster::new();
+    let (one, two, three) = (cluster.node().await, cluster.node().await, cluster.node().await);
+    let effects = Effects::default();
+    let first = engine(&one, effects.tool(transfer(), false), "transfer").await;
+    let second = engine(&two, effects.tool(transfer(), false), "transfer").await;
+    let third = engine(&three, effects.tool(transfer(), false), "transfer").await;
+    let run = post(&first).await;
+    let asked = held(&first, &run, SuspensionKind::Approval).await;
+    let elsewhere = tokio::spawn({
+        let (third, run) = (third.clone(), run.clone());
+        async move { ended(&third, &run).await }
+    });
+    assert_eq!(second.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
+    assert_eq!(ended(&first, &run).await, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(elsewhere.await.unwrap(), Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(effects.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_decisions_on_every_node_at_once_one_counts() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node().await, cluster.node().await);
+    let effects = Effects::default();
+    let first = engine(&one, effects.tool(transfer(), false), "transfer").await;
+    let second = engine(&two, effects.tool(transfer(), false), "transfer").await;
+    for _ in 0..10 {
+        let before = effects.count();
+        let run = post(&first).await;
+        let asked = held(&second, &run, SuspensionKind::Approval).await;
+        let (yes, no) = (asked.approve("ana"), asked.reject("bob", "no"));
+        let verdicts = tokio::join!(first.decide(yes), second.decide(no));
+        let verdicts = [verdicts.0.unwrap(), verdicts.1.unwrap()];
+        let accepted: Vec<bool> = verdicts.iter().map(|verdict| *verdict == Verdict::Accepted).collect();
+        assert_eq!(accepted.iter().filter(|accepted| **accepted).count(), 1, "{verdicts:?}");
+        ended(&second, &run).await;
+        assert_eq!(effects.count() - before, u32::from(accepted[0]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_interrupt_on_another_node_stops_what_executes() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node().await, cluster.node().await);
+    let effects = Effects::default();
+    let look = || ToolDefinition::new("look", "Looks").read();
+    let first = engine(&one, effects.tool(look(), true), "look").await;
+    let second = engine(&two, effects.tool(look(), true), "look").await;
+    let run = post(&first).await;
+    patiently("the tool", effects.bell.notified()).await;
+    assert_eq!(second.interrupt(&Tenant::default(), &run, &"bob".into()).await, Ok(Verdict::Accepted));
+    assert!(matches!(ended(&first, &run).await, Pass::Ended(Termination::Cancelled(_))));
+    assert_eq!(effects.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_engine_that_drains_hands_its_runs_over_at_once() {
+    let cluster = Cluster::new();
+    // Nobody would take them over before an hour has passed.
+    let (one, two) = (cluster.node().await, cluster.node().await);
+    let effects = Effects::default();
+    let look = || ToolDefinition::new("look", "Looks").read();
+    let first = engine(&one, effects.tool(look(), true), "look").await;
+    let run = post(&first).await;
+    patiently("the tool", effects.bell.notified()).await;
+    let second = engine(&two, effects.tool(look(), true), "look").await;
+    first.drain(Duration::ZERO).await;
+    assert_eq!(ended(&second, &run).await, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(effects.count(), 2, "what only reads is repeated");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_write_of_a_dead_node_is_asked_about_and_not_repeated() {
+    let cluster = Cluster::new();
+    let lease = Duration::from_secs(3);
+    let settings = || Settings { lease, renew_every: lease / 4, ..cluster.settings() };
+    let (one, two) = (cluster.node_with(settings()).await, cluster.node_with(settings()).await);
+    let effects = Effects::default();
+    let first = engine(&one, effects.tool(transfer(), true), "transfer").await;
+    let second = engine(&two, effects.tool(transfer(), true), "transfer").await;
+    let run = post(&first).await;
+    let asked = held(&first, &run, SuspensionKind::Approval).await;
+    assert_eq!(first.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
+    patiently("the tool", effects.bell.notified()).await;
+    first.abort();
+    drop((first, one));
+    let doubted = held(&second, &run, SuspensionKind::InDoubt).await;
+    assert_eq!(effects.count(), 1);
+    let log = two.store.events(&Tenant::default(), &run, 0, 1_000).await.unwrap();
+    let recovered = log.iter().find(|one| matches!(one.event.fact, Fact::RunRecovered { .. }));
+    let recovered_at = recovered.expect("somebody took over").event.at;
+    let waited = doubted.created_at.ms_since(recovered_at);
+    assert!(
+        waited + 1_500 > 3_000,
+        "a person was asked {waited} ms after the take-over, within the lease time"
+    );
+    assert_eq!(second.decide(doubted.approve("ana")).await, Ok(Verdict::Accepted), "try again");
+    assert_eq!(ended(&second, &run).await, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(effects.count(), 2, "because somebody said so");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_tool_round_is_four_commits() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let look = ToolDefinition::new("look", "Looks").read();
+    let engine = engine(&node, Effects::default().tool(look, false), "look").await;
+    let before = node.store.counts();
+    let run = post(&engine).await;
+    ended(&engine, &run).await;
+    assert_eq!(node.store.counts().commits - before.commits, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn from_a_decision_to_the_start_of_its_tool_it_is_two_transactions() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let effects = Effects::default();
+    let engine = engine(&node, effects.tool(transfer(), true), "transfer").await;
+    let run = post(&engine).await;
+    let asked = held(&engine, &run, SuspensionKind::Approval).await;
+    until("an empty memory", || async { engine.held_count() == 0 }).await;
+    let before = node.store.counts();
+    assert_eq!(engine.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
+    patiently("the tool", effects.bell.notified()).await;
+    let counts = node.store.counts();
+    assert_eq!(
+        (counts.commits - before.commits, counts.syncs - before.syncs),
+        (1, 2),
+        "and one of them a claim"
+    );
+}

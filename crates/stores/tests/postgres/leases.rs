@@ -1,0 +1,145 @@
+//! Leases of nodes: when they run out, what they were good for is over, for whoever had it and for nobody else.
+
+use std::time::{Duration, Instant};
+
+use engine::store::{Claim, Refused, Ring, Store};
+use stores::postgres::Settings;
+
+use crate::nodes::{Cluster, NEVER, Node, is_unavailable, patiently, until};
+use crate::worker::{claim, next_workers, parked, queued, started};
+
+const LEASE: Duration = Duration::from_secs(2);
+const LEASE_MS: u64 = 2_000;
+/// Beyond the lease, on a busy machine.
+const SLACK: Duration = Duration::from_secs(8);
+
+fn short(cluster: &Cluster<'_>) -> Settings {
+    Settings { lease: LEASE, renew_every: LEASE / 4, ..cluster.settings() }
+}
+
+/// As one that is stopped in the middle: its lease is not renewed.
+fn paused(cluster: &Cluster<'_>) -> Settings {
+    Settings { renew_every: NEVER, look_every: NEVER, ..short(cluster) }
+}
+
+async fn claims_next(node: &Node) -> engine::store::Claimed {
+    patiently("a claim", async {
+        loop {
+            if let Some(claimed) = node.world.store.claim(Claim::Next { limit: 1 }).await.unwrap().pop() {
+                return claimed;
+            }
+            node.hears(|ring| *ring == Ring::Ready).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_runs_of_a_dead_node_are_taken_over_when_its_lease_has_run_out() {
+    let cluster = Cluster::new();
+    let (dies, lives) = (cluster.node_with(short(&cluster)).await, cluster.node_with(short(&cluster)).await);
+    let lost = started(&dies.world, "thr", "run").await;
+    parked(&dies.world, "thr_2", "waits", "transfer").await;
+    let died = Instant::now();
+    drop(dies);
+    assert!(lives.world.store.claim(Claim::Next { limit: 10 }).await.unwrap().is_empty(), "it may be alive");
+    let claimed = claims_next(&lives).await;
+    let (took, now) = (died.elapsed(), lives.store.now());
+    assert_eq!(claimed.lease.run, lost.lease.run);
+    assert!(claimed.lease.epoch > lost.lease.epoch);
+    assert!(took < LEASE + SLACK, "it took {took:?}");
+    // Counted from the moment at which its lease was seen to be over.
+    assert!(claimed.doubt_at <= now.plus_ms(LEASE_MS), "{} after {now}", claimed.doubt_at);
+    assert!(claimed.doubt_at.plus_ms(SLACK.as_millis() as u64) > now.plus_ms(LEASE_MS));
+    let waits = claim(&lives.world, "waits").await.expect("nobody held it");
+    assert!(lives.world.store.release(&waits.lease).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_paused_node_neither_writes_nor_sends_after_others_went_on() {
+    let cluster = Cluster::new();
+    let (sleeps, lives) =
+        (cluster.node_with(paused(&cluster)).await, cluster.node_with(short(&cluster)).await);
+    let mut lost = started(&sleeps.world, "thr", "run").await;
+    lost.asks(&[("a", "transfer")]);
+    assert!(sleeps.world.store.may_send(&lost.lease));
+    let claimed = claims_next(&lives).await;
+    assert!(!sleeps.world.store.may_send(&lost.lease), "its own clock says so, before it hears of anything");
+    let mut worker = crate::worker::Worker::of(&lives.world, claimed);
+    assert_eq!(lost.commit(&sleeps.world).await, Err(Refused::Fenced));
+    assert_eq!(sleeps.world.store.load(&lost.lease).await, Err(Refused::Fenced));
+    worker.take_over();
+    worker.commit(&lives.world).await.unwrap();
+    assert!(lives.world.store.may_send(&worker.lease));
+    // It wakes up: it is another node now, and can hold runs again.
+    queued(&sleeps.world, "thr_2", "later").await;
+    until("another lease", || async { sleeps.world.store.claim(Claim::Next { limit: 1 }).await.is_ok() })
+        .await;
+    assert_eq!(lost.commit(&sleeps.world).await, Err(Refused::Fenced));
+    assert!(!sleeps.world.store.may_send(&lost.lease));
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_and_was_taken_by_nobody_is_renewed() {
+    let cluster = Cluster::new();
+    let node = cluster.node_with(paused(&cluster)).await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    let client = cluster.client().await;
+    until("the end of the lease", || async {
+        let over: bool =
+            client.query_one("SELECT expires_at <= now_ms(NULL) FROM nodes", &[]).await.unwrap().get(0);
+        assert!(!over || !node.world.store.may_send(&worker.lease), "it ends here no later than there");
+        over
+    })
+    .await;
+    worker.asks(&[("a", "transfer")]);
+    let refused = node.world.store.append(&worker.lease, worker.append()).await;
+    assert!(is_unavailable(&refused, "lease"), "{refused:?}");
+    assert!(is_unavailable(&node.world.store.claim(Claim::Next { limit: 1 }).await, "lease"));
+    // As its pulse would.
+    client.execute("UPDATE nodes SET expires_at = now_ms(NULL) + 60000", &[]).await.unwrap();
+    worker.commit(&node.world).await.unwrap();
+    assert!(!node.world.store.may_send(&worker.lease), "what it does not know of does not count");
+}
+
+#[tokio::test]
+async fn the_pulse_keeps_a_lease() {
+    let cluster = Cluster::new();
+    let node = cluster.node_with(short(&cluster)).await;
+    let worker = started(&node.world, "thr", "run").await;
+    let client = cluster.client().await;
+    let expiry = || async {
+        let row = client.query_one("SELECT expires_at - started_at FROM nodes", &[]).await.unwrap();
+        row.get::<_, i64>(0)
+    };
+    until("three leases in a row", || async { expiry().await > 3 * i64::try_from(LEASE_MS).unwrap() }).await;
+    assert!(node.world.store.may_send(&worker.lease));
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_hands_over_at_once() {
+    let cluster = Cluster::new();
+    // Nobody would take over before tomorrow.
+    let (leaves, stays) = (cluster.node().await, cluster.node().await);
+    let lost = started(&leaves.world, "thr", "run").await;
+    leaves.store.hand_over().await.unwrap();
+    assert!(!leaves.world.store.may_send(&lost.lease));
+    let claimed = claims_next(&stays).await;
+    assert_eq!(claimed.lease.run, lost.lease.run);
+    assert!(claimed.doubt_at <= stays.store.now(), "it sends nothing any more: there is nothing to wait for");
+    // It may come back.
+    queued(&leaves.world, "thr_2", "later").await;
+    assert_eq!(next_workers(&leaves.world, 10).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_is_let_go_unfinished_is_offered_to_other_nodes_at_once() {
+    let cluster = Cluster::new();
+    let deaf_but_for_the_bell = Settings { look_every: NEVER, ..cluster.settings() };
+    let (one, two) = (cluster.node().await, cluster.node_with(deaf_but_for_the_bell).await);
+    // The first look of a new node is over.
+    two.world.store.claim(Claim::Next { limit: 1 }).await.unwrap();
+    let worker = started(&one.world, "thr", "run").await;
+    assert!(one.world.store.release(&worker.lease).await.unwrap());
+    assert_eq!(claims_next(&two).await.lease.run, worker.lease.run);
+}

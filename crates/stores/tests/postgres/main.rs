@@ -1,0 +1,35 @@
+//! What only PostgreSQL has: many nodes on one database, leases that run out, and a server that goes and comes back.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test may stop in the plainest way there is"
+)]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+
+#[path = "../conformance/fixture.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod fixture;
+#[path = "../conformance/postgres_fixture.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod postgres_fixture;
+#[path = "server.rs"]
+mod postgres_server;
+#[path = "../conformance/snapshot.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod snapshot;
+#[path = "../conformance/twins.rs"]
+mod twins;
+#[path = "../conformance/worker.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod worker;
+
+mod against_memory;
+mod claims;
+mod engines;
+mod leases;
+mod migrations;
+mod nodes;
+mod outages;
+mod proxy;
+mod rings;

@@ -1,0 +1,95 @@
+//! Several nodes on one schema, each with its own store, and somebody who looks at the database past all of them.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::store::{Refused, Ring, Store, Trouble};
+use stores::postgres::{PostgresStore, Settings};
+use tokio_postgres::{Client, NoTls};
+
+use crate::fixture::{Clock, World};
+use crate::postgres_server::{Server, server};
+
+/// Long enough for a busy machine. Nothing that goes well takes as long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const NEVER: Duration = Duration::from_secs(3_600);
+
+pub(crate) struct Cluster<'s> {
+    pub(crate) server: &'s Server,
+    pub(crate) schema: String,
+}
+
+pub(crate) struct Node {
+    pub(crate) store: Arc<PostgresStore>,
+    pub(crate) world: World,
+}
+
+impl Cluster<'static> {
+    pub(crate) fn new() -> Self {
+        Self::on(server())
+    }
+}
+
+impl<'s> Cluster<'s> {
+    pub(crate) fn on(server: &'s Server) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Self { server, schema: format!("nodes_{}", COUNT.fetch_add(1, Ordering::Relaxed)) }
+    }
+
+    /// The database's clock counts, and the lease is longer than any test.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings { schema: self.schema.clone(), lease: NEVER, ..Settings::default() }
+    }
+
+    pub(crate) async fn node(&self) -> Node {
+        self.node_with(self.settings()).await
+    }
+
+    pub(crate) async fn node_with(&self, settings: Settings) -> Node {
+        self.node_at(&self.server.address(), settings).await
+    }
+
+    pub(crate) async fn node_at(&self, address: &str, settings: Settings) -> Node {
+        let store = Arc::new(PostgresStore::open_with(address, settings).await.expect("the store opens"));
+        Node { world: World::new(store.clone(), Clock::new()), store }
+    }
+
+    /// Past every store.
+    pub(crate) async fn client(&self) -> Client {
+        let (client, connection) =
+            tokio_postgres::connect(&self.server.address(), NoTls).await.expect("a connection");
+        tokio::spawn(connection);
+        client
+            .batch_execute(&format!("SET search_path = {}", self.schema))
+            .await
+            .expect("the schema is there");
+        client
+    }
+}
+
+impl Node {
+    /// Waits for the bell, passing over what is not wanted.
+    pub(crate) async fn hears(&self, wanted: impl Fn(&Ring) -> bool) {
+        patiently("a ring", async { while !wanted(&self.store.rung().await) {} }).await;
+    }
+}
+
+pub(crate) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("{what} did not come"))
+}
+
+/// Asks again until it is so.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let began = Instant::now();
+    let mut often = tokio::time::interval(Duration::from_millis(5));
+    while !is_so().await {
+        assert!(began.elapsed() < PATIENCE, "{what} did not come");
+        often.tick().await;
+    }
+}
+
+pub(crate) fn is_unavailable<T>(result: &Result<T, Refused>, because: &str) -> bool {
+    matches!(result, Err(Refused::Trouble(Trouble::Unavailable(why))) if why.contains(because))
+}

@@ -1,0 +1,191 @@
+//! The database goes, comes back, is slow or is crowded: refused by rule, and nothing is guessed.
+
+use std::time::{Duration, Instant};
+
+use engine::store::Ring;
+use engine::store::{Claim, Refused};
+use machine::inbox::Item;
+use machine::thread::Admission;
+use stores::postgres::Settings;
+
+use crate::nodes::{Cluster, Node, PATIENCE, is_unavailable, until};
+use crate::postgres_server::Server;
+use crate::proxy::{Cut, Proxy};
+use crate::worker::{approve, claim, creation, next, order, parked, queued, started};
+
+async fn behind_proxy(cluster: &Cluster<'_>, settings: Settings) -> (Proxy, Node) {
+    let proxy = Proxy::to(cluster.server.port).await;
+    let node = cluster.node_at(&cluster.server.address_by_port(proxy.port), settings).await;
+    (proxy, node)
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_is_there_when_it_is_looked_for() {
+    let cluster = Cluster::new();
+    let (proxy, node) = behind_proxy(&cluster, cluster.settings()).await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    worker.asks(&[("the_only_call", "transfer")]);
+    let (append, seq) = (worker.append(), worker.run.control.seq);
+    proxy.set("the_only_call", Cut::After);
+    let lost = node.world.store.append(&worker.lease, append.clone()).await;
+    assert!(is_unavailable(&lost, ""), "{lost:?}");
+    assert!(proxy.has_sprung());
+    let loaded = node.world.store.load(&worker.lease).await.unwrap();
+    assert_eq!(loaded.control.seq, seq);
+    let stored =
+        node.world.store.events(&worker.lease.tenant, &worker.lease.run, append.expected_seq, 100).await;
+    let stored: Vec<_> = stored.unwrap().into_iter().map(|committed| committed.event).collect();
+    assert_eq!(stored, append.events);
+    assert_eq!(
+        node.world.store.append(&worker.lease, append).await,
+        Err(Refused::Fenced),
+        "it is stored once"
+    );
+    worker.forget_draft();
+    worker.accept(Item::Decision(worker.decision("the_only_call", None, approve())));
+    worker.commit(&node.world).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_that_never_arrived_is_not_there() {
+    let cluster = Cluster::new();
+    let (proxy, node) = behind_proxy(&cluster, cluster.settings()).await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    let before = node.world.store.load(&worker.lease).await.unwrap().control.seq;
+    worker.asks(&[("the_only_call", "transfer")]);
+    let append = worker.append();
+    proxy.set("the_only_call", Cut::Before);
+    let lost = node.world.store.append(&worker.lease, append.clone()).await;
+    assert!(is_unavailable(&lost, ""), "{lost:?}");
+    assert_eq!(node.world.store.load(&worker.lease).await.unwrap().control.seq, before);
+    node.world.store.append(&worker.lease, append).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_whose_answer_was_lost_is_asked_again() {
+    let cluster = Cluster::new();
+    let (proxy, node) = behind_proxy(&cluster, cluster.settings()).await;
+    queued(&node.world, "thr", "run_that_is_read").await;
+    proxy.set("run_that_is_read", Cut::After);
+    node.world.run("run_that_is_read").await;
+    assert!(proxy.has_sprung());
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_let_go_by_the_node_itself() {
+    let cluster = Cluster::new();
+    let settings = Settings {
+        answer_timeout: Duration::from_secs(3),
+        renew_every: Duration::from_millis(100),
+        ..cluster.settings()
+    };
+    let (proxy, node) = behind_proxy(&cluster, settings).await;
+    queued(&node.world, "thr", "run_of_nobody").await;
+    proxy.set("run_of_nobody", Cut::After);
+    let asked = Claim::Run { tenant: node.world.tenant.clone(), run: "run_of_nobody".into() };
+    let lost = node.world.store.claim(asked).await;
+    assert!(is_unavailable(&lost, ""), "{lost:?}");
+    let row = cluster.client().await.query_one("SELECT node IS NOT NULL FROM runs", &[]).await.unwrap();
+    assert!(row.get::<_, bool>(0), "the database has given it to the node, and nobody there knows");
+    until("the run", || async { claim(&node.world, "run_of_nobody").await.is_some() }).await;
+}
+
+#[tokio::test]
+async fn a_creation_whose_answer_was_lost_is_let_go_by_the_node_itself() {
+    let cluster = Cluster::new();
+    let settings = Settings {
+        answer_timeout: Duration::from_secs(3),
+        renew_every: Duration::from_millis(100),
+        ..cluster.settings()
+    };
+    let (proxy, node) = behind_proxy(&cluster, settings).await;
+    // The node has joined before, so that the word is said in the creation.
+    claim(&node.world, "nothing").await;
+    let order = order("thr", "run_of_nobody");
+    let create = creation(&node.world, order, Admission::Hold, true).await;
+    proxy.set("run_of_nobody", Cut::After);
+    let lost = node.world.store.create(create).await;
+    assert!(is_unavailable(&lost, ""), "{lost:?}");
+    until("the run", || async { claim(&node.world, "run_of_nobody").await.is_some() }).await;
+}
+
+#[tokio::test]
+async fn a_statement_that_takes_too_long_is_given_up_and_nothing_is_stored() {
+    let cluster = Cluster::new();
+    let settings = Settings { statement_timeout: Duration::from_millis(500), ..cluster.settings() };
+    let node = cluster.node_with(settings).await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    let mut client = cluster.client().await;
+    let elsewhere = client.transaction().await.unwrap();
+    elsewhere.execute("SELECT 1 FROM runs FOR UPDATE", &[]).await.unwrap();
+    let refused = node.world.store.append(&worker.lease, worker.append()).await;
+    assert!(is_unavailable(&refused, "statement timeout"), "{refused:?}");
+    elsewhere.rollback().await.unwrap();
+    worker.commit(&node.world).await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_finds_no_connection_is_refused_within_the_time_that_is_said() {
+    let cluster = Cluster::new();
+    let settings = Settings {
+        connection_count_max: 1,
+        connection_wait_max: Duration::from_millis(300),
+        statement_timeout: PATIENCE,
+        answer_timeout: PATIENCE,
+        ..cluster.settings()
+    };
+    let node = cluster.node_with(settings).await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    let mut client = cluster.client().await;
+    let elsewhere = client.transaction().await.unwrap();
+    elsewhere.execute("SELECT 1 FROM runs FOR UPDATE", &[]).await.unwrap();
+    let waits = node.world.store.append(&worker.lease, worker.append());
+    tokio::pin!(waits);
+    let asks = async {
+        let began = Instant::now();
+        loop {
+            // The append may not have its connection yet.
+            let read = node.world.store.run(&node.world.tenant, &worker.lease.run).await;
+            if let Err(refused) = read {
+                return (refused, began.elapsed());
+            }
+        }
+    };
+    let (refused, took) = tokio::select! {
+        appended = &mut waits => panic!("{appended:?}"),
+        refused = asks => refused,
+    };
+    assert!(is_unavailable::<()>(&Err(refused.clone()), "no connection"), "{refused}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    elsewhere.rollback().await.unwrap();
+    waits.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_went_down_at_once_and_came_back_has_everything_that_was_acknowledged() {
+    let server = Server::start();
+    let cluster = Cluster::on(&server);
+    let node = cluster.node().await;
+    let parked = parked(&node.world, "thr_2", "waits", "transfer").await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    worker.commit(&node.world).await.unwrap();
+    let shown = node.world.run("run").await;
+    server.control(&["stop", "-m", "immediate"]);
+    let refused = node.world.store.run(&node.world.tenant, &"run".into()).await;
+    assert!(is_unavailable(&refused, ""), "{refused:?}");
+    let item = Item::Decision(parked.decision("call_waits", None, approve()));
+    let refused = node.world.store.submit(&node.world.tenant, &"waits".into(), item.clone()).await;
+    assert!(is_unavailable(&refused, ""), "{refused:?}");
+    server.control(&["start"]);
+    assert_eq!(node.world.run("run").await, shown);
+    node.world.tell("waits", item).await;
+    assert!(node.world.store.may_send(&worker.lease), "nobody has taken anything over");
+    worker.accept(Item::Decision(worker.decision("a", None, approve())));
+    worker.commit(&node.world).await.unwrap();
+    // Its pulse has a connection again: it rings for what can be claimed.
+    node.hears(|ring| *ring == Ring::Ready).await;
+    assert_eq!(next(&node.world, 10).await, ["waits"]);
+}

@@ -1,0 +1,106 @@
+//! A network that can be cut at a chosen word, between the question and its answer.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// What happens to a connection once a client has said the word on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// What was said does not arrive, and the connection is gone.
+    Before,
+    /// It arrives and is answered; the answer does not arrive, and the connection is gone.
+    After,
+    /// Nothing that the server says arrives any more; the connection stays.
+    Deaf,
+}
+
+#[derive(Clone, Debug)]
+struct Trap {
+    word: Vec<u8>,
+    cut: Cut,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    trap: Arc<Mutex<Option<Trap>>>,
+}
+
+impl Proxy {
+    pub(crate) async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let own = listener.local_addr().expect("the port has a number").port();
+        let trap: Arc<Mutex<Option<Trap>>> = Arc::default();
+        let traps = trap.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
+                    carry(client, server, traps.clone());
+                }
+            }
+        });
+        Self { port: own, trap }
+    }
+
+    /// Springs once, on the first connection on which this word is said.
+    pub(crate) fn set(&self, word: &str, cut: Cut) {
+        *self.trap.lock().unwrap() = Some(Trap { word: word.into(), cut });
+    }
+
+    pub(crate) fn has_sprung(&self) -> bool {
+        self.trap.lock().unwrap().is_none()
+    }
+}
+
+fn carry(client: TcpStream, server: TcpStream, trap: Arc<Mutex<Option<Trap>>>) {
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let (sprung, springs) = watch::channel(None);
+    tokio::spawn(questions(from_client, to_server, trap, sprung));
+    tokio::spawn(answers(from_server, to_client, springs));
+}
+
+async fn questions(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    trap: Arc<Mutex<Option<Trap>>>,
+    sprung: watch::Sender<Option<Cut>>,
+) {
+    let mut buffer = vec![0; 1 << 20];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let cut = spring(&trap, &buffer[..count]);
+        if cut.is_some() {
+            sprung.send_replace(cut);
+        }
+        if cut == Some(Cut::Before) || to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, springs: watch::Receiver<Option<Cut>>) {
+    let mut buffer = vec![0; 1 << 20];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        match *springs.borrow() {
+            None => {}
+            Some(Cut::Before | Cut::After) => return,
+            Some(Cut::Deaf) => continue,
+        }
+        if to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn spring(trap: &Mutex<Option<Trap>>, said: &[u8]) -> Option<Cut> {
+    let mut trap = trap.lock().unwrap();
+    let Trap { word, cut } = trap.clone()?;
+    if !said.windows(word.len()).any(|part| part == word) {
+        return None;
+    }
+    *trap = None;
+    Some(cut)
+}

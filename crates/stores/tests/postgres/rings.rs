@@ -1,0 +1,131 @@
+//! What is said to a run on one node reaches the node that holds it.
+
+use std::time::Duration;
+
+use engine::store::{Claim, Ring};
+use machine::inbox::Item;
+use stores::postgres::Settings;
+
+use crate::nodes::{Cluster, NEVER, Node, until};
+use crate::proxy::{Cut, Proxy};
+use crate::worker::{approve, started};
+
+fn is_for(run: &'static str) -> impl Fn(&Ring) -> bool {
+    move |ring| matches!(ring, Ring::Run { run: rung, .. } if rung.as_str() == run)
+}
+
+/// The ear of a new node may not be open yet; once it has heard anything, it is.
+async fn open_ear(cluster: &Cluster<'_>, node: &Node) {
+    let client = cluster.client().await;
+    let channel = format!("holdpoint_{}", cluster.schema);
+    until("an open ear", || async {
+        client.execute("SELECT pg_notify($1, '*')", &[&channel]).await.unwrap();
+        let heard = node.hears(|ring| *ring == Ring::Ready);
+        tokio::time::timeout(Duration::from_millis(200), heard).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_decision_on_another_node_rings_where_the_run_is_held() {
+    let cluster = Cluster::new();
+    // Without the bell it would hear nothing for an hour.
+    let settings = Settings { look_every: NEVER, ..cluster.settings() };
+    let (holds, other) = (cluster.node_with(settings).await, cluster.node().await);
+    let mut worker = started(&holds.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    worker.commit(&holds.world).await.unwrap();
+    open_ear(&cluster, &holds).await;
+    other.world.tell("run", Item::Decision(worker.decision("a", None, approve()))).await;
+    holds.hears(is_for("run")).await;
+    worker.reload(&holds.world).await;
+    assert_eq!(worker.inbox.len(), 1);
+}
+
+#[tokio::test]
+async fn a_lost_notification_is_found_by_the_next_look() {
+    let cluster = Cluster::new();
+    let proxy = Proxy::to(cluster.server.port).await;
+    proxy.set("LISTEN", Cut::Deaf);
+    let address = cluster.server.address_by_port(proxy.port);
+    let (deaf, other) = (cluster.node_at(&address, cluster.settings()).await, cluster.node().await);
+    let mut worker = started(&deaf.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    worker.commit(&deaf.world).await.unwrap();
+    until("a deaf ear", || async { proxy.has_sprung() }).await;
+    other.world.tell("run", Item::Decision(worker.decision("a", None, approve()))).await;
+    deaf.hears(is_for("run")).await;
+    worker.reload(&deaf.world).await;
+    assert_eq!(worker.inbox.len(), 1);
+}
+
+#[tokio::test]
+async fn what_its_worker_has_read_rings_no_more() {
+    let cluster = Cluster::new();
+    let (holds, other) = (cluster.node().await, cluster.node().await);
+    let mut worker = started(&holds.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    worker.commit(&holds.world).await.unwrap();
+    other.world.tell("run", Item::Decision(worker.decision("a", None, approve()))).await;
+    holds.hears(is_for("run")).await;
+    worker.reload(&holds.world).await;
+    // Another run is woken; until that is heard, two looks have passed over this one.
+    let mut second = started(&holds.world, "thr_2", "second").await;
+    second.asks(&[("b", "transfer")]);
+    second.commit(&holds.world).await.unwrap();
+    let quiet = std::cell::Cell::new(true);
+    for _ in 0..2 {
+        let client = cluster.client().await;
+        client.execute("UPDATE runs SET ready = 1, ready_at = 1 WHERE id = 'second'", &[]).await.unwrap();
+        client.execute(
+            "INSERT INTO inbox (tenant, run, kind, item) SELECT tenant, run, 'interrupt', '{}' FROM runs WHERE id = 'second'",
+            &[],
+        )
+        .await
+        .unwrap();
+        holds
+            .hears(|ring| {
+                quiet.set(quiet.get() && !is_for("run")(ring));
+                is_for("second")(ring)
+            })
+            .await;
+    }
+    assert!(quiet.get(), "a row that waits on purpose is not rung for every second");
+}
+
+fn is_commit_of(run: &'static str) -> impl Fn(&Ring) -> bool {
+    move |ring| matches!(ring, Ring::Committed { run: rung } if rung.as_str() == run)
+}
+
+#[tokio::test]
+async fn whoever_watches_on_another_node_hears_of_a_commit() {
+    let cluster = Cluster::new();
+    let watches = cluster.node_with(Settings { look_every: NEVER, ..cluster.settings() }).await;
+    // It is a node like others, and those who come later see it.
+    assert!(watches.world.store.claim(Claim::Next { limit: 1 }).await.unwrap().is_empty());
+    open_ear(&cluster, &watches).await;
+    let works = cluster.node().await;
+    let mut worker = started(&works.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    worker.commit(&works.world).await.unwrap();
+    watches.hears(is_commit_of("run")).await;
+}
+
+#[tokio::test]
+async fn whoever_watches_finds_a_commit_of_which_no_word_came() {
+    let cluster = Cluster::new();
+    let proxy = Proxy::to(cluster.server.port).await;
+    proxy.set("LISTEN", Cut::Deaf);
+    let address = cluster.server.address_by_port(proxy.port);
+    let (deaf, works) = (cluster.node_at(&address, cluster.settings()).await, cluster.node().await);
+    until("a deaf ear", || async { proxy.has_sprung() }).await;
+    let mut worker = started(&works.world, "thr", "run").await;
+    let read = || async {
+        deaf.world.store.events(&deaf.world.tenant, &"run".into(), 0, 1_000).await.unwrap().len()
+    };
+    let before = read().await;
+    worker.asks(&[("a", "transfer")]);
+    worker.commit(&works.world).await.unwrap();
+    deaf.hears(is_commit_of("run")).await;
+    assert!(read().await > before);
+}

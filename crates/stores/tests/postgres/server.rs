@@ -1,0 +1,160 @@
+//! A PostgreSQL server of its own for a test: fresh, on a free port, gone with the process that started it.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The one that all tests of a process use, each in a schema of its own.
+pub(crate) fn server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(Server::start)
+}
+
+pub(crate) struct Server {
+    programs: PathBuf,
+    folder: PathBuf,
+    account: Option<Account>,
+    pub(crate) port: u16,
+    /// Waits until nobody holds the other end of its input any more, and then stops the server.
+    _watch: Child,
+}
+
+/// PostgreSQL refuses to run as root.
+#[derive(Clone, Copy)]
+struct Account {
+    user: u32,
+    group: u32,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name =
+            format!("holdpoint-postgres-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        let account = account();
+        fs::create_dir_all(&folder).expect("a folder for the server");
+        if let Some(Account { user, group }) = account {
+            chown(&folder, Some(user), Some(group)).expect("the folder is given to the server's account");
+        }
+        let programs = programs();
+        let watch = watch(&programs, &folder, account);
+        let port = free_port();
+        let server = Self { programs, folder, account, port, _watch: watch };
+        let data = server.data();
+        let mut initdb = server.program("initdb");
+        initdb.args([
+            "--username=holdpoint",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+            "-D",
+        ]);
+        server.run(initdb.arg(&data));
+        let settings = format!(
+            "port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nmax_connections = 400\n\
+             fsync = on\nsynchronous_commit = on\n",
+            server.folder.display()
+        );
+        let file = data.join("postgresql.conf");
+        let before = fs::read_to_string(&file).expect("initdb wrote its settings");
+        fs::write(file, before + &settings).expect("the settings are written");
+        server.control(&["start"]);
+        server
+    }
+
+    /// Where it listens for processes of this machine.
+    pub(crate) fn address(&self) -> String {
+        format!("host={} port={} user=holdpoint dbname=postgres", self.folder.display(), self.port)
+    }
+
+    /// Where a proxy finds it.
+    #[allow(dead_code, reason = "only some tests go over a network")]
+    pub(crate) fn address_by_port(&self, port: u16) -> String {
+        format!("host=127.0.0.1 port={port} user=holdpoint dbname=postgres")
+    }
+
+    /// Asks `pg_ctl` for something, and waits until it is done.
+    pub(crate) fn control(&self, what: &[&str]) {
+        let mut control = self.program("pg_ctl");
+        control.args(what).args(["--wait", "--silent", "-D"]).arg(self.data());
+        self.run(control.arg("-l").arg(self.folder.join("log")));
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn program(&self, name: &str) -> Command {
+        as_account(Command::new(self.programs.join(name)), &self.folder, self.account)
+    }
+
+    fn run(&self, command: &mut Command) {
+        // Into a file: a server that goes on in the background would keep a pipe open for ever.
+        let said = fs::File::create(self.folder.join("said")).expect("a file for what is said");
+        let again = said.try_clone().expect("the same file twice");
+        let status = command.stdin(Stdio::null()).stdout(said).stderr(again).status();
+        let told = || fs::read_to_string(self.folder.join("said")).unwrap_or_default();
+        assert!(status.as_ref().is_ok_and(|status| status.success()), "{command:?}: {status:?}\n{}", told());
+    }
+}
+
+fn as_account(mut command: Command, folder: &Path, account: Option<Account>) -> Command {
+    if let Some(Account { user, group }) = account {
+        command.uid(user).gid(group);
+    }
+    command.current_dir(folder).env_remove("PGDATA").env("LC_ALL", "C");
+    command
+}
+
+/// The folder with PostgreSQL's programs; they are installed if that is possible.
+fn programs() -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/postgres");
+    let found = Command::new(&script).stderr(Stdio::inherit()).output().expect("the script can be started");
+    assert!(found.status.success(), "{} found no PostgreSQL", script.display());
+    PathBuf::from(String::from_utf8_lossy(&found.stdout).trim())
+}
+
+/// Another account than root, if we are root.
+fn account() -> Option<Account> {
+    let own = fs::metadata("/proc/self").ok().map(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata));
+    if own != Some(0) {
+        return None;
+    }
+    let accounts = fs::read_to_string("/etc/passwd").expect("the accounts of this machine");
+    let find = |name: &str| {
+        let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut numbers = line.split(':').skip(2).map_while(|number| number.parse().ok());
+        Some(Account { user: numbers.next()?, group: numbers.next()? })
+    };
+    Some(find("postgres").or_else(|| find("nobody")).expect("an account beside root"))
+}
+
+fn watch(programs: &Path, folder: &Path, account: Option<Account>) -> Child {
+    let last_words = "cat; \"$0/pg_ctl\" -D \"$1/data\" -m immediate stop; rm -rf \"$1\"";
+    let mut shell = as_account(Command::new("sh"), Path::new("/"), account);
+    shell.args(["-c", last_words]).arg(programs).arg(folder);
+    shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // What interrupts the tests must not end whoever cleans up behind them.
+    shell.process_group(0);
+    shell.spawn().expect("a shell")
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("the port has a number").port()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The watch hears that its input has ended; what it does then is waited for.
+        drop(self._watch.stdin.take());
+        let _ = self._watch.wait();
+    }
+}

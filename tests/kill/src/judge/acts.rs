@@ -1,0 +1,195 @@
+//! The log of a run against the ledger: what was done, by which right, and whether the results say so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machine::event::{Event, Fact, ResultFrom};
+use machine::id::{CallId, Principal, SuspensionId};
+use machine::suspension::{Held, ResumeMode};
+use machine::tool::{Arguments, EffectClass};
+
+use super::{Moment, Objections, Rule};
+use crate::evidence::{Evidence, RunEvidence};
+use crate::ledger::Act;
+use crate::stories::tools;
+
+/// What one log says of one call.
+#[derive(Debug, Default)]
+struct Account {
+    /// As asked for, or as whoever approved changed them.
+    arguments: Option<Arguments>,
+    attempts: BTreeMap<u32, EffectClass>,
+    /// Attempts that a process took with it.
+    lost: BTreeSet<u32>,
+    /// Somebody said yes, and nothing has started because of it.
+    unused_leave: u32,
+    /// How often somebody wished for the act: an approval, or a repeat of what was in doubt.
+    wished: u32,
+    doubts: BTreeSet<SuspensionId>,
+    /// An attempt in doubt answered after all; whoever brought the answer need not have asked the ledger.
+    settled_late: bool,
+    end: Option<CallEnd>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallEnd {
+    SucceededBy(ResultFrom),
+    Failed,
+    Denied,
+    Cancelled { outcome_unknown: bool },
+}
+
+pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, objections: &mut Objections) {
+    let mut accounts: BTreeMap<CallId, Account> = BTreeMap::new();
+    for event in &run.log {
+        if let Fact::RunRecovered { lost, .. } = &event.fact {
+            for lost in lost {
+                accounts.entry(lost.call_id.clone()).or_default().lost.insert(lost.attempt);
+            }
+        }
+        enter(&mut accounts, event, objections);
+    }
+    for (call, account) in &accounts {
+        let acts: Vec<&Act> =
+            evidence.acts.iter().filter(|act| act.run == run.view.id && act.call == *call).collect();
+        match_attempts(call, account, &acts, objections);
+        match_repeats(call, account, &acts, objections);
+        if moment == Moment::End {
+            match_end(call, account, &acts, objections);
+        }
+    }
+}
+
+/// Acts of runs that nobody knows.
+pub(super) fn judge_strangers(evidence: &Evidence, objections: &mut Objections) {
+    for act in &evidence.acts {
+        let known = evidence.runs.iter().any(|run| {
+            let is_start = |event: &Event| {
+                if let Fact::ExecutionStarted { call_id, attempt, .. } = &event.fact {
+                    *call_id == act.call && *attempt == act.attempt
+                } else {
+                    false
+                }
+            };
+            run.view.id == act.run && run.log.iter().any(|event| is_start(event))
+        });
+        objections.ensure(known, Rule::ActsOnlyAsStored, || format!("no log has the start of {act:?}"));
+    }
+}
+
+fn of<'a>(accounts: &'a mut BTreeMap<CallId, Account>, call: &CallId) -> &'a mut Account {
+    accounts.entry(call.clone()).or_default()
+}
+
+fn enter(accounts: &mut BTreeMap<CallId, Account>, event: &Event, objections: &mut Objections) {
+    if let Fact::ToolRequested { call_id, arguments, .. } = &event.fact {
+        of(accounts, call_id).arguments = Some(arguments.clone());
+    }
+    if let Fact::ToolApproved { call_id, arguments, .. } = &event.fact {
+        let account = of(accounts, call_id);
+        account.arguments = arguments.clone().or_else(|| account.arguments.take());
+        account.unused_leave += 1;
+        account.wished += 1;
+    }
+    if let Fact::ToolSuspended(opened) = &event.fact
+        && matches!(opened.held, Held::InDoubt { .. })
+    {
+        of(accounts, &opened.call_id).doubts.insert(opened.suspension_id.clone());
+    }
+    if let Fact::ToolResumed { call_id, suspension_id, mode, by, late_attempt: None, .. } = &event.fact
+        && *mode == ResumeMode::ReplayToolCall
+        && *by != Principal::system()
+    {
+        let account = of(accounts, call_id);
+        account.unused_leave += 1;
+        account.wished += u32::from(account.doubts.contains(suspension_id));
+    }
+    if let Fact::ToolResumed { call_id, late_attempt: Some(_), .. } = &event.fact {
+        of(accounts, call_id).settled_late = true;
+    }
+    if let Fact::ExecutionStarted { call_id, tool, attempt, class, .. } = &event.fact {
+        let account = of(accounts, call_id);
+        account.attempts.insert(*attempt, *class);
+        if tools::HELD.contains(&tool.as_str()) {
+            objections.ensure(account.unused_leave > 0, Rule::WriteHasItsApproval, || {
+                format!("attempt {attempt} of {call_id} starts by nobody's leave (event {})", event.seq)
+            });
+            account.unused_leave = 0;
+        } else {
+            let again = attempt.checked_sub(1).filter(|before| *before > 0);
+            let lost = again.is_none_or(|before| account.lost.contains(&before));
+            objections.ensure(lost, Rule::RepeatsOnlyWhatWasLost, || {
+                format!("{call_id} is repeated as attempt {attempt}, and nothing was lost")
+            });
+        }
+    }
+    if let Some((call, end)) = end_of(event) {
+        of(accounts, call).end = Some(end);
+    }
+}
+
+fn end_of(event: &Event) -> Option<(&CallId, CallEnd)> {
+    if let Fact::ExecutionSucceeded { call_id, by, .. } = &event.fact {
+        return Some((call_id, CallEnd::SucceededBy(*by)));
+    }
+    if let Fact::ExecutionFailed { call_id, .. } = &event.fact {
+        return Some((call_id, CallEnd::Failed));
+    }
+    if let Fact::ToolDenied { call_id, .. } = &event.fact {
+        return Some((call_id, CallEnd::Denied));
+    }
+    if let Fact::ToolCancelled { call_id, outcome_unknown, .. } = &event.fact {
+        return Some((call_id, CallEnd::Cancelled { outcome_unknown: *outcome_unknown }));
+    }
+    None
+}
+
+fn match_attempts(call: &CallId, account: &Account, acts: &[&Act], objections: &mut Objections) {
+    let mut seen = BTreeSet::new();
+    for act in acts {
+        objections.ensure(seen.insert(act.attempt), Rule::ActsOnlyAsStored, || {
+            format!("attempt {} of {call} acted twice", act.attempt)
+        });
+        let class = account.attempts.get(&act.attempt);
+        objections.ensure(class == Some(&act.effect), Rule::ActsOnlyAsStored, || {
+            format!("attempt {} of {call} acted; the log has it as {class:?}", act.attempt)
+        });
+    }
+    let writes = acts.iter().filter(|act| act.effect == EffectClass::Write).count();
+    objections.ensure(writes <= account.wished as usize, Rule::WriteHasItsApproval, || {
+        format!("{call} wrote {writes} times, and somebody wished for {}", account.wished)
+    });
+}
+
+fn match_repeats(call: &CallId, account: &Account, acts: &[&Act], objections: &mut Objections) {
+    let Some(first) = acts.first() else { return };
+    let asked = account.arguments.as_ref().and_then(Arguments::value);
+    for act in acts {
+        objections.ensure(act.key == first.key, Rule::RepeatsOnlyWhatWasLost, || {
+            format!("attempt {} of {call} has another key", act.attempt)
+        });
+        objections.ensure(
+            asked.is_some_and(|asked| **asked == act.arguments),
+            Rule::RepeatsOnlyWhatWasLost,
+            || format!("attempt {} of {call} acted on {}, asked was {asked:?}", act.attempt, act.arguments),
+        );
+    }
+}
+
+fn match_end(call: &CallId, account: &Account, acts: &[&Act], objections: &mut Objections) {
+    let Some(end) = account.end else {
+        objections.ensure(false, Rule::NothingIsStuck, || format!("{call} never ended"));
+        return;
+    };
+    let wrote = acts.iter().any(|act| act.effect == EffectClass::Write);
+    let agrees = match end {
+        CallEnd::SucceededBy(ResultFrom::Tool) => account.settled_late || !acts.is_empty(),
+        CallEnd::SucceededBy(ResultFrom::Decision | ResultFrom::Child) => true,
+        // No hook answers here, and no tool fails.
+        CallEnd::SucceededBy(ResultFrom::Hook) | CallEnd::Failed => false,
+        CallEnd::Denied => acts.is_empty(),
+        CallEnd::Cancelled { outcome_unknown } => outcome_unknown || !wrote,
+    };
+    objections.ensure(agrees, Rule::ResultAgreesWithActs, || {
+        format!("{call} ended as {end:?}, and it acted {} times", acts.len())
+    });
+}

@@ -1,0 +1,119 @@
+//! Calls in doubt: a lost write becomes one, and nobody settles it who has no right to.
+
+use machine::event::{CancelReason, Event, Fact, Opened};
+use machine::id::{CallId, Principal};
+use machine::suspension::Held;
+use machine::tool::EffectClass;
+
+use super::{Objections, Rule};
+use crate::evidence::RunEvidence;
+
+pub(super) fn judge(run: &RunEvidence, objections: &mut Objections) {
+    for (index, event) in run.log.iter().enumerate() {
+        let rest = &run.log[index + 1..];
+        if let Fact::RunRecovered { lost, .. } = &event.fact {
+            for lost in lost.iter().filter(|lost| is_write(&run.log[..index], &lost.call_id, lost.attempt)) {
+                if let Some(next) = next_about(rest, &lost.call_id) {
+                    objections.ensure(
+                        follows_a_loss(next, lost.attempt),
+                        Rule::DoubtIsSettledByRight,
+                        || {
+                            let (call, attempt) = (&lost.call_id, lost.attempt);
+                            format!("attempt {attempt} of {call} was lost, and then came {:?}", next.fact)
+                        },
+                    );
+                }
+            }
+        }
+        if let Fact::ToolSuspended(opened) = &event.fact
+            && let Held::InDoubt { attempt } = opened.held
+            && let Some(next) = next_about(rest, &opened.call_id)
+        {
+            objections.ensure(settles(next, opened, attempt), Rule::DoubtIsSettledByRight, || {
+                format!("{} was in doubt, and then came {:?}", opened.call_id, next.fact)
+            });
+        }
+    }
+}
+
+fn is_write(before: &[std::sync::Arc<Event>], call: &CallId, lost: u32) -> bool {
+    before.iter().any(|event| {
+        if let Fact::ExecutionStarted { call_id, attempt, class, .. } = &event.fact {
+            call_id == call && *attempt == lost && *class == EffectClass::Write
+        } else {
+            false
+        }
+    })
+}
+
+/// The next thing that happens to the call itself.
+fn next_about<'e>(rest: &'e [std::sync::Arc<Event>], call: &CallId) -> Option<&'e Event> {
+    rest.iter().map(|event| &**event).find(|event| subject(&event.fact) == Some(call))
+}
+
+fn subject(fact: &Fact) -> Option<&CallId> {
+    match fact {
+        Fact::ToolRequested { call_id, .. }
+        | Fact::ApprovalVoided { call_id, .. }
+        | Fact::ToolApproved { call_id, .. }
+        | Fact::ToolDenied { call_id, .. }
+        | Fact::ToolResumed { call_id, .. }
+        | Fact::ExecutionStarted { call_id, .. }
+        | Fact::ExecutionSucceeded { call_id, .. }
+        | Fact::ExecutionFailed { call_id, .. }
+        | Fact::ToolCancelled { call_id, .. }
+        | Fact::ChildStarted { call_id, .. }
+        | Fact::ChildEnded { call_id, .. } => Some(call_id),
+        Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => Some(&opened.call_id),
+        Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. } => None,
+    }
+}
+
+/// The process is gone, so nobody is left who could answer: a person is asked, or the run ends not knowing.
+fn follows_a_loss(next: &Event, lost: u32) -> bool {
+    if let Fact::ToolSuspended(opened) = &next.fact {
+        return opened.held == Held::InDoubt { attempt: lost };
+    }
+    cancelled_unknowing(next)
+}
+
+fn settles(next: &Event, opened: &Opened, doubted: u32) -> bool {
+    if let Fact::ToolResumed { suspension_id, by, late_attempt, .. } = &next.fact {
+        let by_right = match late_attempt {
+            Some(late) => *late == doubted,
+            None => *by != Principal::system(),
+        };
+        return by_right && *suspension_id == opened.suspension_id;
+    }
+    if let Fact::ToolCancelled { reason: CancelReason::GivenUp, by, outcome_unknown, .. } = &next.fact {
+        return *by != Principal::system() && *outcome_unknown;
+    }
+    cancelled_unknowing(next)
+}
+
+/// By an interrupt or the end of the run.
+fn cancelled_unknowing(event: &Event) -> bool {
+    if let Fact::ToolCancelled { reason, outcome_unknown, .. } = &event.fact {
+        return match reason {
+            CancelReason::Interrupted | CancelReason::Superseded | CancelReason::RunEnded => *outcome_unknown,
+            CancelReason::Decided
+            | CancelReason::GivenUp
+            | CancelReason::Expired
+            | CancelReason::ChildInterrupted => false,
+        };
+    }
+    false
+}

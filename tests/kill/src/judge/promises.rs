@@ -1,0 +1,162 @@
+//! What people were told and what they saw, against what is stored.
+
+use std::collections::BTreeSet;
+
+use machine::event::{Event, Fact};
+use machine::id::{CallId, DecisionId, SuspensionId};
+use machine::termination::{Cancelled, Termination};
+
+use super::{Moment, Objections, Rule};
+use crate::evidence::{Evidence, RunEvidence};
+use crate::people::{Decided, People, is_accepted};
+
+pub(super) fn judge(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
+    objections.0.extend(people.objections.iter().cloned());
+    for posted in people.messages.iter().filter(|posted| posted.accepted()) {
+        let there = |run: &RunEvidence| run.view.control.user_message.as_ref() == Some(&posted.id);
+        let count = evidence.runs.iter().filter(|run| there(run)).count();
+        objections.ensure(count == 1, Rule::AcceptedIsKept, || {
+            format!("{} was accepted, and {count} runs have it", posted.id)
+        });
+    }
+    for decided in people.decisions.values() {
+        judge_decision(evidence, decided, moment, objections);
+    }
+    judge_made_up(evidence, people, objections);
+    judge_interrupts(evidence, people, moment, objections);
+    judge_suspensions(evidence, people, objections);
+    judge_settled(evidence, people, objections);
+}
+
+fn judge_decision(evidence: &Evidence, decided: &Decided, moment: Moment, objections: &mut Objections) {
+    let id = &decided.given.id;
+    let heard = evidence.runs.iter().flat_map(|run| &run.log).filter(|event| decision_of(event) == Some(id));
+    let heard = heard.count();
+    let remembered = evidence.remembered.get(id) == Some(&true);
+    if decided.accepted() {
+        objections.ensure(remembered, Rule::AcceptedIsKept, || {
+            format!("{id} was accepted ({:?}), and nothing of it is stored", decided.words)
+        });
+        let expected = match moment {
+            // It may lie in the inbox.
+            Moment::Between => heard <= 1,
+            Moment::End => heard == 1,
+        };
+        objections.ensure(expected, Rule::AcceptedIsKept, || {
+            format!("{id} was accepted ({:?}), and stands in the log {heard} times", decided.words)
+        });
+    } else if moment == Moment::End {
+        objections.ensure(!remembered && heard == 0, Rule::NothingIsMadeUp, || {
+            format!("{id} was never accepted ({:?}), and stands in the log {heard} times", decided.words)
+        });
+        let closed = evidence
+            .runs
+            .iter()
+            .flat_map(|run| &run.log)
+            .any(|event| closes_without(event, &decided.given.suspension));
+        objections.ensure(closed, Rule::AcceptedIsKept, || {
+            format!("{id} was refused ({:?}), and nothing else closed its question", decided.words)
+        });
+    }
+}
+
+fn decision_of(event: &Event) -> Option<&DecisionId> {
+    if let Fact::ToolApproved { decision_id, .. }
+    | Fact::ToolDenied { decision_id, .. }
+    | Fact::ToolResumed { decision_id, .. }
+    | Fact::ToolCancelled { decision_id, .. } = &event.fact
+    {
+        return decision_id.as_ref();
+    }
+    None
+}
+
+/// The clock, an interrupt or the end of the run was faster.
+fn closes_without(event: &Event, suspension: &SuspensionId) -> bool {
+    if let Fact::ToolDenied { approval_id, expired: true, .. } = &event.fact {
+        return approval_id == suspension;
+    }
+    if let Fact::ToolCancelled { suspension_id, decision_id: None, .. } = &event.fact {
+        return suspension_id.as_ref() == Some(suspension);
+    }
+    false
+}
+
+/// A decision in the log is one that somebody gave.
+fn judge_made_up(evidence: &Evidence, people: &People, objections: &mut Objections) {
+    let given: BTreeSet<&DecisionId> = people.decisions.values().map(|decided| &decided.given.id).collect();
+    for event in evidence.runs.iter().flat_map(|run| &run.log) {
+        if let Some(id) = decision_of(event) {
+            objections.ensure(given.contains(id), Rule::NothingIsMadeUp, || format!("nobody gave {id}"));
+        }
+    }
+}
+
+fn judge_interrupts(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
+    for (run, words) in people.interrupts.iter().filter(|(_, words)| words.iter().any(is_accepted)) {
+        let found = evidence.runs.iter().find(|known| known.view.id == *run);
+        let kept = found.is_some_and(|found| match found.view.control.ended() {
+            Some(how) => *how == Termination::Cancelled(Cancelled::Interrupted),
+            None => moment == Moment::Between && found.view.interrupt_accepted,
+        });
+        objections.ensure(kept, Rule::AcceptedIsKept, || {
+            format!("the interrupt of {run} was accepted ({words:?}), and it ended otherwise")
+        });
+    }
+}
+
+/// Nobody's question changes its id, and nobody is asked twice for one approval.
+fn judge_suspensions(evidence: &Evidence, people: &People, objections: &mut Objections) {
+    for (id, seen) in &people.seen {
+        let shown = evidence.suspensions.get(id).and_then(Option::as_ref);
+        let stays = shown.is_some_and(|shown| {
+            shown.run == seen.run && shown.call == seen.open.call_id && shown.kind == seen.open.kind
+        });
+        objections
+            .ensure(stays, Rule::ApprovalsStay, || format!("{id} was seen as {seen:?}, and is {shown:?}"));
+    }
+    let mut asked: BTreeSet<&CallId> = BTreeSet::new();
+    let mut open: BTreeSet<&SuspensionId> = BTreeSet::new();
+    for run in &evidence.runs {
+        for event in &run.log {
+            if let Fact::ApprovalRequested(opened) = &event.fact {
+                objections.ensure(asked.insert(&opened.call_id), Rule::ApprovalsStay, || {
+                    format!("{} is asked about again, as {}", opened.call_id, opened.suspension_id)
+                });
+            }
+        }
+        let pending = run.view.control.calls.iter().filter_map(|call| call.suspension());
+        open.extend(pending.filter(|open| open.held.kind().asks_a_person()).map(|open| &open.id));
+    }
+    let listed: BTreeSet<&SuspensionId> = evidence.listed.iter().collect();
+    objections.ensure(listed == open, Rule::ApprovalsStay, || {
+        format!("the list of approvals has {listed:?}, and held are {open:?}")
+    });
+}
+
+fn judge_settled(evidence: &Evidence, people: &People, objections: &mut Objections) {
+    for (id, shown) in &people.settled {
+        let starts = evidence.runs.iter().flat_map(|run| &run.log).filter(|event| {
+            if let Fact::ExecutionStarted { call_id, .. } = &event.fact { call_id == id } else { false }
+        });
+        let attempts = starts.count();
+        let stays = attempts == shown.attempts as usize && settled(evidence, id);
+        objections.ensure(stays, Rule::SettledStays, || {
+            format!("{shown:?} was shown, and {attempts} attempts are stored")
+        });
+    }
+}
+
+fn settled(evidence: &Evidence, call: &CallId) -> bool {
+    evidence.runs.iter().flat_map(|run| &run.log).any(|event| {
+        if let Fact::ExecutionSucceeded { call_id, .. }
+        | Fact::ExecutionFailed { call_id, .. }
+        | Fact::ToolDenied { call_id, .. }
+        | Fact::ToolCancelled { call_id, .. } = &event.fact
+        {
+            call_id == call
+        } else {
+            false
+        }
+    })
+}

@@ -1,0 +1,103 @@
+//! What really happened: a process of its own that writes down every act, synced, before whoever acted is told.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use machine::id::{CallId, RunId, ToolName};
+use machine::tool::EffectClass;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One act of a tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Act {
+    pub run: RunId,
+    pub call: CallId,
+    pub tool: ToolName,
+    pub effect: EffectClass,
+    pub attempt: u32,
+    pub key: String,
+    pub arguments: Value,
+}
+
+/// What reaches the ledger. It opens one letter after the other, in the order in which they were sent.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Letter {
+    /// With the file of its world.
+    Write { file: PathBuf, act: Act },
+    /// Everything that was sent before is written.
+    Answer,
+}
+
+const DONE: &[u8] = b"done\n";
+
+/// Tells the ledger, and waits until it has written.
+pub fn tell(socket: &Path, file: &Path, act: Act) -> io::Result<()> {
+    send(socket, &Letter::Write { file: file.to_owned(), act })
+}
+
+/// Waits for what a process that is dead by now had sent.
+pub fn catch_up(socket: &Path) -> io::Result<()> {
+    send(socket, &Letter::Answer)
+}
+
+fn send(socket: &Path, letter: &Letter) -> io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    let mut letter = serde_json::to_vec(letter)?;
+    letter.push(b'\n');
+    stream.write_all(&letter)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    if answer == DONE { Ok(()) } else { Err(io::Error::other("the ledger did not write")) }
+}
+
+/// The acts of one world, in the order in which they were written.
+pub fn read(file: &Path) -> io::Result<Vec<Act>> {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+}
+
+/// The process: says when it listens, and ends with whoever started it.
+pub fn keep(socket: &Path) -> io::Result<()> {
+    let listener = UnixListener::bind(socket)?;
+    println!("listening");
+    std::thread::spawn(|| {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    for stream in listener.incoming() {
+        if let Err(error) = open_letter(stream?) {
+            eprintln!("an act is not written: {error}");
+        }
+    }
+    Ok(())
+}
+
+/// A tool that was killed while it spoke has done nothing; one that was killed before it heard the answer has acted.
+fn open_letter(mut stream: UnixStream) -> io::Result<()> {
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    if !line.ends_with('\n') {
+        return Ok(());
+    }
+    match serde_json::from_str(&line)? {
+        Letter::Write { file, act } => {
+            let mut act = serde_json::to_vec(&act)?;
+            act.push(b'\n');
+            let mut file: File = OpenOptions::new().create(true).append(true).open(&file)?;
+            file.write_all(&act)?;
+            file.sync_data()?;
+        }
+        Letter::Answer => {}
+    }
+    // Whoever acted may be gone by now; that it acted is written.
+    let _ = stream.write_all(DONE);
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! The kill matrix: a process that drives runs is killed from outside, at every boundary and at any instant, started
+//! again, and driven to the end by people who repeat themselves; then what is stored is judged.
+//!
+//! Three kinds of processes take part. The [`node`] has the engine, its store in one file, and tools that act. The
+//! [`ledger`] writes down every act before the tool that acted knows of it. The parent ([`matrix`]) speaks for the
+//! people of a [story](stories), kills the node, and compares what is stored with what was acknowledged and with what
+//! the ledger says really happened ([`judge`]).
+
+pub mod chance;
+pub mod command;
+pub mod evidence;
+pub mod judge;
+pub mod ledger;
+pub mod life;
+pub mod matrix;
+pub mod node;
+pub mod people;
+pub mod plan;
+pub mod report;
+pub mod scratch;
+pub mod stories;
+pub mod tally;
+pub mod wire;
+pub mod world;

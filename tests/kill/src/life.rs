@@ -1,0 +1,215 @@
+//! One process from its start to its end: spoken to, listened to, and killed.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command as Start, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use machine::id::CallId;
+use machine::status::CallStatus;
+
+use crate::judge::{Rule, Violation};
+use crate::node::Node;
+use crate::people::People;
+use crate::wire::{Command, Crossing, Line, Wish, Word};
+
+/// No world needs so long; one that does is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// A run that waits leaves memory within this time, or is killed there.
+const REST_WITHIN: Duration = Duration::from_millis(50);
+/// What a tool has answered is stored long before this, whatever its siblings do.
+const STORED_WITHIN: Duration = Duration::from_secs(10);
+
+/// When the process is killed, unless everything is over before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Spared,
+    /// At the boundary that it comes to as this one.
+    AtCrossing(u64),
+    AfterTime(Duration),
+}
+
+/// How a process ended, and what it was doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Everything was over.
+    Over,
+    Killed(Where),
+    /// It did what it must never do.
+    Wrong(Violation),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Where {
+    At(Crossing),
+    AnyInstant,
+    /// Nothing was executing and nobody waited for an answer.
+    AtRest,
+}
+
+/// An attempt of a call.
+type Attempt = (CallId, u32);
+
+pub struct Life {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<io::Result<Line>>,
+    began: Instant,
+    /// The answers that tools gave, and when.
+    answers: Vec<(Instant, Attempt)>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Life {
+    pub fn begin(program: &Path, node: &Node, complaints: &Path) -> io::Result<Self> {
+        let complaints = File::options().create(true).append(true).open(complaints)?;
+        let began = Instant::now();
+        let mut start = Start::new(program);
+        start.arg("node").arg(&node.store).arg(&node.socket).arg(&node.acts);
+        start.arg(node.ahead_ms.to_string()).args(node.stop_at.map(|at| at.to_string()));
+        let mut child = start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints).spawn()?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("the process has no pipes"));
+        };
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines() {
+                let line = line.and_then(|line| serde_json::from_str(&line).map_err(io::Error::from));
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { child, stdin, lines, began, answers: Vec::new() })
+    }
+
+    /// Speaks and listens until the process is killed or everything is over. None while it lives, and nothing goes on
+    /// before time passes or another process looks.
+    pub fn drive(&mut self, people: &mut People, fate: Fate) -> Option<End> {
+        let kill_at = match fate {
+            Fate::AfterTime(after) => Some(self.began + after),
+            Fate::Spared | Fate::AtCrossing(_) => None,
+        };
+        let mut rest_at = None;
+        loop {
+            let stuck_at = self.began + STUCK_AFTER;
+            let late_at = self.oldest_unstored(people).map(|(answered_at, _)| answered_at + STORED_WITHIN);
+            let wait_until = [kill_at, late_at, rest_at].into_iter().flatten().fold(stuck_at, Instant::min);
+            let line = match self.lines.recv_timeout(wait_until.saturating_duration_since(Instant::now())) {
+                Ok(Ok(line)) => line,
+                // It was cut off in the middle of a line by nobody but itself.
+                Ok(Err(error)) => {
+                    return Some(wrong(Rule::NobodyComplains, format!("the process says: {error}")));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let what = format!("the process ended by itself: {:?}", self.child.wait());
+                    return Some(wrong(Rule::NobodyComplains, what));
+                }
+                Err(RecvTimeoutError::Timeout) if kill_at.is_some_and(|at| at <= Instant::now()) => {
+                    return Some(self.kill(people, Where::AnyInstant));
+                }
+                Err(RecvTimeoutError::Timeout) if rest_at.is_some() => return None,
+                Err(RecvTimeoutError::Timeout) => return Some(End::Wrong(self.why_stuck(people))),
+            };
+            if let Line::Stopped(crossing) = line {
+                return Some(self.kill(people, Where::At(crossing)));
+            }
+            self.hear(people, line);
+            if people.is_over() {
+                return Some(End::Over);
+            }
+            for command in people.speak() {
+                self.say(&command);
+            }
+            if people.waits_for_an_outage() {
+                if people.shown.as_ref().is_some_and(|shown| shown.held_count == 0) {
+                    return None;
+                }
+                rest_at = rest_at.or_else(|| Some(Instant::now() + REST_WITHIN));
+            } else {
+                rest_at = None;
+            }
+        }
+    }
+
+    /// An attempt that has answered, and is shown as running all the same.
+    fn oldest_unstored(&self, people: &People) -> Option<(Instant, &Attempt)> {
+        let shown = people.shown.as_ref()?;
+        let runs = |(call, attempt): &Attempt| {
+            let shown = shown.calls().find(|shown| shown.call == *call);
+            shown.is_some_and(|shown| shown.status == CallStatus::Running && shown.attempts == *attempt)
+        };
+        self.answers.iter().find(|(_, answered)| runs(answered)).map(|(at, answered)| (*at, answered))
+    }
+
+    fn why_stuck(&self, people: &People) -> Violation {
+        match self.oldest_unstored(people) {
+            Some((at, (call, attempt))) if at.elapsed() >= STORED_WITHIN => Violation {
+                rule: Rule::ResultIsStoredAtOnce,
+                what: format!(
+                    "attempt {attempt} of {call} answered {:?} ago, and that is not stored",
+                    at.elapsed()
+                ),
+            },
+            Some(_) | None => Violation {
+                rule: Rule::NothingIsStuck,
+                what: format!("{:?}, and people wait for {}", people.shown, people.open_wishes()),
+            },
+        }
+    }
+
+    /// How many boundaries it has crossed.
+    pub fn count_crossings(&mut self) -> Option<u64> {
+        self.say(&Command { number: 0, wish: Wish::CountCrossings });
+        while let Ok(Ok(line)) = self.lines.recv_timeout(STUCK_AFTER) {
+            if let Line::Told { word: Word::Crossings { count }, .. } = line {
+                return Some(count);
+            }
+        }
+        None
+    }
+
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn hear(&mut self, people: &mut People, line: Line) {
+        match line {
+            Line::Shown(shown) => people.see(shown),
+            Line::Told { number, word } => people.hear(number, word),
+            Line::Answered { call, attempt } => {
+                self.answers.push((Instant::now(), (call, attempt)));
+            }
+            Line::Stopped(_) => {}
+        }
+    }
+
+    fn say(&mut self, command: &Command) {
+        // A process that cannot hear any more is about to be found dead.
+        let _ = serde_json::to_string(command).map(|text| writeln!(self.stdin, "{text}"));
+    }
+
+    /// What it managed to say before it died counts.
+    pub fn kill(&mut self, people: &mut People, place: Where) -> End {
+        if let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(drop)) {
+            return wrong(Rule::NobodyComplains, format!("the process cannot be killed: {error}"));
+        }
+        while let Ok(Ok(line)) = self.lines.recv() {
+            self.hear(people, line);
+        }
+        End::Killed(place)
+    }
+}
+
+const fn wrong(rule: Rule, what: String) -> End {
+    End::Wrong(Violation { rule, what })
+}

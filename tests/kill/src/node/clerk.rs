@@ -1,0 +1,173 @@
+//! The one agent of every story: a model that does what its message says, and tools whose acts the ledger knows.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::agent::Agent;
+use engine::live::Deltas;
+use engine::model::{Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
+use engine::store::Task;
+use engine::tool::{
+    AskKind, DeclaredTool, OnExpiry, Outcome, Performer, ResumeMode, SuspendRequest, Tool, ToolAnswer,
+    ToolDefinition, ToolRequest,
+};
+use machine::id::CallId;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::say;
+use super::stops::Stops;
+use crate::ledger::{self, Act};
+use crate::stories::{AGENT, EXPIRES_IN, HANGS, Script, tools};
+use crate::wire::{Line, Passage, Side};
+
+/// Where acts go, and who may come back from one.
+#[derive(Clone)]
+pub(super) struct Desk {
+    pub(super) socket: PathBuf,
+    pub(super) acts: PathBuf,
+    pub(super) stops: Stops,
+    /// Calls whose tool need not hang any longer.
+    pub(super) told: watch::Sender<BTreeSet<CallId>>,
+}
+
+pub(super) fn clerk(desk: &Desk) -> Agent {
+    let write = |name: &str| ToolDefinition::new(name, "Moves money");
+    let tool =
+        |definition: ToolDefinition| ActingTool { definition: Arc::new(definition), desk: desk.clone() };
+    Agent::new(AGENT, Obedient)
+        .tool(tool(ToolDefinition::new(tools::LOOK, "Looks something up").read()))
+        .tool(tool(ToolDefinition::new(tools::FILE, "Files something under its key").idempotent()))
+        .tool(tool(write(tools::TRANSFER)))
+        .tool(tool(write(tools::TRANSFER_SOON).expires_in(EXPIRES_IN, OnExpiry::Deny)))
+        .tool(tool(write(tools::TRANSFER_OR_END).expires_in(EXPIRES_IN, OnExpiry::EndRun)))
+        .tool(tool(write(tools::SURVEY)))
+        .tool(DeclaredTool::new(
+            ToolDefinition::new(tools::ERRAND, "Somebody runs an errand").performed_by(Performer::External),
+        ))
+        .tool(DeclaredTool::new(
+            ToolDefinition::new(tools::SCREEN, "The front end shows something")
+                .performed_by(Performer::Client),
+        ))
+        .tool(DeclaredTool::agent(AGENT, "Hands work on to a colleague"))
+}
+
+/// Asks for the calls that the last message of a user names; says that it is done after anything else.
+struct Obedient;
+
+impl Model for Obedient {
+    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+        let answer = match request.messages.last().map(|message| &**message) {
+            Some(ModelMessage::User { content, .. }) => asked(content),
+            Some(ModelMessage::Assistant { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. })
+            | None => Ok(ModelAnswer::text("done")),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+fn asked(content: &Value) -> Result<ModelAnswer, ModelFailure> {
+    // A colleague gets its script as text.
+    let script = match content {
+        Value::String(text) => serde_json::from_str::<Script>(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            serde_json::from_value(content.clone())
+        }
+    };
+    match script {
+        Ok(script) => Ok(script.calls.iter().fold(ModelAnswer::text("I will"), |answer, call| {
+            answer.calling(&call.id, &call.tool, &call.arguments)
+        })),
+        Err(error) => {
+            Err(ModelFailure { message: error.to_string(), retryable: false, retry_after_ms: None })
+        }
+    }
+}
+
+struct ActingTool {
+    definition: Arc<ToolDefinition>,
+    desk: Desk,
+}
+
+impl Tool for ActingTool {
+    fn definition(&self) -> &Arc<ToolDefinition> {
+        &self.definition
+    }
+
+    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+        Box::pin(async move {
+            let answer = self.work(&request).await;
+            say(&Line::Answered { call: request.call, attempt: request.attempt });
+            answer
+        })
+    }
+}
+
+impl ActingTool {
+    async fn work(&self, request: &ToolRequest) -> Outcome {
+        if self.definition.name.as_str() == tools::SURVEY {
+            match &request.resume {
+                None => return Outcome::Answered(ToolAnswer::Pending(question(&request.call))),
+                Some(resumed) if resumed.state.as_deref() != Some(&state(&request.call)) => {
+                    let message = format!("it gets back {:?}, which it never left", resumed.state);
+                    return Outcome::Answered(ToolAnswer::Error { message });
+                }
+                Some(_) => {}
+            }
+        }
+        self.desk.stops.cross(Side::Before, Passage::Act).await;
+        if let Err(why) = self.act(request).await {
+            return Outcome::Unknown { why, retry_after_ms: None };
+        }
+        self.desk.stops.cross(Side::After, Passage::Act).await;
+        if request.arguments.get(HANGS) == Some(&Value::Bool(true)) {
+            let mut told = self.desk.told.subscribe();
+            tokio::select! {
+                _ = told.wait_for(|told| told.contains(&request.call)) => {}
+                () = request.cancelled.cancelled() => {
+                    return Outcome::Unknown { why: "told to stop".into(), retry_after_ms: None };
+                }
+            }
+        }
+        let value = Arc::new(json!({"done": request.call}));
+        Outcome::Answered(ToolAnswer::Success { value, warning: None })
+    }
+
+    async fn act(&self, request: &ToolRequest) -> Result<(), String> {
+        let act = Act {
+            run: request.run.clone(),
+            call: request.call.clone(),
+            tool: request.tool.clone(),
+            effect: self.definition.effect,
+            attempt: request.attempt,
+            key: request.idempotency_key.clone(),
+            arguments: (*request.arguments).clone(),
+        };
+        let (socket, acts) = (self.desk.socket.clone(), self.desk.acts.clone());
+        let _acting = self.desk.stops.acting();
+        let told = tokio::task::spawn_blocking(move || ledger::tell(&socket, &acts, act)).await;
+        match told {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// What the survey leaves for itself, and wants back with the answer.
+fn state(call: &CallId) -> Value {
+    json!({"asked_for": call})
+}
+
+fn question(call: &CallId) -> SuspendRequest {
+    SuspendRequest {
+        kind: AskKind::Question,
+        question: Some("Which account?".into()),
+        schema: Some(Arc::new(json!({"type": "string"}))),
+        mode: ResumeMode::ReplayToolCall,
+        resume_state: Some(Arc::new(state(call))),
+        expires_in_ms: None,
+        on_expiry: OnExpiry::Deny,
+    }
+}

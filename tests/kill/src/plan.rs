@@ -1,0 +1,151 @@
+//! Which world is played next: every boundary of every story, and as many instants as there is time for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::chance::Chance;
+use crate::life::Fate;
+use crate::stories::Story;
+
+/// Where the first kill of a world falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Nobody is killed. It shows how many boundaries there are, and how long a process lives.
+    Nobody,
+    /// At a boundary of the process that is the so-manieth of its world, both counted from 1.
+    Boundary {
+        process: usize,
+        crossing: u64,
+    },
+    Instant,
+}
+
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub story: Arc<Story>,
+    pub aim: Aim,
+    pub seed: u64,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.story.name;
+        match self.aim {
+            Aim::Nobody => write!(f, "{name}:nobody"),
+            Aim::Boundary { process, crossing } => write!(f, "{name}:{process}/{crossing}"),
+            Aim::Instant => write!(f, "{name}:instant"),
+        }
+    }
+}
+
+/// Reads what [`Case`] writes.
+pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, String> {
+    let (name, aim) = text.split_once(':').ok_or_else(|| format!("{text} is not STORY:PROCESS/CROSSING"))?;
+    let story = stories.iter().find(|story| story.name == name);
+    let story = story.ok_or_else(|| format!("there is no story {name}"))?.clone();
+    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
+    let aim = match aim.split_once('/') {
+        Some((process, crossing)) => {
+            let process = usize::try_from(number(process)?).map_err(|error| error.to_string())?;
+            Aim::Boundary { process, crossing: number(crossing)? }
+        }
+        None if aim == "instant" => Aim::Instant,
+        None if aim == "nobody" => Aim::Nobody,
+        None => return Err(format!("{aim} is neither PROCESS/CROSSING nor instant nor nobody")),
+    };
+    Ok(Case { story, aim, seed })
+}
+
+/// What a world without a kill has shown of its story.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Of each process in turn.
+    pub crossings: Vec<u64>,
+    pub lasts: Duration,
+}
+
+/// Further kills strike soon after a start: the way back is where they hurt.
+const RECOVERY_CROSSINGS: u64 = 12;
+const KILLED_AGAIN_PERCENT: u64 = 40;
+/// Processes of one world that may be killed.
+pub const KILLS_MAX: usize = 4;
+
+/// What becomes of the process that is the so-manieth of its world.
+pub fn fate(case: &Case, extent: &Extent, process: usize, chance: &mut Chance) -> Fate {
+    let lasts = u64::try_from(extent.lasts.as_micros()).unwrap_or(u64::MAX);
+    let instant = |chance: &mut Chance| Fate::AfterTime(Duration::from_micros(chance.below(lasts)));
+    match case.aim {
+        Aim::Nobody => Fate::Spared,
+        Aim::Boundary { process: aimed, .. } if process < aimed => Fate::Spared,
+        Aim::Boundary { process: aimed, crossing } if process == aimed => Fate::AtCrossing(crossing),
+        Aim::Instant if process == 1 => instant(chance),
+        Aim::Boundary { .. } | Aim::Instant => {
+            if process > KILLS_MAX || !chance.percent(KILLED_AGAIN_PERCENT) {
+                Fate::Spared
+            } else if chance.percent(50) {
+                Fate::AtCrossing(1 + chance.below(RECOVERY_CROSSINGS))
+            } else {
+                instant(chance)
+            }
+        }
+    }
+}
+
+/// Every boundary of every story, in no particular order.
+#[must_use]
+pub fn boundaries(stories: &[(Arc<Story>, Extent)], chance: &mut Chance) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (story, extent) in stories {
+        for (count, process) in extent.crossings.iter().zip(1..) {
+            for crossing in 1..=*count {
+                let aim = Aim::Boundary { process, crossing };
+                cases.push(Case { story: story.clone(), aim, seed: chance.number() });
+            }
+        }
+    }
+    chance.shuffle(&mut cases);
+    cases
+}
+
+/// Any world, killed at one of its boundaries or at any instant.
+pub fn any(stories: &[(Arc<Story>, Extent)], chance: &mut Chance) -> Option<Case> {
+    let (story, extent) = pick(stories, chance)?;
+    let mut aim = Aim::Instant;
+    if chance.percent(50) {
+        let process = 1 + chance.below(extent.crossings.len() as u64) as usize;
+        let crossing = 1 + chance.below(extent.crossings.get(process - 1).copied()?);
+        aim = Aim::Boundary { process, crossing };
+    }
+    Some(Case { story: story.clone(), aim, seed: chance.number() })
+}
+
+fn pick<'s, T>(list: &'s [T], chance: &mut Chance) -> Option<&'s T> {
+    list.get(usize::try_from(chance.below(list.len() as u64)).ok()?)
+}
+
+#[test]
+fn a_case_that_is_written_is_read_again() {
+    let stories: Vec<Arc<Story>> = crate::stories::all().into_iter().map(Arc::new).collect();
+    for text in ["eager:1/17", "queued:2/3", "question:instant", "rejected:nobody"] {
+        let case = parse(text, &stories, 7).expect("it is written as cases are");
+        assert_eq!(case.to_string(), text);
+    }
+    for bad in ["eager", "gone:1/2", "eager:1", "eager:x/2"] {
+        assert!(parse(bad, &stories, 7).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn every_boundary_of_every_process_has_its_case() {
+    let stories = vec![(
+        Arc::new(crate::stories::all().remove(0)),
+        Extent { crossings: vec![3, 2], lasts: Duration::from_millis(10) },
+    )];
+    let cases = boundaries(&stories, &mut Chance::of(1));
+    let mut names: Vec<String> = cases.iter().map(ToString::to_string).collect();
+    names.sort();
+    let expected: Vec<String> =
+        ["1/1", "1/2", "1/3", "2/1", "2/2"].iter().map(|aim| format!("write-retried:{aim}")).collect();
+    assert_eq!(names, expected);
+}

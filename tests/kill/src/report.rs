@@ -1,0 +1,146 @@
+//! What people read: how far it is, what came of it, and everything about a world that went wrong.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::life::Where;
+use crate::plan::Case;
+use crate::tally::{Sight, Tally};
+use crate::wire::{Crossing, Passage, Side};
+use crate::world::Played;
+
+/// The sum over all worlds.
+#[derive(Debug, Default)]
+pub struct Summary {
+    pub worlds: u64,
+    pub kills: u64,
+    pub by_story: BTreeMap<&'static str, u64>,
+    pub by_place: BTreeMap<Where, u64>,
+    pub tally: Tally,
+}
+
+impl Summary {
+    pub fn add(&mut self, played: &Played) {
+        self.worlds += 1;
+        self.kills += played.kills.len() as u64;
+        *self.by_story.entry(played.case.story.name).or_default() += played.kills.len() as u64;
+        for place in &played.kills {
+            *self.by_place.entry(*place).or_default() += 1;
+        }
+        self.tally.add(&played.tally);
+    }
+
+    /// What a whole matrix must have seen and this one has not.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        let mut missing: Vec<String> = Vec::new();
+        for passage in Passage::ALL {
+            for side in [Side::Before, Side::After] {
+                let crossing = Crossing { side, passage };
+                if !self.by_place.contains_key(&Where::At(crossing)) {
+                    missing.push(format!("nobody was killed {crossing}"));
+                }
+            }
+        }
+        for (place, words) in [(Where::AnyInstant, "at any instant"), (Where::AtRest, "at rest")] {
+            if !self.by_place.contains_key(&place) {
+                missing.push(format!("nobody was killed {words}"));
+            }
+        }
+        let unseen = Sight::ALL.into_iter().filter(|sight| self.tally.count(*sight) == 0);
+        missing.extend(unseen.map(|sight| format!("never seen: {}", sight.words())));
+        missing
+    }
+
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::from("kills by story\n");
+        for (story, kills) in &self.by_story {
+            let _ = writeln!(text, "  {kills:>6}  {story}");
+        }
+        text.push_str("kills by place\n");
+        for (place, kills) in &self.by_place {
+            let _ = writeln!(text, "  {kills:>6}  {}", words(*place));
+        }
+        text.push_str("seen in worlds with a kill\n");
+        for sight in Sight::ALL {
+            let _ = writeln!(text, "  {:>6}  {}", self.tally.count(sight), sight.words());
+        }
+        text
+    }
+}
+
+fn words(place: Where) -> String {
+    match place {
+        Where::At(crossing) => crossing.to_string(),
+        Where::AnyInstant => "at any instant".into(),
+        Where::AtRest => "at rest".into(),
+    }
+}
+
+/// Everything about a world that went wrong, and how to play it again.
+#[must_use]
+pub fn wrong(played: &Played) -> String {
+    let Case { seed, .. } = played.case;
+    let mut text = format!("VIOLATION in world {} of seed {seed}\n", played.case);
+    for violation in &played.violations {
+        let _ = writeln!(text, "  {violation}");
+    }
+    let kills: Vec<String> = played.kills.iter().map(|place| words(*place)).collect();
+    let _ = writeln!(text, "killed: {}", if kills.is_empty() { "nobody".into() } else { kills.join(", ") });
+    text.push_str("what people said and were told\n");
+    let people = &played.people;
+    for posted in &people.messages {
+        let _ = writeln!(text, "  {}: {:?}", posted.id, posted.words);
+    }
+    for decided in people.decisions.values() {
+        let (given, count) = (&decided.given, decided.said_count);
+        let _ = writeln!(
+            text,
+            "  {} {:?} on {}, {count} times: {:?}",
+            given.id, given.reply, given.call, decided.words
+        );
+    }
+    for (run, heard) in &people.interrupts {
+        let _ = writeln!(text, "  interrupt of {run}: {heard:?}");
+    }
+    for (id, heard) in &people.late_answers {
+        let _ = writeln!(text, "  late answer to {id}: {heard:?}");
+    }
+    if let Some(evidence) = &played.evidence {
+        text.push_str("what the ledger has\n");
+        for act in &evidence.acts {
+            let _ = writeln!(text, "  {act:?}");
+        }
+        for run in &evidence.runs {
+            let _ = writeln!(text, "the log of {}", run.view.id);
+            for event in &run.log {
+                let _ = writeln!(text, "  {}", sim::words::event(event));
+            }
+        }
+        let _ = writeln!(text, "what the processes complained of\n{}", evidence.complaints);
+    }
+    let _ = writeln!(text, "play it again: cargo run -p kill -- matrix --only {} --seed {seed}", played.case);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_that_saw_nothing_names_everything_that_it_missed() {
+        let missing = Summary::default().missing();
+        assert_eq!(missing.len(), 2 * Passage::ALL.len() + 2 + Sight::ALL.len());
+    }
+
+    #[test]
+    fn a_place_where_somebody_was_killed_is_not_missed() {
+        let mut summary = Summary::default();
+        let crossing = Crossing { side: Side::After, passage: Passage::Submit };
+        summary.by_place.insert(Where::At(crossing), 1);
+        let missing = summary.missing();
+        assert!(!missing.contains(&"nobody was killed after submit".to_owned()), "{missing:?}");
+        assert!(missing.contains(&"nobody was killed before submit".to_owned()), "{missing:?}");
+    }
+}

@@ -1,0 +1,277 @@
+//! What happens in each world, if nobody is killed: who says what when. The calls of a story have ids of their own.
+
+use std::time::Duration;
+
+use machine::event::Pending;
+use machine::policy::{Continuation, Decisions, Execution, OnBusy, PolicyRequest, WhileWaiting};
+use machine::suspension::SuspensionKind;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::wire::Reply;
+
+/// The agent of every story, and the tool that hands work on to it.
+pub const AGENT: &str = "clerk";
+/// Whoever posts, decides and interrupts.
+pub const PERSON: &str = "ana";
+/// The argument of a call whose tool hangs between its act and its answer until it is told.
+pub const HANGS: &str = "hangs";
+/// Of approvals that expire; an outage lasts longer.
+pub const EXPIRES_IN: Duration = Duration::from_secs(60);
+const OUTAGE: Duration = Duration::from_secs(3_600);
+
+pub mod tools {
+    //! The tools of the clerk.
+    pub const LOOK: &str = "look";
+    pub const FILE: &str = "file";
+    pub const TRANSFER: &str = "transfer";
+    pub const TRANSFER_SOON: &str = "transfer_soon";
+    pub const TRANSFER_OR_END: &str = "transfer_or_end";
+    pub const SURVEY: &str = "survey";
+    pub const ERRAND: &str = "errand";
+    pub const SCREEN: &str = "screen";
+    /// Those that write, and wait for an approval before they do.
+    pub const HELD: [&str; 4] = [TRANSFER, TRANSFER_SOON, TRANSFER_OR_END, SURVEY];
+}
+
+/// A message as the model understands it: the calls that it shall ask for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Script {
+    pub calls: Vec<Asked>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    pub id: String,
+    pub tool: String,
+    pub arguments: Value,
+}
+
+/// When somebody does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    AtOnce,
+    /// The call waits for its approval, or has.
+    Held(&'static str),
+    /// The call is at work, or nobody knows whether it still is.
+    UnderWay(&'static str),
+    Settled(&'static str),
+    /// The decision on the call is accepted.
+    Decided(&'static str),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    pub when: When,
+    pub script: Script,
+    pub policy: PolicyRequest,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Story {
+    pub name: &'static str,
+    pub messages: Vec<Said>,
+    /// To an approval, a question, or whoever performs a call elsewhere; none leaves it to its expiry.
+    pub reply: Option<Reply>,
+    /// To a call in doubt.
+    pub doubt: Doubt,
+    /// Of the first run.
+    pub interrupt: Option<When>,
+    /// The tool that hangs, and when it may come back.
+    pub tell: Option<(&'static str, When)>,
+    /// How much time passes while no process is there.
+    pub outage: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    Retry,
+    Happened,
+    GiveUp,
+    /// The attempt answers after all.
+    LateAnswer,
+}
+
+impl Story {
+    /// What the person says to this; none: nothing.
+    #[must_use]
+    pub fn reply_to(&self, open: &Pending) -> Option<Reply> {
+        match open.kind {
+            SuspensionKind::Approval => self.reply.clone(),
+            SuspensionKind::Question => Some(Reply::Result(json!("the usual one"))),
+            SuspensionKind::External | SuspensionKind::ClientTool => {
+                Some(Reply::Result(json!({"done": open.call_id})))
+            }
+            SuspensionKind::InDoubt => match self.doubt {
+                Doubt::Retry => Some(Reply::Retry),
+                Doubt::Happened => Some(Reply::Result(json!({"done": open.call_id}))),
+                Doubt::GiveUp => Some(Reply::GiveUp),
+                Doubt::LateAnswer => None,
+            },
+            SuspensionKind::ChildRun => None,
+        }
+    }
+}
+
+fn call(id: &str, tool: &str) -> Asked {
+    Asked { id: id.into(), tool: tool.into(), arguments: json!({"for": id}) }
+}
+
+fn hanging(id: &str, tool: &str) -> Asked {
+    Asked { id: id.into(), tool: tool.into(), arguments: json!({"for": id, HANGS: true}) }
+}
+
+fn delegated(id: &str, calls: Vec<Asked>) -> Asked {
+    let message = serde_json::to_string(&Script { calls }).unwrap_or_default();
+    Asked { id: id.into(), tool: AGENT.into(), arguments: json!({"message": message}) }
+}
+
+fn said(calls: Vec<Asked>) -> Said {
+    let policy = PolicyRequest::default();
+    Said { when: When::AtOnce, script: Script { calls }, policy }
+}
+
+/// One message, and a person who approves what it leads to and retries what is in doubt.
+fn told(name: &'static str, calls: Vec<Asked>) -> Story {
+    Story {
+        name,
+        messages: vec![said(calls)],
+        reply: Some(Reply::Approve),
+        doubt: Doubt::Retry,
+        interrupt: None,
+        tell: None,
+        outage: Duration::ZERO,
+    }
+}
+
+fn under(mut story: Story, policy: PolicyRequest) -> Story {
+    story.messages.iter_mut().for_each(|said| said.policy = policy);
+    story
+}
+
+fn then(mut story: Story, when: When, busy: OnBusy, waiting: WhileWaiting, calls: Vec<Asked>) -> Story {
+    let policy =
+        PolicyRequest { on_busy: Some(busy), while_waiting: Some(waiting), ..PolicyRequest::default() };
+    story.messages.push(Said { when, script: Script { calls }, policy });
+    story
+}
+
+#[must_use]
+pub fn all() -> Vec<Story> {
+    let mut stories = plain();
+    stories.extend(interrupted());
+    stories.extend(on_one_thread());
+    stories.extend(under_other_policies());
+    stories
+}
+
+fn plain() -> Vec<Story> {
+    use tools::{ERRAND, FILE, LOOK, SCREEN, SURVEY, TRANSFER, TRANSFER_OR_END, TRANSFER_SOON};
+    let write = |name| told(name, vec![call("a", TRANSFER)]);
+    let nested = |name| told(name, vec![delegated("a", vec![delegated("b", vec![call("c", TRANSFER)])])]);
+    vec![
+        write("write-retried"),
+        Story { doubt: Doubt::Happened, ..write("write-happened") },
+        Story { doubt: Doubt::GiveUp, ..write("write-given-up") },
+        Story { doubt: Doubt::LateAnswer, ..write("late-answer") },
+        Story {
+            reply: Some(Reply::Edit(json!({"for": "a", "with": "care"}))),
+            ..told("edited", vec![call("a", TRANSFER), call("b", FILE)])
+        },
+        told("two-held-one-runs", vec![call("a", TRANSFER), call("b", TRANSFER), call("c", LOOK)]),
+        told("repeatable", vec![call("a", LOOK), call("b", FILE), call("c", LOOK)]),
+        told("question", vec![call("a", SURVEY)]),
+        told("performed-elsewhere", vec![call("a", ERRAND), call("b", SCREEN), call("c", LOOK)]),
+        nested("two-levels-down"),
+        Story {
+            tell: Some(("b", When::Settled("a"))),
+            ..told("sibling-still-runs", vec![call("a", FILE), hanging("b", TRANSFER)])
+        },
+        Story {
+            reply: None,
+            outage: OUTAGE,
+            ..told("expires-denied", vec![call("a", TRANSFER_SOON), call("b", LOOK)])
+        },
+        Story {
+            reply: None,
+            outage: OUTAGE,
+            ..told("expires-ending", vec![call("a", TRANSFER_OR_END), call("b", FILE)])
+        },
+        Story { outage: OUTAGE, ..told("decided-in-time", vec![call("a", TRANSFER_SOON)]) },
+        Story { reply: Some(Reply::Reject), ..told("rejected", vec![call("a", TRANSFER), call("b", LOOK)]) },
+        Story {
+            reply: Some(Reply::RejectAndEnd),
+            ..told("rejected-ending", vec![call("a", TRANSFER), call("b", FILE)])
+        },
+    ]
+}
+
+fn interrupted() -> Vec<Story> {
+    use tools::{FILE, LOOK, TRANSFER};
+    vec![
+        Story {
+            reply: None,
+            interrupt: Some(When::Held("a")),
+            ..told("interrupted-held", vec![call("a", TRANSFER), call("b", LOOK)])
+        },
+        Story {
+            interrupt: Some(When::UnderWay("a")),
+            ..told("interrupted-at-work", vec![hanging("a", TRANSFER), call("b", FILE)])
+        },
+        Story {
+            reply: None,
+            interrupt: Some(When::Held("b")),
+            ..told("interrupted-above", vec![delegated("a", vec![call("b", TRANSFER)])])
+        },
+    ]
+}
+
+fn on_one_thread() -> Vec<Story> {
+    use tools::{FILE, LOOK, TRANSFER};
+    let waits = |name| told(name, vec![call("a", TRANSFER)]);
+    vec![
+        then(
+            waits("queued"),
+            When::Held("a"),
+            OnBusy::Enqueue,
+            WhileWaiting::Enqueue,
+            vec![call("b", LOOK), call("c", TRANSFER)],
+        ),
+        then(
+            Story { reply: None, ..waits("superseded") },
+            When::Held("a"),
+            OnBusy::Interrupt,
+            WhileWaiting::Supersede,
+            vec![call("b", FILE)],
+        ),
+        then(
+            told("pushed-aside", vec![hanging("a", LOOK)]),
+            When::UnderWay("a"),
+            OnBusy::Interrupt,
+            WhileWaiting::Supersede,
+            vec![call("b", FILE)],
+        ),
+    ]
+}
+
+fn under_other_policies() -> Vec<Story> {
+    use tools::{FILE, LOOK, TRANSFER};
+    let policy = PolicyRequest::default();
+    vec![
+        under(
+            told("one-after-the-other", vec![call("a", LOOK), call("b", TRANSFER), call("c", FILE)]),
+            PolicyRequest { execution: Some(Execution::Sequential), ..policy },
+        ),
+        under(
+            told("eager", vec![call("a", LOOK), call("b", TRANSFER)]),
+            PolicyRequest { continuation: Some(Continuation::Eager), ..policy },
+        ),
+        under(
+            Story {
+                tell: Some(("a", When::Decided("b"))),
+                ..told("decision-in-the-inbox", vec![hanging("a", LOOK), call("b", TRANSFER)])
+            },
+            PolicyRequest { decisions: Some(Decisions::AtBoundary), ..policy },
+        ),
+    ]
+}

@@ -1,0 +1,243 @@
+//! What the worlds with a kill have shown. A matrix that never sees a thing proves nothing about it.
+
+use std::collections::BTreeMap;
+
+use machine::event::{CancelReason, Event, Fact};
+use machine::id::DecisionId;
+use machine::policy::OnBusy;
+use machine::suspension::{Held, SuspensionKind};
+use machine::termination::{Cancelled, StopCode, Termination};
+use machine::tool::EffectClass;
+
+use crate::evidence::Evidence;
+use crate::judge::Moment;
+use crate::people::{Decided, People};
+use crate::wire::{Reply, Word};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sight {
+    InDoubt,
+    DoubtRetried,
+    DoubtGivenUp,
+    DoubtAnswered,
+    DoubtSettledLate,
+    CancelledUnknowing,
+    ReadRepeated,
+    IdempotentRepeated,
+    ModelRepeated,
+    Expired,
+    ExpiredEnding,
+    Rejected,
+    RejectedEnding,
+    QuestionAnswered,
+    PerformedElsewhere,
+    HeldTwoLevelsDown,
+    Interrupted,
+    InterruptedAbove,
+    Superseded,
+    QueuedAndPromoted,
+    /// A decision whose answer was lost turned out to be stored.
+    LostAnswerFound,
+    /// A decision whose answer was lost was not stored, and was accepted when it was said again.
+    LostDecisionAccepted,
+    AcceptedRepeated,
+    /// A process was killed while an accepted decision lay in the inbox.
+    UnheardInTheInbox,
+    KilledAgain,
+}
+
+impl Sight {
+    pub const ALL: [Self; 25] = [
+        Self::InDoubt,
+        Self::DoubtRetried,
+        Self::DoubtGivenUp,
+        Self::DoubtAnswered,
+        Self::DoubtSettledLate,
+        Self::CancelledUnknowing,
+        Self::ReadRepeated,
+        Self::IdempotentRepeated,
+        Self::ModelRepeated,
+        Self::Expired,
+        Self::ExpiredEnding,
+        Self::Rejected,
+        Self::RejectedEnding,
+        Self::QuestionAnswered,
+        Self::PerformedElsewhere,
+        Self::HeldTwoLevelsDown,
+        Self::Interrupted,
+        Self::InterruptedAbove,
+        Self::Superseded,
+        Self::QueuedAndPromoted,
+        Self::LostAnswerFound,
+        Self::LostDecisionAccepted,
+        Self::AcceptedRepeated,
+        Self::UnheardInTheInbox,
+        Self::KilledAgain,
+    ];
+
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::InDoubt => "a write is in doubt",
+            Self::DoubtRetried => "a call in doubt is tried again",
+            Self::DoubtGivenUp => "a call in doubt is given up",
+            Self::DoubtAnswered => "a call in doubt gets its result from a person",
+            Self::DoubtSettledLate => "a call in doubt is settled by its late answer",
+            Self::CancelledUnknowing => "a write is cancelled, its outcome unknown",
+            Self::ReadRepeated => "a lost read is repeated",
+            Self::IdempotentRepeated => "a lost idempotent call is repeated with its key",
+            Self::ModelRepeated => "a lost model call is repeated",
+            Self::Expired => "an approval expires",
+            Self::ExpiredEnding => "an approval expires and ends the run",
+            Self::Rejected => "a call is rejected",
+            Self::RejectedEnding => "a call is rejected and the run ends",
+            Self::QuestionAnswered => "a tool's question is answered",
+            Self::PerformedElsewhere => "a result is posted from elsewhere",
+            Self::HeldTwoLevelsDown => "a call is held in a child of a child",
+            Self::Interrupted => "a run is interrupted",
+            Self::InterruptedAbove => "a child is interrupted with its parent",
+            Self::Superseded => "a run is superseded",
+            Self::QueuedAndPromoted => "a queued message gets its turn",
+            Self::LostAnswerFound => "a decision's answer is lost, the decision is not",
+            Self::LostDecisionAccepted => "a decision is lost unanswered, and accepted when repeated",
+            Self::AcceptedRepeated => "an accepted decision is repeated and recognised",
+            Self::UnheardInTheInbox => "an accepted decision lies unheard in the inbox",
+            Self::KilledAgain => "a process that recovers is killed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally(BTreeMap<Sight, u64>);
+
+impl Tally {
+    #[must_use]
+    pub fn count(&self, sight: Sight) -> u64 {
+        self.0.get(&sight).copied().unwrap_or(0)
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (sight, count) in &other.0 {
+            *self.0.entry(*sight).or_default() += count;
+        }
+    }
+
+    fn see(&mut self, sight: Sight) {
+        *self.0.entry(sight).or_default() += 1;
+    }
+
+    pub(crate) fn note(&mut self, evidence: &Evidence, people: &People, moment: Moment, kills: usize) {
+        if moment == Moment::Between {
+            let heard = |decided: &Decided| {
+                let id = Some(&decided.given.id);
+                evidence.runs.iter().flat_map(|run| &run.log).any(|event| decided_by(event) == id)
+            };
+            let unheard = |decided: &&Decided| {
+                evidence.remembered.get(&decided.given.id) == Some(&true) && !heard(decided)
+            };
+            people.decisions.values().filter(unheard).for_each(|_| self.see(Sight::UnheardInTheInbox));
+            return;
+        }
+        if kills > 1 {
+            self.see(Sight::KilledAgain);
+        }
+        for run in &evidence.runs {
+            let child = run.view.control.parent.as_ref();
+            if child.is_some_and(|parent| parent.depth == 2)
+                && run.log.iter().any(|event| matches!(event.fact, Fact::ApprovalRequested(_)))
+            {
+                self.see(Sight::HeldTwoLevelsDown);
+            }
+            let started = run.log.iter().find(|event| matches!(event.fact, Fact::RunStarted { .. }));
+            let waited = started.zip(run.log.first()).is_some_and(|(started, queued)| started.at > queued.at);
+            if waited && run.view.control.policy.on_busy == OnBusy::Enqueue {
+                self.see(Sight::QueuedAndPromoted);
+            }
+            run.log.iter().for_each(|event| self.note_event(event));
+        }
+        people.decisions.values().for_each(|decided| self.note_decision(decided));
+    }
+
+    fn note_event(&mut self, event: &Event) {
+        if let Fact::ToolSuspended(opened) = &event.fact
+            && matches!(opened.held, Held::InDoubt { .. })
+        {
+            self.see(Sight::InDoubt);
+        }
+        if let Fact::ToolResumed { late_attempt: Some(_), .. } = &event.fact {
+            self.see(Sight::DoubtSettledLate);
+        }
+        if let Fact::ToolCancelled { outcome_unknown: true, reason, .. } = &event.fact
+            && *reason != CancelReason::GivenUp
+        {
+            self.see(Sight::CancelledUnknowing);
+        }
+        if let Fact::ExecutionStarted { class, attempt: 2.., .. } = &event.fact {
+            match class {
+                EffectClass::Read => self.see(Sight::ReadRepeated),
+                EffectClass::Idempotent => self.see(Sight::IdempotentRepeated),
+                EffectClass::Write => {}
+            }
+        }
+        if let Fact::ModelRetrying { .. } = &event.fact {
+            self.see(Sight::ModelRepeated);
+        }
+        if let Fact::ToolDenied { expired, .. } = &event.fact {
+            self.see(if *expired { Sight::Expired } else { Sight::Rejected });
+        }
+        if let Fact::RunEnded { termination, .. } = &event.fact {
+            self.note_termination(termination);
+        }
+    }
+
+    fn note_termination(&mut self, how: &Termination) {
+        match how {
+            Termination::Stopped(stopped) if stopped.code == StopCode::Expired => {
+                self.see(Sight::ExpiredEnding)
+            }
+            Termination::Stopped(stopped) if stopped.code == StopCode::Rejected => {
+                self.see(Sight::RejectedEnding);
+            }
+            Termination::Cancelled(Cancelled::Interrupted) => self.see(Sight::Interrupted),
+            Termination::Cancelled(Cancelled::Superseded) => self.see(Sight::Superseded),
+            Termination::Cancelled(Cancelled::ByParent) => self.see(Sight::InterruptedAbove),
+            Termination::Stopped(_)
+            | Termination::NaturalEnd
+            | Termination::BehaviorRequested
+            | Termination::Blocked(_)
+            | Termination::Error(_) => {}
+        }
+    }
+
+    fn note_decision(&mut self, decided: &Decided) {
+        if !decided.accepted() {
+            return;
+        }
+        match (decided.kind, &decided.given.reply) {
+            (SuspensionKind::InDoubt, Reply::Retry) => self.see(Sight::DoubtRetried),
+            (SuspensionKind::InDoubt, Reply::GiveUp) => self.see(Sight::DoubtGivenUp),
+            (SuspensionKind::InDoubt, Reply::Result(_)) => self.see(Sight::DoubtAnswered),
+            (SuspensionKind::Question, _) => self.see(Sight::QuestionAnswered),
+            (SuspensionKind::External | SuspensionKind::ClientTool, _) => self.see(Sight::PerformedElsewhere),
+            (SuspensionKind::InDoubt | SuspensionKind::Approval | SuspensionKind::ChildRun, _) => {}
+        }
+        let answers = decided.words.len() as u32;
+        match decided.words.first() {
+            Some(Word::AlreadyApplied) => self.see(Sight::LostAnswerFound),
+            Some(Word::Accepted) if answers < decided.said_count => self.see(Sight::LostDecisionAccepted),
+            Some(Word::Accepted) if answers > 1 => self.see(Sight::AcceptedRepeated),
+            Some(_) | None => {}
+        }
+    }
+}
+
+fn decided_by(event: &Event) -> Option<&DecisionId> {
+    if let Fact::ToolApproved { decision_id, .. }
+    | Fact::ToolDenied { decision_id, .. }
+    | Fact::ToolResumed { decision_id, .. }
+    | Fact::ToolCancelled { decision_id, .. } = &event.fact
+    {
+        return decision_id.as_ref();
+    }
+    None
+}

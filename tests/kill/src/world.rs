@@ -1,0 +1,194 @@
+//! One world: its processes one after the other, the kills between them, and the judgement at the end.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use engine::clock::{Clock, SystemClock};
+use machine::Timestamp;
+
+use crate::chance::Chance;
+use crate::evidence::{self, Evidence, Traces};
+use crate::judge::{Moment, Rule, Violation, judge};
+use crate::ledger;
+use crate::life::{End, Fate, Life, Where};
+use crate::node::Node;
+use crate::people::People;
+use crate::plan::{self, Aim, Case, Extent};
+use crate::tally::Tally;
+use crate::wire::{Crossing, Passage, Side};
+
+/// A process that never stops, and does everything on one thread all the same.
+const NEVER: u64 = u64::MAX;
+/// More processes than any world has.
+const PROCESSES_MAX: usize = 16;
+
+/// What all worlds have in common.
+#[derive(Debug)]
+pub struct Place {
+    /// The program that all processes run.
+    pub program: PathBuf,
+    pub socket: PathBuf,
+    pub folder: PathBuf,
+    /// A process that is being started holds for a moment every file that is open here, and its lock: nobody reads a
+    /// store meanwhile.
+    starting: Mutex<()>,
+    world_count: AtomicU64,
+}
+
+impl Place {
+    #[must_use]
+    pub fn new(program: PathBuf, socket: PathBuf, folder: PathBuf) -> Self {
+        Self { program, socket, folder, starting: Mutex::default(), world_count: AtomicU64::new(0) }
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a world went.
+#[derive(Debug)]
+pub struct Played {
+    pub case: Case,
+    /// In order; by the process that was killed.
+    pub kills: Vec<Where>,
+    pub extent: Extent,
+    pub violations: Vec<Violation>,
+    pub people: People,
+    pub evidence: Option<Evidence>,
+    pub tally: Tally,
+}
+
+struct World<'a> {
+    place: &'a Place,
+    store: PathBuf,
+    acts: PathBuf,
+    complaints: PathBuf,
+    chance: Chance,
+    played: Played,
+}
+
+/// Plays a world in a folder of its own, which is gone afterwards unless somebody wants to look at it.
+pub fn play(place: &Place, case: &Case, extent: &Extent, keep: bool) -> io::Result<Played> {
+    let number = place.world_count.fetch_add(1, Ordering::Relaxed) + 1;
+    let folder = place.folder.join(format!("{number}-{}", case.story.name));
+    std::fs::create_dir_all(&folder)?;
+    let world = World {
+        place,
+        store: folder.join("store.db"),
+        acts: folder.join("acts"),
+        complaints: folder.join("complaints"),
+        chance: Chance::of(case.seed),
+        played: Played {
+            case: case.clone(),
+            kills: Vec::new(),
+            extent: Extent { crossings: Vec::new(), lasts: Duration::ZERO },
+            violations: Vec::new(),
+            people: People::of(&case.story),
+            evidence: None,
+            tally: Tally::default(),
+        },
+    };
+    let played = world.play(extent)?;
+    if !keep {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    Ok(played)
+}
+
+impl World<'_> {
+    fn play(mut self, extent: &Extent) -> io::Result<Played> {
+        for process in 1..=PROCESSES_MAX {
+            let fate = plan::fate(&self.played.case, extent, process, &mut self.chance);
+            match self.live(process, fate)? {
+                End::Over => {
+                    self.look(process, Moment::End);
+                    return Ok(self.played);
+                }
+                End::Wrong(violation) => {
+                    self.played.violations.push(violation);
+                    self.look(process, Moment::Between);
+                    return Ok(self.played);
+                }
+                End::Killed(place) => self.played.kills.push(place),
+            }
+            // Opening the file changes it: half of the worlds are left to the next process as they are. Where something
+            // lies in an inbox, it is seen.
+            let submitted = Where::At(Crossing { side: Side::After, passage: Passage::Submit });
+            if self.chance.percent(50) || self.played.kills.last() == Some(&submitted) {
+                self.look(process, Moment::Between);
+            }
+            if !self.played.violations.is_empty() {
+                return Ok(self.played);
+            }
+        }
+        let what = format!("{PROCESSES_MAX} processes and no end");
+        self.played.violations.push(Violation { rule: Rule::NothingIsStuck, what });
+        Ok(self.played)
+    }
+
+    fn live(&mut self, process: usize, fate: Fate) -> io::Result<End> {
+        let stop_at = match fate {
+            Fate::AtCrossing(crossing) => Some(crossing),
+            Fate::AfterTime(_) => None,
+            Fate::Spared if self.played.case.aim == Aim::Instant => None,
+            Fate::Spared => Some(NEVER),
+        };
+        let node = Node {
+            store: self.store.clone(),
+            socket: self.place.socket.clone(),
+            acts: self.acts.clone(),
+            ahead_ms: self.ahead_ms(process),
+            stop_at,
+        };
+        let people = &mut self.played.people;
+        people.begin_again();
+        let mut life = {
+            let _alone = self.place.alone();
+            Life::begin(&self.place.program, &node, &self.complaints)?
+        };
+        let end = life.drive(people, fate);
+        if self.played.case.aim == Aim::Nobody {
+            self.played.extent.crossings.push(life.count_crossings().unwrap_or_default());
+            self.played.extent.lasts = self.played.extent.lasts.max(life.age());
+        }
+        let end = end.unwrap_or_else(|| life.kill(people, Where::AtRest));
+        drop(life);
+        ledger::catch_up(&self.place.socket)?;
+        Ok(end)
+    }
+
+    /// Time passes while no process is there.
+    fn ahead_ms(&self, process: usize) -> u64 {
+        let outages = u32::try_from(process - 1).unwrap_or(u32::MAX);
+        let ahead = self.played.case.story.outage.saturating_mul(outages);
+        u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Reads what is stored and judges it.
+    fn look(&mut self, process: usize, moment: Moment) {
+        let now = Timestamp(SystemClock.now().0 + self.ahead_ms(process));
+        let traces = Traces { store: &self.store, acts: &self.acts, complaints: &self.complaints };
+        let people = &self.played.people;
+        let read = {
+            let _alone = self.place.alone();
+            evidence::read(traces, people, now)
+        };
+        match read {
+            Ok(evidence) => {
+                self.played.violations.extend(judge(&evidence, people, moment));
+                if !self.played.kills.is_empty() {
+                    self.played.tally.note(&evidence, people, moment, self.played.kills.len());
+                }
+                self.played.evidence = Some(evidence);
+            }
+            Err(error) => {
+                let what = format!("what is left cannot be read: {error}");
+                self.played.violations.push(Violation { rule: Rule::NobodyComplains, what });
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A small matrix: every boundary of two stories, and processes that leave nothing behind.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use kill::life::Where;
+use kill::matrix::{Order, run};
+use kill::scratch::Scratch;
+use kill::wire::Passage;
+
+fn program() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_kill"))
+}
+
+#[test]
+fn every_boundary_of_two_stories_survives_its_kill() {
+    let stories = vec!["write-retried".to_owned(), "decision-in-the-inbox".to_owned()];
+    let order = Order { kills: 0, seed: 3, stories, only: None, keep: false };
+    let outcome = run(program(), &order).expect("the matrix can be played");
+    let wrong = outcome.wrong.as_ref().map(kill::report::wrong);
+    assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+    let places = outcome.summary.by_place.keys();
+    let passages: BTreeSet<Passage> = places
+        .filter_map(|place| match place {
+            Where::At(crossing) => Some(crossing.passage),
+            Where::AnyInstant | Where::AtRest => None,
+        })
+        .collect();
+    assert_eq!(passages.len(), Passage::ALL.len(), "killed at {passages:?} only");
+    assert!(outcome.summary.kills >= 40, "{} kills", outcome.summary.kills);
+}
+
+/// The end of a process closes what it says; longer than this nobody waits for it.
+fn ends(child: &mut Child) -> bool {
+    let mut stdout = child.stdout.take().expect("it was asked for");
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = stdout.read_to_end(&mut Vec::new());
+        let _ = sender.send(());
+    });
+    let in_time = ended.recv_timeout(Duration::from_secs(20)).is_ok();
+    let _ = child.kill();
+    let _ = child.wait();
+    in_time
+}
+
+#[test]
+fn both_kinds_of_processes_end_with_whoever_started_them() {
+    let scratch = Scratch::new(false).expect("a folder can be made");
+    let path = |name: &str| scratch.path().join(name);
+    for arguments in [
+        vec!["ledger".into(), path("socket").into_os_string()],
+        vec![
+            "node".into(),
+            path("store").into_os_string(),
+            path("socket").into_os_string(),
+            path("acts").into_os_string(),
+            "0".into(),
+        ],
+    ] {
+        let mut child = Command::new(program())
+            .args(&arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program can be started");
+        drop(child.stdin.take());
+        assert!(ends(&mut child), "{arguments:?} goes on alone");
+    }
+}
