@@ -54,6 +54,54 @@ fn a_second_store_on_the_same_file_is_refused_until_the_first_is_closed() {
     SqliteStore::open(folder.file()).unwrap();
 }
 
+/// Whoever closes a file lets go of every lock that its process has on it.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_refused_opening_leaves_the_log_of_the_first_store_alone() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    held(&world, "thr_1", "run_1", "transfer").await;
+    assert!(matches!(SqliteStore::open(folder.file()), Err(OpenFailed::InUse { .. })));
+    // Another process that takes itself for the last one would copy the log into the file and delete it.
+    let log = folder.file().with_extension("db-wal");
+    let seen = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "look_into_the_file_and_close_it", "--nocapture"])
+        .env("HOLDPOINT_LOOK_INTO", folder.file())
+        .status()
+        .unwrap();
+    assert!(seen.success());
+    assert!(log.exists(), "the log was taken for abandoned");
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_a_file_that_somebody_reads_is_not_opened() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    held(&world, "thr_1", "run_1", "transfer").await;
+    let reader = Connection::open(folder.file()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM runs;").unwrap();
+    drop(world);
+    // Where no sync has failed, whoever reads is in nobody's way.
+    drop(SqliteStore::open(folder.file()).unwrap());
+    let lock = folder.file().with_extension("db.lock");
+    fs::write(&lock, "a sync failed").unwrap();
+    let refused = SqliteStore::open(folder.file()).unwrap_err();
+    assert!(matches!(refused, OpenFailed::BeingRead { .. }), "{refused}");
+    reader.execute_batch("COMMIT").unwrap();
+    drop(SqliteStore::open(folder.file()).unwrap());
+    assert_eq!(fs::read_to_string(lock).unwrap(), "", "the log has begun anew");
+}
+
+/// What another test starts in a process of its own.
+#[test]
+fn look_into_the_file_and_close_it() {
+    let Some(file) = std::env::var_os("HOLDPOINT_LOOK_INTO") else { return };
+    let connection = Connection::open(file).unwrap();
+    let count: u32 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 1);
+    connection.close().unwrap();
+}
+
 #[cfg(unix)]
 #[test]
 fn a_link_to_a_file_that_does_not_exist_yet_has_the_lock_of_the_file() {

@@ -1,11 +1,13 @@
 //! The file: its lock, its version, and the connections to it.
 
 use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::trouble::OpenFailed;
 
@@ -13,44 +15,111 @@ use super::trouble::OpenFailed;
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_runs.sql")];
 /// Only a recovery of the log makes anybody wait for the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// After a failed sync, how long somebody who reads the file is waited for.
+const READER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The writer comes back to the same pages of every index.
 const WRITER_CACHE_KIB: i32 = 16 * 1_024;
 /// More than there are statements.
 const STATEMENT_COUNT_MAX: usize = 128;
 
+/// Whoever looks whether a file exists and makes it does so alone in this process.
+static MAKING: Mutex<()> = Mutex::new(());
+
 /// A file that belongs to this store alone, for as long as this value lives.
 #[derive(Debug)]
 pub(super) struct StoreFile {
     path: PathBuf,
-    /// The system lets go of it when the process ends, however it ends.
-    _lock: File,
+    /// The system lets go of it when the process ends, however it ends. It says something only where the process
+    /// ended because a sync had failed.
+    lock: Arc<File>,
+}
+
+/// Leaves word that a sync has failed, for whoever opens the file next.
+#[derive(Clone, Debug)]
+pub(super) struct FailureMark(Weak<File>);
+
+impl FailureMark {
+    /// As far as it goes: the disk is in trouble.
+    pub(super) fn leave(&self) {
+        if let Some(lock) = self.0.upgrade()
+            && let Err(error) = (&*lock).write_all(b"a sync failed")
+        {
+            tracing::error!(%error, "whoever opens the store next cannot be told that a sync failed");
+        }
+    }
 }
 
 impl StoreFile {
     pub(super) fn lock(path: &Path) -> Result<Self, OpenFailed> {
-        let failed = |why| OpenFailed::Lock { lock: lock_path(path), why };
+        let failed = |why| OpenFailed::Unwritable { path: path.to_owned(), why };
         // Two names of one file must not have two locks, and a link to a file that is not there yet is one of them:
-        // first of all the file exists.
-        File::options().create(true).append(true).open(path).map_err(failed)?;
+        // first of all the file exists. One that does is not opened before it is ours. To close it would take away
+        // the locks that SQLite has on it for another store of this process, and others would take its log for
+        // abandoned.
+        let making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        if !path.exists() {
+            File::options().create(true).append(true).open(path).map_err(failed)?;
+        }
+        drop(making);
         let path = path.canonicalize().map_err(failed)?;
         let lock_path = lock_path(&path);
-        let lock =
-            File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
+        let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
+        match lock.map_err(TryLockError::Error).and_then(|lock| lock.try_lock().map(|()| lock)) {
+            Ok(lock) => {
+                let writable = File::options().append(true).open(&path);
+                writable.map_err(|why| OpenFailed::Unwritable { path: path.clone(), why })?;
+                Ok(Self { path, lock: Arc::new(lock) })
+            }
             Err(TryLockError::WouldBlock) => Err(OpenFailed::InUse { lock: lock_path }),
-            Err(TryLockError::Error(why)) => Err(OpenFailed::Lock { lock: lock_path, why }),
+            Err(TryLockError::Error(why)) => Err(OpenFailed::Unwritable { path: lock_path, why }),
         }
     }
 
     /// The connection that writes. Brings the file up to the version of this software.
     pub(super) fn writer(&self) -> Result<Connection, OpenFailed> {
         let mut connection = self.connection()?;
-        // Counts only before the first table.
-        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-        migrate(&mut connection)?;
+        // Counts only before the first table. As the first to look into the file, it is also the first to hear that
+        // no log can be kept beside it.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(|error| self.failed(error))?;
+        migrate(&mut connection, |connection| self.begin_the_log_anew(connection))?;
         connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
         Ok(connection)
+    }
+
+    /// What a failed sync left in memory alone is written again: nothing that is acknowledged from here on may stand
+    /// behind a hole. Somebody who reads the file keeps the log as it is; where no sync has failed that does no harm.
+    fn begin_the_log_anew(&self, connection: &Connection) -> Result<(), OpenFailed> {
+        let must = self.lock.metadata().is_ok_and(|lock| lock.len() > 0);
+        connection.busy_timeout(if must { READER_TIMEOUT } else { Duration::ZERO })?;
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let busy = connection.query_row(sql, [], |row| row.get(0));
+        let busy = match busy {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => true,
+            busy => busy?,
+        };
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        match (must, busy) {
+            (true, true) => Err(OpenFailed::BeingRead { path: self.path.clone() }),
+            (true, false) => self
+                .lock
+                .set_len(0)
+                .map_err(|why| OpenFailed::Unwritable { path: lock_path(&self.path), why }),
+            (false, _) => Ok(()),
+        }
+    }
+
+    pub(super) fn failure_mark(&self) -> FailureMark {
+        FailureMark(Arc::downgrade(&self.lock))
+    }
+
+    fn failed(&self, error: rusqlite::Error) -> OpenFailed {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => OpenFailed::Unwritable {
+                path: self.path.clone(),
+                why: std::io::Error::new(ErrorKind::PermissionDenied, error),
+            },
+            Some(_) | None => error.into(),
+        }
     }
 
     pub(super) fn checkpointer(&self) -> rusqlite::Result<Connection> {
@@ -85,7 +154,10 @@ fn lock_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn migrate(connection: &mut Connection) -> Result<(), OpenFailed> {
+fn migrate(
+    connection: &mut Connection,
+    begin_the_log_anew: impl FnOnce(&Connection) -> Result<(), OpenFailed>,
+) -> Result<(), OpenFailed> {
     let found: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let known = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
     if found > known {
@@ -98,9 +170,7 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenFailed> {
     }
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
-    // What a failed sync left in memory alone is written again, and the log begins anew: nothing that is acknowledged
-    // from here on stands behind a hole.
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    begin_the_log_anew(connection)?;
     for (migration, version) in MIGRATIONS.iter().zip(1_u32..).skip(found as usize) {
         let transaction = connection.transaction()?;
         transaction.execute_batch(migration)?;

@@ -6,17 +6,22 @@
 
 mod append;
 mod approvals;
+pub mod backup;
 mod births;
 mod checkpoint;
 mod claim;
 mod desk;
+pub mod doctor;
 mod entry;
 mod file;
 mod handover;
 mod inboxes;
 mod lease;
+mod look;
 mod page;
 mod readers;
+pub mod retention;
+pub mod size;
 mod store;
 mod stored_run;
 mod thread;
@@ -40,6 +45,7 @@ use checkpoint::Pace;
 use claim::Turn;
 use file::StoreFile;
 use lease::Leases;
+pub use look::LookFailed;
 use readers::{LIST_COUNT, POINT_COUNT, Readers};
 pub use trouble::OpenFailed;
 use trouble::Stop;
@@ -105,6 +111,7 @@ impl SqliteStore {
         let on_fatal = on_fatal.unwrap_or_else(|| Arc::new(end_the_process));
         let file = StoreFile::lock(path.as_ref())?;
         let mut connection = file.writer()?;
+        let mark = file.failure_mark();
         let (opening, last_arrival) = take_over(&mut connection, clock())?;
         let pace = Pace::follow(&mut connection)?;
         let shared = Arc::new(Shared {
@@ -124,7 +131,7 @@ impl SqliteStore {
             pace,
             checkpoints: None,
             last_arrival: Cell::new(last_arrival),
-            broken: Broken::new(on_fatal),
+            broken: Broken::new(mark, on_fatal),
         };
         if inline {
             let route = Route::inline(writer);

@@ -1,6 +1,7 @@
 //! What SQLite's own errors mean to whoever asked the store.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use engine::store::{Refused, Trouble};
@@ -66,9 +67,14 @@ pub enum OpenFailed {
         found: u32,
         known: u32,
     },
-    Lock {
-        lock: PathBuf,
+    /// The file, or the lock beside it, cannot be made or written to.
+    Unwritable {
+        path: PathBuf,
         why: std::io::Error,
+    },
+    /// A sync has failed, the log must begin anew, and another process reads it.
+    BeingRead {
+        path: PathBuf,
     },
     /// The file system cannot keep the log that durability rests on.
     NoLog {
@@ -93,9 +99,30 @@ impl fmt::Display for OpenFailed {
                 f,
                 "the store needs a write-ahead log and its file system offers only {mode}; put it on a local disk"
             ),
-            Self::Lock { lock, why } => write!(f, "the lock file {} cannot be used: {why}", lock.display()),
+            Self::BeingRead { path } => write!(
+                f,
+                "a sync of {} has failed, and its log cannot begin anew while another process reads the file; let the \
+                 backup or the doctor come to its end, or stop it",
+                path.display()
+            ),
+            Self::Unwritable { path, why } => {
+                write!(f, "{} cannot be written to: {why}; {}", path.display(), next_step(why))
+            }
             Self::Trouble(trouble) => trouble.fmt(f),
         }
+    }
+}
+
+fn next_step(why: &std::io::Error) -> &'static str {
+    let is = |kinds: &[ErrorKind]| kinds.contains(&why.kind());
+    if is(&[ErrorKind::NotFound]) {
+        "make the folder first"
+    } else if is(&[ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {
+        "whoever runs this must be allowed to write to the file and to its folder"
+    } else if is(&[ErrorKind::StorageFull, ErrorKind::QuotaExceeded]) {
+        "make space first"
+    } else {
+        "put the store where a file can be made and locked"
     }
 }
 

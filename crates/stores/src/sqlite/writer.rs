@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::{self, Pace};
 use super::desk::{Desk, Marks};
+use super::file::FailureMark;
 use super::lease::Leases;
 use super::trouble::{Stop, leaves_the_file_as_it_was, trouble};
 use super::{Clock, OnFatal};
@@ -79,12 +80,13 @@ impl Command {
 #[derive(Clone)]
 pub(super) struct Broken {
     why: Arc<OnceLock<Trouble>>,
+    mark: FailureMark,
     on_fatal: OnFatal,
 }
 
 impl Broken {
-    pub(super) fn new(on_fatal: OnFatal) -> Self {
-        Self { why: Arc::default(), on_fatal }
+    pub(super) fn new(mark: FailureMark, on_fatal: OnFatal) -> Self {
+        Self { why: Arc::default(), mark, on_fatal }
     }
 
     fn get(&self) -> Option<&Trouble> {
@@ -93,6 +95,7 @@ impl Broken {
 
     pub(super) fn end(&self, why: &str) {
         self.why.get_or_init(|| Trouble::Unavailable(format!("{why}; the store must be opened again")));
+        self.mark.leave();
         (self.on_fatal)(why);
     }
 }

@@ -1,0 +1,197 @@
+//! A copy of the file as it is at one moment, made while others go on writing.
+//!
+//! The copy has everything that was acknowledged before it began. The log of the file cannot begin anew before the
+//! copy is done, so the log grows by what is written meanwhile.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use engine::store::Trouble;
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+
+use super::look::{LookFailed, look};
+use super::trouble::trouble;
+
+/// 1 MiB of pages: often enough for whoever watches, and each step is over soon.
+const STEP_PAGE_COUNT: i32 = 256;
+
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub pages_done: u64,
+    pub pages_total: u64,
+}
+
+/// A copy that is on the disk, under its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackedUp {
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+#[derive(Debug)]
+pub enum BackupFailed {
+    /// Nothing is overwritten.
+    Exists {
+        path: PathBuf,
+    },
+    Look(LookFailed),
+    /// The copy cannot be written.
+    Copy {
+        path: PathBuf,
+        why: Trouble,
+    },
+}
+
+impl fmt::Display for BackupFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists { path } => write!(f, "{} exists already", path.display()),
+            Self::Look(why) => why.fmt(f),
+            Self::Copy { path, why } => write!(f, "the copy {} cannot be written: {why}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for BackupFailed {}
+
+impl From<LookFailed> for BackupFailed {
+    fn from(why: LookFailed) -> Self {
+        Self::Look(why)
+    }
+}
+
+/// Copies the store in `from` to a file `to` that does not exist yet. It has its name once all of it is on the disk.
+pub fn backup(
+    from: impl AsRef<Path>,
+    to: impl AsRef<Path>,
+    mut progress: impl FnMut(Progress),
+) -> Result<BackedUp, BackupFailed> {
+    let (from, to) = (from.as_ref(), to.as_ref());
+    if fs::symlink_metadata(to).is_ok() {
+        return Err(BackupFailed::Exists { path: to.into() });
+    }
+    let copy = look(from, |source| {
+        let copy = Unnamed::create(from, to)?;
+        copy_pages(source, &copy, &mut progress)?;
+        Ok::<_, BackupFailed>(copy)
+    })?;
+    copy.name()
+}
+
+/// A copy that is not done. Dropping it removes it.
+struct Unnamed {
+    path: PathBuf,
+    to: PathBuf,
+}
+
+impl Unnamed {
+    fn create(from: &Path, to: &Path) -> Result<Self, BackupFailed> {
+        let mut name = to.as_os_str().to_owned();
+        name.push(format!(".partial-{}", std::process::id()));
+        let copy = Self { path: PathBuf::from(name), to: to.into() };
+        options_like(from).create_new(true).write(true).open(&copy.path).map_err(|why| copy.failed(&why))?;
+        Ok(copy)
+    }
+
+    fn failed(&self, why: &io::Error) -> BackupFailed {
+        let text = why.to_string();
+        let full = matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let why = if full { Trouble::Full(text) } else { Trouble::Unavailable(text) };
+        BackupFailed::Copy { path: self.to.clone(), why }
+    }
+
+    /// The bytes are on the disk before the name is, and the name before anybody hears of it.
+    fn name(self) -> Result<BackedUp, BackupFailed> {
+        let bytes = self.sync().map_err(|why| self.failed(&why))?;
+        // A rename would put the copy in the place of a file that somebody has made meanwhile.
+        match fs::hard_link(&self.path, &self.to) {
+            Ok(()) => {}
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(BackupFailed::Exists { path: self.to.clone() });
+            }
+            // Not every file system knows a second name.
+            Err(_) => fs::rename(&self.path, &self.to).map_err(|why| self.failed(&why))?,
+        }
+        let folder = self.to.parent().filter(|folder| !folder.as_os_str().is_empty());
+        sync_folder(folder.unwrap_or(Path::new("."))).map_err(|why| self.failed(&why))?;
+        Ok(BackedUp { path: self.to.clone(), bytes })
+    }
+
+    fn sync(&self) -> io::Result<u64> {
+        let file = File::open(&self.path)?;
+        file.sync_all()?;
+        Ok(file.metadata()?.len())
+    }
+}
+
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        // Gone already where it was renamed.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Whoever may not read the store may not read its copy.
+#[cfg(unix)]
+fn options_like(from: &Path) -> OpenOptions {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let mode = from.metadata().map_or(0o600, |found| found.permissions().mode());
+    let mut options = OpenOptions::new();
+    options.mode(mode & 0o666 | 0o600);
+    options
+}
+
+#[cfg(not(unix))]
+fn options_like(_from: &Path) -> OpenOptions {
+    OpenOptions::new()
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+fn copy_pages(
+    source: &Connection,
+    unnamed: &Unnamed,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), BackupFailed> {
+    let failed =
+        |error: &rusqlite::Error| BackupFailed::Copy { path: unnamed.to.clone(), why: trouble(error) };
+    // Holds one moment of the source for as long as it takes: else every commit of somebody else would make the copy
+    // begin again.
+    let moment = source.unchecked_transaction().map_err(LookFailed::from)?;
+    source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(LookFailed::from)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut copy = Connection::open_with_flags(&unnamed.path, flags).map_err(|error| failed(&error))?;
+    // One that is not finished is thrown away, and one that is finished is synced before it has a name.
+    copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
+        .map_err(|error| failed(&error))?;
+    let backup = Backup::new(source, &mut copy).map_err(|error| failed(&error))?;
+    loop {
+        let step = backup.step(STEP_PAGE_COUNT).map_err(|error| failed(&error))?;
+        let now = backup.progress();
+        let pages = |count: i32| u64::try_from(count).unwrap_or(0);
+        let (left, pages_total) = (pages(now.remaining), pages(now.pagecount));
+        progress(Progress { pages_done: pages_total.saturating_sub(left), pages_total });
+        if step == StepResult::Done {
+            break;
+        }
+        if step != StepResult::More {
+            let why = Trouble::Unavailable(format!("a step of the copy is {step:?}"));
+            return Err(BackupFailed::Copy { path: unnamed.to.clone(), why });
+        }
+    }
+    drop(backup);
+    drop(moment);
+    copy.close().map_err(|(_, error)| failed(&error))
+}

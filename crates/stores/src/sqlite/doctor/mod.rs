@@ -1,0 +1,149 @@
+//! A doctor: looks at everything that a file holds, compares it with what the logs say, and changes nothing.
+//!
+//! The log of a run is the only truth about it. Everything else in the file follows from the logs, so everything else
+//! can be checked: the fold of each log is the stored state, and the rows beside it are those that its events write.
+//! What stands nowhere but in one event (the words of a message, a result) can be checked for its form alone.
+//!
+//! It works beside a server. Threads are read in short transactions, each a moment of its own; only the pages are
+//! looked at in one long one.
+
+mod fault;
+mod finding;
+mod log;
+mod pages;
+mod run;
+mod schema;
+mod thread;
+mod value;
+
+use std::path::Path;
+
+use rusqlite::{Connection, params};
+
+pub use finding::{Finding, FindingCode, Findings};
+
+use super::look::{LookFailed, look};
+use super::size::{self, Size};
+use super::words::unsigned;
+use fault::Fault;
+
+/// One short transaction sees at most so many threads.
+const THREAD_COUNT_MAX: u32 = 64;
+/// And not many more events than this.
+const EVENT_COUNT_MAX: u64 = 10_000;
+
+/// What was found, and how much was looked at.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub findings: Findings,
+    pub threads: u64,
+    pub runs: u64,
+    pub events: u64,
+    /// None where the file is too damaged to be measured.
+    pub size: Option<Size>,
+}
+
+/// How far an examination is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Pages, indexes and constraints; the one part that cannot say how far it is.
+    Pages,
+    References,
+    Threads {
+        done: u64,
+        total: u64,
+    },
+    Size,
+}
+
+/// Looks at the whole file. `progress` hears how far it is.
+pub fn examine(path: impl AsRef<Path>, mut progress: impl FnMut(Progress)) -> Result<Report, LookFailed> {
+    look(path.as_ref(), |connection| Ok(Examination::new(connection).perform(&mut progress)))
+}
+
+struct Examination<'c> {
+    connection: &'c Connection,
+    report: Report,
+}
+
+impl<'c> Examination<'c> {
+    fn new(connection: &'c Connection) -> Self {
+        let report = Report { findings: Findings::default(), threads: 0, runs: 0, events: 0, size: None };
+        Self { connection, report }
+    }
+
+    fn perform(mut self, progress: &mut dyn FnMut(Progress)) -> Report {
+        progress(Progress::Pages);
+        self.part("the file", pages::integrity);
+        progress(Progress::References);
+        self.part("the tables", schema::examine);
+        self.part("the references between rows", pages::references);
+        self.part("the frozen agents", pages::revisions);
+        match pages::openings(self.connection) {
+            Ok(openings) => self.threads(openings, progress),
+            Err(Fault { code, what }) => self.report.findings.add(code, "table openings", what),
+        }
+        progress(Progress::Size);
+        match size::measure(self.connection) {
+            Ok(size) => self.report.size = Some(size),
+            Err(error) => {
+                let Fault { code, what } = error.into();
+                self.report.findings.add(code, "the size of the file", what);
+            }
+        }
+        self.report
+    }
+
+    fn part(&mut self, place: &str, look: impl FnOnce(&Connection, &mut Findings) -> Result<(), Fault>) {
+        if let Err(Fault { code, what }) = look(self.connection, &mut self.report.findings) {
+            self.report.findings.add(code, place, what);
+        }
+    }
+
+    fn threads(&mut self, openings: u64, progress: &mut dyn FnMut(Progress)) {
+        let count = "SELECT count(*) FROM threads";
+        let total = self.connection.query_row(count, [], |row| row.get(0)).map_or(0, unsigned);
+        let mut behind = i64::MIN;
+        loop {
+            progress(Progress::Threads { done: self.report.threads, total });
+            match self.some_threads(openings, behind) {
+                Ok(Some(last)) if last > behind => behind = last,
+                Ok(_) => return,
+                Err(Fault { code, what }) => {
+                    let place = format!("the threads behind row {behind}");
+                    return self.report.findings.add(code, place, what);
+                }
+            }
+        }
+    }
+
+    /// The next threads, as they all are at one moment. Gives the last one, or none if there are no more.
+    fn some_threads(&mut self, openings: u64, behind: i64) -> Result<Option<i64>, Fault> {
+        let moment = self.connection.unchecked_transaction()?;
+        let sql = "SELECT row FROM threads WHERE row > ?1 ORDER BY row LIMIT ?2";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params![behind, THREAD_COUNT_MAX], |row| row.get(0))?;
+        let rows = rows.collect::<rusqlite::Result<Vec<i64>>>()?;
+        let mut last = None;
+        let mut events = 0;
+        for row in rows {
+            if events > EVENT_COUNT_MAX {
+                break;
+            }
+            last = Some(row);
+            self.report.threads += 1;
+            match thread::examine(self.connection, openings, row, &mut self.report.findings) {
+                Ok(seen) => {
+                    self.report.runs += seen.runs;
+                    self.report.events += seen.events;
+                    events += seen.events;
+                }
+                Err(Fault { code, what }) => {
+                    self.report.findings.add(code, format!("the thread in row {row}"), what);
+                }
+            }
+        }
+        drop(moment);
+        Ok(last)
+    }
+}

@@ -1,0 +1,68 @@
+//! What SQLite itself can say: pages, constraints, references; and the rows that belong to no thread.
+
+use machine::id::Digest;
+use rusqlite::Connection;
+
+use super::fault::Fault;
+use super::finding::{FindingCode, Findings};
+
+/// More complaints say nothing more.
+const COMPLAINT_COUNT_MAX: usize = 100;
+
+/// Pages, indexes, and the types of columns.
+pub(super) fn integrity(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
+    let mut statement = connection.prepare(&format!("PRAGMA integrity_check({COMPLAINT_COUNT_MAX})"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let said: String = row.get(0)?;
+        if said != "ok" {
+            findings.add(FindingCode::FileDamaged, "the file", said);
+        }
+    }
+    Ok(())
+}
+
+/// Every row that names another one.
+pub(super) fn references(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
+    let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
+    let mut rows = statement.query([])?;
+    let mut count = 0;
+    while let Some(row) = rows.next()? {
+        let (table, number, to): (String, Option<i64>, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let number = number.map_or_else(String::new, |number| format!(", row {number}"));
+        findings.add(
+            FindingCode::Orphan,
+            format!("{table}{number}"),
+            format!("it belongs to no row of {to}"),
+        );
+        count += 1;
+        if count == COMPLAINT_COUNT_MAX {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A frozen agent is found by the digest of its text.
+pub(super) fn revisions(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
+    let mut statement = connection.prepare("SELECT digest, text FROM revisions")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let digest = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
+        let text = row.get_ref(1)?.as_bytes().map_err(rusqlite::Error::from)?;
+        let told = Digest::of(text);
+        if digest != told.0 {
+            let place =
+                format!("revision {}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+            findings.add(FindingCode::RevisionDiffers, place, format!("its text has the digest {told}"));
+        }
+    }
+    Ok(())
+}
+
+/// How often the file was opened.
+pub(super) fn openings(connection: &Connection) -> Result<u64, Fault> {
+    let count: i64 =
+        connection.query_row("SELECT count FROM openings WHERE only = 1", [], |row| row.get(0))?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}

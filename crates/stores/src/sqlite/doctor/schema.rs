@@ -1,0 +1,102 @@
+//! The tables are ours, and no row breaks what they demand.
+//!
+//! SQLite forgets the `CHECK` constraints of a file that it may not write to, and its own integrity check with them. So
+//! they are asked for here, as the tables of this version demand them.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, params};
+
+use super::fault::Fault;
+use super::finding::{FindingCode, Findings};
+
+const TABLES: [&str; 1] = [include_str!("../migrations/0001_runs.sql")];
+
+/// By kind and name. An index that a table makes by itself has no text.
+type Definitions = BTreeMap<(String, String), Option<String>>;
+
+pub(super) fn examine(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
+    let ours = Connection::open_in_memory()?;
+    for tables in TABLES {
+        ours.execute_batch(tables)?;
+    }
+    let told = definitions(&ours)?;
+    let found = definitions(connection)?;
+    for (kind_and_name @ (kind, name), definition) in &told {
+        if found.get(kind_and_name) != Some(definition) {
+            findings.add(
+                FindingCode::FileDamaged,
+                format!("{kind} {name}"),
+                "it is not as this software makes it",
+            );
+        }
+    }
+    for (kind, name) in found.keys().filter(|key| !told.contains_key(*key)) {
+        findings.add(FindingCode::FileDamaged, format!("{kind} {name}"), "this software makes no such thing");
+    }
+    for ((kind, table), definition) in &told {
+        if let Some(definition) = definition
+            && kind == "table"
+        {
+            constraints(connection, table, definition, findings)?;
+        }
+    }
+    Ok(())
+}
+
+fn definitions(connection: &Connection) -> rusqlite::Result<Definitions> {
+    let mut statement =
+        connection.prepare("SELECT type, name, sql FROM sqlite_schema WHERE name <> 'sqlite_sequence'")?;
+    let rows = statement.query_map(params![], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+    rows.collect()
+}
+
+/// One pass over the table for all of them.
+fn constraints(
+    connection: &Connection,
+    table: &str,
+    definition: &str,
+    findings: &mut Findings,
+) -> Result<(), Fault> {
+    let checks = checks(definition);
+    if checks.is_empty() {
+        return Ok(());
+    }
+    let cases: String =
+        checks.iter().enumerate().map(|(index, check)| format!("WHEN NOT ({check}) THEN {index} ")).collect();
+    let all: Vec<String> = checks.iter().map(|check| format!("({check})")).collect();
+    let sql = format!(
+        "SELECT CASE {cases}END AS broken, count(*) FROM {table} WHERE NOT ({}) GROUP BY broken",
+        all.join(" AND ")
+    );
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (index, count): (u16, i64) = (row.get(0)?, row.get(1)?);
+        let check = checks.get(usize::from(index)).copied().unwrap_or_default();
+        let what =
+            format!("{count} rows break CHECK ({})", check.split_whitespace().collect::<Vec<_>>().join(" "));
+        findings.add(FindingCode::ConstraintBroken, format!("table {table}"), what);
+    }
+    Ok(())
+}
+
+/// What stands between the parentheses of every `CHECK`. No text in them has a parenthesis of its own.
+fn checks(definition: &str) -> Vec<&str> {
+    let mut checks = Vec::new();
+    for (_, rest) in
+        definition.match_indices("CHECK (").map(|(place, found)| definition.split_at(place + found.len()))
+    {
+        let mut open = 1_u32;
+        let end = rest.char_indices().find(|(_, character)| {
+            match character {
+                '(' => open += 1,
+                ')' => open -= 1,
+                _ => {}
+            }
+            open == 0
+        });
+        checks.extend(end.and_then(|(end, _)| rest.get(..end)));
+    }
+    checks
+}

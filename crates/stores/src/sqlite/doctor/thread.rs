@@ -1,0 +1,267 @@
+//! One thread: its messages, call ids, leave, plugin state, head and holder, beside what the logs of its runs say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use machine::id::{MessageId, ToolName};
+use machine::phase::Scope;
+use machine::rows::Rows;
+use machine::tool::ToolLeave;
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::Value;
+
+use super::fault::Fault;
+use super::finding::{FindingCode, Findings};
+use super::run::{self, Around, RUNS_OF_THREAD, RunColumns};
+use super::value::{differences, text, whole};
+use crate::sqlite::words::{role_word, unsigned};
+
+struct ThreadColumns {
+    row: i64,
+    tenant: String,
+    id: String,
+    head: Option<String>,
+    metadata: String,
+}
+
+impl ThreadColumns {
+    fn read(connection: &Connection, row: i64) -> rusqlite::Result<Self> {
+        let sql = "SELECT tenant, id, head, metadata FROM threads WHERE row = ?1";
+        connection.prepare_cached(sql)?.query_row([row], |columns| {
+            Ok(Self {
+                row,
+                tenant: columns.get(0)?,
+                id: columns.get(1)?,
+                head: columns.get(2)?,
+                metadata: columns.get(3)?,
+            })
+        })
+    }
+}
+
+/// How much was looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) runs: u64,
+    pub(super) events: u64,
+}
+
+/// What the logs of a thread say together. Later commits count more.
+#[derive(Default)]
+struct Told {
+    messages: u64,
+    calls: u64,
+    head: Option<(i64, MessageId)>,
+    leave: BTreeMap<ToolName, (i64, ToolLeave)>,
+    /// By run, plugin and key; the run is 0 where it is kept for the whole thread.
+    state: BTreeMap<(i64, String, String), (i64, Arc<Value>)>,
+    /// Runs that have not ended, and those of them that hold the thread.
+    unended: u64,
+    holders: u64,
+    /// A log that cannot be read leaves open what else there should be.
+    incomplete: bool,
+}
+
+pub(super) fn examine(
+    connection: &Connection,
+    openings: u64,
+    thread: i64,
+    findings: &mut Findings,
+) -> Result<Seen, Fault> {
+    let thread = ThreadColumns::read(connection, thread)?;
+    let ThreadColumns { row, tenant, id, head, metadata } = &thread;
+    let around = Around { connection, tenant, thread: id, openings };
+    let place = format!("thread {id} of {tenant}");
+    let mut told = Told::default();
+    let mut seen = Seen::default();
+    let mut statement = connection.prepare_cached(RUNS_OF_THREAD)?;
+    let mut runs = statement.query([row])?;
+    while let Some(columns) = runs.next()? {
+        let run = RunColumns::of(columns)?;
+        seen.runs += 1;
+        told.unended += u64::from(!run.ended);
+        told.holders += u64::from(run.holds);
+        let log = run::examine(&around, &run, columns, findings, |commit, rows, findings| {
+            messages(connection, *row, &around, run.row, rows, findings)?;
+            told.hear(commit, run.row, rows);
+            Ok(())
+        })?;
+        match log {
+            Some(log) => seen.events = seen.events.saturating_add(log.control.seq),
+            None => told.incomplete = true,
+        }
+    }
+    if serde_json::from_str::<Value>(metadata).is_err() {
+        findings.add(FindingCode::Unreadable, place.as_str(), "its metadata is no JSON");
+    }
+    if told.unended > 0 && told.holders != 1 {
+        let what = format!("{} runs have not ended, and {} of them hold it", told.unended, told.holders);
+        findings.add(FindingCode::ThreadDiffers, place.as_str(), what);
+    }
+    if !told.incomplete {
+        told.compare(connection, &thread, head.as_deref(), &place, findings)?;
+    }
+    Ok(seen)
+}
+
+/// The messages and call ids of one commit have their rows.
+fn messages(
+    connection: &Connection,
+    thread: i64,
+    around: &Around<'_>,
+    run: i64,
+    rows: &Rows,
+    findings: &mut Findings,
+) -> Result<(), Fault> {
+    let place = || format!("thread {} of {}", around.thread, around.tenant);
+    for message in &rows.messages {
+        let mut statement = connection
+            .prepare_cached("SELECT tenant, run, seq, role FROM messages WHERE thread = ?1 AND id = ?2")?;
+        let told = [
+            text(around.tenant),
+            rusqlite::types::Value::Integer(run),
+            whole(message.seq),
+            text(role_word(message.role)),
+        ];
+        let found = statement.query_row(params![thread, message.id.as_str()], |row| {
+            differences(row, 0, &["tenant", "run", "seq", "role"], &told)
+        });
+        let what = match found.optional()? {
+            Some(None) => continue,
+            Some(Some(what)) => format!("message {}: {what}", message.id),
+            None => format!("message {} of the log has no row", message.id),
+        };
+        findings.add(FindingCode::MessageDiffers, place(), what);
+    }
+    for call in &rows.calls {
+        let mut statement =
+            connection.prepare_cached("SELECT tenant FROM call_ids WHERE thread = ?1 AND id = ?2")?;
+        let found: Option<String> =
+            statement.query_row(params![thread, call.as_str()], |row| row.get(0)).optional()?;
+        let what = match found {
+            Some(tenant) if tenant == around.tenant => continue,
+            Some(tenant) => format!("call {call} belongs to {tenant}"),
+            None => format!("call {call} of the log has no row"),
+        };
+        findings.add(FindingCode::CallDiffers, place(), what);
+    }
+    Ok(())
+}
+
+impl Told {
+    fn hear(&mut self, commit: i64, run: i64, rows: &Rows) {
+        self.messages += rows.messages.len() as u64;
+        self.calls += rows.calls.len() as u64;
+        if let Some(last) = rows.messages.last()
+            && self.head.as_ref().is_none_or(|(before, _)| *before < commit)
+        {
+            self.head = Some((commit, last.id.clone()));
+        }
+        for (tool, leave) in &rows.leave {
+            if self.leave.get(tool).is_none_or(|(before, _)| *before <= commit) {
+                self.leave.insert(tool.clone(), (commit, leave.clone()));
+            }
+        }
+        for kept in &rows.state {
+            let owner = match kept.scope {
+                Scope::Run => run,
+                Scope::Thread => 0,
+            };
+            let key = (owner, kept.plugin.as_str().to_owned(), kept.key.clone());
+            if self.state.get(&key).is_none_or(|(before, _)| *before <= commit) {
+                self.state.insert(key, (commit, kept.value.clone()));
+            }
+        }
+    }
+
+    fn compare(
+        &self,
+        connection: &Connection,
+        thread: &ThreadColumns,
+        head: Option<&str>,
+        place: &str,
+        findings: &mut Findings,
+    ) -> Result<(), Fault> {
+        let told_head = self.head.as_ref().map(|(_, id)| id.as_str());
+        if head != told_head {
+            let what = format!("its last message is {head:?}, the logs say {told_head:?}");
+            findings.add(FindingCode::ThreadDiffers, place, what);
+        }
+        let count = |table| -> rusqlite::Result<u64> {
+            let sql = format!("SELECT count(*) FROM {table} WHERE thread = ?1");
+            connection.prepare_cached(&sql)?.query_row([thread.row], |row| row.get(0).map(unsigned))
+        };
+        for (table, code, told) in [
+            ("messages", FindingCode::MessageDiffers, self.messages),
+            ("call_ids", FindingCode::CallDiffers, self.calls),
+        ] {
+            let found = count(table)?;
+            if found > told {
+                findings.add(code, place, format!("{table} has {found} rows, the logs say {told}"));
+            }
+        }
+        self.compare_leave(connection, thread, place, findings)?;
+        self.compare_state(connection, thread, place, findings)
+    }
+
+    fn compare_leave(
+        &self,
+        connection: &Connection,
+        thread: &ThreadColumns,
+        place: &str,
+        findings: &mut Findings,
+    ) -> Result<(), Fault> {
+        let mut statement = connection
+            .prepare_cached("SELECT tool, tenant, given_by, definition FROM leave WHERE thread = ?1")?;
+        let mut rows = statement.query([thread.row])?;
+        let mut left = self.leave.clone();
+        while let Some(row) = rows.next()? {
+            let tool = ToolName::from(row.get::<_, String>(0)?);
+            let (tenant, by, definition): (String, String, Vec<u8>) = (row.get(1)?, row.get(2)?, row.get(3)?);
+            let fits = left.remove(&tool).is_some_and(|(_, told)| {
+                told.by.as_str() == by && told.definition.0[..] == definition && thread.tenant == tenant
+            });
+            if !fits {
+                let what = format!("leave for {tool}, given by {by}, is not what the logs say");
+                findings.add(FindingCode::ThreadDiffers, place, what);
+            }
+        }
+        for tool in left.keys() {
+            findings.add(FindingCode::ThreadDiffers, place, format!("leave for {tool} has no row"));
+        }
+        Ok(())
+    }
+
+    fn compare_state(
+        &self,
+        connection: &Connection,
+        thread: &ThreadColumns,
+        place: &str,
+        findings: &mut Findings,
+    ) -> Result<(), Fault> {
+        let mut statement = connection
+            .prepare_cached("SELECT run, plugin, key, tenant, value FROM plugin_state WHERE thread = ?1")?;
+        let mut rows = statement.query([thread.row])?;
+        let mut left = self.state.clone();
+        while let Some(row) = rows.next()? {
+            let key: (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let (tenant, value): (String, String) = (row.get(3)?, row.get(4)?);
+            let fits = left.remove(&key).is_some_and(|(_, told)| {
+                serde_json::from_str::<Value>(&value).is_ok_and(|value| value == *told)
+                    && thread.tenant == tenant
+            });
+            if !fits {
+                let what = format!("state {} of plugin {} is not what the logs say", key.2, key.1);
+                findings.add(FindingCode::ThreadDiffers, place, what);
+            }
+        }
+        for (_, plugin, key) in left.keys() {
+            findings.add(
+                FindingCode::ThreadDiffers,
+                place,
+                format!("state {key} of plugin {plugin} has no row"),
+            );
+        }
+        Ok(())
+    }
+}

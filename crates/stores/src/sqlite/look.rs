@@ -1,0 +1,154 @@
+//! A look into the file from outside: without its lock, and without writing, whoever works with it meanwhile.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use engine::store::Trouble;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::trouble::trouble;
+
+/// The version whose tables are known here. A migration that changes a table changes what a doctor must look for.
+const VERSION: u32 = 1;
+/// Only a recovery of the log makes a reader wait.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// More than any one look has.
+const STATEMENT_COUNT_MAX: usize = 32;
+
+/// Why a file could not be looked into.
+#[derive(Debug)]
+pub enum LookFailed {
+    NotFound {
+        path: PathBuf,
+    },
+    /// A file, but none of ours.
+    NotAStore {
+        path: PathBuf,
+    },
+    /// Written by a later version of this software.
+    Newer {
+        found: u32,
+        known: u32,
+    },
+    /// A process left its log behind, and nothing may be written beside the file to read it.
+    Sealed {
+        path: PathBuf,
+    },
+    Trouble(Trouble),
+}
+
+impl fmt::Display for LookFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { path } => write!(f, "there is no file {}", path.display()),
+            Self::NotAStore { path } => write!(f, "{} is not a store", path.display()),
+            Self::Newer { found, known } => {
+                write!(f, "the store has version {found} and this software knows versions up to {known}")
+            }
+            Self::Sealed { path } => write!(
+                f,
+                "{} has a log that was not copied into it, and its folder cannot be written to",
+                path.display()
+            ),
+            Self::Trouble(trouble) => trouble.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LookFailed {}
+
+impl From<rusqlite::Error> for LookFailed {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Trouble(trouble(&error))
+    }
+}
+
+/// Shows the file to `work`. A file at rest is read as it lies there, which leaves no trace and works where nothing can
+/// be written. If somebody opened it meanwhile, what was seen may be of two moments, and `work` looks once more.
+pub(super) fn look<T, E: From<LookFailed>>(
+    path: &Path,
+    mut work: impl FnMut(&Connection) -> Result<T, E>,
+) -> Result<T, E> {
+    let found = Rest::of(path)?;
+    if found.log_bytes == 0 {
+        let seen = work(&at_rest(path)?);
+        if Rest::of(path)? == found {
+            return seen;
+        }
+    }
+    work(&beside_others(path)?)
+}
+
+/// What changes when somebody writes. Found out without opening: a file that is closed takes the locks along that
+/// this process has on it.
+#[derive(PartialEq, Eq)]
+struct Rest {
+    bytes: u64,
+    changed_at: Option<SystemTime>,
+    log_bytes: u64,
+}
+
+impl Rest {
+    fn of(path: &Path) -> Result<Self, LookFailed> {
+        let found = match path.metadata() {
+            Ok(found) if found.is_file() => found,
+            Ok(_) => return Err(LookFailed::NotAStore { path: path.into() }),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+                return Err(LookFailed::NotFound { path: path.into() });
+            }
+            Err(why) => return Err(LookFailed::Trouble(Trouble::Unavailable(why.to_string()))),
+        };
+        let log_bytes = log_path(path).metadata().map_or(0, |log| log.len());
+        Ok(Self { bytes: found.len(), changed_at: found.modified().ok(), log_bytes })
+    }
+}
+
+fn log_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    PathBuf::from(name)
+}
+
+fn at_rest(path: &Path) -> Result<Connection, LookFailed> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(address(path, "immutable=1"), flags)?;
+    prepare(path, connection)
+}
+
+fn beside_others(path: &Path) -> Result<Connection, LookFailed> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    prepare(path, connection)
+}
+
+fn prepare(path: &Path, connection: Connection) -> Result<Connection, LookFailed> {
+    connection.set_prepared_statement_cache_capacity(STATEMENT_COUNT_MAX);
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    let found = connection.pragma_query_value(None, "user_version", |row| row.get(0));
+    let found: u32 = found.map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) => LookFailed::Sealed { path: path.into() },
+        Some(_) | None => error.into(),
+    })?;
+    match found {
+        0 => Err(LookFailed::NotAStore { path: path.into() }),
+        VERSION => Ok(connection),
+        _ => Err(LookFailed::Newer { found, known: VERSION }),
+    }
+}
+
+/// The path as an address. What means something in an address is written as its number.
+fn address(path: &Path, query: &str) -> String {
+    let mut address = String::from("file:");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                address.push(char::from(*byte));
+            }
+            _ => address.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    format!("{address}?{query}")
+}

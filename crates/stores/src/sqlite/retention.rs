@@ -1,0 +1,273 @@
+//! Retention: whole threads go once all their runs have ended long enough ago, a bounded number at a time.
+//!
+//! A run that delegated has children on threads of their own. They are one story: a thread goes only when every run of
+//! every thread below it has ended long enough ago too, and the threads below it go with it or after it, never before.
+//! If a sweep stops in between, what is left of a family is found by the next one. A thread that never had a run has
+//! not ended, and stays.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
+
+use engine::store::{Refused, Tenant};
+use machine::Timestamp;
+use machine::event::{Fact, Opened};
+use machine::id::{RunId, ThreadId};
+use machine::suspension::Held;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::desk::Desk;
+use super::look::{LookFailed, look};
+use super::stored_run::event_at;
+use super::thread::delete_thread;
+use super::trouble::{Stop, corrupt};
+use super::words::{millis, unsigned};
+use super::{SqliteStore, Trouble};
+
+/// So many threads are looked at in one short transaction.
+const SCAN_COUNT_MAX: i64 = 256;
+/// One batch deletes not many more events than this: other commits wait for it.
+const BATCH_EVENT_COUNT_MAX: u64 = 20_000;
+/// Pages that are given back to the system at once.
+const VACUUM_PAGE_COUNT: u32 = 1_024;
+
+/// Threads in the order of their rows, and whether each is the first of a family and has itself ended in time.
+const SCAN: &str = "SELECT t.row, \
+        EXISTS (SELECT 1 FROM runs r WHERE r.thread = t.row) \
+        AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.thread = t.row AND (r.ended_at IS NULL OR r.ended_at >= ?2)) \
+        AND NOT EXISTS (SELECT 1 FROM runs r JOIN runs p ON p.row = r.parent \
+                        WHERE r.thread = t.row AND p.thread <> t.row) \
+    FROM threads t WHERE t.row > ?1 ORDER BY t.row LIMIT ?3";
+const HAS_ENDED: &str = "SELECT EXISTS (SELECT 1 FROM runs WHERE thread = ?1) \
+    AND NOT EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND (ended_at IS NULL OR ended_at >= ?2))";
+const CHILDREN: &str = "SELECT s.run, s.seq FROM runs r JOIN suspensions s ON s.run = r.row \
+    WHERE r.thread = ?1 AND s.kind = 'child_run'";
+
+/// What is gone, or would go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub threads: u64,
+    pub runs: u64,
+    pub events: u64,
+}
+
+impl Pruned {
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            threads: self.threads.saturating_add(other.threads),
+            runs: self.runs.saturating_add(other.runs),
+            events: self.events.saturating_add(other.events),
+        }
+    }
+}
+
+/// A sweep over all threads. It may be dropped at any time.
+#[derive(Debug)]
+pub struct Sweep<'s> {
+    store: &'s SqliteStore,
+    ended_before: Timestamp,
+    batch_thread_count_max: usize,
+    /// The last thread that was looked at.
+    behind: i64,
+    found: VecDeque<Doomed>,
+    over: bool,
+}
+
+/// A thread that may go.
+#[derive(Clone, Debug)]
+struct Doomed {
+    row: i64,
+    tenant: Tenant,
+    id: ThreadId,
+    size: Pruned,
+}
+
+impl SqliteStore {
+    /// Deletes threads whose runs have all ended before this time, at most so many in one commit.
+    #[must_use]
+    pub fn sweep(&self, ended_before: Timestamp, batch_thread_count_max: usize) -> Sweep<'_> {
+        Sweep {
+            store: self,
+            ended_before,
+            batch_thread_count_max: batch_thread_count_max.max(1),
+            behind: i64::MIN,
+            found: VecDeque::new(),
+            over: false,
+        }
+    }
+
+    /// Gives pages that hold nothing back to the system, a bounded number of them. True while there are more.
+    pub async fn give_back(&self) -> Result<bool, Refused> {
+        self.route
+            .send(|desk| {
+                let sql = format!("PRAGMA incremental_vacuum({VACUUM_PAGE_COUNT})");
+                let mut vacuum = desk.prepare(&sql)?;
+                let mut pages = vacuum.query([])?;
+                while pages.next()?.is_some() {}
+                let free: i64 =
+                    desk.connection().pragma_query_value(None, "freelist_count", |row| row.get(0))?;
+                Ok(free > 0)
+            })
+            .await
+    }
+}
+
+impl Sweep<'_> {
+    /// Deletes the next batch in one commit. None when all threads have been looked at.
+    pub async fn next(&mut self) -> Result<Option<Pruned>, Refused> {
+        while self.found.is_empty() && !self.over {
+            let (behind, ended_before) = (self.behind, self.ended_before);
+            let scanned = self.store.list(move |connection| scan(connection, behind, ended_before)).await?;
+            self.over = scanned.last.is_none();
+            self.behind = scanned.last.unwrap_or(self.behind);
+            self.found.extend(scanned.doomed);
+        }
+        if self.found.is_empty() {
+            return Ok(None);
+        }
+        let mut batch = Vec::new();
+        let mut events = 0;
+        while batch.len() < self.batch_thread_count_max
+            && events < BATCH_EVENT_COUNT_MAX
+            && let Some(doomed) = self.found.pop_front()
+        {
+            events += doomed.size.events;
+            batch.push(doomed);
+        }
+        let ended_before = self.ended_before;
+        self.store.route.send(move |desk| delete(desk, &batch, ended_before)).await.map(Some)
+    }
+}
+
+/// What a sweep would delete, found out without the lock of the file and without a change. `progress` hears how many
+/// threads were looked at.
+pub fn survey(
+    path: impl AsRef<Path>,
+    ended_before: Timestamp,
+    mut progress: impl FnMut(u64),
+) -> Result<Pruned, LookFailed> {
+    look(path.as_ref(), |connection| {
+        let mut found = Pruned::default();
+        let (mut behind, mut seen) = (i64::MIN, 0);
+        loop {
+            let scanned = scan(connection, behind, ended_before).map_err(|Stop(refused)| match refused {
+                Refused::Trouble(trouble) => LookFailed::Trouble(trouble),
+                other @ (Refused::Fenced
+                | Refused::Behind
+                | Refused::Stale
+                | Refused::Impossible(_)
+                | Refused::NotFound) => LookFailed::Trouble(Trouble::Corrupt(other.to_string())),
+            })?;
+            found = scanned.doomed.iter().fold(found, |found, doomed| found.plus(doomed.size));
+            let Some(last) = scanned.last else { return Ok(found) };
+            behind = last;
+            seen += scanned.seen;
+            progress(seen);
+        }
+    })
+}
+
+struct Scanned {
+    /// Families in the order of their first threads, parents before children.
+    doomed: Vec<Doomed>,
+    last: Option<i64>,
+    seen: u64,
+}
+
+fn scan(connection: &Connection, behind: i64, ended_before: Timestamp) -> Result<Scanned, Stop> {
+    let moment = connection.unchecked_transaction()?;
+    let mut statement = connection.prepare_cached(SCAN)?;
+    let rows = statement.query_map(params![behind, millis(ended_before), SCAN_COUNT_MAX], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
+    let rows: Vec<(i64, bool)> = rows.collect::<rusqlite::Result<_>>()?;
+    let mut doomed = Vec::new();
+    for (row, may_go) in &rows {
+        if *may_go {
+            doomed.extend(family(connection, *row, ended_before)?.unwrap_or_default());
+        }
+    }
+    drop(statement);
+    drop(moment);
+    Ok(Scanned { doomed, last: rows.last().map(|(row, _)| *row), seen: rows.len() as u64 })
+}
+
+/// A thread and all below it, parents first; none if one of them has not ended in time.
+fn family(connection: &Connection, first: i64, ended_before: Timestamp) -> Result<Option<Vec<Doomed>>, Stop> {
+    let mut family = Vec::new();
+    let mut known = BTreeSet::from([first]);
+    let mut ahead = VecDeque::from([first]);
+    while let Some(thread) = ahead.pop_front() {
+        if !has_ended(connection, thread, ended_before)? {
+            return Ok(None);
+        }
+        family.push(doomed(connection, thread)?);
+        for child in children(connection, thread)? {
+            if known.insert(child) {
+                ahead.push_back(child);
+            }
+        }
+    }
+    Ok(Some(family))
+}
+
+fn has_ended(connection: &Connection, thread: i64, ended_before: Timestamp) -> Result<bool, Stop> {
+    let mut statement = connection.prepare_cached(HAS_ENDED)?;
+    Ok(statement.query_row(params![thread, millis(ended_before)], |row| row.get(0))?)
+}
+
+fn doomed(connection: &Connection, row: i64) -> Result<Doomed, Stop> {
+    let sql = "SELECT t.tenant, t.id, count(r.row), coalesce(sum(r.seq), 0) \
+               FROM threads t LEFT JOIN runs r ON r.thread = t.row WHERE t.row = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(statement.query_row([row], |columns| {
+        let (tenant, id): (String, String) = (columns.get(0)?, columns.get(1)?);
+        let (runs, events) = (unsigned(columns.get(2)?), unsigned(columns.get(3)?));
+        Ok(Doomed {
+            row,
+            tenant: Tenant::from(tenant.as_str()),
+            id: ThreadId::from(id),
+            size: Pruned { threads: 1, runs, events },
+        })
+    })?)
+}
+
+/// The threads of the runs that the runs of this thread have delegated to. The event that opened the suspension names
+/// the child.
+fn children(connection: &Connection, thread: i64) -> Result<Vec<i64>, Stop> {
+    let mut statement = connection.prepare_cached(CHILDREN)?;
+    let rows = statement.query_map([thread], |row| Ok((row.get(0)?, unsigned(row.get(1)?))))?;
+    let rows: Vec<(i64, u64)> = rows.collect::<rusqlite::Result<_>>()?;
+    let mut children = Vec::new();
+    for (run, seq) in rows {
+        let event = event_at(connection, run, seq)?;
+        let Fact::ToolSuspended(Opened { held: Held::ChildRun { run: child, .. }, .. }) = &event.fact else {
+            return Err(corrupt(format!("event {seq} of run {run} names no child")));
+        };
+        children.extend(thread_of(connection, run, child)?);
+    }
+    Ok(children)
+}
+
+/// None where the child's thread was deleted before.
+fn thread_of(connection: &Connection, parent: i64, child: &RunId) -> Result<Option<i64>, Stop> {
+    let sql = "SELECT c.thread FROM runs p JOIN runs c ON c.tenant = p.tenant AND c.id = ?2 WHERE p.row = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(statement.query_row(params![parent, child.as_str()], |row| row.get(0)).optional()?)
+}
+
+/// A thread that somebody has posted to meanwhile, or has deleted, is passed over.
+fn delete(desk: &Desk<'_>, batch: &[Doomed], ended_before: Timestamp) -> Result<Pruned, Stop> {
+    let mut pruned = Pruned::default();
+    for thread in batch {
+        if !has_ended(desk.connection(), thread.row, ended_before)? {
+            continue;
+        }
+        match delete_thread(desk, &thread.tenant, &thread.id) {
+            Ok(()) => pruned = pruned.plus(thread.size),
+            Err(Stop(Refused::Stale | Refused::NotFound)) => {}
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(pruned)
+}

@@ -1,0 +1,117 @@
+//! What a file costs: by table, by run, and by step.
+
+use std::path::Path;
+
+use machine::Control;
+use rusqlite::Connection;
+
+use super::look::{LookFailed, look};
+use super::words::unsigned;
+
+/// So many rows are counted in one short transaction.
+const ROW_COUNT_MAX: i64 = 4_096;
+const TABLES: &str = "SELECT s.tbl_name, \
+        sum(CASE s.type WHEN 'table' THEN d.pgsize ELSE 0 END), \
+        sum(CASE s.type WHEN 'table' THEN 0 ELSE d.pgsize END) \
+    FROM dbstat d JOIN sqlite_schema s ON s.name = d.name \
+    WHERE d.aggregate = TRUE GROUP BY s.tbl_name ORDER BY sum(d.pgsize) DESC, s.tbl_name";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Without the log that is not copied into the file yet.
+    pub file_bytes: u64,
+    /// Of pages that hold nothing and will be used again.
+    pub free_bytes: u64,
+    /// The largest first.
+    pub tables: Vec<TableSize>,
+    pub runs: u64,
+    pub steps: u64,
+    pub events: u64,
+    /// Of all events as they are stored.
+    pub event_bytes: u64,
+    /// Of all control states.
+    pub control_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSize {
+    pub name: String,
+    /// Whole pages.
+    pub bytes: u64,
+    pub index_bytes: u64,
+}
+
+impl Size {
+    /// Everything that is in use, for each run; none without runs.
+    #[must_use]
+    pub const fn bytes_per_run(&self) -> Option<u64> {
+        self.file_bytes.saturating_sub(self.free_bytes).checked_div(self.runs)
+    }
+
+    /// Everything that is in use, for each step; none without steps.
+    #[must_use]
+    pub const fn bytes_per_step(&self) -> Option<u64> {
+        self.file_bytes.saturating_sub(self.free_bytes).checked_div(self.steps)
+    }
+}
+
+/// Reads every page of the file once.
+pub fn size(path: impl AsRef<Path>) -> Result<Size, LookFailed> {
+    look(path.as_ref(), |connection| Ok(measure(connection)?))
+}
+
+pub(super) fn measure(connection: &Connection) -> rusqlite::Result<Size> {
+    let pragma = |name| -> rusqlite::Result<u64> {
+        Ok(unsigned(connection.pragma_query_value(None, name, |row| row.get(0))?))
+    };
+    let page_bytes = pragma("page_size")?;
+    let mut size = Size {
+        file_bytes: pragma("page_count")?.saturating_mul(page_bytes),
+        free_bytes: pragma("freelist_count")?.saturating_mul(page_bytes),
+        ..Size::default()
+    };
+    let mut tables = connection.prepare(TABLES)?;
+    let rows = tables.query_map([], |row| {
+        Ok(TableSize { name: row.get(0)?, bytes: unsigned(row.get(1)?), index_bytes: unsigned(row.get(2)?) })
+    })?;
+    size.tables = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    count_runs(connection, &mut size)?;
+    count_commits(connection, &mut size)?;
+    Ok(size)
+}
+
+fn count_runs(connection: &Connection, size: &mut Size) -> rusqlite::Result<()> {
+    let sql = "SELECT row, seq, control FROM runs WHERE row > ?1 ORDER BY row LIMIT ?2";
+    let mut statement = connection.prepare(sql)?;
+    let mut behind = 0;
+    loop {
+        let before = size.runs;
+        let mut rows = statement.query([behind, ROW_COUNT_MAX])?;
+        while let Some(row) = rows.next()? {
+            behind = row.get(0)?;
+            let control = row.get_ref(2)?.as_blob()?;
+            size.runs += 1;
+            size.events = size.events.saturating_add(unsigned(row.get(1)?));
+            size.control_bytes += control.len() as u64;
+            // One of another fold is not counted: its log would have to be read.
+            size.steps += Control::decode(control).map_or(0, |control| u64::from(control.step));
+        }
+        if size.runs == before {
+            return Ok(());
+        }
+    }
+}
+
+fn count_commits(connection: &Connection, size: &mut Size) -> rusqlite::Result<()> {
+    let sql = "SELECT max(row), sum(octet_length(body)) FROM \
+               (SELECT row, body FROM commits WHERE row > ?1 ORDER BY row LIMIT ?2)";
+    let mut statement = connection.prepare(sql)?;
+    let mut behind = 0;
+    loop {
+        let counted: (Option<i64>, Option<i64>) =
+            statement.query_row([behind, ROW_COUNT_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (Some(last), Some(bytes)) = counted else { return Ok(()) };
+        size.event_bytes = size.event_bytes.saturating_add(unsigned(bytes));
+        behind = last;
+    }
+}

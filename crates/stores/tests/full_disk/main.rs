@@ -1,0 +1,40 @@
+//! No space is left: what is refused leaves no trace, what was acknowledged stays, and everything goes on when there is
+//! space again.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failing test may stop in the plainest way there is"
+)]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+
+#[path = "../power_loss/disk.rs"]
+#[allow(dead_code, reason = "the tests of lost power use all of it")]
+mod disk;
+mod driven;
+mod every_write;
+#[path = "../conformance/fixture.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod fixture;
+#[path = "../power_loss/ledger.rs"]
+#[allow(dead_code, reason = "the tests of lost power use all of it")]
+mod ledger;
+#[path = "../power_loss/recording.rs"]
+#[allow(dead_code, reason = "the tests of lost power use all of it")]
+mod recording;
+mod small_disk;
+#[path = "../conformance/sqlite_fixture.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod sqlite_fixture;
+#[path = "../../../engine/tests/driver/stage.rs"]
+#[allow(dead_code, reason = "the tests of the driver use all of it")]
+mod stage;
+#[path = "../power_loss/survivors.rs"]
+#[allow(dead_code, reason = "the tests of lost power use all of it")]
+mod survivors;
+#[path = "../power_loss/vfs.rs"]
+mod vfs;
+#[path = "../conformance/worker.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod worker;

@@ -1,0 +1,248 @@
+//! What a store was asked to keep, what it acknowledged, and what must therefore be found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::store::{ApprovalFilter, Claimed, Committed, Loaded, Page, Refused, RunFilter, RunView};
+use machine::decision::Decision;
+use machine::event::{Fact, Order};
+use machine::fold;
+use machine::id::{DecisionId, RunId, ThreadId};
+use machine::inbox::Item;
+use machine::rows::ApprovalStatus;
+use machine::suspension::SuspensionKind;
+use machine::thread::Admission;
+
+use crate::disk::{Disk, Op, Part};
+use crate::fixture::World;
+use crate::worker::{Worker, creation};
+
+/// Acknowledged: true of every later state of the file.
+#[derive(Clone, Debug)]
+pub(crate) enum Promise {
+    Thread(ThreadId),
+    /// The log of the run reaches at least this far.
+    Log {
+        run: RunId,
+        seq: u64,
+    },
+    Decision {
+        run: RunId,
+        id: DecisionId,
+        decision: Box<Decision>,
+    },
+    Interrupt {
+        run: RunId,
+    },
+}
+
+/// A commit that was sent, whether or not an answer came.
+#[derive(Clone, Debug)]
+struct Sent {
+    run: RunId,
+    seq: u64,
+    /// So many promises had been made before, so they hold wherever this commit is found.
+    after: usize,
+}
+
+#[derive(Default)]
+struct Book {
+    promises: Vec<Promise>,
+    /// How long the log was when each promise was made.
+    log_bytes: Vec<usize>,
+    sent: Vec<Sent>,
+}
+
+/// Shared by all who write to one store.
+#[derive(Clone)]
+pub(crate) struct Ledger {
+    book: Arc<Mutex<Book>>,
+    disk: Arc<Disk>,
+    log: PathBuf,
+}
+
+impl Ledger {
+    pub(crate) fn new(disk: Arc<Disk>, main: &Path) -> Self {
+        Self { book: Arc::default(), disk, log: Part::Log.path(main) }
+    }
+
+    /// The same promises, for the next process that works with the file.
+    pub(crate) fn on(&self, disk: Arc<Disk>, main: &Path) -> Self {
+        Self { book: self.book.clone(), disk, log: Part::Log.path(main) }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn send(&self, run: &RunId, seq: u64) {
+        let mut book = self.book();
+        let after = book.promises.len();
+        book.sent.push(Sent { run: run.clone(), seq, after });
+    }
+
+    pub(crate) fn promised(&self, promise: Promise) {
+        let mut book = self.book();
+        book.promises.push(promise);
+        book.log_bytes.push(fs::metadata(&self.log).map_or(0, |log| log.len() as usize));
+        self.disk.record(Op::Acknowledged { count: book.promises.len() });
+    }
+
+    /// How many promises had been made when the log was this long.
+    pub(crate) fn promised_by(&self, log_bytes: usize) -> usize {
+        self.book().log_bytes.iter().take_while(|bytes| **bytes <= log_bytes).count()
+    }
+
+    pub(crate) fn promise_count(&self) -> usize {
+        self.book().promises.len()
+    }
+
+    /// How far the log of the run was acknowledged.
+    pub(crate) fn promised_seq(&self, wanted: &RunId) -> u64 {
+        let seq = |promise: &Promise| match promise {
+            Promise::Log { run, seq } if run == wanted => Some(*seq),
+            _ => None,
+        };
+        self.book().promises.iter().filter_map(seq).max().unwrap_or(0)
+    }
+
+    /// Sends what the worker has decided.
+    pub(crate) async fn commit(&self, world: &World, worker: &mut Worker) -> Result<(), Refused> {
+        let (run, seq) = (worker.lease.run.clone(), worker.run.control.seq);
+        // A commit without events leaves no trace in the log that could be found.
+        if !worker.append().events.is_empty() {
+            self.send(&run, seq);
+        }
+        worker.commit(world).await?;
+        self.promised(Promise::Log { run, seq });
+        Ok(())
+    }
+
+    pub(crate) async fn start(&self, world: &World, order: Order) -> Result<Worker, Refused> {
+        let run = order.run_id.clone();
+        let create = creation(world, order, Admission::Hold, true).await;
+        let (control, seq) = ((*create.append.control).clone(), create.append.control.seq);
+        self.send(&run, seq);
+        let lease = world.store.create(create).await?.lease.expect("the creator holds the run");
+        self.promised(Promise::Log { run, seq });
+        let loaded = Loaded { control, inbox: Vec::new(), holds_thread: true, begins_after: None };
+        Ok(Worker::of(world, Claimed { lease, loaded, doubt_at: world.clock.now() }))
+    }
+
+    pub(crate) async fn submit(&self, world: &World, run: &RunId, item: Item) -> Result<(), Refused> {
+        let verdict = world.store.submit(&world.tenant, run, item.clone()).await?;
+        assert!(verdict.is_taken(), "{verdict}");
+        self.promised(match item {
+            Item::Decision(decision) => Promise::Decision {
+                run: run.clone(),
+                id: decision.id.clone().expect("a decision of a recording has an id"),
+                decision: Box::new(decision),
+            },
+            Item::Interrupt { .. } => Promise::Interrupt { run: run.clone() },
+            other => panic!("no recording submits {other:?}"),
+        });
+        Ok(())
+    }
+
+    /// What stands in the logs at the end, to compare earlier states with.
+    pub(crate) async fn close(&self, world: &World) -> Account {
+        let mut logs = BTreeMap::new();
+        for run in runs(world).await {
+            logs.insert(run.id.clone(), log(world, &run.id).await);
+        }
+        let book = self.book();
+        Account { promises: book.promises.clone(), sent: book.sent.clone(), logs }
+    }
+}
+
+/// The whole story of a recording.
+pub(crate) struct Account {
+    promises: Vec<Promise>,
+    sent: Vec<Sent>,
+    logs: BTreeMap<RunId, Vec<Committed>>,
+}
+
+impl Account {
+    /// The store holds all of the first `promised` promises, and besides them only whole commits that were sent.
+    pub(crate) async fn assert_kept(&self, world: &World, promised: usize) {
+        let mut found = BTreeMap::new();
+        for view in runs(world).await {
+            found.insert(view.id.clone(), self.assert_whole(world, &view).await);
+        }
+        let there = |sent: &&Sent| found.get(&sent.run).is_some_and(|seq| *seq >= sent.seq);
+        // What was acknowledged before a commit was sent is there if the commit is.
+        let promised = self.sent.iter().filter(there).map(|sent| sent.after).fold(promised, usize::max);
+        for promise in &self.promises[..promised] {
+            self.assert_promise(world, promise, &found).await;
+        }
+    }
+
+    /// Its log is dense and ends with a whole commit; its state, its messages and its approvals are what the log says.
+    async fn assert_whole(&self, world: &World, view: &RunView) -> u64 {
+        let run = &view.id;
+        let log = log(world, run).await;
+        let whole = &self.logs[run];
+        assert!(log.len() <= whole.len() && log[..] == whole[..log.len()], "{run} has another log");
+        let events: Vec<_> = log.iter().map(|committed| (*committed.event).clone()).collect();
+        assert!(events.iter().map(|event| event.seq).eq(1..=log.len() as u64), "{run} has a gap");
+        assert_eq!(fold(&events).expect("a stored log can be folded"), view.control, "{run}");
+        let seq = view.control.seq;
+        let ends: BTreeSet<u64> =
+            self.sent.iter().filter(|sent| sent.run == *run).map(|sent| sent.seq).collect();
+        // A child is born with one event, in the commit of its parent.
+        let born = u64::from(view.control.parent.is_some());
+        assert!(ends.contains(&seq) || seq == born, "{run} has half a commit: {seq} of {ends:?}");
+        for event in &events {
+            if let Fact::MessageAdded(message) = &event.fact {
+                let place = world.store.message(&world.tenant, &view.thread, message.id()).await.unwrap();
+                let place = place.unwrap_or_else(|| panic!("{run}: message {} is missing", message.id()));
+                assert_eq!((&place.run, place.seq), (run, event.seq));
+            }
+            if let Fact::ChildStarted { run_id: child, .. } = &event.fact {
+                assert!(world.store.run(&world.tenant, child).await.unwrap().is_some(), "{child} is missing");
+            }
+        }
+        let filter = ApprovalFilter { status: None, run: Some(run.clone()), thread: None };
+        let page = Page { cursor: None, limit: Page::LIMIT_MAX };
+        let shown = world.store.approvals(&world.tenant, &filter, &page).await.unwrap().items;
+        let open =
+            shown.iter().filter(|shown| shown.status == ApprovalStatus::Pending).map(|shown| &shown.id);
+        let held = view.control.calls.iter().filter_map(|call| call.suspension());
+        let held = held.filter(|held| held.held.kind() != SuspensionKind::ChildRun).map(|held| &held.id);
+        assert_eq!(open.collect::<BTreeSet<_>>(), held.collect::<BTreeSet<_>>(), "{run}");
+        seq
+    }
+
+    async fn assert_promise(&self, world: &World, promise: &Promise, found: &BTreeMap<RunId, u64>) {
+        let World { store, tenant, .. } = world;
+        match promise {
+            Promise::Thread(thread) => {
+                let view = store.thread(tenant, thread).await.unwrap();
+                assert!(view.created_at.is_some(), "thread {thread} is lost");
+            }
+            Promise::Log { run, seq } => {
+                let there = found.get(run).copied().unwrap_or(0);
+                assert!(there >= *seq, "{run} was acknowledged up to {seq} and stands at {there}");
+            }
+            Promise::Decision { run, id, decision } => {
+                let kept = store.decision(tenant, run, id).await.unwrap();
+                assert_eq!(kept.as_ref(), Some(&**decision), "decision {id} of {run} is lost");
+            }
+            Promise::Interrupt { run } => {
+                let view = store.run(tenant, run).await.unwrap();
+                assert!(view.is_some_and(|view| view.interrupt_accepted), "the interrupt of {run} is lost");
+            }
+        }
+    }
+}
+
+pub(crate) async fn runs(world: &World) -> Vec<RunView> {
+    let page = Page { cursor: None, limit: Page::LIMIT_MAX };
+    world.store.runs(&world.tenant, &RunFilter::default(), &page).await.unwrap().items
+}
+
+async fn log(world: &World, run: &RunId) -> Vec<Committed> {
+    world.store.events(&world.tenant, run, 0, 100_000).await.unwrap()
+}

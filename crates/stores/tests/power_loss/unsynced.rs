@@ -1,0 +1,138 @@
+//! Power is lost at every single write of a recording, and whatever was not synced is lost, kept or torn.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use crate::disk::{Op, Part, Platter, Unsynced};
+use crate::ledger::Account;
+use crate::recording::Recording;
+use crate::survivors::{Trial, assert_survives};
+
+/// From this size of the log on the store copies it into the file.
+const CHECKPOINT_PAGE_COUNT: usize = 1_024;
+
+/// What may become of the unsynced writes of the file and of its log. They are two files: one may have reached the
+/// disk without the other.
+pub(crate) fn fates(moment: usize) -> [(Unsynced, Unsynced); 5] {
+    let torn = Unsynced::Torn { seed: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(moment as u64 + 1) };
+    [
+        (Unsynced::Lost, Unsynced::Lost),
+        (Unsynced::Kept, Unsynced::Kept),
+        (Unsynced::Lost, Unsynced::Kept),
+        (Unsynced::Kept, Unsynced::Lost),
+        (torn, torn),
+    ]
+}
+
+/// How many different images were looked at.
+async fn lose_power(ops: &[Op], account: &Account, is_looked_at: impl Fn(usize, &Platter) -> bool) -> usize {
+    let mut platter = Platter::default();
+    let mut seen = BTreeSet::new();
+    for (moment, op) in ops.iter().enumerate() {
+        platter.hear(op);
+        if !is_looked_at(moment, &platter) {
+            continue;
+        }
+        for (main, log) in fates(moment) {
+            let image = platter.image(main, log);
+            let mut hasher = DefaultHasher::new();
+            (&image, platter.promised).hash(&mut hasher);
+            if seen.insert(hasher.finish()) {
+                // Each of them is read; to go on is tried with some.
+                let trial = if seen.len() % 8 == 1 { Trial::GoOn } else { Trial::Read };
+                let context = format!("operation {moment}, unsynced pages {main:?}, unsynced log {log:?}");
+                assert_survives(&context, &image, account, platter.promised, trial).await;
+            }
+        }
+    }
+    seen.len()
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_whenever_the_power_is_lost() {
+    let recording = Recording::begin();
+    recording.approved_run("first").await;
+    recording.run_with_a_child("parent").await;
+    recording.crowd("crowd", 4, 1).await;
+    let account = recording.account().await;
+    let ops = recording.disk.ops();
+    let images = lose_power(&ops, &account, |_, _| true).await;
+    assert!(images > ops.len(), "{images} images of {} operations", ops.len());
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_when_the_power_is_lost_while_the_log_is_copied_and_begun_anew() {
+    let recording = Recording::begin();
+    recording.crowd("crowd", 4, 0).await;
+    recording.checkpoint();
+    recording.ends_of("crowd_01", "crowd_02").await;
+    recording.checkpoint();
+    recording.approved_run("late").await;
+    let recording = recording.reopen();
+    recording.approved_run("last").await;
+    let account = recording.account().await;
+    let ops = recording.disk.ops();
+    // By the opening, over the part that each checkpoint has copied, and by the second opening.
+    assert!(times_begun(&ops) >= 4, "the log was begun {} times", times_begun(&ops));
+    let images =
+        lose_power(&ops, &account, |moment, platter| platter.has_pending(Part::Main) || moment % 3 == 0)
+            .await;
+    assert!(images > ops.len() / 2, "{images} images of {} operations", ops.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_is_there_when_the_power_is_lost_during_the_stores_own_checkpoint() {
+    let recording = Recording::begin();
+    let opened = recording.disk.ops().len();
+    recording.long_messages_until_the_log_has(CHECKPOINT_PAGE_COUNT).await;
+    let copied = async {
+        while !recording.disk.has_seen(opened, |op| matches!(op, Op::Sync { part: Part::Main })) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), copied).await.expect("the log is copied and synced");
+    let copied = recording.disk.ops().len();
+    recording.approved_run("late").await;
+    let account = recording.account().await;
+    let ops = recording.disk.ops();
+    assert_eq!(times_begun(&ops[copied..]), 1, "over the part that is copied");
+    let images = lose_power(&ops, &account, |moment, platter| {
+        let often = if platter.has_pending(Part::Main) { 61 } else { 797 };
+        moment % often == 0 || (copied..copied + 40).contains(&moment)
+    });
+    assert!(images.await > 60);
+}
+
+/// How often the log was begun from its start.
+fn times_begun(ops: &[Op]) -> usize {
+    ops.iter().filter(|op| matches!(op, Op::Write { part: Part::Log, at: 0, .. })).count()
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_before_it_is_synced() {
+    let recording = Recording::begin();
+    recording.approved_run("first").await;
+    recording.run_with_a_child("parent").await;
+    let (mut platter, mut promises) = (Platter::default(), 0);
+    for op in recording.disk.ops() {
+        platter.hear(&op);
+        if matches!(op, Op::Acknowledged { .. }) {
+            promises += 1;
+            assert!(!platter.has_pending(Part::Log), "promise {promises} rests on what is not synced");
+        }
+    }
+    assert_eq!(promises, recording.ledger.promise_count());
+}
+
+#[tokio::test]
+async fn the_syncs_that_a_store_counts_are_those_that_the_disk_sees() {
+    let recording = Recording::begin();
+    let opened = recording.disk.ops().len();
+    recording.approved_run("first").await;
+    recording.crowd("crowd", 24, 2).await;
+    let ops = recording.disk.ops();
+    let seen = ops[opened..].iter().filter(|op| matches!(op, Op::Sync { part: Part::Log })).count();
+    assert_eq!(recording.world.store.counts().syncs, seen as u64);
+    assert!(seen < recording.ledger.promise_count(), "{seen} syncs, and no two commits shared one");
+}

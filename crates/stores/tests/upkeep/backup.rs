@@ -1,0 +1,169 @@
+//! Backups: of a file that is written to meanwhile, of one at rest, and what becomes of one that cannot be made.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use engine::store::{Store, Tenant};
+use machine::id::RunId;
+use stores::sqlite::backup::{BackupFailed, backup};
+use stores::sqlite::{LookFailed, SqliteStore};
+
+use crate::crowd::{assert_healthy, crowd, freeze_agent, world};
+use crate::fixture::{Clock, World};
+use crate::sqlite_fixture::{Folder, open};
+use crate::worker::{next, parked, started};
+
+fn copy_path(folder: &Folder) -> PathBuf {
+    folder.file().with_file_name("copy.db")
+}
+
+fn names(folder: &Folder) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder.file().parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Enough for a copy of several steps.
+async fn large(world: &World) {
+    freeze_agent(world).await;
+    for index in 0..4 {
+        let mut worker = started(world, &format!("thr_large_{index}"), &format!("large_{index}")).await;
+        worker.says(&"word ".repeat(300_000));
+        worker.commit(world).await.unwrap();
+    }
+}
+
+async fn has(path: &Path, run: &str) -> bool {
+    let store = SqliteStore::open(path).unwrap();
+    store.run(&Tenant::from("acme"), &RunId::from(run)).await.unwrap().is_some()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_under_load_is_one_moment_with_all_that_was_acknowledged_before() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    large(&world).await;
+    parked(&world, "thr_before", "before", "transfer").await;
+    let (from, to) = (folder.file(), copy_path(&folder));
+    let (steps, mut stepped) = tokio::sync::mpsc::unbounded_channel();
+    let (commits, committed) = mpsc::channel();
+    let copying = tokio::task::spawn_blocking(move || {
+        // No step follows before somebody has committed again, so the source is another file at every step.
+        backup(from, to, |progress| {
+            steps.send(progress).unwrap();
+            committed.recv().unwrap();
+        })
+    });
+    let mut count = 0;
+    let mut last = None;
+    while let Some(progress) = stepped.recv().await {
+        parked(&world, &format!("thr_during_{count}"), &format!("during_{count}"), "transfer").await;
+        count += 1;
+        assert!(count < 100, "every commit makes the copy begin again");
+        last = Some(progress);
+        commits.send(()).unwrap();
+    }
+    let copied = copying.await.unwrap().unwrap();
+    let last = last.unwrap();
+    assert!(count > 3, "only {count} steps");
+    assert_eq!(last.pages_done, last.pages_total);
+    assert_eq!(copied.bytes, fs::metadata(&copied.path).unwrap().len());
+    assert_eq!(assert_healthy(&copied.path).runs, 5, "what came later belongs to another moment");
+    assert_eq!(assert_healthy(&folder.file()).runs, 5 + count);
+    assert!(has(&copied.path, "before").await);
+}
+
+#[tokio::test]
+async fn a_backup_is_a_store_that_goes_on() {
+    let folder = Folder::new();
+    crowd(&folder).await;
+    let before = assert_healthy(&folder.file());
+    backup(folder.file(), copy_path(&folder), |_| {}).unwrap();
+    let after = assert_healthy(&copy_path(&folder));
+    assert_eq!((before.threads, before.runs, before.events), (after.threads, after.runs, after.events));
+    let other = Folder::new();
+    fs::copy(copy_path(&folder), other.file()).unwrap();
+    let clock = Clock::new();
+    let world = World::new(Arc::new(open(&other, &clock, false)), clock);
+    assert!(next(&world, 10).await.contains(&"decided".to_owned()), "its inbox holds a decision");
+}
+
+#[tokio::test]
+async fn nothing_is_overwritten() {
+    let folder = Folder::new();
+    crowd(&folder).await;
+    let to = copy_path(&folder);
+    fs::write(&to, "dear").unwrap();
+    let before = names(&folder);
+    let refused = backup(folder.file(), &to, |_| panic!("nothing is copied")).unwrap_err();
+    assert!(matches!(refused, BackupFailed::Exists { .. }), "{refused}");
+    let refused = backup(folder.file(), folder.file(), |_| panic!("nothing is copied")).unwrap_err();
+    assert!(matches!(refused, BackupFailed::Exists { .. }), "{refused}");
+    assert_eq!(fs::read(&to).unwrap(), b"dear");
+    assert_eq!(names(&folder), before);
+}
+
+#[tokio::test]
+async fn a_file_that_somebody_makes_meanwhile_is_not_overwritten_either() {
+    let folder = Folder::new();
+    crowd(&folder).await;
+    let to = copy_path(&folder);
+    let before = names(&folder);
+    let refused = backup(folder.file(), &to, |_| fs::write(&to, "dear").unwrap()).unwrap_err();
+    assert!(matches!(refused, BackupFailed::Exists { .. }), "{refused}");
+    assert_eq!(fs::read(&to).unwrap(), b"dear");
+    fs::remove_file(&to).unwrap();
+    assert_eq!(names(&folder), before, "what was copied is gone");
+}
+
+#[tokio::test]
+async fn a_backup_that_cannot_be_made_leaves_nothing_behind() {
+    let folder = Folder::new();
+    crowd(&folder).await;
+    let before = names(&folder);
+    let nowhere = folder.file().with_file_name("nowhere").join("copy.db");
+    let refused = backup(folder.file(), nowhere, |_| {}).unwrap_err();
+    assert!(matches!(refused, BackupFailed::Copy { .. }), "{refused}");
+    let nothing = folder.file().with_file_name("nothing.db");
+    let refused = backup(nothing, copy_path(&folder), |_| {}).unwrap_err();
+    assert!(matches!(refused, BackupFailed::Look(LookFailed::NotFound { .. })), "{refused}");
+    let stopped =
+        std::panic::catch_unwind(|| backup(folder.file(), copy_path(&folder), |_| panic!("stopped")));
+    assert!(stopped.is_err());
+    assert_eq!(names(&folder), before);
+}
+
+#[tokio::test]
+async fn a_file_at_rest_that_a_server_opens_meanwhile_is_copied_once_more() {
+    let folder = Folder::new();
+    let first = world(&folder);
+    large(&first).await;
+    drop(first);
+    let mut server = None;
+    let mut begun = 0;
+    backup(folder.file(), copy_path(&folder), |progress| {
+        if progress.pages_done <= 256 {
+            begun += 1;
+        }
+        server.get_or_insert_with(|| SqliteStore::open(folder.file()).unwrap());
+    })
+    .unwrap();
+    assert_eq!(begun, 2);
+    assert_eq!(assert_healthy(&copy_path(&folder)).runs, 4);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn whoever_may_not_read_the_store_may_not_read_its_backup() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    crowd(&folder).await;
+    fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o600)).unwrap();
+    backup(folder.file(), copy_path(&folder), |_| {}).unwrap();
+    assert_eq!(fs::metadata(copy_path(&folder)).unwrap().permissions().mode() & 0o777, 0o600);
+}

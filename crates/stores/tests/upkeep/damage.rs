@@ -1,0 +1,165 @@
+//! Bytes of the file that are not what was written. Whatever they hit, the doctor says so, or nothing is different.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags};
+use stores::sqlite::doctor;
+
+use crate::crowd::{assert_healthy, crowd};
+use crate::sqlite_fixture::Folder;
+
+const PAGE_BYTES: usize = 4_096;
+/// Shorter ones may leave words that can be read; a disk that fails does not stop after a letter.
+const BURST_BYTES: usize = 32;
+const BURSTS_PER_PAGE: usize = 4;
+const SINGLE_BYTES_PER_PAGE: usize = 6;
+/// Many pages are almost empty.
+const TRIES_MAX: usize = 1_000;
+
+/// The same choices in every run of the test.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % bound
+    }
+
+    /// Changes every byte of a stretch of the page, where there is something to change if that can be found.
+    fn damage(&mut self, bytes: &mut [u8], page: usize, length: usize) {
+        let mut begin = 0;
+        for _ in 0..TRIES_MAX {
+            begin = page * PAGE_BYTES + self.below(PAGE_BYTES - length);
+            let used = bytes[begin..begin + length].iter().filter(|byte| **byte != 0).count();
+            if 2 * used > length {
+                break;
+            }
+        }
+        for byte in &mut bytes[begin..begin + length] {
+            *byte ^= u8::try_from(1 + self.below(255)).unwrap();
+        }
+    }
+}
+
+type Row = Vec<Value>;
+
+/// Every row of every table, by the table's name, with the names of its columns.
+type Contents = Vec<(String, Vec<String>, Vec<Row>)>;
+
+fn contents(path: &Path) -> rusqlite::Result<Contents> {
+    let address = format!("file:{}?immutable=1", path.display());
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let raw = Connection::open_with_flags(address, flags)?;
+    let mut tables = raw.prepare(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'sqlite_sequence' ORDER BY name",
+    )?;
+    let names: Vec<String> = tables.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let mut all = Vec::new();
+    for name in names {
+        let mut statement = raw.prepare(&format!("SELECT * FROM {name}"))?;
+        let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
+        let rows = statement.query_map([], |row| (0..columns.len()).map(|index| row.get(index)).collect())?;
+        let rows = rows.collect::<rusqlite::Result<Vec<Row>>>()?;
+        all.push((name, columns, rows));
+    }
+    Ok(all)
+}
+
+/// The columns in which the two differ; none where they cannot be told apart.
+fn differing(one: &Contents, other: &Contents) -> BTreeSet<String> {
+    let mut differing = BTreeSet::new();
+    for ((table, columns, rows), (_, _, others)) in one.iter().zip(other) {
+        if rows.len() != others.len() {
+            differing.insert(format!("{table} has another number of rows"));
+        }
+        for (row, other) in rows.iter().zip(others) {
+            for ((column, value), other) in columns.iter().zip(row).zip(other) {
+                if value != other {
+                    differing.insert(format!("{table}.{column}"));
+                }
+            }
+        }
+    }
+    differing
+}
+
+/// What the doctor has to say, in short. It never panics, whatever it is shown.
+fn said(path: &Path) -> Vec<String> {
+    match doctor::examine(path, |_| {}) {
+        Ok(report) => report.findings.kept().iter().map(|finding| finding.what.clone()).collect(),
+        Err(why) => vec![why.to_string()],
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_found_wherever_it_is() {
+    let folder = Folder::new();
+    crowd(&folder).await;
+    let good = fs::read(folder.file()).unwrap();
+    let before = contents(&folder.file()).unwrap();
+    let pages = good.len() / PAGE_BYTES;
+    assert!(pages > 30, "{pages} pages are not much of a file");
+    let mut choices = Choices(7);
+    let mut found = 0;
+    for page in 0..pages {
+        for _ in 0..BURSTS_PER_PAGE {
+            let mut bytes = good.clone();
+            choices.damage(&mut bytes, page, BURST_BYTES);
+            fs::write(folder.file(), &bytes).unwrap();
+            if said(&folder.file()).is_empty() {
+                let after = contents(&folder.file()).unwrap_or_else(|error| panic!("page {page}: {error}"));
+                assert_eq!(differing(&before, &after), BTreeSet::new(), "page {page}");
+            } else {
+                found += 1;
+            }
+        }
+    }
+    assert!(found > BURSTS_PER_PAGE * pages / 2, "only {found} were found: most of the damage hit nothing");
+    fs::write(folder.file(), good).unwrap();
+    assert_healthy(&folder.file());
+}
+
+/// What stands in one place alone, and means something whatever it says.
+const SAID_ONCE: [&str; 9] = [
+    "commits.body",
+    "decisions.decision",
+    "inbox.item",
+    "openings.count",
+    "runs.begins_after",
+    "runs.interrupt_accepted",
+    "runs.ready_at",
+    "threads.auto_approved_by",
+    "threads.metadata",
+];
+
+#[tokio::test]
+async fn a_single_changed_byte_is_found_unless_it_is_part_of_what_is_said_once() {
+    let folder = Folder::new();
+    crowd(&folder).await;
+    let good = fs::read(folder.file()).unwrap();
+    let before = contents(&folder.file()).unwrap();
+    let mut choices = Choices(11);
+    let (mut found, mut unseen) = (0, 0);
+    for page in 0..good.len() / PAGE_BYTES {
+        for _ in 0..SINGLE_BYTES_PER_PAGE {
+            let mut bytes = good.clone();
+            choices.damage(&mut bytes, page, 1);
+            fs::write(folder.file(), &bytes).unwrap();
+            if !said(&folder.file()).is_empty() {
+                found += 1;
+                continue;
+            }
+            let after = contents(&folder.file()).unwrap_or_else(|error| panic!("page {page}: {error}"));
+            let differing = differing(&before, &after);
+            unseen += usize::from(!differing.is_empty());
+            let beyond: Vec<&String> =
+                differing.iter().filter(|column| !SAID_ONCE.contains(&column.as_str())).collect();
+            assert!(beyond.is_empty(), "page {page}: {beyond:?}");
+        }
+    }
+    println!("{found} found, {unseen} changed words that stand nowhere else");
+    assert!(found > 0);
+}
