@@ -1,0 +1,58 @@
+//! `holdpoint backup FILE`: a copy of the store as it is at one moment.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use stores::sqlite::backup::{BackupFailed, backup};
+
+use super::output::{bytes, print, print_json};
+use super::problem::{Exit, Problem};
+use super::progress::{Amount, ProgressLine};
+use super::{Done, Everywhere, Outcome};
+
+/// Copy the store to FILE
+///
+/// Works while a server runs: the copy is the store at the moment at which the command began, with everything that was
+/// acknowledged before. FILE has its name once all of it is on the disk. Nothing is overwritten.
+#[derive(Debug, Args)]
+pub(super) struct Backup {
+    /// Where the copy goes; it must not exist yet
+    file: PathBuf,
+}
+
+impl Backup {
+    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+        let mut line = ProgressLine::default();
+        let made = backup(&everywhere.store.path, &self.file, |progress| {
+            let amount = Amount::Part { done: progress.pages_done, total: progress.pages_total };
+            line.say("copying pages", amount);
+        })?;
+        let file = made.path.display().to_string();
+        if everywhere.json {
+            let store = everywhere.store.to_string();
+            print_json(&json!({"store": store, "file": file, "bytes": made.bytes}))?;
+        } else {
+            print(&format!("{file}: {}\n", bytes(made.bytes)))?;
+        }
+        Ok(Done::Well)
+    }
+}
+
+impl From<BackupFailed> for Problem {
+    fn from(failed: BackupFailed) -> Self {
+        let cause = failed.to_string();
+        match failed {
+            BackupFailed::Exists { .. } => {
+                Self::new("BACKUP_EXISTS", cause, "Name a file that does not exist yet.", Exit::Configuration)
+            }
+            BackupFailed::Look(failed) => failed.into(),
+            BackupFailed::Copy { .. } => Self::new(
+                "BACKUP_FAILED",
+                cause,
+                "See to it that the folder exists, that it may be written to and that there is space; then try again.",
+                Exit::Other,
+            ),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Data on standard output, as text or as one JSON object.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use super::problem::{Exit, Problem};
+
+pub(super) fn print(text: &str) -> Result<(), Problem> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever read it has seen enough.
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(why) => Err(Problem::new(
+            "NO_OUTPUT",
+            why.to_string(),
+            "Give standard output a place to go.",
+            Exit::Other,
+        )),
+        Ok(()) => Ok(()),
+    }
+}
+
+pub(super) fn print_json(value: &Value) -> Result<(), Problem> {
+    print(&format!("{value}\n"))
+}
+
+/// As a person reads it.
+pub(super) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut amount = count as f64 / 1_024.0;
+    for unit in UNITS {
+        if amount < 1_024.0 || unit == "TiB" {
+            return if count < 1_024 { format!("{count} bytes") } else { format!("{amount:.1} {unit}") };
+        }
+        amount /= 1_024.0;
+    }
+    format!("{count} bytes")
+}

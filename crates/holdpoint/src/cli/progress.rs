@@ -1,0 +1,41 @@
+//! Progress on standard error: what is being done, and how far it is, now and then.
+
+use std::time::{Duration, Instant};
+
+/// Often enough to see that it moves, seldom enough for a log.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How far something is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Amount {
+    /// Nobody knows.
+    Unknown,
+    Done(u64),
+    Part {
+        done: u64,
+        total: u64,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ProgressLine {
+    task: String,
+    said_at: Option<Instant>,
+}
+
+impl ProgressLine {
+    /// Another task is said at once; how far the same one is, once in a while.
+    pub(super) fn say(&mut self, task: &str, amount: Amount) {
+        let soon = self.said_at.is_some_and(|at| at.elapsed() < INTERVAL);
+        if soon && self.task == task {
+            return;
+        }
+        task.clone_into(&mut self.task);
+        self.said_at = Some(Instant::now());
+        match amount {
+            Amount::Unknown => eprintln!("{task}"),
+            Amount::Done(done) => eprintln!("{task}: {done}"),
+            Amount::Part { done, total } => eprintln!("{task}: {done} of {total}"),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `holdpoint prune`: threads whose runs ended long ago go.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use engine::store::Refused;
+use machine::Timestamp;
+use serde_json::json;
+use stores::sqlite::retention::{Pruned, survey};
+use stores::sqlite::{LookFailed, SqliteStore};
+
+use super::output::{bytes, print, print_json};
+use super::problem::{Exit, Problem};
+use super::progress::{Amount, ProgressLine};
+use super::{Done, Everywhere, Outcome};
+
+/// Delete threads whose runs have all ended
+///
+/// A thread goes as a whole, with all that is kept of its runs, and only when the runs that it delegated to, and those
+/// they delegated to, have ended as long ago. Nothing that is pending goes. It may be stopped at any time.
+/// The store must not be open elsewhere, except with --dry-run.
+#[derive(Debug, Args)]
+pub(super) struct Prune {
+    /// How long ago the last run of a thread must have ended: a number and s, m, h, d or w, such as 30d
+    #[arg(long, value_name = "AGE", value_parser = age_ms)]
+    older_than: u64,
+    /// At most so many threads in one commit
+    #[arg(long, value_name = "N", default_value = "100")]
+    batch: NonZeroUsize,
+    /// Say what would go, and delete nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Prune {
+    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+        let path = &everywhere.store.path;
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        let ended_before = Timestamp(now.saturating_sub(self.older_than));
+        let before = file_bytes(path)?;
+        let pruned = if self.dry_run {
+            let mut line = ProgressLine::default();
+            survey(path, ended_before, |seen| line.say("looking at threads", Amount::Done(seen)))?
+        } else {
+            self.delete(path, ended_before)?
+        };
+        let after = file_bytes(path)?;
+        let Pruned { threads, runs, events } = pruned;
+        if everywhere.json {
+            return print_json(&json!({
+                "store": everywhere.store.to_string(),
+                "dry_run": self.dry_run,
+                "threads": threads,
+                "runs": runs,
+                "events": events,
+                "file_bytes_before": before,
+                "file_bytes_after": after,
+            }))
+            .map(|()| Done::Well);
+        }
+        let what = format!("{threads} threads with {runs} runs and {events} events");
+        if self.dry_run {
+            print(&format!("{what} would go.\n"))?;
+        } else {
+            print(&format!("{what} are gone. The file had {} and has {}.\n", bytes(before), bytes(after)))?;
+        }
+        Ok(Done::Well)
+    }
+
+    fn delete(&self, path: &Path, ended_before: Timestamp) -> Result<Pruned, Problem> {
+        let cannot_start = |why: std::io::Error| {
+            Problem::new(
+                "CANNOT_START",
+                why.to_string(),
+                "Give the process more threads or memory.",
+                Exit::Other,
+            )
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(cannot_start)?;
+        let store = SqliteStore::open(path)?;
+        let mut line = ProgressLine::default();
+        runtime.block_on(async {
+            let mut sweep = store.sweep(ended_before, self.batch.get());
+            let mut pruned = Pruned::default();
+            while let Some(batch) = sweep.next().await? {
+                pruned = pruned.plus(batch);
+                line.say("deleting threads", Amount::Done(pruned.threads));
+            }
+            while store.give_back().await? {
+                line.say("giving space back", Amount::Unknown);
+            }
+            Ok(pruned)
+        })
+    }
+}
+
+/// A store that is not there is not made.
+fn file_bytes(path: &Path) -> Result<u64, Problem> {
+    match path.metadata() {
+        Ok(found) => Ok(found.len()),
+        Err(_) => Err(LookFailed::NotFound { path: path.into() }.into()),
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Trouble(trouble) => trouble.into(),
+            other @ (Refused::Fenced
+            | Refused::Behind
+            | Refused::Stale
+            | Refused::Impossible(_)
+            | Refused::NotFound) => {
+                Self::new("REFUSED", other.to_string(), "Run holdpoint doctor.", Exit::Other)
+            }
+        }
+    }
+}
+
+/// In milliseconds.
+fn age_ms(text: &str) -> Result<u64, String> {
+    let unit_at = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (count, unit) = text.split_at(unit_at);
+    let unit_ms: u64 = match unit {
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        "w" => 7 * 86_400_000,
+        _ => return Err("an age is a number and s, m, h, d or w, such as 30d".into()),
+    };
+    let count: u64 = count.parse().map_err(|_| "an age begins with a number, such as 30d")?;
+    count.checked_mul(unit_ms).ok_or_else(|| "this is longer than time".into())
+}
