@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::effort::Level;
 use crate::report::Form;
@@ -15,6 +16,7 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
 
   W1           tool round: a message, 2 parallel echo calls, a text
   W2           approval: 3 calls of which 2 are held, decided one after the other
+  W3           parked fleet: 10,000, 100,000 and 1,000,000 held runs, a restart, 1,000 of them woken. SQLite only
   W4           long run: 200 and 1,000 tool rounds, kept in memory and parked at every step
   W5           stream: 1,000 small deltas, to 1 and to 100 subscribers
   subscribers  the speed of a run that 10,000 watch, half of whom never read
@@ -23,11 +25,13 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
 
   --store memory|sqlite  only this store; both, if it is not given
   --concurrency N        runs at once in W1 and W2; 64, if it is not given
+  --runs N               runs in the largest fleet of W3; 1,000,000, if it is not given and W3 is asked for by name
   --folder PATH          where SQLite's files go; beside this program, if it is not given. What is measured is
                          the disk of this folder: a folder in memory syncs nothing
   --quick                a look, not a figure to quote
-  --json                 JSON lines {peer, version, workload, metric, value}, with store and durability where
-                         there is a store, instead of a table; values are medians
+  --once SECONDS         one repetition of this length, so that it can take turns with other programs
+  --json                 JSON lines instead of a table: {peer, version, workload, metric, title, unit, value}, with
+                         the spread around the median, the target, the store and its durability where there are any
   --help                 this text
 
 Durability of the figures. memory: none. sqlite: every commit is synced to disk before it is acknowledged, and a
@@ -38,14 +42,23 @@ Progress goes to stderr, results to stdout. Exit status: 0 measured, 1 a run did
 the command line is not known.";
 
 const CONCURRENCY_DEFAULT: usize = 64;
+/// The program starts itself with these words: as the process after a restart, and as the process of a tool.
+pub(crate) const RESTARTED: &str = "--restarted-on";
+pub(crate) const TOOL: &str = "--as-tool";
 /// Beyond this the engine queues runs, and the queue is what would be measured.
 const CONCURRENCY_MAX: usize = 256;
+/// Of one repetition.
+const SECONDS_MAX: usize = 60;
+/// Ten times what is promised; 60 GB of disk.
+const RUN_COUNT_MAX: usize = 10_000_000;
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Command {
     pub(crate) suites: Vec<Suite>,
     pub(crate) stores: Vec<StoreKind>,
     pub(crate) concurrency: usize,
+    /// In the largest fleet.
+    pub(crate) run_count_max: Option<usize>,
     pub(crate) level: Level,
     pub(crate) form: Form,
     pub(crate) folder: PathBuf,
@@ -55,12 +68,17 @@ pub(crate) struct Command {
 pub(crate) enum Asked {
     Help,
     Measurement(Command),
+    /// The process after a restart, on this file.
+    Restarted(PathBuf),
+    /// The process of a tool.
+    Tool,
 }
 
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, String> {
     let (mut suites, mut stores) = (Vec::new(), Vec::new());
     let (mut concurrency, mut form, mut folder) = (CONCURRENCY_DEFAULT, Form::Table, None);
-    let mut is_quick = false;
+    let mut run_count_max = None;
+    let (mut is_quick, mut once) = (false, None);
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         let (name, mut given) = match word.split_once('=') {
@@ -73,9 +91,15 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
         match name.as_str() {
             "--help" | "-h" => return Ok(Asked::Help),
             "--quick" => is_quick = true,
+            "--once" => once = Some(count(&name, &value("seconds")?, SECONDS_MAX)?),
             "--json" => form = Form::JsonLines,
             "--store" => stores.push(store(&value("memory or sqlite")?)?),
-            "--concurrency" => concurrency = count(&value("a number of runs")?)?,
+            "--concurrency" => {
+                concurrency = count(&name, &value("a number of runs")?, CONCURRENCY_MAX)?;
+            }
+            "--runs" => run_count_max = Some(count(&name, &value("a number of runs")?, RUN_COUNT_MAX)?),
+            RESTARTED => return Ok(Asked::Restarted(value("a file")?.into())),
+            TOOL => return Ok(Asked::Tool),
             "--folder" => folder = Some(PathBuf::from(value("a folder")?)),
             other => match Suite::ALL.into_iter().find(|suite| suite.name().eq_ignore_ascii_case(other)) {
                 Some(suite) => suites.push(suite),
@@ -86,19 +110,23 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
             return Err(format!("{name} takes no value"));
         }
     }
-    let level = match (is_quick, suites.is_empty()) {
-        (true, _) => Level::Quick,
-        (false, true) => Level::Short,
-        (false, false) => Level::Full,
+    let level = match (once, is_quick, suites.is_empty()) {
+        (Some(seconds), _, _) => Level::Once(Duration::from_secs(seconds as u64)),
+        (None, true, _) => Level::Quick,
+        (None, false, true) => Level::Short,
+        (None, false, false) => Level::Full,
     };
-    if suites.is_empty() {
-        suites = Suite::ALL.to_vec();
-    }
     if stores.is_empty() {
         stores = StoreKind::ALL.to_vec();
     }
+    if suites.contains(&Suite::ParkedFleet) && !stores.contains(&StoreKind::Sqlite) {
+        return Err("W3 is measured on sqlite: what is in memory does not survive a restart".into());
+    }
+    if suites.is_empty() {
+        suites = Suite::ALL.to_vec();
+    }
     let folder = folder.unwrap_or_else(beside_this_program);
-    Ok(Asked::Measurement(Command { suites, stores, concurrency, level, form, folder }))
+    Ok(Asked::Measurement(Command { suites, stores, concurrency, run_count_max, level, form, folder }))
 }
 
 fn store(word: &str) -> Result<StoreKind, String> {
@@ -108,12 +136,10 @@ fn store(word: &str) -> Result<StoreKind, String> {
         .ok_or_else(|| format!("there is no store {word}; there are memory and sqlite"))
 }
 
-fn count(word: &str) -> Result<usize, String> {
+fn count(name: &str, word: &str, max: usize) -> Result<usize, String> {
     match word.parse() {
-        Ok(count) if (1..=CONCURRENCY_MAX).contains(&count) => Ok(count),
-        Ok(_) | Err(_) => {
-            Err(format!("--concurrency takes a number from 1 to {CONCURRENCY_MAX}, not {word}"))
-        }
+        Ok(count) if (1..=max).contains(&count) => Ok(count),
+        Ok(_) | Err(_) => Err(format!("{name} takes a number from 1 to {max}, not {word}")),
     }
 }
 
@@ -125,6 +151,8 @@ fn beside_this_program() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{Asked, Command, parse};
     use crate::effort::Level;
     use crate::report::Form;
@@ -135,6 +163,7 @@ mod tests {
         match parse(words.split_whitespace().map(str::to_owned))? {
             Asked::Measurement(command) => Ok(command),
             Asked::Help => Err("help".into()),
+            Asked::Restarted(_) | Asked::Tool => Err("another process".into()),
         }
     }
 
@@ -147,13 +176,14 @@ mod tests {
 
     #[test]
     fn a_workload_by_name_is_measured_in_full() {
-        let command = parsed("W1 --store sqlite --concurrency 8 --json --folder=/x").unwrap();
+        let command = parsed("W1 --store sqlite --concurrency 8 --runs 9 --json --folder=/x").unwrap();
         let folder = "/x".into();
         let (suites, stores) = (vec![Suite::ToolRound], vec![StoreKind::Sqlite]);
-        let expected =
-            Command { suites, stores, concurrency: 8, level: Level::Full, form: Form::JsonLines, folder };
+        let (level, form, run_count_max) = (Level::Full, Form::JsonLines, Some(9));
+        let expected = Command { suites, stores, concurrency: 8, run_count_max, level, form, folder };
         assert_eq!(command, expected);
         assert_eq!(parsed("w4 --quick").unwrap().level, Level::Quick);
+        assert_eq!(parsed("W1 --once 3").unwrap().level, Level::Once(Duration::from_secs(3)));
     }
 
     #[test]
@@ -162,6 +192,8 @@ mod tests {
         assert_eq!(parsed("--store"), Err("--store needs memory or sqlite behind it".into()));
         assert_eq!(parsed("--quick=1"), Err("--quick takes no value".into()));
         assert!(parsed("--store disk").is_err_and(|why| why.contains("disk")));
+        assert!(parsed("W3 --store memory").is_err_and(|why| why.contains("restart")));
+        assert!(parsed("--runs 0").is_err() && parsed("--runs 10000001").is_err());
         assert!(parsed("--concurrency 0").is_err() && parsed("--concurrency 257").is_err());
         assert_eq!(parsed("W1 --help"), Err("help".into()));
     }

@@ -7,6 +7,9 @@ use machine::event::Fact;
 /// and the last answer.
 pub(crate) const TOOL_ROUND: u64 = 4;
 
+/// What a commit of W2 hands to the store, on average.
+pub(crate) const APPROVAL_COMMIT_BYTES: usize = 1_300;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Commits {
     pub(crate) count: u64,

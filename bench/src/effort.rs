@@ -7,6 +7,8 @@ pub(crate) enum Level {
     Full,
     Short,
     Quick,
+    /// One repetition of this length.
+    Once(Duration),
 }
 
 /// Of the workloads that drive the engine.
@@ -31,6 +33,14 @@ pub(crate) struct Effort {
     pub(crate) subscriber_count: usize,
     /// Rounds of the run that is watched.
     pub(crate) watched_rounds: u32,
+    /// Runs that the engine itself holds; the rest of a fleet is copied from these.
+    pub(crate) real_run_count: usize,
+    /// Runs in the fleets, smallest first.
+    pub(crate) fleets: &'static [usize],
+    /// Runs of each fleet that are decided, once with what the last process left in memory and once without.
+    pub(crate) woken_count: usize,
+    /// Runs whose tools are another process; 0 where this program cannot start itself as one.
+    pub(crate) remote_run_count: usize,
 }
 
 impl Effort {
@@ -47,6 +57,10 @@ impl Effort {
             stream_count: 200,
             subscriber_count: 10_000,
             watched_rounds: 100,
+            real_run_count: 10_000,
+            fleets: &[10_000, 100_000, 1_000_000],
+            woken_count: 1_000,
+            remote_run_count: 1_000,
         };
         match level {
             Level::Full => full,
@@ -57,8 +71,13 @@ impl Effort {
                 bare_batch_count: 50,
                 long_run_count: 1,
                 stream_count: 50,
+                fleets: &[10_000, 100_000],
+                remote_run_count: 300,
                 ..full
             },
+            Level::Once(repetition) => {
+                Self { repetition_count: 1, repetition, run_count_max: usize::MAX, ..Self::of(Level::Short) }
+            }
             Level::Quick => Self {
                 repetition_count: 1,
                 repetition: Duration::from_millis(200),
@@ -70,6 +89,10 @@ impl Effort {
                 stream_count: 10,
                 subscriber_count: 1_000,
                 watched_rounds: 20,
+                real_run_count: 1_000,
+                fleets: &[1_000, 10_000],
+                woken_count: 100,
+                remote_run_count: 50,
                 ..full
             },
         }
@@ -89,5 +112,9 @@ impl Effort {
         stream_count: 2,
         subscriber_count: 20,
         watched_rounds: 3,
+        real_run_count: 20,
+        fleets: &[50],
+        woken_count: 4,
+        remote_run_count: 0,
     };
 }

@@ -8,21 +8,26 @@ mod bytes_on_disk;
 mod command;
 mod commits;
 mod disk;
+mod earlier;
 mod effort;
 mod failure;
+mod fleet;
 mod noting_store;
 mod pace;
 mod process;
 mod progress;
 mod report;
+mod restarted;
 mod stage;
 mod statistics;
 mod subscribers;
 mod suite;
 #[cfg(test)]
 mod tests;
+mod tool_process;
 mod w1;
 mod w2;
+mod w3;
 mod w4;
 mod w5;
 mod yardsticks;
@@ -32,6 +37,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use command::{Asked, HELP};
+use failure::Failure;
 use progress::Progress;
 
 #[global_allocator]
@@ -40,6 +46,8 @@ static ALLOCATOR: bare_machine::allocations::Counting = bare_machine::allocation
 fn main() -> ExitCode {
     let command = match command::parse(env::args().skip(1)) {
         Ok(Asked::Measurement(command)) => command,
+        Ok(Asked::Restarted(file)) => return ended(restarted::run(&file)),
+        Ok(Asked::Tool) => return ended(tool_process::serve()),
         Ok(Asked::Help) => {
             println!("{HELP}");
             return ExitCode::SUCCESS;
@@ -57,6 +65,13 @@ fn main() -> ExitCode {
     progress.finish();
     match measured {
         Ok(figures) => print(&report::render(&figures, command.form)),
+        Err(failure) => ended(Err(failure)),
+    }
+}
+
+fn ended(outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("bench: {failure}");
             ExitCode::FAILURE

@@ -1,4 +1,5 @@
-//! A store that notes when a log is read and when a run is let go, and does everything else as it is.
+//! A store that notes when a log is read, when a run is let go and when the dispatcher has looked around, and does
+//! everything else as it is.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +29,7 @@ pub(crate) struct Notes {
     first_log_read: Mutex<Option<Instant>>,
     last_release: Mutex<Option<Instant>>,
     released: Semaphore,
+    looked: Semaphore,
 }
 
 impl Notes {
@@ -44,6 +46,12 @@ impl Notes {
     fn is_released(&self) {
         *self.last_release.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.released.add_permits(1);
+    }
+
+    /// The dispatcher has claimed what was ready, and knows when to look again.
+    pub(crate) async fn looked_around(&self) -> Result<(), Failure> {
+        self.looked.acquire().await?.forget();
+        Ok(())
     }
 
     /// The run that was let go has left memory; gives when it was let go. Looking at the engine all the while would
@@ -66,6 +74,7 @@ impl NotingStore {
             first_log_read: Mutex::default(),
             last_release: Mutex::default(),
             released: Semaphore::new(0),
+            looked: Semaphore::new(0),
         });
         (Self { store, notes: notes.clone() }, notes)
     }
@@ -165,7 +174,12 @@ impl Store for NotingStore {
     }
 
     fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
-        self.store.next_wake()
+        let next = self.store.next_wake();
+        Box::pin(async move {
+            let next = next.await;
+            self.notes.looked.add_permits(1);
+            next
+        })
     }
 
     fn decision(

@@ -22,6 +22,11 @@ pub(crate) fn bytes_written() -> Option<u64> {
     number_behind("/proc/self/io", "wchar:")
 }
 
+/// The memory that the process has at this moment.
+pub(crate) fn memory() -> Option<u64> {
+    Some(number_behind("/proc/self/status", "VmRSS:")? * 1024)
+}
+
 /// The most memory that the process has had.
 pub(crate) fn peak_memory() -> Option<u64> {
     Some(number_behind("/proc/self/status", "VmHWM:")? * 1024)
@@ -35,12 +40,13 @@ fn number_behind(path: &str, name: &str) -> Option<u64> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use super::{bytes_written, cpu_time, peak_memory};
+    use super::{bytes_written, cpu_time, memory, peak_memory};
 
     #[test]
     fn the_system_tells_what_the_process_used() {
         assert!(cpu_time().is_some());
         assert!(bytes_written().is_some());
-        assert!(peak_memory().is_some_and(|bytes| bytes > 100_000));
+        assert!(memory().is_some_and(|bytes| bytes > 100_000));
+        assert!(peak_memory() >= memory());
     }
 }

@@ -88,12 +88,16 @@ impl Target {
         }
     }
 
-    fn show(self, value: f64, unit: Unit) -> String {
-        let (sign, wanted) = match self {
+    const fn parts(self) -> (&'static str, f64) {
+        match self {
             Self::AtMost(limit) => ("≤ ", limit),
             Self::AtLeast(limit) => ("≥ ", limit),
             Self::Exactly(wanted) => ("", wanted),
-        };
+        }
+    }
+
+    fn show(self, value: f64, unit: Unit) -> String {
+        let (sign, wanted) = self.parts();
         let verdict = if self.is_met(value) { "met" } else { "MISSED" };
         format!("target {sign}{}: {verdict}", unit.show(wanted))
     }
@@ -186,13 +190,28 @@ fn json_line(figure: &Figure) -> String {
         "version": env!("CARGO_PKG_VERSION"),
         "workload": figure.workload,
         "metric": figure.metric,
-        "value": (figure.value.median * 1_000_000.0).round() / 1_000_000.0,
+        "title": figure.title,
+        "unit": figure.unit.name(),
+        "value": rounded(figure.value.median),
     });
+    if figure.value.min < figure.value.max {
+        line["spread"] = [rounded(figure.value.min), rounded(figure.value.max)].into();
+    }
+    if let Some(target) = figure.target {
+        let (sign, wanted) = target.parts();
+        line["target"] = format!("{sign}{}", figure.unit.show(wanted)).into();
+        line["met"] = target.is_met(figure.value.median).into();
+    }
     if let Some(kind) = figure.store {
         line["store"] = kind.name().into();
         line["durability"] = kind.durability().into();
     }
     format!("{line}\n")
+}
+
+/// To a millionth.
+fn rounded(value: f64) -> f64 {
+    (value * 1_000_000.0).round() / 1_000_000.0
 }
 
 /// 12,345 is read faster than 12345.
@@ -210,6 +229,8 @@ fn grouped(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::{Figure, Form, Target, Unit, grouped, render};
     use crate::stage::StoreKind;
     use crate::statistics::Summary;
@@ -225,13 +246,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_machines_has_the_five_fields() {
-        let line = render(&[figure()], Form::JsonLines);
-        let version = env!("CARGO_PKG_VERSION");
-        let expected = format!(
-            "{{\"metric\":\"machine_run_ns\",\"peer\":\"holdpoint\",\"value\":12345.6789,\
-             \"version\":\"{version}\",\"workload\":\"W1\"}}\n"
-        );
+    fn a_line_for_machines_has_everything_that_the_table_shows() {
+        let line: serde_json::Value =
+            serde_json::from_str(&render(&[figure()], Form::JsonLines)).expect("a line is JSON");
+        let expected = json!({
+            "peer": "holdpoint",
+            "version": env!("CARGO_PKG_VERSION"),
+            "workload": "W1",
+            "metric": "machine_run_ns",
+            "title": "the whole run",
+            "unit": "ns",
+            "value": 12_345.678_9,
+            "spread": [9_000.0, 20_000.0],
+        });
         assert_eq!(line, expected);
     }
 
@@ -240,6 +267,7 @@ mod tests {
         let line: serde_json::Value =
             serde_json::from_str(&render(&[of_a_store()], Form::JsonLines)).expect("a line is JSON");
         assert_eq!((line["store"].as_str(), line["durability"].as_str()), (Some("memory"), Some("none")));
+        assert_eq!((line["target"].as_str(), line["met"].as_bool()), (Some("≤ 10,000"), Some(false)));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::Figure;
 use crate::stage::{Setting, StoreKind};
-use crate::{bare_machine, subscribers, w1, w2, w4, w5};
+use crate::{bare_machine, subscribers, w1, w2, w3, w4, w5};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suite {
     ToolRound,
     Approval,
+    ParkedFleet,
     LongRun,
     Stream,
     Subscribers,
@@ -20,13 +21,21 @@ pub(crate) enum Suite {
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::ToolRound, Self::Approval, Self::LongRun, Self::Stream, Self::Subscribers, Self::Machine];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::ToolRound,
+        Self::Approval,
+        Self::ParkedFleet,
+        Self::LongRun,
+        Self::Stream,
+        Self::Subscribers,
+        Self::Machine,
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::ToolRound => "W1",
             Self::Approval => "W2",
+            Self::ParkedFleet => "W3",
             Self::LongRun => "W4",
             Self::Stream => "W5",
             Self::Subscribers => "subscribers",
@@ -37,6 +46,10 @@ impl Suite {
     fn stores(self, asked: &[StoreKind]) -> Vec<Option<StoreKind>> {
         match self {
             Self::Machine => vec![None],
+            // What is in memory does not survive a restart.
+            Self::ParkedFleet => {
+                asked.iter().copied().filter(|kind| *kind == StoreKind::Sqlite).map(Some).collect()
+            }
             Self::ToolRound | Self::Approval | Self::LongRun | Self::Stream | Self::Subscribers => {
                 asked.iter().copied().map(Some).collect()
             }
@@ -61,7 +74,7 @@ pub(crate) fn run(command: &Command, progress: &mut Progress) -> Result<Vec<Figu
             continue;
         };
         let setting = Setting { kind, folder: command.folder.clone(), is_first: figures.is_empty() };
-        let measured = one(suite, &setting, effort, command.concurrency, progress);
+        let measured = one(suite, &setting, effort, command, progress);
         figures.extend(measured.map_err(|why| Failure::new(format!("{}{on}: {why}", suite.name())))?);
     }
     Ok(figures)
@@ -71,12 +84,13 @@ fn one(
     suite: Suite,
     setting: &Setting,
     effort: Effort,
-    concurrency: usize,
+    command: &Command,
     progress: &Progress,
 ) -> Result<Vec<Figure>, Failure> {
     match suite {
-        Suite::ToolRound => w1::run(setting, effort, concurrency, progress),
-        Suite::Approval => w2::run(setting, effort, concurrency, progress),
+        Suite::ToolRound => w1::run(setting, effort, command.concurrency, progress),
+        Suite::Approval => w2::run(setting, effort, command.concurrency, progress),
+        Suite::ParkedFleet => w3::run(setting, effort, command.run_count_max, progress),
         Suite::LongRun => w4::run(setting, effort, progress),
         Suite::Stream => w5::run(setting, effort, progress),
         Suite::Subscribers => subscribers::run(setting, effort, progress),

@@ -25,6 +25,7 @@ use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
 use crate::stage::{AskOnce, Setting, StoreKind, agent, echo, many_threads, on, until, user_message};
 use crate::statistics::percentile;
+use crate::tool_process;
 
 /// Milliseconds of one run, and the commits of its decisions.
 pub(crate) struct Approval {
@@ -40,7 +41,7 @@ pub(crate) struct Approval {
 #[derive(Clone, Copy)]
 pub(crate) struct Decided {
     /// Until the tool's body is entered.
-    to_tool_start: f64,
+    pub(crate) to_tool_start: f64,
     /// Until the verdict is there.
     to_verdict: f64,
     /// Counted by the store until the tool's body is entered.
@@ -49,8 +50,8 @@ pub(crate) struct Decided {
 
 /// When the model or a tool was entered, and what the store had counted by then.
 #[derive(Clone, Copy)]
-struct Entry {
-    at: Instant,
+pub(crate) struct Entry {
+    pub(crate) at: Instant,
     commit_count: u64,
 }
 
@@ -59,23 +60,23 @@ type Entered = (RunId, Option<CallId>);
 
 /// Who was entered when.
 #[derive(Clone)]
-struct Entries {
+pub(crate) struct Entries {
     store: Arc<dyn Store>,
     entries: Arc<Mutex<BTreeMap<Entered, Entry>>>,
 }
 
 impl Entries {
-    fn of(store: &Arc<dyn Store>) -> Self {
+    pub(crate) fn of(store: &Arc<dyn Store>) -> Self {
         Self { store: store.clone(), entries: Arc::default() }
     }
 
-    fn enter(&self, run: &RunId, call: Option<&CallId>) {
-        let entry = Entry { at: Instant::now(), commit_count: self.store.counts().commits };
+    pub(crate) fn enter(&self, run: &RunId, call: Option<&CallId>, at: Instant) {
+        let entry = Entry { at, commit_count: self.store.counts().commits };
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.insert((run.clone(), call.cloned()), entry);
     }
 
-    fn take(&self, run: &RunId, call: Option<&CallId>) -> Result<Entry, Failure> {
+    pub(crate) fn take(&self, run: &RunId, call: Option<&CallId>) -> Result<Entry, Failure> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries
             .remove(&(run.clone(), call.cloned()))
@@ -100,7 +101,7 @@ impl Model for Asked {
         deltas: Deltas,
     ) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
         if request.ordinal == 2 {
-            self.entries.enter(&request.run, None);
+            self.entries.enter(&request.run, None, Instant::now());
         }
         self.model.answer(request, deltas)
     }
@@ -110,14 +111,19 @@ fn transfer(entries: &Entries) -> impl Tool + use<> {
     let entries = entries.clone();
     let definition = ToolDefinition::new("transfer", "Moves money");
     FunctionTool::new(definition, move |request: ToolRequest| {
-        entries.enter(&request.run, Some(&request.call));
+        entries.enter(&request.run, Some(&request.call), Instant::now());
         std::future::ready(json!("sent"))
     })
 }
 
-fn approvals(entries: &Entries) -> Agent {
+pub(crate) fn approvals(entries: &Entries) -> Agent {
+    approvals_by(entries, transfer(entries))
+}
+
+/// With another tool behind the calls that are held.
+pub(crate) fn approvals_by(entries: &Entries, transfer: impl Tool) -> Agent {
     let model = AskOnce::new(&[("a", "transfer"), ("b", "transfer"), ("c", "echo")]);
-    agent(Asked { model, entries: entries.clone() }).tool(transfer(entries)).tool(echo())
+    agent(Asked { model, entries: entries.clone() }).tool(transfer).tool(echo())
 }
 
 /// Whoever decides.
@@ -129,7 +135,11 @@ pub(crate) enum Reader {
 }
 
 /// With notes whoever decides waits until the run has left memory.
-async fn one(engine: Engine, entries: Entries, notes: Option<Arc<Notes>>) -> Result<Approval, Failure> {
+pub(crate) async fn one(
+    engine: Engine,
+    entries: Entries,
+    notes: Option<Arc<Notes>>,
+) -> Result<Approval, Failure> {
     let begin = Instant::now();
     let (posted, mut watched) = engine.stream(user_message()).await?;
     held(&mut watched).await?;
@@ -262,6 +272,10 @@ pub(crate) fn run(
     let title = "parked, commits from decision to tool start";
     let target = Some(Target::Exactly(1.0));
     sheet.add_aimed("commits_decision_to_tool_start", title, Unit::Count, &commits, target);
+    if setting.kind == StoreKind::Sqlite && effort.remote_run_count > 0 {
+        progress.phase("a tool that is another process");
+        tool_process::figures(&mut sheet, &tool_process::measure(setting, effort)?);
+    }
     pace(&mut sheet, "seq", "parked, one at a time", &alone);
     pace(&mut sheet, &format!("c{concurrency}"), &format!("{concurrency} at once"), &together);
     sheet.add("peak_rss_mb", "peak memory of the process", Unit::Mebibytes, &setting.peak_memory());

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 fn bench(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bench")).args(words).output().expect("the program can be started")
 }
@@ -25,7 +27,7 @@ fn the_help_names_every_workload_and_goes_to_stdout() {
     let output = bench(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
-    for word in ["W1", "W2", "W4", "W5", "subscribers", "machine", "--store", "--quick", "--json"] {
+    for word in ["W1", "W2", "W3", "W4", "W5", "subscribers", "machine", "--store", "--quick", "--json"] {
         assert!(help.contains(word), "{word}");
     }
 }
@@ -37,8 +39,42 @@ fn a_workload_on_one_store_gives_json_lines_on_stdout_and_phases_on_stderr() {
     let lines = text(&output.stdout);
     assert!(lines.lines().count() > 5);
     for line in lines.lines() {
-        let line: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
+        let line: Value = serde_json::from_str(line).expect("a line is JSON");
         assert_eq!((&line["workload"], &line["store"]), (&"W1".into(), &"memory".into()));
     }
     assert!(text(&output.stderr).contains("bench: W1 on memory: 4 at once"));
+}
+
+fn lines_of(words: &[&str]) -> Vec<Value> {
+    let output = bench(words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    lines.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+fn value(lines: &[Value], metric: &str) -> f64 {
+    let line = lines.iter().find(|line| line["metric"] == metric);
+    line.and_then(|line| line["value"].as_f64()).unwrap_or_else(|| panic!("{metric} is not measured"))
+}
+
+#[test]
+fn a_fleet_is_copied_opened_by_another_process_and_woken() {
+    // A copy whose log does not fold to its control, or a run that does not end as it must, is an error.
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let lines = lines_of(&["W3", "--runs", "1300", "--quick", "--json", "--folder", folder]);
+    let bytes = value(&lines, "bytes_per_run_n1300");
+    assert!((2_000.0..20_000.0).contains(&bytes), "{bytes} bytes for a run");
+    assert!(value(&lines, "commits_to_end_warm_n1300") >= 5.0);
+    assert!(value(&lines, "wake_to_tool_start_p99_ms_warm_n1300") > 0.0);
+    assert!(value(&lines, "memory_peak_mb_warm_n1300") > 1.0);
+}
+
+#[test]
+fn a_decision_reaches_a_tool_that_is_another_process_with_one_commit() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let lines = lines_of(&["W2", "--store", "sqlite", "--quick", "--json", "--folder", folder]);
+    assert!((value(&lines, "commits_to_tool_process") - 1.0).abs() < f64::EPSILON);
+    let (half, most) =
+        (value(&lines, "decision_to_tool_process_p50_ms"), value(&lines, "decision_to_tool_process_p99_ms"));
+    assert!(0.0 < half && half <= most, "{half}, {most}");
 }

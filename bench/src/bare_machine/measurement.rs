@@ -19,7 +19,7 @@ impl Effort {
     pub(crate) const fn of(level: Level) -> Self {
         match level {
             Level::Full => Self { repetition_count: 101, batch: 256, long_run_count: 21 },
-            Level::Short => Self { repetition_count: 41, batch: 128, long_run_count: 7 },
+            Level::Short | Level::Once(_) => Self { repetition_count: 41, batch: 128, long_run_count: 7 },
             Level::Quick => Self { repetition_count: 11, batch: 64, long_run_count: 3 },
         }
     }
