@@ -10,6 +10,9 @@ SEEDS ?= 1000000
 # Worlds of the engine: a hundred times slower than those of the bare machine.
 QUICK_ENGINE_SEEDS ?= 1000
 ENGINE_SEEDS ?= 50000
+# Processes that the kill matrix kills.
+QUICK_KILLS ?= 1000
+KILLS ?= 10000
 
 # A gate builds what is committed: there, a lock file that would have to change is an error.
 LOCKED := $(if $(CI),--locked)
@@ -19,16 +22,17 @@ TEST_OUTPUT := target/test-output.txt
 TALLY := awk '/^test result:/ { passed += $$4; failed += $$6 } \
 	END { printf "checks: %d passed, %d failed\n", passed, failed; exit passed == 0 }' $(TEST_OUTPUT)
 
-.PHONY: help toolchain test demo bench test-long mutants deny fmt
+.PHONY: help toolchain test demo bench bench-peers test-long mutants deny fmt
 
 help:
-	@echo 'make test       the gate: format, lints, docs, tests, behaviour index, simulated worlds'
-	@echo 'make demo       one run, held and crashed and continued, told as a story'
-	@echo 'make bench      what runs, decisions, long runs and streams cost, in memory and on SQLite'
-	@echo 'make test-long  $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, planted faults, dependencies'
-	@echo 'make mutants    mutation testing of the machine; installs cargo-mutants when it is missing'
-	@echo 'make deny       licences, bans and sources of the dependencies'
-	@echo 'make fmt        format every source file'
+	@echo 'make test        the gate: format, lints, docs, tests, behaviour index, simulated worlds, $(QUICK_KILLS) kills'
+	@echo 'make demo        one run, held and crashed and continued, told as a story'
+	@echo 'make bench       what runs, decisions, parked fleets, long runs and streams cost, in memory and on SQLite'
+	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
+	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, planted faults, dependencies'
+	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
+	@echo 'make deny        licences, bans and sources of the dependencies'
+	@echo 'make fmt         format every source file'
 
 toolchain:
 	@.ci/toolchain
@@ -49,9 +53,12 @@ test: toolchain
 	@echo '== simulator'
 	cargo run -q $(LOCKED) -p sim -- --seeds $(QUICK_SEEDS)
 	cargo run -q $(LOCKED) -p sim -- --engine --seeds $(QUICK_ENGINE_SEEDS)
+	@echo '== kill matrix'
+	cargo run -q $(LOCKED) -p kill -- matrix --kills $(QUICK_KILLS)
 	@echo
-	@echo 'Formatted, linted, documented, tested; every behaviour is accounted for, every planted fault applies,'
-	@echo 'and $(QUICK_SEEDS) simulated worlds of the machine and $(QUICK_ENGINE_SEEDS) of the engine kept every invariant.'
+	@echo 'Formatted, linted, documented, tested; every behaviour is accounted for, every planted fault applies;'
+	@echo '$(QUICK_SEEDS) simulated worlds of the machine and $(QUICK_ENGINE_SEEDS) of the engine kept every invariant,'
+	@echo 'and $(QUICK_KILLS) killed processes lost nothing and repeated nothing.'
 	@$(TALLY)
 
 demo: toolchain
@@ -60,9 +67,13 @@ demo: toolchain
 bench: toolchain
 	cargo run -q $(LOCKED) --release -p bench
 
+bench-peers: toolchain
+	bench/peers/run
+
 test-long: toolchain
 	cargo run -q $(LOCKED) --release -p sim -- --seeds $(SEEDS)
 	cargo run -q $(LOCKED) --release -p sim -- --engine --seeds $(ENGINE_SEEDS)
+	cargo run -q $(LOCKED) -p kill -- matrix --kills $(KILLS)
 	sim/faults/run
 	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
 	else echo 'Skipped the dependency rules: cargo-deny is missing. Install it with: cargo install --locked cargo-deny'; fi

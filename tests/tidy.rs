@@ -13,6 +13,7 @@ mod tidy {
     mod commands;
     mod dependencies;
     mod faults;
+    mod guarantees;
     mod headers;
     mod links;
     mod machine_paths;
