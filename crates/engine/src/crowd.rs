@@ -76,16 +76,21 @@ impl Crowd {
         self.watcher_count.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// So many watch that each reads only in its turn.
+    /// So many watch that each reads only in its turn. Nobody gives turns once the engine is gone.
     pub(crate) fn takes_turns(&self) -> bool {
-        self.watcher_count.load(Ordering::Acquire) > FEW
+        self.watcher_count.load(Ordering::Acquire) > FEW && !self.herald.gone.load(Ordering::Acquire)
     }
 
     /// Until there is something new. Whoever rests has to look once more whether something came meanwhile, and
     /// wakes everybody if so.
     pub(crate) fn rest(&self, bell: &Arc<Bell>) {
         if !bell.queued.swap(true, Ordering::AcqRel) {
-            lock(&self.queues).resting.push(bell.clone());
+            let mut queues = lock(&self.queues);
+            // Whoever left has left a bell behind: there are never more of these than of others.
+            if queues.resting.len() > 2 * self.watcher_count.load(Ordering::Acquire) + FEW {
+                queues.resting.retain(|bell| !is_left(bell));
+            }
+            queues.resting.push(bell.clone());
         }
         self.some_rest.store(true, Ordering::SeqCst);
     }
@@ -114,7 +119,9 @@ impl Crowd {
         {
             let mut queues = lock(&self.queues);
             let Queues { resting, in_line } = &mut *queues;
-            if in_line.is_empty() && resting.len() <= FEW {
+            let alone = self.herald.gone.load(Ordering::Acquire);
+            if alone || in_line.is_empty() && resting.len() <= FEW {
+                in_line.drain(..).for_each(|bell| bell.ring());
                 resting.drain(..).for_each(|bell| bell.ring());
                 return;
             }
@@ -134,10 +141,29 @@ impl Crowd {
     fn next_turns(&self, left: usize) -> usize {
         let mut queues = lock(&self.queues);
         let price = if queues.in_line.len() > LONG_LINE { DEAR } else { 1 };
-        let count = left.div_ceil(price).min(queues.in_line.len());
-        queues.in_line.drain(..count).for_each(|bell| bell.ring());
-        left.min(count * price)
+        let mut taken = 0;
+        while taken < left
+            && let Some(bell) = queues.in_line.pop_front()
+        {
+            if !is_left(&bell) {
+                bell.ring();
+                taken += price;
+            }
+        }
+        taken.min(left)
     }
+
+    /// Everybody, at once.
+    pub(crate) fn dismiss(&self) {
+        let mut queues = lock(&self.queues);
+        let Queues { resting, in_line } = &mut *queues;
+        in_line.drain(..).chain(resting.drain(..)).for_each(|bell| bell.ring());
+    }
+}
+
+/// Nobody listens for it any more.
+fn is_left(bell: &Arc<Bell>) -> bool {
+    Arc::strong_count(bell) == 1
 }
 
 /// Gives the watchers of crowded runs their turns, so that the runs need not.
@@ -146,9 +172,15 @@ pub(crate) struct Herald {
     /// Each crowd stands here at most once.
     called: Mutex<VecDeque<Arc<Crowd>>>,
     some: Notify,
+    gone: AtomicBool,
 }
 
 impl Herald {
+    /// From here on everybody reads as they like.
+    pub(crate) fn go(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
     pub(crate) async fn work(&self) {
         let mut left = TURNS_AT_ONCE;
         loop {
@@ -170,5 +202,38 @@ impl Herald {
                 left = TURNS_AT_ONCE;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crowd() -> Arc<Crowd> {
+        Arc::new(Crowd::new(Arc::default()))
+    }
+
+    #[test]
+    fn bells_of_those_who_left_do_not_pile_up() {
+        let crowd = crowd();
+        for _ in 0..10_000 {
+            crowd.enter();
+            crowd.rest(&Arc::default());
+            crowd.leave();
+        }
+        assert!(lock(&crowd.queues).resting.len() < 20);
+    }
+
+    #[test]
+    fn whoever_left_takes_no_turn() {
+        let crowd = crowd();
+        let watchers: Vec<Arc<Bell>> = (0..10).map(|_| Arc::default()).collect();
+        for _ in 0..1_000 {
+            crowd.stand_in_line(&Arc::default());
+        }
+        watchers.iter().for_each(|bell| crowd.stand_in_line(bell));
+        assert_eq!(crowd.next_turns(TURNS_AT_ONCE), TURNS_AT_ONCE, "eight of the ten");
+        let waiting = watchers.iter().filter(|bell| bell.queued.load(Ordering::Acquire)).count();
+        assert_eq!(waiting, 2);
     }
 }

@@ -5,7 +5,8 @@
 //! nobody can slow the run down.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use machine::event::{Fact, Message};
@@ -45,6 +46,7 @@ impl Feeds {
             run: run.clone(),
             feeds: Arc::downgrade(self),
             crowd: Arc::new(Crowd::new(self.herald.clone())),
+            held: AtomicBool::new(false),
             owner: OnceLock::new(),
             version: AtomicU64::new(0),
             published: AtomicU64::new(0),
@@ -59,9 +61,17 @@ impl Feeds {
     /// Another process has stored events of this run: whoever watches here finds them in the store.
     pub(crate) fn heard_of(&self, run: &RunId) {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
-        if let Some(feed) = feed {
+        // A worker that has lost its run finds out by itself.
+        if let Some(feed) = feed.filter(|feed| !feed.held.load(Ordering::Acquire)) {
             feed.forget();
         }
+    }
+
+    /// The engine stops: nobody gives turns to crowds any more, and what is stored can still be read.
+    pub(crate) fn stop(&self) {
+        self.herald.go();
+        let feeds: Vec<Arc<RunFeed>> = lock(&self.feeds).values().filter_map(Weak::upgrade).collect();
+        feeds.iter().for_each(|feed| feed.crowd.dismiss());
     }
 
     pub(crate) fn herald(&self) -> Arc<Herald> {
@@ -74,6 +84,8 @@ pub(crate) struct RunFeed {
     run: RunId,
     feeds: Weak<Feeds>,
     crowd: Arc<Crowd>,
+    /// This process works on the run: it says itself what it stores.
+    held: AtomicBool,
     /// Whose run it is, once somebody has looked.
     owner: OnceLock<Tenant>,
     /// Rises with everything new.
@@ -148,6 +160,38 @@ impl RunFeed {
         let recent = lock(&self.recent);
         let last = recent.back()?;
         Some((last.event.seq, matches!(last.event.fact, Fact::RunEnded { .. })))
+    }
+}
+
+/// The feed of a run that this process works on.
+pub(crate) struct HeldFeed {
+    feed: Arc<RunFeed>,
+    /// Other processes may go on with the run.
+    shared: bool,
+}
+
+impl HeldFeed {
+    pub(crate) fn new(feed: Arc<RunFeed>, shared: bool) -> Self {
+        feed.held.store(true, Ordering::Release);
+        Self { feed, shared }
+    }
+}
+
+impl Deref for HeldFeed {
+    type Target = Arc<RunFeed>;
+
+    fn deref(&self) -> &Arc<RunFeed> {
+        &self.feed
+    }
+}
+
+impl Drop for HeldFeed {
+    fn drop(&mut self) {
+        self.feed.held.store(false, Ordering::Release);
+        // From here on somebody else may write. Whoever watches asks the store, which then knows that they do.
+        if self.shared {
+            self.feed.forget();
+        }
     }
 }
 
@@ -303,5 +347,8 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.feed.crowd.leave();
+        if !self.feed.crowd.takes_turns() {
+            self.feed.pages.clear();
+        }
     }
 }

@@ -7,15 +7,12 @@ use machine::Control;
 use machine::event::{Event, Fact, Message};
 use machine::id::{MessageId, RunId, ThreadId, ToolName};
 use machine::phase::Action;
-use machine::tool::Arguments;
 use machine::transcript::{Messages, Transcript};
-use serde_json::Value;
 
 use crate::store::{Refused, Store, Tenant};
+use crate::weight::weight;
 
 const READ_MAX: usize = 1024;
-/// What a message takes up beside its text, roughly.
-const MESSAGE_BYTES: usize = 256;
 /// Runs that the messages before a run may come from.
 const RUNS_MAX: usize = 10_000;
 
@@ -196,61 +193,4 @@ async fn each_up_to(
         after = end;
     }
     Ok(())
-}
-
-/// What the transcript keeps of an event, roughly: the words of the model, and results as they are told to it.
-fn weight(event: &Event) -> usize {
-    match &event.fact {
-        Fact::MessageAdded(Message::Assistant { text, reasoning, .. }) => {
-            MESSAGE_BYTES + text.len() + reasoning.as_ref().map_or(0, String::len)
-        }
-        Fact::RunQueued(order) => {
-            MESSAGE_BYTES + order.message.as_ref().map_or(0, |message| weight_of(&message.content))
-        }
-        Fact::ExecutionSucceeded { result, .. } => MESSAGE_BYTES + weight_of(result),
-        Fact::ToolRequested { arguments, .. } => {
-            MESSAGE_BYTES
-                + match arguments {
-                    Arguments::Valid { value, .. } => weight_of(value),
-                    Arguments::Invalid { raw, why } => raw.len() + why.len(),
-                }
-        }
-        Fact::MessageAdded(_)
-        | Fact::ToolApproved { .. }
-        | Fact::ToolDenied { .. }
-        | Fact::ToolResumed { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ToolCancelled { .. }
-        | Fact::PhaseAnswered { .. } => MESSAGE_BYTES,
-        Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::ModelRetrying { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ApprovalVoided { .. }
-        | Fact::ToolSuspended(_)
-        | Fact::ExecutionStarted { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => 0,
-    }
-}
-
-/// A value in memory and its text.
-fn weight_of(value: &Value) -> usize {
-    const VALUE_BYTES: usize = 64;
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => VALUE_BYTES,
-        Value::String(text) => VALUE_BYTES + 2 * text.len(),
-        Value::Array(items) => VALUE_BYTES + items.iter().map(weight_of).sum::<usize>(),
-        Value::Object(fields) => {
-            VALUE_BYTES + fields.iter().map(|(key, value)| 2 * key.len() + weight_of(value)).sum::<usize>()
-        }
-    }
 }

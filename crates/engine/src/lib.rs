@@ -38,6 +38,7 @@ pub mod posting;
 mod shelf;
 pub mod store;
 pub mod tool;
+mod weight;
 mod worker;
 
 pub use engine::{Engine, EngineBuilder, Finished, Pass, StartError};

@@ -7,11 +7,13 @@ use machine::id::RunId;
 
 use crate::live::lock;
 use crate::store::{Committed, Refused, Store, Tenant};
+use crate::weight::weight;
 
 /// Events of one page.
 pub(crate) const PAGE_EVENTS: usize = 64;
-/// Pages that are kept of one run.
+/// Pages that are kept of one run, and how large each may be.
 const PAGES_MAX: usize = 32;
+const PAGE_BYTES_MAX: usize = 128 * 1024;
 
 type Page = Arc<[Committed]>;
 
@@ -37,13 +39,24 @@ impl Pages {
                 let mut events = store.events(tenant, run, start, PAGE_EVENTS).await?;
                 events.truncate(PAGE_EVENTS);
                 let page = Page::from(events);
-                if page.len() == PAGE_EVENTS {
+                let bytes: usize = page.iter().map(|committed| weight(&committed.event)).sum();
+                if page.len() == PAGE_EVENTS && bytes <= PAGE_BYTES_MAX {
                     self.keep(start, &page);
                 }
                 page
             }
         };
-        Ok(page.iter().filter(|committed| committed.event.seq > after).cloned().collect())
+        let rest: Vec<Committed> =
+            page.iter().filter(|committed| committed.event.seq > after).cloned().collect();
+        if rest.is_empty() && page.len() < PAGE_EVENTS {
+            // A store may give fewer than it was asked for.
+            return store.events(tenant, run, after, PAGE_EVENTS).await;
+        }
+        Ok(rest)
+    }
+
+    pub(crate) fn clear(&self) {
+        lock(&self.0).clear();
     }
 
     fn kept(&self, start: u64) -> Option<Page> {

@@ -114,7 +114,9 @@
 //! |---|---|---|
 //! | `scripted` | yes | [`model::ScriptedModel`], for tests, demos and trying things out without a key |
 //! | `sqlite` | yes | [`store::SqliteStore`] |
+//! | `postgres` | no | `store::postgres`, for many nodes |
 //! | `builtin` | no | `tool::builtin`, a few tools that need no configuration |
+//! | `cli` | no | the program `holdpoint` |
 
 pub mod guide;
 pub mod prelude;
@@ -268,6 +270,16 @@ pub mod store {
     #[cfg(feature = "sqlite")]
     #[doc(inline)]
     pub use stores::sqlite::{OpenFailed, Settings as SqliteSettings, SqliteStore};
+    /// What keeps a file in good health.
+    #[cfg(feature = "sqlite")]
+    pub mod upkeep {
+        #[doc(inline)]
+        pub use stores::sqlite::{LookFailed, backup, doctor, retention, size};
+    }
+    /// For many nodes.
+    #[cfg(feature = "postgres")]
+    #[doc(inline)]
+    pub use stores::postgres;
 }
 
 /// Where time comes from. A test stops the clock and moves it on.

@@ -424,6 +424,7 @@ impl Node {
             let mut active = lock(&self.active);
             active.aborted = true;
             self.aborted.cancel();
+            self.feeds.stop();
             std::mem::take(&mut active.held)
         };
         for held in held.into_values() {

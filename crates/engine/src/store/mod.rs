@@ -334,6 +334,11 @@ pub trait Store: Send + Sync + 'static {
 
     fn counts(&self) -> Counts;
 
+    /// Whether other processes may work on the same runs.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Comes back with what happened elsewhere. Dropping it loses no ring. The store of one process never rings.
     fn rung(&self) -> Task<'_, Ring> {
         Box::pin(std::future::pending())

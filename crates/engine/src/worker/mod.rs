@@ -26,8 +26,8 @@ pub(crate) use batch::Batch;
 pub(crate) use children::birth;
 pub(crate) use pass::committed;
 
-use crate::agent::{Pinned, milliseconds};
-use crate::feed::RunFeed;
+use crate::agent::Pinned;
+use crate::feed::{HeldFeed, RunFeed};
 use crate::history::History;
 use crate::node::{Direct, Look, Mail, Node, Parting, Place, Reply};
 use crate::store::{Claim, Claimed, Lease, Loaded, Refused, Tenant, Trouble};
@@ -121,7 +121,7 @@ pub(crate) struct Worker {
     node: Arc<Node>,
     lease: Lease,
     pinned: Arc<Pinned>,
-    feed: Arc<RunFeed>,
+    feed: HeldFeed,
     /// The worker's own copy. It runs ahead of the store within a pass, and is loaded again where the store refuses.
     run: Run,
     committed: Arc<Control>,
@@ -210,9 +210,8 @@ async fn pinned(desk: &mut Desk, claimed: &Claimed) -> Arc<Pinned> {
 
 /// While the store is in trouble nobody is kept waiting for this worker: whoever brings something asks the store.
 async fn pause(desk: &mut Desk) {
-    let clock = desk.node.clock.clone();
-    let until = clock.now().plus_ms(milliseconds(desk.node.settings.trouble_pause));
-    let over = clock.sleep_until(until);
+    // Not by the engine's clock: a store in trouble may be whose clock that is.
+    let over = tokio::time::sleep(desk.node.settings.trouble_pause);
     tokio::pin!(over);
     loop {
         tokio::select! {
@@ -250,7 +249,7 @@ impl Worker {
         let history = shelved.filter(|history| history.seq() == control.seq);
         let (news_in, news) = mpsc::channel(NEWS_MAX);
         Self {
-            feed: node.feeds.of(&lease.run),
+            feed: HeldFeed::new(node.feeds.of(&lease.run), node.store.is_shared()),
             node: node.clone(),
             lease,
             run: Run::new(pinned.revision.clone(), control),
@@ -288,7 +287,7 @@ impl Worker {
         worker.committed = control;
         worker.drained = true;
         worker.history = history;
-        worker.feed = feed;
+        worker.feed = HeldFeed::new(feed, node.store.is_shared());
         worker
     }
 
@@ -423,7 +422,8 @@ impl Worker {
     async fn read_inbox(&mut self) -> Result<(), Stop> {
         let loaded = self.node.store.load(&self.lease).await?;
         if loaded.control.seq != self.committed.seq {
-            return Err(Stop::Gone);
+            self.adopt(loaded);
+            return Ok(());
         }
         self.inbox = loaded.inbox;
         self.holds_thread = loaded.holds_thread;
@@ -433,8 +433,27 @@ impl Worker {
 
     /// Throws the copy away and loads what is stored.
     async fn reload(&mut self) -> Result<(), Stop> {
-        let loaded = self.node.store.load(&self.lease).await?;
-        // A commit that was stored after all had the take-over in it: nothing is lost that this worker did not start.
+        match self.node.store.load(&self.lease).await {
+            Ok(loaded) => self.adopt(loaded),
+            Err(refused) => {
+                // It may have ended in a commit of which nobody heard.
+                self.feed.forget();
+                self.node.later();
+                return Err(refused.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, loaded: Loaded) {
+        if loaded.control.seq != self.committed.seq {
+            // A commit of which nobody heard is there after all, and may have ended the run or woken others.
+            self.feed.forget();
+            self.node.later();
+            self.history = None;
+            self.state = None;
+        }
+        // Such a commit had the take-over in it: nothing is lost that this worker did not start.
         self.drained |= loaded.control.seq > self.committed.seq;
         self.committed = Arc::new(loaded.control.clone());
         self.run.control = loaded.control;
@@ -442,12 +461,10 @@ impl Worker {
         self.holds_thread = loaded.holds_thread;
         self.begins_after = loaded.begins_after;
         self.after_tools.iter_mut().for_each(|heard| heard.fresh = true);
-        Ok(())
     }
 
     /// The store is in trouble: what is stored is found out once it answers again. Tasks go on meanwhile.
     async fn wait_out(&mut self, desk: &mut Desk, trouble: &Trouble) -> Result<(), Stop> {
-        let before = self.committed.seq;
         loop {
             tracing::error!(run = %self.lease.run, %trouble, "the store is in trouble; the run waits");
             for direct in std::mem::take(&mut self.directs) {
@@ -460,11 +477,6 @@ impl Worker {
             };
             if self.find_out().await.is_err() {
                 continue;
-            }
-            // The commit whose answer was lost may be there after all, and may have ended the run or woken others.
-            if reloaded.is_err() || self.committed.seq != before {
-                self.feed.forget();
-                self.node.later();
             }
             self.history = None;
             self.state = None;

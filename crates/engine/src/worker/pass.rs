@@ -45,10 +45,11 @@ impl Worker {
                     self.hurry = false;
                     return Ok(());
                 }
-                // Before anything else happens: what came back is not stored, and would be asked for again.
-                Err(NotStored::Behind) => {
+                // Before anything else happens: what came back is not stored, and would be asked for again. Where the
+                // run is somebody else's, loading it says so; else a commit whose answer was lost came in late.
+                Err(refused @ (NotStored::Behind | NotStored::Fenced)) => {
                     self.keep(news, took_over);
-                    self.hurry = true;
+                    self.hurry |= matches!(refused, NotStored::Behind);
                     self.reload().await?;
                 }
                 Err(NotStored::Stop(stop)) => {
@@ -358,6 +359,7 @@ impl Worker {
         match self.node.store.append(&self.lease, append).await {
             Ok(appended) => Ok(appended.woken),
             Err(Refused::Behind) => Err(NotStored::Behind),
+            Err(Refused::Fenced) => Err(NotStored::Fenced),
             Err(refused) => Err(NotStored::Stop(refused.into())),
         }
     }
@@ -485,6 +487,8 @@ fn broken(rejection: &Rejection) -> NotStored {
 pub(super) enum NotStored {
     /// An accepted item must be heard first: the pass is made again.
     Behind,
+    /// The log has gone on, or the run is somebody else's.
+    Fenced,
     Stop(Stop),
 }
 

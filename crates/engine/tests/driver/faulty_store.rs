@@ -1,8 +1,8 @@
 //! A store that fails, hangs or says no where a test wants it to; all else is the store behind it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
@@ -30,6 +30,8 @@ pub(crate) enum Fate {
     FailsBefore,
     /// It is stored, and the caller is told that it failed.
     FailsAfter,
+    /// The caller is told that an append failed; it is stored when the next one comes.
+    ComesLate,
     /// Nothing is stored until the test says so.
     HangsBefore,
     /// It is stored, and the caller hears nothing until the test says so.
@@ -51,6 +53,7 @@ pub(crate) struct FaultyStore {
     /// Rings when something hangs.
     pub(crate) hung: Notify,
     pub(crate) go_on: Notify,
+    late: Mutex<Option<(Lease, Append)>>,
 }
 
 impl FaultyStore {
@@ -67,6 +70,7 @@ impl FaultyStore {
             hangs_on_release: AtomicBool::new(false),
             hung: Notify::new(),
             go_on: Notify::new(),
+            late: Mutex::default(),
         })
     }
 
@@ -78,7 +82,7 @@ impl FaultyStore {
         let number = self.commit_count.fetch_add(1, Ordering::AcqRel) + 1;
         let fate = (self.fates)(number, events);
         match fate {
-            Fate::FailsBefore => return Err(trouble()),
+            Fate::FailsBefore | Fate::ComesLate => return Err(trouble()),
             Fate::HangsBefore => self.hang().await,
             Fate::Stored | Fate::FailsAfter | Fate::HangsAfter => {}
         }
@@ -86,7 +90,7 @@ impl FaultyStore {
         match fate {
             Fate::FailsAfter => return Err(trouble()),
             Fate::HangsAfter => self.hang().await,
-            Fate::Stored | Fate::FailsBefore | Fate::HangsBefore => {}
+            Fate::Stored | Fate::FailsBefore | Fate::ComesLate | Fate::HangsBefore => {}
         }
         done
     }
@@ -166,6 +170,14 @@ impl Store for FaultyStore {
     fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
         let lease = lease.clone();
         Box::pin(async move {
+            let late = self.late.lock().unwrap().take();
+            if let Some((lease, append)) = late {
+                self.inner.append(&lease, append).await?;
+            }
+            let next = self.commit_count.load(Ordering::Acquire) + 1;
+            if (self.fates)(next, &append.events) == Fate::ComesLate {
+                *self.late.lock().unwrap() = Some((lease.clone(), append.clone()));
+            }
             let events = append.events.clone();
             self.commit(&events, async || self.inner.append(&lease, append).await).await
         })

@@ -167,6 +167,23 @@ async fn in_a_crowd_whoever_gives_up_waiting_and_comes_back_misses_nothing() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_crowd_can_read_what_is_stored_after_its_engine_has_stopped() {
+    let stage = Stage::new();
+    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let finished = engine.run(to_assistant()).await.unwrap();
+    let subscribe = |_| engine.subscribe(&Tenant::default(), &finished.run, 0);
+    let mut crowd: Vec<Subscription> = (0..20).map(subscribe).collect();
+    for watched in &mut crowd {
+        next_event(watched).await.unwrap();
+    }
+    engine.abort();
+    let log = stage.log(&finished.run).await;
+    for watched in &mut crowd {
+        assert_eq!(rest(watched).await, log[1..]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn watchers_on_many_threads_that_come_and_go_all_see_the_log() {
     let stage = Stage::new();

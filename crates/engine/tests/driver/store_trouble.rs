@@ -243,6 +243,14 @@ async fn a_commit_that_fails_after_it_is_stored_loses_and_repeats_nothing() {
     }
 }
 
+/// The append that the worker makes in its place is refused, and the run must not stay held by nobody.
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_is_stored_after_its_worker_looked_for_it_loses_and_repeats_nothing() {
+    for number in 2..=8 {
+        with_one_failure(number, Fate::ComesLate).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a67_an_end_whose_commit_fails_at_first_is_published_once_it_is_stored() {
     for fate in [Fate::FailsBefore, Fate::FailsAfter] {

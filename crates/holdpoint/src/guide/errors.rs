@@ -6,7 +6,7 @@
 //!
 //! | where | type | what to do |
 //! |---|---|---|
-//! | opening a store | [`OpenFailed`](crate::store::OpenFailed) | `InUse`: stop the other process. `Newer`: use the version that wrote it |
+//! | opening a store | [`OpenFailed`](crate::store::OpenFailed) | `InUse`: stop the other process. `Unwritable`: let the user write to the file and its folder. `BeingRead`: let the backup end. `Newer`: use the version that wrote it |
 //! | starting an engine | [`StartError::Agent`](crate::StartError) | correct the description that it names: a schema, a pattern, a name that is there twice, an agent that is missing |
 //! | posting a message | [`PostRefused::Busy`](crate::PostRefused::Busy) | wait, or say what should happen: see [`threads`](super::threads) |
 //! | | [`PostRefused::Loosening`](crate::PostRefused::Loosening) | let somebody ask who may approve ([`Message::may_approve`](crate::Message::may_approve)) |

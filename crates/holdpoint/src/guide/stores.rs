@@ -4,8 +4,9 @@
 //! |---|---|---|
 //! | [`MemoryStore`](crate::store::MemoryStore) | tests, demos, runs that may be lost | nothing |
 //! | [`SqliteStore`](crate::store::SqliteStore) | one process, up to a machine's worth of runs | a crash of the process and of the machine |
+//! | `store::postgres::PostgresStore`, feature `postgres` | many processes on many machines | whatever the database survives |
 //!
-//! Both keep the same [`contract`](crate::store::contract), a list of numbered rules, and one suite of tests holds both to
+//! All keep the same [`contract`](crate::store::contract), a list of numbered rules, and one suite of tests holds them to
 //! it. A store of your own implements the trait [`Store`](crate::store::Store).
 //!
 //! # SQLite
@@ -17,7 +18,8 @@
 //! - **A full disk refuses and recovers.** A failed sync ends the process, because nobody knows what the file holds; open
 //!   it again, and it says.
 //! - The database has companions with the endings `-wal` and `-shm` while it is open. Copy none of them by hand; use
-//!   SQLite's own backup.
+//!   [`backup`](crate::store::upkeep::backup), or the program `holdpoint backup`. The same program examines a store
+//!   (`doctor`) and deletes what ended long ago (`prune`).
 //!
 //! # Closing
 //!

@@ -1,0 +1,85 @@
+//! What an event takes up in memory, roughly: what is kept for a while is bounded by it.
+
+use machine::event::{Event, Fact, Message};
+use machine::phase::Action;
+use machine::tool::Arguments;
+use serde_json::Value;
+
+/// Beside its texts.
+const EVENT_BYTES: usize = 512;
+/// Beside its text.
+const VALUE_BYTES: usize = 64;
+
+pub(crate) fn weight(event: &Event) -> usize {
+    let texts = match &event.fact {
+        Fact::MessageAdded(Message::Assistant { text, reasoning, .. }) => text.len() + of_text(reasoning),
+        Fact::RunQueued(order) => order.message.as_ref().map_or(0, |message| of_value(&message.content)),
+        Fact::ExecutionSucceeded { result, .. } => of_value(result),
+        Fact::ExecutionFailed { error, .. } => error.message.len(),
+        Fact::ToolDenied { reason, .. } => of_text(reason),
+        Fact::ToolCancelled { text, .. } => of_text(text),
+        Fact::ToolRequested { arguments, .. } => of_arguments(arguments),
+        Fact::ToolApproved { arguments, .. } | Fact::ToolResumed { arguments, .. } => {
+            arguments.as_ref().map_or(0, of_arguments)
+        }
+        Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => opened.shown().map_or(0, of_value),
+        Fact::StateChanged { value, .. } => of_value(value),
+        Fact::PhaseAnswered { actions, .. } => actions.iter().map(of_action).sum(),
+        Fact::MessageAdded(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::ModelRetrying { .. }
+        | Fact::ApprovalVoided { .. }
+        | Fact::ExecutionStarted { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => 0,
+    };
+    EVENT_BYTES + texts
+}
+
+fn of_text(text: &Option<String>) -> usize {
+    text.as_ref().map_or(0, String::len)
+}
+
+fn of_arguments(arguments: &Arguments) -> usize {
+    match arguments {
+        Arguments::Valid { value, .. } => of_value(value),
+        Arguments::Invalid { raw, why } => raw.len() + why.len(),
+    }
+}
+
+fn of_action(action: &Action) -> usize {
+    match action {
+        Action::SetState { value, .. } | Action::SetParam { value, .. } => of_value(value),
+        Action::AddInstruction { text }
+        | Action::ReplaceMessage { text, .. }
+        | Action::AddNote { text }
+        | Action::Block { reason: text } => text.len(),
+        Action::SetArguments { arguments, .. } => of_arguments(arguments),
+        Action::End
+        | Action::HideTool { .. }
+        | Action::SkipInference
+        | Action::DropCall { .. }
+        | Action::Suspend(_)
+        | Action::SetResult(_) => VALUE_BYTES,
+    }
+}
+
+/// With the text that is made of it for the model.
+fn of_value(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => VALUE_BYTES,
+        Value::String(text) => VALUE_BYTES + 2 * text.len(),
+        Value::Array(items) => VALUE_BYTES + items.iter().map(of_value).sum::<usize>(),
+        Value::Object(fields) => {
+            VALUE_BYTES + fields.iter().map(|(key, value)| 2 * key.len() + of_value(value)).sum::<usize>()
+        }
+    }
+}
