@@ -16,12 +16,14 @@ use crate::world::{Place, Played, play};
 
 /// Worlds that are played at once.
 const HANDS: usize = 2;
+/// How many times the kills that were asked for a matrix may take to see everything once.
+const PATIENCE: u64 = 8;
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// At least so many, after every boundary has had its kill.
+    /// At least so many, after every boundary has had its kill; more, if a whole matrix has not seen everything.
     pub kills: u64,
     pub seed: u64,
     /// Only these, if any is named.
@@ -182,7 +184,7 @@ impl<'a> Game<'a> {
         }
         let case = match table.ahead.pop() {
             Some(case) => case,
-            None if table.more && table.summary.kills < self.order.kills => {
+            None if table.more && self.wants_more(&table.summary) => {
                 let Table { chance, extents, .. } = &mut *table;
                 plan::any(extents, chance)?
             }
@@ -192,6 +194,19 @@ impl<'a> Game<'a> {
         let unknown = Extent { crossings: Vec::new(), lasts: Duration::ZERO };
         let extent = known.map_or(unknown, |(_, extent)| extent.clone());
         Some((case, extent))
+    }
+
+    /// Until there were enough kills, and until everything was seen: what is rare depends on how fast the machine is.
+    /// What was not seen after many times as many is not there.
+    fn wants_more(&self, summary: &Summary) -> bool {
+        let enough = self.order.kills;
+        summary.kills < enough
+            || (self.is_whole() && summary.kills < PATIENCE * enough && !summary.missing().is_empty())
+    }
+
+    /// Every story takes part.
+    const fn is_whole(&self) -> bool {
+        self.order.only.is_none() && self.order.stories.is_empty()
     }
 
     fn put_down(&self, played: io::Result<Played>) {
@@ -219,7 +234,7 @@ impl<'a> Game<'a> {
     }
 
     fn result(self) -> Outcome {
-        let whole = self.order.only.is_none() && self.order.stories.is_empty();
+        let whole = self.is_whole();
         let table = self.table.into_inner().unwrap_or_else(PoisonError::into_inner);
         let missing = if whole { table.summary.missing() } else { Vec::new() };
         Outcome { summary: table.summary, wrong: table.wrong, last: table.last, missing }
