@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use sim::driven::place::Place;
 use sim::driven::runner::{Played, Roughness};
 use sim::invariant::{Invariant, Violation};
 use sim::runner::{self, Batch, Failure, Tally};
@@ -22,6 +23,8 @@ Plays seeded worlds against the machine and checks every invariant after every a
   sim story                                  one run, held and crashed and continued
   sim --invariants                           the names of all invariants, one a line
 
+  --store WHERE         where the engine's worlds keep their data: memory, sqlite, or postgres, which starts a server
+                        of its own; unless told otherwise one world in 16 is on sqlite, the others in memory
   --until-failure       stop at the first failure
   --no-shrink           tell a failure as it is, without making it short
   --require-coverage    fail if something possible never happened (on from 100000 seeds)
@@ -50,6 +53,7 @@ struct Options {
     tape: Option<Vec<u32>>,
     story: bool,
     engine: bool,
+    place: Option<Place>,
     invariants: bool,
     help: bool,
     shrinks: bool,
@@ -79,13 +83,12 @@ fn main() -> ExitCode {
     }
     if options.engine {
         return match (options.seed, &options.tape) {
-            (Some(seed), _) => tell_engine(seed),
+            (Some(seed), _) => tell_engine(seed, options.place),
             (None, Some(choices)) => {
                 let tape = Tape::recorded(choices.clone());
-                tell_played(
-                    &driven::runner::play_tape(tape, false, Roughness::Drawn, true),
-                    "the recorded world",
-                )
+                let place = options.place.unwrap_or(Place::Memory);
+                let played = driven::runner::play_tape(tape, place, Roughness::Drawn, true);
+                tell_played(&played, "the recorded world")
             }
             (None, None) => run_engine(&options),
         };
@@ -107,6 +110,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
         tape: None,
         story: false,
         engine: false,
+        place: None,
         invariants: false,
         help: false,
         shrinks: true,
@@ -135,6 +139,11 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
                 options.tape = Some(choices.map_err(|_| "a tape is a list of numbers".to_owned())?);
             }
             "--engine" => options.engine = true,
+            "--store" => {
+                let name = arguments.next().ok_or("--store needs a name")?;
+                let place = Place::named(&name).ok_or_else(|| format!("nobody knows a store {name:?}"))?;
+                options.place = Some(place);
+            }
             "--until-failure" => options.batch.until_failure = true,
             "--no-shrink" => options.shrinks = false,
             "--require-coverage" => options.requires_coverage = true,
@@ -149,6 +158,9 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
     } else {
         (SEEDS, COVERAGE_REQUIRED_FROM)
     };
+    if options.place.is_some() && !options.engine {
+        return Err("--store goes with --engine: the other worlds keep nothing".into());
+    }
     options.batch.count = count.unwrap_or(usual);
     options.requires_coverage |= options.batch.count >= all_from;
     Ok(options)
@@ -259,8 +271,9 @@ fn tell_failure(failure: &Failure, options: &Options) {
 }
 
 /// One world of the engine.
-fn tell_engine(seed: u64) -> ExitCode {
-    tell_played(&driven::runner::play(seed, Roughness::Drawn, true), &format!("seed {seed}"))
+fn tell_engine(seed: u64, place: Option<Place>) -> ExitCode {
+    let place = place.unwrap_or(Place::of_seed(seed));
+    tell_played(&driven::runner::play(seed, place, Roughness::Drawn, true), &format!("seed {seed}"))
 }
 
 fn tell_played(played: &Played, name: &str) -> ExitCode {
@@ -279,15 +292,14 @@ fn tell_played(played: &Played, name: &str) -> ExitCode {
 
 /// The first failure as a story, short if that is asked for.
 fn tell_engine_failure(seed: u64, violation: &Violation, options: &Options) {
-    let in_a_file = driven::runner::is_in_a_file(seed);
-    let mut played = driven::runner::play(seed, Roughness::Drawn, true);
-    // A file cannot be named on the command line of a recorded world, so its seed has to do.
-    if options.shrinks && !in_a_file {
-        let choices = driven::runner::shorten(&played.choices, in_a_file, violation.invariant);
-        played =
-            driven::runner::play_tape(Tape::recorded(choices.clone()), in_a_file, Roughness::Drawn, true);
+    let place = options.place.unwrap_or(Place::of_seed(seed));
+    let mut played = driven::runner::play(seed, place, Roughness::Drawn, true);
+    if options.shrinks {
+        let choices = driven::runner::shorten(&played.choices, place, violation.invariant);
+        played = driven::runner::play_tape(Tape::recorded(choices.clone()), place, Roughness::Drawn, true);
         let words: Vec<String> = choices.iter().map(u32::to_string).collect();
-        println!("tape of {} choices: sim --engine --tape \"{}\"", choices.len(), words.join(" "));
+        let (count, words) = (choices.len(), words.join(" "));
+        println!("tape of {count} choices: sim --engine --store {place} --tape \"{words}\"");
     }
     println!();
     tell_played(&played, &format!("seed {seed}"));
@@ -297,7 +309,7 @@ fn tell_engine_failure(seed: u64, violation: &Violation, options: &Options) {
 fn run_engine(options: &Options) -> ExitCode {
     let started = Instant::now();
     let count = options.batch.count;
-    let summary = driven::runner::run(options.batch, &|done| {
+    let summary = driven::runner::run(options.batch, options.place, &|done| {
         if done.is_multiple_of(ENGINE_PROGRESS_EVERY) {
             let per_second = done as f64 / started.elapsed().as_secs_f64().max(0.001);
             eprint!("\r{done} of {count} worlds, {per_second:.0} a second ");
@@ -318,7 +330,7 @@ fn run_engine(options: &Options) -> ExitCode {
     if let Some((seed, violation)) = summary.failures.first() {
         tell_engine_failure(*seed, violation, options);
     }
-    tell_kinds(summary.failures.iter().map(|(seed, violation)| (*seed, violation)), options.batch.from);
+    tell_kinds(summary.failures.iter().map(|(seed, violation)| (*seed, violation)), options);
     let coverage_fails = options.requires_coverage && !missing.is_empty();
     if summary.failures.is_empty() && !missing.is_empty() {
         println!("Never happened: {}", missing.join("; "));
@@ -327,7 +339,7 @@ fn run_engine(options: &Options) -> ExitCode {
 }
 
 /// Which invariants were broken, how often, and with which seeds to see it again.
-fn tell_kinds<'v>(failures: impl Iterator<Item = (u64, &'v Violation)>, from: u64) {
+fn tell_kinds<'v>(failures: impl Iterator<Item = (u64, &'v Violation)>, options: &Options) {
     let mut kinds: BTreeMap<Invariant, (usize, u64, &Violation)> = BTreeMap::new();
     let mut first = None;
     let mut failure_count = 0;
@@ -346,7 +358,8 @@ fn tell_kinds<'v>(failures: impl Iterator<Item = (u64, &'v Violation)>, from: u6
     };
     for (_, seed, violation) in kinds.values() {
         println!("seed {seed}: {violation}");
-        println!("  again, as a story: sim --engine --seed {seed}");
+        let place = options.place.unwrap_or(Place::of_seed(*seed));
+        println!("  again, as a story: sim --engine --store {place} --seed {seed}");
     }
     println!();
     for (seed, violation) in listed {
@@ -357,5 +370,5 @@ fn tell_kinds<'v>(failures: impl Iterator<Item = (u64, &'v Violation)>, from: u6
         println!("{invariant:?}: {count} worlds, the first with seed {seed}");
     }
     println!("{failure_count} worlds failed, the first with seed {first}.");
-    println!("Seeds until the first failure: {}", first.saturating_sub(from) + 1);
+    println!("Seeds until the first failure: {}", first.saturating_sub(options.batch.from) + 1);
 }

@@ -1,12 +1,17 @@
 //! Worlds of the engine itself hold, can be repeated, and survive the loss of their process around every commit.
 
-use sim::driven::runner::{self, Roughness};
+use sim::driven::place::Place;
+use sim::driven::runner::{self, Played, Roughness};
 use sim::runner::Batch;
+
+fn play(seed: u64, roughness: Roughness) -> Played {
+    runner::play(seed, Place::of_seed(seed), roughness, false)
+}
 
 #[test]
 fn some_hundred_worlds_of_the_engine_keep_every_invariant() {
     let batch = Batch { from: 1_000_000, count: 400, threads: 2, until_failure: false };
-    let summary = runner::run(batch, &|_| {});
+    let summary = runner::run(batch, None, &|_| {});
     assert_eq!(summary.world_count, 400);
     let broken: Vec<String> =
         summary.failures.iter().map(|(seed, violation)| format!("seed {seed}: {violation}")).collect();
@@ -16,20 +21,20 @@ fn some_hundred_worlds_of_the_engine_keep_every_invariant() {
 #[test]
 fn a_seed_played_twice_gives_the_same_events_at_the_same_times() {
     for seed in 0..40 {
-        let first = runner::play(seed, Roughness::Drawn, false);
+        let first = play(seed, Roughness::Drawn);
         assert_eq!(first.violation, None, "seed {seed}");
-        assert_eq!(first.outline, runner::play(seed, Roughness::Drawn, false).outline, "seed {seed}");
+        assert_eq!(first.outline, play(seed, Roughness::Drawn).outline, "seed {seed}");
     }
 }
 
 #[test]
 fn a_process_lost_before_or_after_any_commit_loses_nothing() {
     for seed in 0..6 {
-        let smooth = runner::play(seed, Roughness::Smooth, false);
+        let smooth = play(seed, Roughness::Smooth);
         assert_eq!(smooth.violation, None, "seed {seed}");
         for commit in 1..=smooth.commit_count {
             for roughness in [Roughness::LostBefore(commit), Roughness::LostAfter(commit)] {
-                let played = runner::play(seed, roughness, false);
+                let played = play(seed, roughness);
                 assert_eq!(played.violation, None, "seed {seed}, {roughness:?}");
             }
         }

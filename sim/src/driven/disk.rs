@@ -1,6 +1,6 @@
 //! What outlives a process: the data of a real store, and opening it again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,43 +12,58 @@ use machine::Timestamp;
 use stores::memory::MemoryStore;
 use stores::sqlite::{Settings, SqliteStore};
 
+use super::place::Place;
+use super::schema::Schema;
+
 type StoreClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 pub(crate) struct Disk {
+    /// None while no process has it open. Dropped before what it stands on.
+    open: Mutex<Option<Arc<dyn Store>>>,
     medium: Medium,
     clock: StoreClock,
-    /// None while no process has it open.
-    open: Mutex<Option<Arc<dyn Store>>>,
 }
 
 enum Medium {
     Memory(MemoryStore),
     File(PathBuf),
+    Server(Box<Schema>),
 }
 
 impl Disk {
-    pub(crate) fn in_memory(clock: RuntimeClock) -> Self {
+    pub(crate) fn at(place: Place, clock: RuntimeClock) -> Result<Self, String> {
         let clock: StoreClock = Arc::new(move || clock.now());
-        let store = MemoryStore::with_clock(clock.clone());
-        Self { open: Mutex::new(Some(Arc::new(store.clone()))), medium: Medium::Memory(store), clock }
-    }
-
-    pub(crate) fn in_a_file(clock: RuntimeClock) -> Result<Self, String> {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let number = LAST.fetch_add(1, Ordering::Relaxed);
-        // A file in memory: what a disk does with a sync is for the store's own tests.
-        let memory = PathBuf::from("/dev/shm");
-        let folder = if memory.is_dir() { memory } else { std::env::temp_dir() };
-        let path = folder.join(format!("holdpoint-sim-{}-{number}.db", std::process::id()));
-        let disk =
-            Self { medium: Medium::File(path), clock: Arc::new(move || clock.now()), open: Mutex::default() };
-        disk.reopen()?;
+        let medium = match place {
+            Place::Memory => Medium::Memory(MemoryStore::with_clock(clock.clone())),
+            Place::File => Medium::File(new_path()),
+            Place::Server => Medium::Server(Box::new(Schema::take()?)),
+        };
+        let disk = Self { open: Mutex::default(), medium, clock };
+        let first = disk.first()?;
+        *disk.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(first);
         Ok(disk)
     }
 
-    /// Two processes cannot have one file; a store in memory shows what an old process can still do.
+    fn first(&self) -> Result<Arc<dyn Store>, String> {
+        match &self.medium {
+            Medium::Memory(store) => Ok(Arc::new(store.clone())),
+            Medium::File(path) => self.open_file(path),
+            Medium::Server(schema) => Ok(schema.open()?),
+        }
+    }
+
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn Store>, String> {
+        let settings = Settings { clock: Some(self.clock.clone()), on_fatal: None, inline: true };
+        Ok(Arc::new(SqliteStore::open_with(path, settings).map_err(|why| format!("{why:?}"))?))
+    }
+
+    /// Two processes cannot have one file. A store in memory shows what an old process can still do, and on a server
+    /// that is what happens.
     pub(crate) const fn outlives_its_process(&self) -> bool {
-        matches!(self.medium, Medium::Memory(_))
+        match self.medium {
+            Medium::Memory(_) | Medium::Server(_) => true,
+            Medium::File(_) => false,
+        }
     }
 
     /// As a process that starts opens it: no lease that was given out before counts any more.
@@ -57,22 +72,62 @@ impl Disk {
         open.take();
         *open = Some(match &self.medium {
             Medium::Memory(store) => Arc::new(store.reopen()),
-            Medium::File(path) => {
-                let settings = Settings { clock: Some(self.clock.clone()), on_fatal: None, inline: true };
-                Arc::new(SqliteStore::open_with(path, settings).map_err(|why| format!("{why:?}"))?)
+            Medium::File(path) => self.open_file(path)?,
+            Medium::Server(schema) => {
+                schema.end_leases((self.clock)())?;
+                schema.open()?
             }
         });
         Ok(())
     }
 
-    /// Asks the real store. It answers at once: nothing of it waits.
-    pub(crate) fn ask<T>(&self, ask: impl FnOnce(&dyn Store) -> Result<T, Refused>) -> Result<T, Refused> {
-        let store = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match store {
-            Some(store) => ask(&*store),
-            None => Err(Trouble::Unavailable("no process has the store open".into()).into()),
+    /// The store as the process that starts now has it, and keeps it while others open it too. None where all that
+    /// a process has of it is what is open at the moment.
+    pub(crate) fn own(&self) -> Option<Arc<dyn Store>> {
+        match self.medium {
+            Medium::Memory(_) | Medium::File(_) => None,
+            Medium::Server(_) => self.open(),
         }
     }
+
+    fn open(&self) -> Option<Arc<dyn Store>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks the real store, through what a process has of it or as it is open now. No time passes meanwhile.
+    pub(crate) fn ask<T>(
+        &self,
+        own: Option<&Arc<dyn Store>>,
+        ask: impl for<'s> FnOnce(&'s dyn Store) -> Task<'s, Result<T, Refused>>,
+    ) -> Result<T, Refused> {
+        let store = own.cloned().or_else(|| self.open()).ok_or_else(closed)?;
+        match &self.medium {
+            Medium::Memory(_) | Medium::File(_) => at_once(ask(&*store)),
+            Medium::Server(schema) => schema.wait_for((self.clock)(), async { ask(&*store).await }),
+        }
+    }
+
+    /// What a store says without looking.
+    pub(crate) fn glance<T>(
+        &self,
+        own: Option<&Arc<dyn Store>>,
+        ask: impl FnOnce(&dyn Store) -> T,
+    ) -> Option<T> {
+        own.cloned().or_else(|| self.open()).map(|store| ask(&*store))
+    }
+}
+
+fn new_path() -> PathBuf {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let number = LAST.fetch_add(1, Ordering::Relaxed);
+    // A file in memory: what a disk does with a sync is for the store's own tests.
+    let memory = PathBuf::from("/dev/shm");
+    let folder = if memory.is_dir() { memory } else { std::env::temp_dir() };
+    folder.join(format!("holdpoint-sim-{}-{number}.db", std::process::id()))
+}
+
+fn closed() -> Refused {
+    Trouble::Unavailable("no process has the store open".into()).into()
 }
 
 impl Drop for Disk {
@@ -90,17 +145,9 @@ impl Drop for Disk {
 }
 
 /// The answer of a store that never waits.
-pub(crate) fn at_once<T>(task: Task<'_, Result<T, Refused>>) -> Result<T, Refused> {
-    match pin!(task).poll_once() {
+fn at_once<T>(task: Task<'_, Result<T, Refused>>) -> Result<T, Refused> {
+    match pin!(task).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => Err(Refused::Impossible("a store of the simulator waits".into())),
     }
 }
-
-trait PollOnce: Future {
-    fn poll_once(self: std::pin::Pin<&mut Self>) -> Poll<Self::Output> {
-        self.poll(&mut Context::from_waker(Waker::noop()))
-    }
-}
-
-impl<F: Future> PollOnce for F {}

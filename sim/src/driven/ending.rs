@@ -8,7 +8,6 @@ use machine::id::Principal;
 use machine::suspension::SuspensionKind;
 use machine::thread::Thread;
 
-use super::disk::at_once;
 use super::trouble::Temper;
 use super::wording;
 use super::world::World;
@@ -108,7 +107,7 @@ impl World {
         book.check_heard()?;
         let tenant = Tenant::default();
         for (run, ordinal) in book.runs.iter().zip(1..) {
-            let stored = self.stage.disk.ask(|store| at_once(store.events(&tenant, &run.id, 0, usize::MAX)));
+            let stored = self.stage.disk.ask(None, |store| store.events(&tenant, &run.id, 0, usize::MAX));
             let same = stored.as_ref().is_ok_and(|stored| {
                 stored.len() == run.log.len()
                     && stored.iter().zip(&run.log).all(|(stored, known)| stored.event == *known)
@@ -117,7 +116,7 @@ impl World {
                 format!("the log of run {ordinal} is {stored:?}")
             })?;
             let folded = fold(run.log.iter().map(|event| &**event)).ok();
-            let view = self.stage.disk.ask(|store| at_once(store.run(&tenant, &run.id)));
+            let view = self.stage.disk.ask(None, |store| store.run(&tenant, &run.id));
             let shown = view.ok().flatten().map(|view| view.control);
             ensure(folded.is_some() && folded == shown, Invariant::FoldIsControl, || {
                 format!("run {ordinal} is stored as {shown:?}, its log folds to {folded:?}")
@@ -132,7 +131,7 @@ impl World {
                     format!("the parent of run {ordinal} never heard of its end")
                 })?;
             }
-            let thread = self.stage.disk.ask(|store| at_once(store.thread(&tenant, &run.thread)));
+            let thread = self.stage.disk.ask(None, |store| store.thread(&tenant, &run.thread));
             let free = thread.as_ref().is_ok_and(|thread| thread.state == Thread::Free);
             ensure(free, Invariant::OneHolderPerThread, || format!("all runs ended, and {thread:?}"))?;
         }

@@ -19,7 +19,6 @@ use machine::rows::StateRow;
 use machine::tool::Leave;
 use serde_json::Value;
 
-use super::disk::at_once;
 use super::listener::{PLUG_PULLED, STORE_TAKEN};
 use super::stage::{Life, Stage};
 use super::trouble::{Fate, Kind, Side};
@@ -28,6 +27,8 @@ use super::trouble::{Fate, Kind, Side};
 pub struct RoughStore {
     pub(crate) stage: Arc<Stage>,
     pub(crate) life: Arc<Life>,
+    /// What the process has of the store for itself.
+    pub(crate) own: Option<Arc<dyn Store>>,
 }
 
 impl RoughStore {
@@ -35,7 +36,7 @@ impl RoughStore {
     async fn rough<T: Send>(
         &self,
         kind: Kind,
-        ask: impl FnOnce(&dyn Store) -> Result<T, Refused> + Send,
+        ask: impl for<'s> FnOnce(&'s dyn Store) -> Task<'s, Result<T, Refused>> + Send,
     ) -> Result<T, Refused> {
         self.rough_then(kind, ask, |_, _| {}).await
     }
@@ -44,7 +45,7 @@ impl RoughStore {
     async fn rough_then<T: Send>(
         &self,
         kind: Kind,
-        ask: impl FnOnce(&dyn Store) -> Result<T, Refused> + Send,
+        ask: impl for<'s> FnOnce(&'s dyn Store) -> Task<'s, Result<T, Refused>> + Send,
         then: impl FnOnce(&Stage, &T) + Send,
     ) -> Result<T, Refused> {
         self.life.alive().await;
@@ -61,7 +62,7 @@ impl RoughStore {
         let result = if self.life.is_fenced() && opens(kind) {
             Err(Trouble::Unavailable(STORE_TAKEN.into()).into())
         } else {
-            self.stage.disk.ask(ask)
+            self.stage.disk.ask(self.own.as_ref(), ask)
         };
         if let Ok(done) = &result {
             then(&self.stage, done);
@@ -155,21 +156,17 @@ impl Store for RoughStore {
         metadata: &Value,
     ) -> Task<'_, Result<bool, Refused>> {
         let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.clone());
-        Box::pin(
-            self.rough(Kind::Preparation, move |store| {
-                at_once(store.put_thread(&tenant, &thread, &metadata))
-            }),
-        )
+        Box::pin(self.rough(Kind::Preparation, move |store| store.put_thread(&tenant, &thread, &metadata)))
     }
 
     fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
         let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.thread(&tenant, &thread))))
+        Box::pin(self.rough(Kind::Read, move |store| store.thread(&tenant, &thread)))
     }
 
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
         let (tenant, page) = (tenant.clone(), page.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.threads(&tenant, &page))))
+        Box::pin(self.rough(Kind::Read, move |store| store.threads(&tenant, &page)))
     }
 
     fn set_auto_approve(
@@ -179,19 +176,19 @@ impl Store for RoughStore {
         by: Option<&Principal>,
     ) -> Task<'_, Result<(), Refused>> {
         let (tenant, thread, by) = (tenant.clone(), thread.clone(), by.cloned());
-        Box::pin(self.rough(Kind::Preparation, move |store| {
-            at_once(store.set_auto_approve(&tenant, &thread, by.as_ref()))
-        }))
+        Box::pin(
+            self.rough(Kind::Preparation, move |store| store.set_auto_approve(&tenant, &thread, by.as_ref())),
+        )
     }
 
     fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
         let (lease, tool) = (lease.clone(), tool.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.leave(&lease, &tool))))
+        Box::pin(self.rough(Kind::Read, move |store| store.leave(&lease, &tool)))
     }
 
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
         let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.rough(Kind::Preparation, move |store| at_once(store.delete_thread(&tenant, &thread))))
+        Box::pin(self.rough(Kind::Preparation, move |store| store.delete_thread(&tenant, &thread)))
     }
 
     fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
@@ -200,7 +197,7 @@ impl Store for RoughStore {
             let stored = text.clone();
             self.rough_then(
                 Kind::Preparation,
-                move |store| at_once(store.put_revision(&digest, &stored)),
+                move |store| store.put_revision(&digest, &stored),
                 move |stage, ()| {
                     let known = stage.book().know_revision(digest, &text);
                     stage.check(known);
@@ -212,14 +209,14 @@ impl Store for RoughStore {
 
     fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
         let digest = *digest;
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.revision(&digest))))
+        Box::pin(self.rough(Kind::Read, move |store| store.revision(&digest)))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
         let told = create.clone();
         Box::pin(self.rough_then(
             Kind::Create { lease: create.lease },
-            move |store| at_once(store.create(create)),
+            move |store| store.create(create),
             move |stage, created| {
                 let now = stage.now();
                 let checked = stage.book().created(&told, created, now);
@@ -231,7 +228,7 @@ impl Store for RoughStore {
     fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
         Box::pin(self.rough_then(
             Kind::Claim,
-            move |store| at_once(store.claim(claim)),
+            move |store| store.claim(claim),
             |stage, claimed| {
                 let now = stage.now();
                 for one in claimed {
@@ -246,7 +243,7 @@ impl Store for RoughStore {
         let (lease, run) = (lease.clone(), lease.run.clone());
         Box::pin(self.rough_then(
             Kind::Read,
-            move |store| at_once(store.load(&lease)),
+            move |store| store.load(&lease),
             move |stage, _| stage.book().loaded(&run),
         ))
     }
@@ -257,7 +254,7 @@ impl Store for RoughStore {
             let flight = Flight::begin(&self.stage, &lease.run);
             let result = self.rough_then(
                 Kind::Append,
-                move |store| at_once(store.append(&lease, append)),
+                move |store| store.append(&lease, append),
                 move |stage, _| {
                     let now = stage.now();
                     let checked = stage.book().appended(&told_lease, &told, now);
@@ -274,7 +271,7 @@ impl Store for RoughStore {
         let (lease, told) = (lease.clone(), lease.clone());
         Box::pin(self.rough_then(
             Kind::Release,
-            move |store| at_once(store.release(&lease)),
+            move |store| store.release(&lease),
             move |stage, released| {
                 let now = stage.now();
                 stage.book().released(&told, *released, now);
@@ -283,7 +280,11 @@ impl Store for RoughStore {
     }
 
     fn may_send(&self, lease: &Lease) -> bool {
-        let may = self.stage.disk.ask(|store| Ok(store.may_send(lease))).unwrap_or(false);
+        let asked = self.stage.disk.glance(self.own.as_ref(), |store| store.may_send(lease));
+        // Where a process keeps the store, its lease runs out no later by its own clock than by the store's. That
+        // clock goes in real time, so the world says it instead.
+        let lapsed = self.own.is_some() && self.life.is_fenced();
+        let may = asked.unwrap_or(false) && !lapsed;
         let percent = self.stage.book().temper.no_send;
         let denied = may && self.stage.draw(|tape| tape.chance(percent));
         if !may || denied {
@@ -297,7 +298,7 @@ impl Store for RoughStore {
         let (told_run, told) = (run.clone(), item.clone());
         Box::pin(self.rough_then(
             Kind::Submit,
-            move |store| at_once(store.submit(&tenant, &run, item)),
+            move |store| store.submit(&tenant, &run, item),
             move |stage, verdict| {
                 let now = stage.now();
                 stage.book().submitted(&told_run, &told, verdict, now);
@@ -306,7 +307,7 @@ impl Store for RoughStore {
     }
 
     fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
-        Box::pin(self.rough(Kind::Read, |store| at_once(store.next_wake())))
+        Box::pin(self.rough(Kind::Read, |store| store.next_wake()))
     }
 
     fn decision(
@@ -316,12 +317,12 @@ impl Store for RoughStore {
         id: &DecisionId,
     ) -> Task<'_, Result<Option<Decision>, Refused>> {
         let (tenant, run, id) = (tenant.clone(), run.clone(), id.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.decision(&tenant, &run, &id))))
+        Box::pin(self.rough(Kind::Read, move |store| store.decision(&tenant, &run, &id)))
     }
 
     fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
         let (tenant, run) = (tenant.clone(), run.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.run(&tenant, &run))))
+        Box::pin(self.rough(Kind::Read, move |store| store.run(&tenant, &run)))
     }
 
     fn runs(
@@ -331,7 +332,7 @@ impl Store for RoughStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<RunView>, Refused>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.runs(&tenant, &filter, &page))))
+        Box::pin(self.rough(Kind::Read, move |store| store.runs(&tenant, &filter, &page)))
     }
 
     fn events(
@@ -342,12 +343,12 @@ impl Store for RoughStore {
         limit: usize,
     ) -> Task<'_, Result<Vec<Committed>, Refused>> {
         let (tenant, run) = (tenant.clone(), run.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.events(&tenant, &run, after, limit))))
+        Box::pin(self.rough(Kind::Read, move |store| store.events(&tenant, &run, after, limit)))
     }
 
     fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
         let lease = lease.clone();
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.event(&lease, seq))))
+        Box::pin(self.rough(Kind::Read, move |store| store.event(&lease, seq)))
     }
 
     fn message(
@@ -357,17 +358,17 @@ impl Store for RoughStore {
         message: &MessageId,
     ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
         let (tenant, thread, message) = (tenant.clone(), thread.clone(), message.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.message(&tenant, &thread, &message))))
+        Box::pin(self.rough(Kind::Read, move |store| store.message(&tenant, &thread, &message)))
     }
 
     fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
         let (lease, asked) = (lease.clone(), asked.to_vec());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.taken_call_ids(&lease, &asked))))
+        Box::pin(self.rough(Kind::Read, move |store| store.taken_call_ids(&lease, &asked)))
     }
 
     fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
         let lease = lease.clone();
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.plugin_state(&lease))))
+        Box::pin(self.rough(Kind::Read, move |store| store.plugin_state(&lease)))
     }
 
     fn suspension(
@@ -376,7 +377,7 @@ impl Store for RoughStore {
         id: &SuspensionId,
     ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
         let (tenant, id) = (tenant.clone(), id.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.suspension(&tenant, &id))))
+        Box::pin(self.rough(Kind::Read, move |store| store.suspension(&tenant, &id)))
     }
 
     fn approvals(
@@ -386,10 +387,20 @@ impl Store for RoughStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
-        Box::pin(self.rough(Kind::Read, move |store| at_once(store.approvals(&tenant, &filter, &page))))
+        Box::pin(self.rough(Kind::Read, move |store| store.approvals(&tenant, &filter, &page)))
     }
 
     fn counts(&self) -> Counts {
-        self.stage.disk.ask(|store| Ok(store.counts())).unwrap_or_default()
+        self.stage.disk.glance(self.own.as_ref(), |store| store.counts()).unwrap_or_default()
+    }
+
+    fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
+        // Whoever is gone hands nothing over; the world that waits for it goes on.
+        let handed_over = if self.life.is_dead() {
+            Ok(())
+        } else {
+            self.stage.disk.ask(self.own.as_ref(), |store| store.hand_over())
+        };
+        Box::pin(std::future::ready(handed_over))
     }
 }

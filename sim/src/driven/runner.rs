@@ -9,6 +9,7 @@ use machine::Timestamp;
 use super::book::Book;
 use super::disk::Disk;
 use super::listener::Listener;
+use super::place::Place;
 use super::stage::Stage;
 use super::tally::Tally;
 use super::trouble::{Side, Temper};
@@ -20,8 +21,6 @@ use crate::runner::Batch;
 use crate::shrink::shrink;
 use crate::tape::Tape;
 
-/// Worlds on a file are slower; one in so many is enough to show that the two stores are alike.
-const FILE_EVERY: u64 = 16;
 const BEGAN_AT: Timestamp = Timestamp(1_000_000);
 
 /// What is wrong in a world.
@@ -52,27 +51,21 @@ pub struct Played {
 
 /// The world of a seed.
 #[must_use]
-pub fn play(seed: u64, roughness: Roughness, tells: bool) -> Played {
-    play_tape(Tape::seeded(seed), is_in_a_file(seed), roughness, tells)
-}
-
-#[must_use]
-pub const fn is_in_a_file(seed: u64) -> bool {
-    seed % FILE_EVERY == FILE_EVERY - 1
+pub fn play(seed: u64, place: Place, roughness: Roughness, tells: bool) -> Played {
+    play_tape(Tape::seeded(seed), place, roughness, tells)
 }
 
 /// The shortest tape that breaks the same invariant.
 #[must_use]
-pub fn shorten(choices: &[u32], in_a_file: bool, invariant: Invariant) -> Vec<u32> {
+pub fn shorten(choices: &[u32], place: Place, invariant: Invariant) -> Vec<u32> {
     shrink(choices, |shorter| {
-        let played = play_tape(Tape::recorded(shorter.to_vec()), in_a_file, Roughness::Drawn, false);
+        let played = play_tape(Tape::recorded(shorter.to_vec()), place, Roughness::Drawn, false);
         played.violation.is_some_and(|violation| violation.invariant == invariant)
     })
 }
 
-/// One world, on the store in memory or in a file.
 #[must_use]
-pub fn play_tape(mut tape: Tape, in_a_file: bool, roughness: Roughness, tells: bool) -> Played {
+pub fn play_tape(mut tape: Tape, place: Place, roughness: Roughness, tells: bool) -> Played {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -81,8 +74,7 @@ pub fn play_tape(mut tape: Tape, in_a_file: bool, roughness: Roughness, tells: b
     let entered = runtime.enter();
     let clock = RuntimeClock::starting_at(BEGAN_AT);
     drop(entered);
-    let disk = if in_a_file { Disk::in_a_file(clock) } else { Ok(Disk::in_memory(clock)) };
-    let disk = match disk {
+    let disk = match Disk::at(place, clock) {
         Ok(disk) => disk,
         Err(why) => return unplayable(format!("the store does not open: {why}")),
     };
@@ -98,9 +90,7 @@ pub fn play_tape(mut tape: Tape, in_a_file: bool, roughness: Roughness, tells: b
         temper = Temper { act_count: temper.act_count, cast: temper.cast, ..Temper::calm() };
     }
     let stage = Arc::new(Stage::new(Book::new(tape, temper, tells), disk, clock));
-    if in_a_file {
-        stage.count("store", "in a file");
-    }
+    stage.count("place", place.name());
     let mut world = World::new(stage.clone(), cast, lost_at);
     tracing::subscriber::with_default(Listener(stage.clone()), || runtime.block_on(world.play()));
     let commit_count = match &world.process {
@@ -152,8 +142,8 @@ pub struct Summary {
     pub failures: Vec<(u64, Violation)>,
 }
 
-/// Plays all seeds of a batch; `progress` hears how many are done.
-pub fn run(batch: Batch, progress: &(impl Fn(u64) + Sync)) -> Summary {
+/// Plays all seeds of a batch, each in its own place unless one is given; `progress` hears how many are done.
+pub fn run(batch: Batch, place: Option<Place>, progress: &(impl Fn(u64) + Sync)) -> Summary {
     let next = AtomicU64::new(batch.from);
     let done = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
@@ -165,7 +155,8 @@ pub fn run(batch: Batch, progress: &(impl Fn(u64) + Sync)) -> Summary {
             if seed >= end {
                 break;
             }
-            let played = play(seed, Roughness::Drawn, false);
+            let place = place.unwrap_or(Place::of_seed(seed));
+            let played = play(seed, place, Roughness::Drawn, false);
             own.world_count += 1;
             own.event_count += played.event_count;
             own.tally.merge(&played.tally);

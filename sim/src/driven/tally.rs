@@ -10,6 +10,8 @@ pub struct Tally(BTreeMap<(&'static str, &'static str), u64>);
 
 /// What should happen in enough worlds, beside every verdict on a decision.
 const POSSIBLE: &[(&str, &[&str])] = &[
+    // Whoever starts the simulator says where.
+    ("place", &[]),
     ("process", &["before a commit", "after a commit", "between commits", "to another process", "drained"]),
     (
         "store",
@@ -25,7 +27,6 @@ const POSSIBLE: &[(&str, &[&str])] = &[
             "release refused",
             "accepted directly",
             "accepted into the inbox",
-            "in a file",
         ],
     ),
     (

@@ -99,7 +99,8 @@ impl World {
             trouble_pause: Duration::from_millis(tape.among([1_000, 20])),
             shelf_bytes: tape.among([1 << 20, 1 << 20, 4_096, 0]),
         });
-        let store = Arc::new(RoughStore { stage: self.stage.clone(), life: life.clone() });
+        let own = self.stage.disk.own();
+        let store = Arc::new(RoughStore { stage: self.stage.clone(), life: life.clone(), own });
         let mut builder = Engine::on_shared(store).clock(self.stage.clock).settings(settings);
         for agent in troupe::agents(&self.cast, &self.stage, &life) {
             builder = builder.agent(agent);

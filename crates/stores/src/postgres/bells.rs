@@ -7,6 +7,9 @@ use engine::store::{Ring, Tenant};
 use machine::id::RunId;
 use tokio::sync::Notify;
 
+/// Runs of which a commit is known and not said yet.
+const COMMITTED_COUNT_MAX: usize = 8_192;
+
 /// Rings that nobody has heard yet. Many for one run are one.
 #[derive(Default)]
 pub(super) struct Bells {
@@ -37,7 +40,14 @@ impl Bells {
     }
 
     pub(super) fn committed(&self, runs: impl IntoIterator<Item = RunId>) {
-        self.lock().committed.extend(runs);
+        let mut unheard = self.lock();
+        for run in runs {
+            // Nobody takes them, or not fast enough: whoever reads one of the others is told by a look.
+            if unheard.committed.len() < COMMITTED_COUNT_MAX {
+                unheard.committed.insert(run);
+            }
+        }
+        drop(unheard);
         self.bell.notify_one();
     }
 

@@ -1,19 +1,20 @@
 //! Who works on which run: this node's lease, what it claims under it, and how it lets go.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use engine::clock::Clock as _;
-use engine::store::{Claim, Claimed, Lease, Loaded, Refused, Trouble};
+use engine::store::{Claim, Claimed, Lease, Loaded, Refused, Tenant, Trouble};
 use machine::Timestamp;
+use machine::id::{RunId, ThreadId};
 use tokio_postgres::Row;
 
 use super::Shared;
 use super::commit::lapsed;
+use super::moment::Moment;
 use super::stored_run::StoredRun;
-use super::text::kept;
+use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
-use crate::words::{number, timestamp};
+use crate::words::{number, timestamp, unsigned};
 
 /// The tenant whose queued run was given out last; the next tenant's turn is next.
 #[derive(Default)]
@@ -45,7 +46,7 @@ impl Shared {
         if let Some(node) = self.leases.node() {
             return Ok(node);
         }
-        let asked = Instant::now();
+        let asked = Moment::now();
         let lease_ms = number(u64::try_from(self.settings.lease.as_millis()).unwrap_or(u64::MAX));
         let sql = "SELECT * FROM join_nodes($1, $2, $3)";
         let name = kept(&self.settings.node_name);
@@ -53,53 +54,44 @@ impl Shared {
         let row = rows.first().ok_or_else(|| corrupt("a node joined without a number"))?;
         let node = row.try_get(0)?;
         self.clock.hear(row.try_get(1)?);
-        self.leases.join(node, asked + self.settings.lease);
+        self.leases.join(node, asked.plus(self.settings.lease));
         self.pulse.notify_one();
         Ok(node)
     }
 
     pub(super) async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>, Stop> {
         let node = self.node().await?;
-        let given = match &claim {
+        let rows = match &claim {
             Claim::Run { tenant, run } => {
                 let sql = include_str!("sql/claim_run.sql");
                 let (tenant, run) = (kept(tenant.as_str()), kept(run.as_str()));
-                let rows = self.change(sql, &[&node, &tenant, &run, &self.clock.given()]).await?;
-                self.given(node, &rows, 1).await?
+                self.change(sql, &[&node, &tenant, &run, &self.clock.given()]).await?
             }
             Claim::Next { limit } => {
                 let limit = i32::try_from(*limit).unwrap_or(i32::MAX);
                 let sql = include_str!("sql/claim_next.sql");
-                let served = self.turn.last();
-                let rows = self.change(sql, &[&node, &limit, &served, &self.clock.given()]).await?;
-                self.pass_turn(&rows)?;
-                self.given(node, &rows, 2).await?
+                self.change(sql, &[&node, &limit, &self.turn.last(), &self.clock.given()]).await?
             }
         };
-        match given.refused {
-            Some(stop) if given.claimed.is_empty() => Err(stop),
+        let leases = self.given(node, &rows)?;
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Given { claimed, refused } = self.load_all(&leases).await?;
+        match refused {
+            Some(stop) if claimed.is_empty() => Err(stop),
             Some(Stop(refused)) => {
                 // What is given out by now would be held by nobody.
                 tracing::error!(%refused, "not all that is ready could be claimed");
-                Ok(given.claimed)
+                Ok(claimed)
             }
-            None => Ok(given.claimed),
+            None => Ok(claimed),
         }
     }
 
-    /// The last of the queued runs says whose turn is over.
-    fn pass_turn(&self, rows: &[Row]) -> Result<(), Stop> {
-        let Some(row) = rows.last() else { return Ok(()) };
-        let queued: i32 = row.try_get(1)?;
-        if queued > 0 {
-            self.turn.pass(row.try_get(3)?);
-        }
-        Ok(())
-    }
-
-    /// Runs that the database has given to this node; the columns of the run begin at `first`.
-    async fn given(&self, node: i64, rows: &[Row], first: usize) -> Result<Given, Stop> {
-        let mut given = Given { claimed: Vec::new(), refused: None };
+    /// Leases that the database has given to this node. All of them are known before anything is waited for again.
+    fn given(&self, node: i64, rows: &[Row]) -> Result<Vec<Lease>, Stop> {
+        let mut leases = Vec::new();
         for row in rows {
             match row.try_get(0)? {
                 "held" => {}
@@ -110,18 +102,47 @@ impl Shared {
                 }
                 other => return Err(corrupt(format!("a claim came to {other}"))),
             }
-            if row.try_get::<_, Option<i64>>(first)?.is_none() {
+            if row.try_get::<_, Option<i64>>(2)?.is_none() {
                 continue;
             }
-            let run = StoredRun::of(row, first)?;
-            let (lease, doubt_at) = (run.lease.clone(), run.doubt_at);
-            if !self.leases.give(node, lease.clone(), run.last_ticket()) {
+            // The last of the queued runs says whose turn is over.
+            if row.try_get::<_, i32>(1)? > 0 {
+                self.turn.pass(row.try_get(3)?);
+            }
+            let lease = lease_of(row, 2)?;
+            if self.leases.give(node, lease.clone(), unsigned(row.try_get(7)?)) {
+                self.watched.forget(lease.row);
+                leases.push(lease);
+            }
+        }
+        Ok(leases)
+    }
+
+    /// In a statement of its own: a claim holds no lock while its answer is on the way.
+    async fn load_all(&self, leases: &[Lease]) -> Result<Given, Stop> {
+        let mut given = Given { claimed: Vec::new(), refused: None };
+        let runs: Vec<i64> = leases.iter().map(|lease| lease.row).collect();
+        let rows = match self.connections.read("SELECT * FROM loaded($1)", &[&runs]).await {
+            Ok(rows) => rows,
+            Err(stop) => {
+                // Nobody here knows them any more, so that they are found and let go.
+                leases.iter().for_each(|lease| self.leases.forget(lease));
+                return Err(stop);
+            }
+        };
+        for row in &rows {
+            let run = StoredRun::of(row, 0)?;
+            let (lease, doubt_at, last) = (run.lease.clone(), run.doubt_at, run.last_ticket());
+            // Its node may have lost it in between.
+            if !leases.contains(&lease) {
                 continue;
             }
             match run.load(&self.connections).await {
                 Ok(loaded) => {
                     let now = self.clock.now();
                     let doubt_at = doubt_at.map_or(now, |at| at.max(now));
+                    self.leases.hear(&lease, last);
+                    self.leases.stored(&lease, loaded.control.seq);
                     given.claimed.push(Claimed { lease, loaded, doubt_at });
                 }
                 Err(Stop(Refused::Trouble(Trouble::Corrupt(why)))) => {
@@ -130,7 +151,6 @@ impl Shared {
                     given.refused = Some(corrupt(why));
                 }
                 Err(stop) => {
-                    // Nobody here knows it any more, so that it is found and let go.
                     self.leases.forget(&lease);
                     given.refused = Some(stop);
                 }
@@ -151,13 +171,19 @@ impl Shared {
         let last = run.last_ticket();
         let loaded = run.load(&self.connections).await?;
         self.leases.hear(lease, last);
+        self.leases.stored(lease, loaded.control.seq);
         Ok(loaded)
     }
 
     /// True if the run is let go; false while its inbox holds an item.
     pub(super) async fn release(&self, lease: &Lease) -> Result<bool, Stop> {
-        let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(Refused::Fenced)?;
-        let row = self.release_row(lease.row, node, number(lease.epoch), false).await?;
+        let node = self.leases.node().ok_or(Refused::Fenced)?;
+        // One that arrives late, after its worker went on, lets nothing go.
+        let seq = number(self.leases.seq(lease).ok_or(Refused::Fenced)?);
+        let sql = "SELECT * FROM release($1, $2, $3, $4, $5)";
+        let epoch = number(lease.epoch);
+        let rows = self.change(sql, &[&lease.row, &node, &epoch, &seq, &self.clock.given()]).await?;
+        let row = rows.first().ok_or_else(|| corrupt("a release came to nothing"))?;
         match row.try_get(0)? {
             "kept" => Ok(false),
             "released" => {
@@ -175,23 +201,6 @@ impl Shared {
         }
     }
 
-    async fn release_row(&self, run: i64, node: i64, epoch: i64, whatever: bool) -> Result<Row, Stop> {
-        let sql = "SELECT * FROM release($1, $2, $3, $4, $5)";
-        let rows = self.change(sql, &[&run, &node, &epoch, &whatever, &self.clock.given()]).await?;
-        rows.into_iter().next().ok_or_else(|| corrupt("a release came to nothing"))
-    }
-
-    /// Lets go of what this node holds and nobody here knows of: the answer of a claim or a creation was lost.
-    pub(super) async fn let_strangers_go(&self, node: i64, held_there: &[(i64, i64)]) -> Result<(), Stop> {
-        for (run, epoch) in self.leases.strangers(node, held_there, self.settings.answer_timeout) {
-            tracing::warn!(run, "the answer of a claim was lost; the run is let go");
-            self.release_row(run, node, epoch, true).await?;
-            self.posts.ready();
-            self.bells.ready();
-        }
-        Ok(())
-    }
-
     /// Nobody in this process works on any run from here on.
     pub(super) async fn hand_over(&self) -> Result<(), Stop> {
         let Some(node) = self.leases.node() else { return Ok(()) };
@@ -207,4 +216,16 @@ impl Shared {
         let first = rows.first().map(|row| row.try_get::<_, Option<i64>>(0)).transpose()?;
         Ok(first.flatten().map(timestamp))
     }
+}
+
+/// The columns of a lease, from the column `first` on.
+pub(super) fn lease_of(row: &Row, first: usize) -> Result<Lease, Stop> {
+    let text = |column: usize| row.try_get::<_, String>(first + column).map(told);
+    Ok(Lease {
+        row: row.try_get(first)?,
+        tenant: Tenant::from(text(1)?.as_str()),
+        run: RunId::from(text(2)?),
+        thread: ThreadId::from(text(3)?),
+        epoch: unsigned(row.try_get(first + 4)?),
+    })
 }

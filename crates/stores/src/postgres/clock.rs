@@ -19,10 +19,29 @@ pub(super) struct DatabaseClock(Arc<Times>);
 
 struct Times {
     given: Option<Clock>,
-    /// What the database said, and when it was heard.
-    heard: Mutex<(Instant, u64)>,
+    told: Mutex<Told>,
     /// Nobody sees time go back.
     last: AtomicU64,
+}
+
+/// What the database said, and what was shown at that moment, if that was more: then time goes on at half its speed
+/// until the database has caught up. A clock that was set back stops nobody.
+#[derive(Clone, Copy)]
+struct Told {
+    at: Instant,
+    database_ms: u64,
+    shown_ms: u64,
+}
+
+impl Told {
+    fn now(self, at: Instant) -> u64 {
+        let since = u64::try_from(at.saturating_duration_since(self.at).as_millis()).unwrap_or(u64::MAX);
+        self.database_ms.saturating_add(since).max(self.shown_ms.saturating_add(since / 2))
+    }
+
+    fn hear(self, at: Instant, database_ms: u64) -> Self {
+        Self { at, database_ms, shown_ms: self.now(at) }
+    }
 }
 
 impl fmt::Debug for DatabaseClock {
@@ -33,8 +52,8 @@ impl fmt::Debug for DatabaseClock {
 
 impl DatabaseClock {
     pub(super) fn new(given: Option<Clock>) -> Self {
-        let heard = Mutex::new((Instant::now(), 0));
-        Self(Arc::new(Times { given, heard, last: AtomicU64::new(0) }))
+        let told = Mutex::new(Told { at: Instant::now(), database_ms: 0, shown_ms: 0 });
+        Self(Arc::new(Times { given, told, last: AtomicU64::new(0) }))
     }
 
     /// What a statement is told the time is; none where the database's own counts.
@@ -43,8 +62,8 @@ impl DatabaseClock {
     }
 
     pub(super) fn hear(&self, database_ms: i64) {
-        let heard = (Instant::now(), timestamp(database_ms).0);
-        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner) = heard;
+        let mut told = self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
+        *told = told.hear(Instant::now(), timestamp(database_ms).0);
     }
 }
 
@@ -53,9 +72,8 @@ impl engine::clock::Clock for DatabaseClock {
         if let Some(clock) = &self.0.given {
             return clock();
         }
-        let (at, database_ms) = *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let now = database_ms.saturating_add(since);
+        let told = *self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = told.now(Instant::now());
         Timestamp(self.0.last.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
@@ -71,5 +89,23 @@ impl engine::clock::Clock for DatabaseClock {
                 tokio::time::sleep(Duration::from_millis(left)).await;
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_slows_down_and_never_stands_still() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let told = Told { at: began, database_ms: 60_000, shown_ms: 0 };
+        assert_eq!(told.now(after(1)), 61_000);
+        let told = told.hear(after(1), 31_000);
+        assert_eq!([1, 3, 5].map(|seconds| told.now(after(seconds))), [61_000, 62_000, 63_000]);
+        assert_eq!(told.now(after(61)), 91_000, "the database has caught up");
+        let told = told.hear(after(61), 91_000);
+        assert_eq!(told.now(after(62)), 92_000);
     }
 }

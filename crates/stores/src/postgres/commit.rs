@@ -66,6 +66,8 @@ impl Shared {
         self.announce(&entry);
         if entry.state.standing.status.ended() {
             self.leases.forget(lease);
+        } else {
+            self.leases.stored(lease, entry.state.seq);
         }
         Ok(Appended { woken: self.woken(&row, 1)? })
     }
@@ -127,7 +129,7 @@ impl Shared {
         let lease = node.map(|node| {
             let run = entry.state.run.clone();
             let lease = Lease { tenant: tenant.clone(), thread: seen.id.clone(), run, epoch: 1, row: number };
-            self.leases.give(node, lease.clone(), 0);
+            self.leases.give(node, lease.clone(), entry.state.seq);
             lease
         });
         if lease.is_none() && holds {

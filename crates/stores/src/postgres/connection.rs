@@ -10,11 +10,12 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row};
 
 use super::Settings;
-use super::trouble::{OpenFailed, Stop, is_lost, is_worth_repeating, unavailable};
+use super::trouble::{OpenFailed, Stop, is_lost, is_unprepared, is_worth_repeating, unavailable};
 
 /// Tries of what two transactions stood in each other's way for.
 const REPEAT_COUNT_MAX: u32 = 8;
 const SCHEMA_BYTES_MAX: usize = 40;
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(10);
 
 /// What a statement does decides what may be done when its answer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub(super) fn config(address: &str, settings: &Settings) -> Result<Config, OpenF
     config.options(options);
     config.connect_timeout(settings.connection_wait_max);
     config.tcp_user_timeout(settings.answer_timeout);
+    // A connection that nobody carries any more is noticed, also by whoever only listens.
+    config.keepalives_idle(KEEP_ALIVE_AFTER).keepalives_interval(KEEP_ALIVE_AFTER / 2).keepalives_retries(3);
     if config.get_application_name().is_none() {
         config.application_name("holdpoint");
     }
@@ -99,6 +102,10 @@ impl Connections {
                 Err(failed) => failed,
             };
             match failed {
+                Failed::Unanswered if does == Does::Read && !asked_again => {
+                    discard(client);
+                    asked_again = true;
+                }
                 Failed::Unanswered => {
                     discard(client);
                     let waited = self.answer_timeout.as_secs_f32();
@@ -111,6 +118,10 @@ impl Connections {
                     }
                 }
                 Failed::NotSent(error) if is_lost(&error) && !asked_again => {
+                    discard(client);
+                    asked_again = true;
+                }
+                Failed::Told(error) if is_unprepared(&error) && !asked_again => {
                     discard(client);
                     asked_again = true;
                 }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use engine::store::Lease;
 use machine::inbox::Ticket;
 
+use super::moment::Moment;
+
 /// In memory beside the rows: nothing is decided here but whether something may still be sent.
 pub(super) struct Leases {
     held: Mutex<Held>,
@@ -24,13 +26,15 @@ struct Held {
 #[derive(Clone, Copy, Debug)]
 struct NodeLease {
     node: i64,
-    until: Instant,
+    until: Moment,
 }
 
 struct Known {
     lease: Lease,
     /// The last row of the inbox that its worker has read.
     heard: Ticket,
+    /// The last event that its worker knows to be stored.
+    seq: u64,
 }
 
 impl Leases {
@@ -48,17 +52,17 @@ impl Leases {
     }
 
     /// `until` is counted from before the database was asked, so that it ends here no later than there.
-    pub(super) fn join(&self, node: i64, until: Instant) {
+    pub(super) fn join(&self, node: i64, until: Moment) {
         let mut held = self.lock();
         *held = Held { node: Some(NodeLease { node, until }), ..Held::default() };
     }
 
     /// True if the lease had run out here before it was renewed.
-    pub(super) fn renew(&self, node: i64, until: Instant) -> bool {
+    pub(super) fn renew(&self, node: i64, until: Moment) -> bool {
         let mut held = self.lock();
         match &mut held.node {
             Some(lease) if lease.node == node => {
-                let lapsed = lease.until <= Instant::now();
+                let lapsed = lease.until.is_over();
                 lease.until = until;
                 lapsed
             }
@@ -80,25 +84,41 @@ impl Leases {
 
     pub(super) fn may_send(&self, lease: &Lease) -> bool {
         let held = self.lock();
-        held.node.is_some_and(|node| Instant::now() < node.until)
+        held.node.is_some_and(|node| !node.until.is_over())
             && held.leases.get(&lease.row).is_some_and(|known| known.lease == *lease)
     }
 
     /// False if the node that claimed it has lost its lease meanwhile.
-    pub(super) fn give(&self, node: i64, lease: Lease, heard: Ticket) -> bool {
+    pub(super) fn give(&self, node: i64, lease: Lease, seq: u64) -> bool {
         let mut held = self.lock();
-        let ours = held.node.is_some_and(|lease| lease.node == node);
+        let later = held.leases.get(&lease.row).is_some_and(|known| known.lease.epoch > lease.epoch);
+        let ours = !later && held.node.is_some_and(|lease| lease.node == node);
         if ours {
-            held.leases.insert(lease.row, Known { lease, heard });
+            held.leases.insert(lease.row, Known { lease, heard: 0, seq });
         }
         ours
     }
 
+    /// Its worker has read its inbox as far as this.
     pub(super) fn hear(&self, lease: &Lease, heard: Ticket) {
+        self.change(lease, |known| known.heard = known.heard.max(heard));
+    }
+
+    /// Its log is known to be as long as this.
+    pub(super) fn stored(&self, lease: &Lease, seq: u64) {
+        self.change(lease, |known| known.seq = seq);
+    }
+
+    fn change(&self, lease: &Lease, change: impl FnOnce(&mut Known)) {
         let mut held = self.lock();
         if let Some(known) = held.leases.get_mut(&lease.row).filter(|known| known.lease == *lease) {
-            known.heard = known.heard.max(heard);
+            change(known);
         }
+    }
+
+    /// How long its log is, as far as its worker knows; none where it is not held here.
+    pub(super) fn seq(&self, lease: &Lease) -> Option<u64> {
+        self.lock().leases.get(&lease.row).filter(|known| known.lease == *lease).map(|known| known.seq)
     }
 
     pub(super) fn forget(&self, lease: &Lease) {
@@ -155,7 +175,7 @@ mod tests {
     #[test]
     fn nothing_is_sent_once_the_lease_of_the_node_has_run_out() {
         let leases = Leases::new();
-        let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        let (past, future) = (Moment::now(), Moment::now().plus(Duration::from_secs(60)));
         leases.join(1, past);
         assert!(leases.give(1, lease(7, 1), 0));
         assert!(leases.is_current(&lease(7, 1)));
@@ -171,7 +191,7 @@ mod tests {
     #[test]
     fn a_lease_that_nobody_knows_is_strange_only_after_a_while() {
         let leases = Leases::new();
-        leases.join(1, Instant::now());
+        leases.join(1, Moment::now());
         assert!(leases.give(1, lease(7, 1), 0));
         assert!(leases.strangers(1, &[(7, 1), (8, 3)], Duration::from_secs(60)).is_empty());
         assert_eq!(leases.strangers(1, &[(7, 1), (8, 3)], Duration::ZERO), [(8, 3)]);

@@ -22,7 +22,8 @@ pub(super) async fn listen(shared: Arc<Shared>, config: Config) {
 }
 
 async fn listen_once(shared: &Shared, config: &Config) -> Result<std::convert::Infallible, Stop> {
-    let (client, connection) = config.connect(NoTls).await?;
+    let opened = tokio::time::timeout(shared.settings.answer_timeout, config.connect(NoTls)).await;
+    let (client, connection) = opened.map_err(|_| unavailable("the database does not answer"))??;
     tokio::select! {
         ended = hear(shared, connection) => Err(ended),
         refused = ask(shared, &client) => Err(refused),
@@ -31,14 +32,16 @@ async fn listen_once(shared: &Shared, config: &Config) -> Result<std::convert::I
 
 /// Comes back only where it failed.
 async fn ask(shared: &Shared, client: &Client) -> Stop {
-    match client.batch_execute(&format!("LISTEN {}", shared.channel)).await {
-        Ok(()) => {
+    let (sql, time) = (format!("LISTEN {}", shared.channel), shared.settings.answer_timeout);
+    match tokio::time::timeout(time, client.batch_execute(&sql)).await {
+        Err(_) => unavailable("the database does not answer"),
+        Ok(Ok(())) => {
             // What was said before is looked for, and whoever reads reads again.
             shared.pulse.notify_one();
             shared.bells.committed(shared.watched.take_all());
             std::future::pending().await
         }
-        Err(error) => error.into(),
+        Ok(Err(error)) => error.into(),
     }
 }
 

@@ -1,5 +1,8 @@
 //! The version of the store: migrations run once, also where several nodes start together.
 
+use std::time::Duration;
+
+use engine::store::Trouble;
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::trouble::OpenFailed;
@@ -15,8 +18,14 @@ const MIGRATIONS: [&str; 3] = [
 const LOCK: i32 = 0x486f_6c64;
 
 /// Brings the schema up to the version of this software, on a connection of its own.
-pub(super) async fn migrate(config: &Config, schema: &str) -> Result<(), OpenFailed> {
-    let (mut client, connection) = config.connect(NoTls).await?;
+pub(super) async fn migrate(
+    config: &Config,
+    schema: &str,
+    answer_timeout: Duration,
+) -> Result<(), OpenFailed> {
+    let late = |_| OpenFailed::Trouble(Trouble::Unavailable("the database does not answer".into()));
+    let opened = tokio::time::timeout(answer_timeout, config.connect(NoTls)).await.map_err(late)?;
+    let (mut client, connection) = opened?;
     let traffic = tokio::spawn(connection);
     let migrated = bring_up(&mut client, schema).await;
     drop(client);
@@ -26,6 +35,12 @@ pub(super) async fn migrate(config: &Config, schema: &str) -> Result<(), OpenFai
 }
 
 async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
+    // Something in between may have dropped what was asked for, and the tables would be somebody else's.
+    let session =
+        "SELECT current_setting('search_path') = $1 AND current_setting('statement_timeout') <> '0'";
+    if !client.query_one(session, &[&schema]).await?.try_get(0)? {
+        return Err(OpenFailed::Session);
+    }
     let transaction = client.transaction().await?;
     // Whoever comes second waits here, and then finds everything done.
     transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;

@@ -32,6 +32,7 @@ mod connection;
 mod lease;
 mod listen;
 mod migrate;
+mod moment;
 mod pulse;
 mod store;
 mod stored_run;
@@ -151,7 +152,7 @@ impl PostgresStore {
 
     pub async fn open_with(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
         let config = connection::config(address, &settings)?;
-        migrate::migrate(&config, &settings.schema).await?;
+        migrate::migrate(&config, &settings.schema, settings.answer_timeout).await?;
         let shared = Arc::new(Shared {
             connections: Connections::new(config.clone(), &settings)?,
             leases: Leases::new(),

@@ -1,16 +1,18 @@
 //! The pulse of a node: its lease is renewed, other nodes are told what concerns them, and once in a while it is
 //! looked whether anything was missed. All of it on one connection of its own, so that no crowd keeps it waiting.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 
 use super::Shared;
-use super::connection::DURABLE;
+use super::connection::{DURABLE, Parameters};
+use super::moment::Moment;
 use super::trouble::{Stop, unavailable};
 use crate::words::{number, unsigned};
 
@@ -45,12 +47,30 @@ struct Pulse {
     look_at: Instant,
     /// Before this, the silence of others may be our own: we were away too.
     judge_others_at: Instant,
+    was_cut_off: bool,
+    /// Since the last renewal nobody has looked for what is left behind.
+    tidies: bool,
 }
 
-/// A connection, and whoever carries its traffic.
+/// A connection, whoever carries its traffic, and what was asked on it before: nothing is planned twice.
 struct Line {
     client: Client,
     traffic: AbortHandle,
+    asked: BTreeMap<&'static str, Statement>,
+}
+
+impl Line {
+    async fn ask(&mut self, sql: &'static str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
+        let statement = match self.asked.get(sql) {
+            Some(statement) => statement.clone(),
+            None => {
+                let statement = self.client.prepare(sql).await?;
+                self.asked.insert(sql, statement.clone());
+                statement
+            }
+        };
+        Ok(self.client.query(&statement, parameters).await?)
+    }
 }
 
 impl Drop for Line {
@@ -62,7 +82,16 @@ impl Drop for Line {
 impl Pulse {
     fn new(shared: Arc<Shared>, config: Config) -> Self {
         let now = Instant::now();
-        Self { shared, config, line: None, beat_at: now, look_at: now, judge_others_at: now }
+        Self {
+            shared,
+            config,
+            line: None,
+            beat_at: now,
+            look_at: now,
+            judge_others_at: now,
+            was_cut_off: false,
+            tidies: false,
+        }
     }
 
     fn next_at(&self) -> Instant {
@@ -77,78 +106,110 @@ impl Pulse {
     async fn work(&mut self) -> Result<(), Stop> {
         if self.line.is_none() {
             self.line = Some(self.connect().await?);
-            // Whatever was said while nobody listened is looked for.
+            // Whatever was said while nobody listened is looked for; and whoever else was cut off has time to come back.
             let now = Instant::now();
             (self.beat_at, self.look_at) = (now, now);
+            if self.was_cut_off {
+                self.judge_others_at = now + self.shared.settings.lease;
+            }
+            self.was_cut_off = true;
         }
-        if Instant::now() >= self.beat_at {
-            self.renew().await?;
-            self.beat_at = Instant::now() + self.shared.settings.renew_every;
-        }
+        // Nothing stands between two renewals for longer than one step.
+        self.renew_if_due().await?;
         self.send().await?;
+        self.renew_if_due().await?;
         if Instant::now() >= self.look_at {
             let next_expiry = self.look().await?;
             let every = self.shared.settings.look_every;
             self.look_at = Instant::now() + next_expiry.map_or(every, |left| left.min(every));
         }
+        if std::mem::take(&mut self.tidies) {
+            self.renew_if_due().await?;
+            self.let_strangers_go().await?;
+            self.renew_if_due().await?;
+            self.take_over().await?;
+        }
+        Ok(())
+    }
+
+    async fn renew_if_due(&mut self) -> Result<(), Stop> {
+        if Instant::now() < self.beat_at {
+            return Ok(());
+        }
+        self.renew().await?;
+        self.beat_at = Instant::now() + self.shared.settings.renew_every;
+        self.tidies = true;
         Ok(())
     }
 
     async fn connect(&self) -> Result<Line, Stop> {
-        self.within(async {
+        within(self.step_max(), async {
             let (client, connection) = self.config.connect(NoTls).await?;
             let traffic = tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "the connection of the pulse ended");
                 }
             });
-            let line = Line { client, traffic: traffic.abort_handle() };
+            let line = Line { client, traffic: traffic.abort_handle(), asked: BTreeMap::new() };
             line.client.batch_execute(DURABLE).await?;
             Ok(line)
         })
         .await
     }
 
-    async fn ask(&self, sql: &str, parameters: super::connection::Parameters<'_>) -> Result<Vec<Row>, Stop> {
-        let line = self.line.as_ref().ok_or_else(|| unavailable("there is no connection"))?;
-        self.within(async { Ok(line.client.query(sql, parameters).await?) }).await
-    }
-
-    async fn within<T>(&self, work: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
-        let late = || Err(unavailable("the database is too slow for the lease of this node"));
-        tokio::time::timeout(self.step_max(), work).await.unwrap_or_else(|_| late())
+    async fn ask(&mut self, sql: &'static str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
+        let step_max = self.step_max();
+        let line = self.line.as_mut().ok_or_else(|| unavailable("there is no connection"))?;
+        within(step_max, line.ask(sql, parameters)).await
     }
 
     async fn renew(&mut self) -> Result<(), Stop> {
         let shared = self.shared.clone();
-        let lease_ms = number(u64::try_from(shared.settings.lease.as_millis()).unwrap_or(u64::MAX));
-        if let Some(node) = shared.leases.node() {
-            let asked = Instant::now();
-            let sql = include_str!("sql/node_renew.sql");
-            let rows = self.ask(sql, &[&node, &shared.clock.given(), &lease_ms]).await?;
-            if rows.is_empty() {
-                tracing::error!(node, "the lease of this node was lost; others go on with its runs");
-                shared.leases.lose(node);
-                shared.bells.ready();
-            } else {
-                if shared.leases.renew(node, asked + shared.settings.lease) {
-                    self.judge_others_at = Instant::now() + shared.settings.lease;
-                }
-                let rows = self.ask("SELECT run, epoch FROM runs WHERE node = $1", &[&node]).await?;
-                let held = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-                shared.let_strangers_go(node, &held.collect::<Result<Vec<_>, Stop>>()?).await?;
-            }
+        let Some(node) = shared.leases.node() else { return Ok(()) };
+        let asked = Moment::now();
+        let (sql, lease_ms) = (include_str!("sql/node_renew.sql"), self.lease_ms());
+        let rows = self.ask(sql, &[&node, &shared.clock.given(), &lease_ms]).await?;
+        if rows.is_empty() {
+            tracing::error!(node, "the lease of this node was lost; others go on with its runs");
+            shared.leases.lose(node);
+            shared.bells.ready();
+        } else if shared.leases.renew(node, asked.plus(shared.settings.lease)) {
+            self.judge_others_at = Instant::now() + shared.settings.lease;
         }
-        self.take_over().await
+        Ok(())
+    }
+
+    fn lease_ms(&self) -> i64 {
+        number(u64::try_from(self.shared.settings.lease.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// What this node holds and nobody here knows of: the answer of a claim or a creation was lost.
+    async fn let_strangers_go(&mut self) -> Result<(), Stop> {
+        let shared = self.shared.clone();
+        let Some(node) = shared.leases.node() else { return Ok(()) };
+        let rows = self.ask("SELECT run, epoch FROM runs WHERE node = $1", &[&node]).await?;
+        let held = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        let held = held.collect::<Result<Vec<_>, Stop>>()?;
+        let strangers = shared.leases.strangers(node, &held, shared.settings.answer_timeout);
+        if strangers.is_empty() {
+            return Ok(());
+        }
+        tracing::warn!(count = strangers.len(), "the answer of a claim was lost; its runs are let go");
+        let (runs, epochs): (Vec<i64>, Vec<i64>) = strangers.into_iter().unzip();
+        let sql = include_str!("sql/strangers_let_go.sql");
+        self.ask(sql, &[&node, &runs, &epochs, &shared.clock.given()]).await?;
+        shared.posts.ready();
+        shared.bells.ready();
+        Ok(())
     }
 
     /// Nodes that are gone. Whoever finds them frees what they held.
-    async fn take_over(&self) -> Result<(), Stop> {
+    async fn take_over(&mut self) -> Result<(), Stop> {
         if Instant::now() < self.judge_others_at {
             return Ok(());
         }
-        let lease_ms = number(u64::try_from(self.shared.settings.lease.as_millis()).unwrap_or(u64::MAX));
-        let rows = self.ask("SELECT take_over($1, $2)", &[&lease_ms, &self.shared.clock.given()]).await?;
+        let (lease_ms, at) = (self.lease_ms(), self.shared.clock.given());
+        let rows = self.ask("SELECT take_over($1, $2)", &[&lease_ms, &at]).await?;
         let freed: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
         if freed > 0 {
             tracing::warn!(freed, "another node is gone; its runs go on elsewhere");
@@ -158,14 +219,15 @@ impl Pulse {
         Ok(())
     }
 
-    async fn send(&self) -> Result<(), Stop> {
+    async fn send(&mut self) -> Result<(), Stop> {
         let unsent = self.shared.posts.take();
         let notes = unsent.notes(self.shared.leases.node().unwrap_or(0));
         if notes.is_empty() {
             return Ok(());
         }
         let sql = "SELECT pg_notify($1, note) FROM unnest($2::text[]) AS note";
-        let sent = self.ask(sql, &[&self.shared.channel, &notes]).await;
+        let channel = self.shared.channel.clone();
+        let sent = self.ask(sql, &[&channel, &notes]).await;
         if sent.is_err() {
             self.shared.posts.put_back(unsent);
         }
@@ -173,8 +235,8 @@ impl Pulse {
     }
 
     /// What a lost notification would have said. Gives how long the next node to go silent has left.
-    async fn look(&self) -> Result<Option<Duration>, Stop> {
-        let shared = &self.shared;
+    async fn look(&mut self) -> Result<Option<Duration>, Stop> {
+        let shared = self.shared.clone();
         let sql = include_str!("sql/look.sql");
         let (read, read_to) = shared.watched.next();
         let rows = self.ask(sql, &[&shared.leases.node(), &shared.clock.given(), &read, &read_to]).await?;
@@ -201,4 +263,9 @@ impl Pulse {
         }
         Ok(Some(Duration::from_millis(unsigned(expires_at - now))))
     }
+}
+
+async fn within<T>(time: Duration, work: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
+    let late = || Err(unavailable("the database is too slow for the lease of this node"));
+    tokio::time::timeout(time, work).await.unwrap_or_else(|_| late())
 }

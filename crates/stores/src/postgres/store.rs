@@ -189,8 +189,7 @@ impl Store for PostgresStore {
         let (tenant, run) = (tenant.clone(), run.clone());
         task(async move {
             let connections = &self.shared.connections;
-            let number = views::number_of(connections, &tenant, &run).await?.ok_or(Refused::NotFound)?;
-            let events = stored_run::events_after(connections, number, after, limit).await?;
+            let (number, events) = stored_run::events_of(connections, &tenant, &run, after, limit).await?;
             self.shared.note_reader(number, &run, after, &events, limit);
             Ok(events)
         })
@@ -251,6 +250,10 @@ impl Store for PostgresStore {
 
     fn counts(&self) -> Counts {
         self.shared.tally.counts()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     fn rung(&self) -> Task<'_, Ring> {

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use engine::store::{Committed, Lease, Loaded, Refused, Tenant};
 use machine::control::ControlUnreadable;
 use machine::event::Event;
-use machine::id::{MessageId, RunId, ThreadId};
+use machine::id::{MessageId, RunId};
 use machine::inbox::{Item, Ticket};
 use machine::{Control, Timestamp, fold, stored};
 use tokio_postgres::Row;
 
+use super::claim::lease_of;
 use super::connection::Connections;
-use super::text::told;
+use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
 use crate::words::{checkpoint_of, number, timestamp, unsigned};
 
@@ -41,15 +42,8 @@ pub(super) struct StoredRun {
 impl StoredRun {
     /// The columns of `loaded`, from the column `first` on.
     pub(super) fn of(row: &Row, first: usize) -> Result<Self, Stop> {
-        let text = |column: usize| row.try_get::<_, String>(first + column).map(told);
         Ok(Self {
-            lease: Lease {
-                row: row.try_get(first)?,
-                tenant: Tenant::from(text(1)?.as_str()),
-                run: RunId::from(text(2)?),
-                thread: ThreadId::from(text(3)?),
-                epoch: unsigned(row.try_get(first + 4)?),
-            },
+            lease: lease_of(row, first)?,
             holds: row.try_get(first + 5)?,
             begins_after: row.try_get::<_, Option<String>>(first + 6)?.map(told),
             doubt_at: row.try_get::<_, Option<i64>>(first + 7)?.map(timestamp),
@@ -82,40 +76,85 @@ fn read(item: &str) -> Result<Item, Stop> {
 }
 
 /// Commits that are asked for at once: each has a few events.
-const COMMIT_COUNT: usize = 256;
+const COMMIT_COUNT_MAX: usize = 256;
 
-/// At most `limit` events, and at least one if there is one.
+/// Events of a run as they are read, page by page.
+struct Reading {
+    after: u64,
+    limit: usize,
+    events: Vec<Committed>,
+    /// The last commit that was seen.
+    seen: u64,
+}
+
+impl Reading {
+    fn new(after: u64, limit: usize) -> Self {
+        Self { after, limit: limit.max(1), events: Vec::new(), seen: after }
+    }
+
+    fn commit_count(&self) -> usize {
+        COMMIT_COUNT_MAX.min(self.limit - self.events.len())
+    }
+
+    /// The rows of one page. True if there may be more that is asked for.
+    fn take(&mut self, rows: &[Row]) -> Result<bool, Stop> {
+        let asked = self.commit_count();
+        for row in rows {
+            let (first_seq, last_seq) = (unsigned(row.try_get(0)?), unsigned(row.try_get(1)?));
+            let (word, body): (&str, &str) = (row.try_get(2)?, row.try_get(3)?);
+            for (line, seq) in body.lines().zip(first_seq..).filter(|(_, seq)| *seq > self.after) {
+                if self.events.len() == self.limit {
+                    return Ok(false);
+                }
+                let checkpoint = if seq == last_seq { Some(checkpoint_of(word)?) } else { None };
+                self.events.push(Committed { event: Arc::new(event(line, seq)?), checkpoint });
+            }
+            self.seen = last_seq;
+        }
+        Ok(rows.len() == asked && self.events.len() < self.limit)
+    }
+}
+
+/// At most `limit` events, and at least one if there is one; with the number of the run.
+pub(super) async fn events_of(
+    connections: &Connections,
+    tenant: &Tenant,
+    run: &RunId,
+    after: u64,
+    limit: usize,
+) -> Result<(i64, Vec<Committed>), Stop> {
+    let mut reading = Reading::new(after, limit);
+    let count = number(reading.commit_count() as u64);
+    let sql = include_str!("sql/events_of_run.sql");
+    let (tenant, run) = (kept(tenant.as_str()), kept(run.as_str()));
+    let rows = connections.read(sql, &[&tenant, &run, &number(after), &count]).await?;
+    let first = rows.first().ok_or(Refused::NotFound)?;
+    let run = first.try_get(4)?;
+    let nothing = first.try_get::<_, Option<i64>>(0)?.is_none();
+    if !nothing && reading.take(&rows)? {
+        read_on(connections, run, &mut reading).await?;
+    }
+    Ok((run, reading.events))
+}
+
 pub(super) async fn events_after(
     connections: &Connections,
     run: i64,
     after: u64,
     limit: usize,
 ) -> Result<Vec<Committed>, Stop> {
-    let limit = limit.max(1);
-    let mut events: Vec<Committed> = Vec::new();
-    let mut seen = after;
+    let mut reading = Reading::new(after, limit);
+    read_on(connections, run, &mut reading).await?;
+    Ok(reading.events)
+}
+
+async fn read_on(connections: &Connections, run: i64, reading: &mut Reading) -> Result<(), Stop> {
+    let sql = include_str!("sql/commits_after.sql");
     loop {
-        let count = COMMIT_COUNT.min(limit - events.len());
-        let asked = i64::try_from(count).unwrap_or(i64::MAX);
-        let rows =
-            connections.read(include_str!("sql/commits_after.sql"), &[&run, &number(seen), &asked]).await?;
-        for row in &rows {
-            let (first_seq, last_seq) = (unsigned(row.try_get(0)?), unsigned(row.try_get(1)?));
-            let (word, body): (&str, &str) = (row.try_get(2)?, row.try_get(3)?);
-            for (line, seq) in body.lines().zip(first_seq..) {
-                if seq <= after {
-                    continue;
-                }
-                if events.len() == limit {
-                    return Ok(events);
-                }
-                let checkpoint = if seq == last_seq { Some(checkpoint_of(word)?) } else { None };
-                events.push(Committed { event: Arc::new(event(line, seq)?), checkpoint });
-            }
-            seen = last_seq;
-        }
-        if rows.len() < count || events.len() == limit {
-            return Ok(events);
+        let count = number(reading.commit_count() as u64);
+        let rows = connections.read(sql, &[&run, &number(reading.seen), &count]).await?;
+        if !reading.take(&rows)? {
+            return Ok(());
         }
     }
 }

@@ -46,6 +46,11 @@ pub(super) fn is_lost(error: &Error) -> bool {
         || matches!(code(error), "25006" | "57P01" | "57P02" | "57P03")
 }
 
+/// What was prepared is gone or has changed: nothing was done, and on another connection it is prepared anew.
+pub(super) fn is_unprepared(error: &Error) -> bool {
+    matches!(code(error), "26000" | "0A000")
+}
+
 fn code(error: &Error) -> &str {
     error.code().map_or("", tokio_postgres::error::SqlState::code)
 }
@@ -93,6 +98,8 @@ pub enum OpenFailed {
     Address(String),
     /// The name of a schema must be plain, so that it means the same wherever it is written.
     Schema(String),
+    /// The session is not what was asked for.
+    Session,
     /// Written by a later version of this software.
     Newer {
         found: i32,
@@ -108,6 +115,9 @@ impl fmt::Display for OpenFailed {
             Self::Schema(name) => {
                 write!(f, "`{name}` is no name for a schema: use small letters, digits and `_`, at most 40")
             }
+            Self::Session => f.write_str(
+                "the database, or a proxy before it, ignores the options of a connection (search_path, statement_timeout); connect to the database itself",
+            ),
             Self::Newer { found, known } => write!(
                 f,
                 "the store has version {found} and this software knows versions up to {known}; use a later version of it"

@@ -87,16 +87,6 @@ async fn run_view(connections: &Connections, row: &Row) -> Result<RunView, Stop>
     })
 }
 
-pub(super) async fn number_of(
-    connections: &Connections,
-    tenant: &Tenant,
-    run: &RunId,
-) -> Result<Option<i64>, Stop> {
-    let sql = "SELECT run FROM runs WHERE tenant = $1 AND id = $2";
-    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str())]).await?;
-    Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
-}
-
 pub(super) async fn decision(
     connections: &Connections,
     tenant: &Tenant,

@@ -83,6 +83,9 @@ impl Fixture for Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        FREE.lock().unwrap().push(std::mem::take(&mut self.schema));
+        // What a failed test has begun may still be writing.
+        if !std::thread::panicking() {
+            FREE.lock().unwrap().push(std::mem::take(&mut self.schema));
+        }
     }
 }

@@ -27,6 +27,7 @@ mod worker;
 mod against_memory;
 mod claims;
 mod engines;
+mod failover;
 mod leases;
 mod migrations;
 mod nodes;

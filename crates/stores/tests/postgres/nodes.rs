@@ -70,6 +70,18 @@ impl<'s> Cluster<'s> {
 }
 
 impl Node {
+    /// The ear of a new node may not be open yet; once it has heard anything, it is.
+    pub(crate) async fn opens_its_ear(&self, cluster: &Cluster<'_>) {
+        let client = cluster.client().await;
+        let channel = format!("holdpoint_{}", cluster.schema);
+        until("an open ear", || async {
+            client.execute("SELECT pg_notify($1, '*')", &[&channel]).await.unwrap();
+            let heard = self.hears(|ring| *ring == Ring::Ready);
+            tokio::time::timeout(Duration::from_millis(200), heard).await.is_ok()
+        })
+        .await;
+    }
+
     /// Waits for the bell, passing over what is not wanted.
     pub(crate) async fn hears(&self, wanted: impl Fn(&Ring) -> bool) {
         patiently("a ring", async { while !wanted(&self.store.rung().await) {} }).await;

@@ -1,29 +1,15 @@
 //! What is said to a run on one node reaches the node that holds it.
 
-use std::time::Duration;
-
 use engine::store::{Claim, Ring};
 use machine::inbox::Item;
 use stores::postgres::Settings;
 
-use crate::nodes::{Cluster, NEVER, Node, until};
+use crate::nodes::{Cluster, NEVER, until};
 use crate::proxy::{Cut, Proxy};
 use crate::worker::{approve, started};
 
 fn is_for(run: &'static str) -> impl Fn(&Ring) -> bool {
     move |ring| matches!(ring, Ring::Run { run: rung, .. } if rung.as_str() == run)
-}
-
-/// The ear of a new node may not be open yet; once it has heard anything, it is.
-async fn open_ear(cluster: &Cluster<'_>, node: &Node) {
-    let client = cluster.client().await;
-    let channel = format!("holdpoint_{}", cluster.schema);
-    until("an open ear", || async {
-        client.execute("SELECT pg_notify($1, '*')", &[&channel]).await.unwrap();
-        let heard = node.hears(|ring| *ring == Ring::Ready);
-        tokio::time::timeout(Duration::from_millis(200), heard).await.is_ok()
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -35,7 +21,7 @@ async fn a_decision_on_another_node_rings_where_the_run_is_held() {
     let mut worker = started(&holds.world, "thr", "run").await;
     worker.asks(&[("a", "transfer")]);
     worker.commit(&holds.world).await.unwrap();
-    open_ear(&cluster, &holds).await;
+    holds.opens_its_ear(&cluster).await;
     other.world.tell("run", Item::Decision(worker.decision("a", None, approve()))).await;
     holds.hears(is_for("run")).await;
     worker.reload(&holds.world).await;
@@ -103,7 +89,7 @@ async fn whoever_watches_on_another_node_hears_of_a_commit() {
     let watches = cluster.node_with(Settings { look_every: NEVER, ..cluster.settings() }).await;
     // It is a node like others, and those who come later see it.
     assert!(watches.world.store.claim(Claim::Next { limit: 1 }).await.unwrap().is_empty());
-    open_ear(&cluster, &watches).await;
+    watches.opens_its_ear(&cluster).await;
     let works = cluster.node().await;
     let mut worker = started(&works.world, "thr", "run").await;
     worker.asks(&[("a", "transfer")]);

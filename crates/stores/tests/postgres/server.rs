@@ -33,6 +33,39 @@ struct Account {
 
 impl Server {
     pub(crate) fn start() -> Self {
+        let server = Self::empty();
+        let mut initdb = server.program("initdb");
+        initdb.args([
+            "--username=holdpoint",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+            "-D",
+        ]);
+        server.run(initdb.arg(server.data()));
+        server.go("max_connections = 400\nfsync = on\nsynchronous_commit = on\n");
+        server
+    }
+
+    /// Another server that follows this one, and has all that this one has acknowledged from here on.
+    #[allow(dead_code, reason = "only some tests have two servers")]
+    pub(crate) fn standby(&self) -> Self {
+        let standby = Self::empty();
+        let mut copy = standby.program("pg_basebackup");
+        copy.args(["--host=127.0.0.1", "--username=holdpoint", "--checkpoint=fast", "--no-sync", "-R"]);
+        copy.args(["-X", "stream", &format!("--port={}", self.port), "-D"]);
+        standby.run(copy.arg(standby.data()));
+        standby.go("");
+        let settings = fs::read_to_string(self.data().join("postgresql.conf")).expect("its settings");
+        let file = self.data().join("postgresql.conf");
+        fs::write(file, settings + "synchronous_standby_names = '*'\n").expect("the settings are written");
+        self.control(&["reload"]);
+        standby
+    }
+
+    /// A folder and a port, and whoever cleans up.
+    fn empty() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name =
             format!("holdpoint-postgres-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -44,29 +77,20 @@ impl Server {
         }
         let programs = programs();
         let watch = watch(&programs, &folder, account);
-        let port = free_port();
-        let server = Self { programs, folder, account, port, _watch: watch };
-        let data = server.data();
-        let mut initdb = server.program("initdb");
-        initdb.args([
-            "--username=holdpoint",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--no-locale",
-            "--no-sync",
-            "-D",
-        ]);
-        server.run(initdb.arg(&data));
-        let settings = format!(
-            "port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nmax_connections = 400\n\
-             fsync = on\nsynchronous_commit = on\n",
-            server.folder.display()
+        Self { programs, folder, account, port: free_port(), _watch: watch }
+    }
+
+    /// With these settings beside those that it has.
+    fn go(&self, settings: &str) {
+        let own = format!(
+            "port = {}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\n",
+            self.port,
+            self.folder.display()
         );
-        let file = data.join("postgresql.conf");
-        let before = fs::read_to_string(&file).expect("initdb wrote its settings");
-        fs::write(file, before + &settings).expect("the settings are written");
-        server.control(&["start"]);
-        server
+        let file = self.data().join("postgresql.conf");
+        let before = fs::read_to_string(&file).expect("the folder has settings");
+        fs::write(file, before + &own + settings).expect("the settings are written");
+        self.control(&["start"]);
     }
 
     /// Where it listens for processes of this machine.

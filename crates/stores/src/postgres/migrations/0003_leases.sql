@@ -38,6 +38,7 @@ END $$;
 -- earlier than one lease time from here: by then nothing that they had under way can still be sent.
 CREATE FUNCTION take_over(p_lease_ms bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
+    gone bigint[];
     the_node bigint;
     freed bigint := 0;
 BEGIN
@@ -45,17 +46,17 @@ BEGIN
         SELECT node FROM nodes WHERE expires_at <= now_ms(p_at) ORDER BY node FOR UPDATE SKIP LOCKED
     );
     -- From holder to holder, without a look at each run. One that joined and claimed a moment ago is seen with both.
-    FOR the_node IN
-        WITH RECURSIVE holders AS (
-            (SELECT node FROM runs WHERE node IS NOT NULL ORDER BY node LIMIT 1)
-            UNION ALL
-            SELECT (SELECT r.node FROM runs r WHERE r.node > h.node ORDER BY r.node LIMIT 1)
-            FROM holders h WHERE h.node IS NOT NULL
-        )
-        SELECT h.node FROM holders h
-        WHERE h.node IS NOT NULL AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.node = h.node)
-        ORDER BY h.node
-    LOOP
+    WITH RECURSIVE holders AS (
+        (SELECT node FROM runs WHERE node IS NOT NULL ORDER BY node LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.node FROM runs r WHERE r.node > h.node ORDER BY r.node LIMIT 1)
+        FROM holders h WHERE h.node IS NOT NULL
+    )
+    SELECT array_agg(h.node) INTO gone FROM holders h
+    WHERE h.node IS NOT NULL AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.node = h.node);
+    -- All of them in the order of locks, before the first is changed.
+    PERFORM 1 FROM runs WHERE node = ANY (gone) ORDER BY run FOR NO KEY UPDATE;
+    FOREACH the_node IN ARRAY coalesce(gone, '{}') LOOP
         freed := freed + free_runs(the_node, now_ms(p_at) + p_lease_ms, p_at);
     END LOOP;
     RETURN freed;
@@ -68,16 +69,26 @@ BEGIN
     RETURN free_runs(p_node, NULL, p_at);
 END $$;
 
--- What a worker starts from, in the order in which the runs were given out. Volatile, so that it sees what the
--- statement around it has changed.
+-- What a worker starts from, in the order in which the runs were given out.
 CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
     control bytea, tickets bigint[], items text[]
-) LANGUAGE sql VOLATILE AS $$
+) LANGUAGE sql STABLE AS $$
     SELECT
         r.run, r.tenant, r.id, t.id, r.epoch, r.holds, coalesce(r.begins_after, t.head), r.doubt_at, r.control,
         ARRAY(SELECT i.ticket FROM inbox i WHERE i.run = r.run ORDER BY i.ticket),
         ARRAY(SELECT i.item FROM inbox i WHERE i.run = r.run ORDER BY i.ticket)
+    FROM unnest(p_runs) WITH ORDINALITY AS p (run, place)
+    JOIN runs r ON r.run = p.run JOIN threads t ON t.thread = r.thread
+    ORDER BY p.place
+$$;
+
+-- The leases of runs that were given out, in that order. Volatile, so that it sees what the statement around it has
+-- changed. What a worker starts from is read afterwards: a large answer must not go out before the claim is over.
+CREATE FUNCTION given(p_runs bigint[]) RETURNS TABLE (
+    run bigint, tenant text, id text, thread text, epoch bigint, seq bigint
+) LANGUAGE sql VOLATILE AS $$
+    SELECT r.run, r.tenant, r.id, t.id, r.epoch, r.seq
     FROM unnest(p_runs) WITH ORDINALITY AS p (run, place)
     JOIN runs r ON r.run = p.run JOIN threads t ON t.thread = r.thread
     ORDER BY p.place
@@ -218,23 +229,24 @@ BEGIN
     END IF;
 END $$;
 
--- True once nobody holds the run; false while its inbox holds an item. `whatever` waits for it: it is freed so that
--- whoever claims it next hears that first. `waits` says that somebody should.
+-- Nobody holds the run from here on, unless its inbox holds an item, or its log has gone on since this was asked for.
+-- Without `p_seq` nobody works on it, whatever waits for it: whoever claims it next hears that first. `waits` says that
+-- somebody should.
 CREATE FUNCTION release(
-    p_run bigint, p_node bigint, p_epoch bigint, p_whatever boolean, p_at bigint, OUT outcome text, OUT waits boolean
+    p_run bigint, p_node bigint, p_epoch bigint, p_seq bigint, p_at bigint, OUT outcome text, OUT waits boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     before record;
     has_items boolean;
     as_ready smallint;
 BEGIN
-    SELECT status, holds, epoch, node INTO before FROM runs WHERE run = p_run FOR NO KEY UPDATE;
-    IF NOT FOUND OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node THEN
+    SELECT status, holds, epoch, node, seq INTO before FROM runs WHERE run = p_run FOR NO KEY UPDATE;
+    IF NOT FOUND OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node OR before.seq <> p_seq THEN
         outcome := 'fenced';
         RETURN;
     END IF;
     has_items := EXISTS (SELECT 1 FROM inbox WHERE run = p_run);
-    IF has_items AND NOT p_whatever THEN
+    IF has_items AND p_seq IS NOT NULL THEN
         outcome := 'kept';
         RETURN;
     END IF;

@@ -10,6 +10,6 @@ SELECT n.now,
     ),
     ARRAY(
         SELECT r.run FROM unnest($3::bigint[], $4::bigint[]) AS w (run, seq)
-        JOIN runs r ON r.run = w.run WHERE r.seq > w.seq
+        JOIN runs r ON r.run = w.run WHERE r.seq > w.seq AND r.node IS DISTINCT FROM $1
     )
 FROM (SELECT now_ms($2) AS now) AS n
