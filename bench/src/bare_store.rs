@@ -146,6 +146,7 @@ async fn ready(store: &Arc<dyn Store>, number: usize) -> Result<Ready, Failure> 
         seen,
         admission: Admission::Hold,
         begins_after: None,
+        key: None,
         lease: true,
         append,
     };

@@ -8,7 +8,8 @@ use std::time::Instant;
 use engine::Engine;
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, Page, Refused, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
+    Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -215,6 +216,47 @@ impl Store for NotingStore {
         message: &MessageId,
     ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
         self.store.message(tenant, thread, message)
+    }
+
+    fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+        self.store.messages(tenant, thread, page)
+    }
+
+    fn posted(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
+        self.store.posted(tenant, thread, scope)
+    }
+
+    fn remember(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: Remembered,
+    ) -> Task<'_, Result<Remembered, Refused>> {
+        self.store.remember(tenant, run, scope, answer)
+    }
+
+    fn remembered(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
+        self.store.remembered(tenant, run, scope)
+    }
+
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        self.store.state(tenant, run)
     }
 
     fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {

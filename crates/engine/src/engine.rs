@@ -9,13 +9,16 @@ use machine::id::{Digest, Principal, RunId, SuspensionId, ThreadId};
 use machine::inbox::{Item, Verdict};
 use machine::termination::Termination;
 use machine::tool::Performer;
+use machine::transcript::Messages;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::agent::{Agent, AgentFault, LiveAgent};
+use crate::approval_feed::ApprovalFeed;
 use crate::clock::{Clock, SystemClock};
 use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
+use crate::history::History;
 use crate::node::{Agents, Node, Settings};
 use crate::posting::{self, Message, PostRefused, Posted};
 use crate::store::{
@@ -318,10 +321,23 @@ impl Engine {
         Ok(listed.items)
     }
 
-    /// Changes whenever a call of any run in this process is held, or is held no longer: look at the list again.
+    /// Changes whenever a call of any run is held, or is held no longer: look at the list again.
     #[must_use]
     pub fn approvals_changed(&self) -> watch::Receiver<u64> {
-        self.inner.node.approvals.subscribe()
+        self.inner.node.approvals.count()
+    }
+
+    /// Names the runs of which a call is held, or is held no longer, from here on: look at their approvals again.
+    /// Those of every tenant; whoever shows them to one leaves the others out.
+    #[must_use]
+    pub fn approval_feed(&self) -> ApprovalFeed {
+        self.inner.node.approvals.feed()
+    }
+
+    /// The messages as the model would read them if it were called at this moment. A run that has not started has none.
+    pub async fn transcript(&self, tenant: &Tenant, run: &RunId) -> Result<Messages, Refused> {
+        let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
+        Ok(History::load(&**self.store(), tenant, &view.control).await?.messages())
     }
 
     pub async fn approval(

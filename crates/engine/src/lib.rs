@@ -22,6 +22,7 @@
 //! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see.
 
 pub mod agent;
+mod approval_feed;
 pub mod arguments;
 pub mod clock;
 mod crowd;
@@ -41,6 +42,7 @@ pub mod tool;
 mod weight;
 mod worker;
 
+pub use approval_feed::{ApprovalFeed, ApprovalNews};
 pub use engine::{Engine, EngineBuilder, Finished, Pass, StartError};
 pub use node::Settings;
 pub use store::Task;

@@ -14,10 +14,10 @@ use machine::{Input, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::agent::Pinned;
+use crate::agent::{LiveAgent, Pinned};
 use crate::history::History;
 use crate::node::Node;
-use crate::store::{Create, Refused, Tenant, ThreadView};
+use crate::store::{Create, PostKey, Refused, SCOPE_BYTES_MAX, Tenant, ThreadView};
 use crate::worker::{Batch, Entry, Newborn, committed};
 
 /// Longer ones are refused.
@@ -45,6 +45,8 @@ pub struct Message {
     pub by: Principal,
     /// Whoever may approve may also ask that fewer calls wait.
     pub may_approve: bool,
+    /// By which a repeat is recognised. It counts within the thread, so it says nothing where the message begins one.
+    pub key: Option<PostKey>,
 }
 
 impl Message {
@@ -60,6 +62,7 @@ impl Message {
             policy: PolicyRequest::default(),
             by: Principal::from("anonymous"),
             may_approve: false,
+            key: None,
         }
     }
 
@@ -83,13 +86,19 @@ impl Message {
     }
 
     #[must_use]
+    pub fn under_key(mut self, key: PostKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    #[must_use]
     pub const fn if_busy(mut self, on_busy: OnBusy) -> Self {
         self.on_busy = Some(on_busy);
         self
     }
 }
 
-/// A run was created.
+/// A run was created, by this message or by the one that this one repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
     pub run: RunId,
@@ -116,6 +125,13 @@ pub enum PostRefused {
     MessageIdTaken(MessageId),
     /// It looks like an id that is derived for another message.
     MessageIdReserved(MessageId),
+    /// Another message was posted to the thread under this key, and has started this run.
+    KeyUsed {
+        run: RunId,
+    },
+    KeyTooLong {
+        bytes: usize,
+    },
     Draining,
     Store(Refused),
 }
@@ -145,6 +161,12 @@ impl fmt::Display for PostRefused {
                 let list = RESERVED_PREFIXES.join(", ");
                 write!(f, "message id {message} looks like one of ours; do not begin it with {list}")
             }
+            Self::KeyUsed { run } => {
+                write!(f, "this key was used for another message, which started run {run}; choose a new key")
+            }
+            Self::KeyTooLong { bytes } => {
+                write!(f, "the key has {bytes} bytes with its scope; at most {SCOPE_BYTES_MAX}")
+            }
             Self::Draining => f.write_str("this engine is stopping and takes nothing new"),
             Self::Store(refused) => refused.fmt(f),
         }
@@ -163,44 +185,35 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
     if node.stopping.is_cancelled() {
         return Err(PostRefused::Draining);
     }
-    let agents = node.agents();
-    let Some(agent) = agents.by_name.get(&message.agent) else {
-        return Err(PostRefused::NoSuchAgent(message.agent));
-    };
-    check_content(message.content.as_ref())?;
-    let own = agent.pinned.revision.policy;
-    let resolved =
-        resolve(&own, &message.policy, &message.by, message.may_approve).map_err(PostRefused::Loosening)?;
-    let now = node.clock.now();
-    let thread = message.thread.clone().unwrap_or_else(|| ThreadId::from(fresh("thr", now)));
-    check_ids(node, &message, &thread).await?;
-    let order = Order {
-        run_id: RunId::from(fresh("run", now)),
-        thread_id: thread.clone(),
-        agent: message.agent.clone(),
-        revision: agent.pinned.digest,
-        policy: resolved.policy,
-        loosened_by: resolved.loosened_by,
-        message: message.content.clone().map(|content| UserMessage {
-            id: message.message_id.clone().unwrap_or_else(|| MessageId::from(fresh("msg", now))),
-            content: Arc::new(content),
-        }),
-        parent: None,
+    let thread = message.thread.clone().unwrap_or_else(|| ThreadId::from(fresh("thr", node.clock.now())));
+    let ordered = match (order(node, &message, &thread), &message.key) {
+        (Err(refused), None) => return Err(refused),
+        // What was posted before is answered as it was then, whatever speaks against it today.
+        (ordered, _) => ordered,
     };
     for _ in 0..TRIES_MAX {
+        // Read first and judged afterwards: a repeat of a message that came in meanwhile is seen to be one, and what
+        // that message made of the thread does not speak against it.
         let seen = match &message.thread {
             Some(_) => node.store.thread(&message.tenant, &thread).await?,
             None => ThreadView::absent(thread.clone()),
         };
+        let ids = check_ids(node, &message, &thread).await;
+        if let Some(posted) = repeated(node, &message).await? {
+            return Ok(posted);
+        }
+        let (order, agent) = ordered.clone()?;
+        ids?;
+        let own = agent.pinned.revision.policy;
         let admission = admit(&seen.state, message.on_busy, &message.policy, &own);
         if let Admission::Refuse(busy) = admission {
             return Err(PostRefused::Busy(busy));
         }
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
         let (task_node, task_message) = (node.clone(), message.clone());
-        let (order, pinned) = (order.clone(), agent.pinned.clone());
-        let created = node
-            .surely(async move { create(&task_node, &task_message, order, &pinned, seen, admission).await });
+        let created = node.surely(async move {
+            create(&task_node, &task_message, order, &agent.pinned, seen, admission).await
+        });
         match created.await {
             Ok(posted) => return Ok(posted),
             Err(Refused::Stale) => {}
@@ -217,6 +230,52 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         }
     }
     Err(PostRefused::Store(Refused::Stale))
+}
+
+/// The run that the same message has started before under its key.
+async fn repeated(node: &Node, message: &Message) -> Result<Option<Posted>, PostRefused> {
+    let (Some(key), Some(thread)) = (&message.key, &message.thread) else { return Ok(None) };
+    let Some((run, body)) = node.store.posted(&message.tenant, thread, &key.scope).await? else {
+        return Ok(None);
+    };
+    if body != key.body {
+        return Err(PostRefused::KeyUsed { run });
+    }
+    // One that is gone went with its thread, and its key too.
+    let view = node.store.run(&message.tenant, &run).await?;
+    Ok(view.map(|view| Posted { run, thread: view.thread, status: view.status }))
+}
+
+/// What the message asks for, as far as it can be judged without its thread.
+fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Arc<LiveAgent>), PostRefused> {
+    let agents = node.agents();
+    let Some(agent) = agents.by_name.get(&message.agent) else {
+        return Err(PostRefused::NoSuchAgent(message.agent.clone()));
+    };
+    check_content(message.content.as_ref())?;
+    if let Some(key) = &message.key
+        && key.check().is_err()
+    {
+        return Err(PostRefused::KeyTooLong { bytes: key.scope.len() });
+    }
+    let own = agent.pinned.revision.policy;
+    let resolved =
+        resolve(&own, &message.policy, &message.by, message.may_approve).map_err(PostRefused::Loosening)?;
+    let now = node.clock.now();
+    let order = Order {
+        run_id: RunId::from(fresh("run", now)),
+        thread_id: thread.clone(),
+        agent: message.agent.clone(),
+        revision: agent.pinned.digest,
+        policy: resolved.policy,
+        loosened_by: resolved.loosened_by,
+        message: message.content.clone().map(|content| UserMessage {
+            id: message.message_id.clone().unwrap_or_else(|| MessageId::from(fresh("msg", now))),
+            content: Arc::new(content),
+        }),
+        parent: None,
+    };
+    Ok((order, agent.clone()))
 }
 
 async fn create(
@@ -250,6 +309,7 @@ async fn create(
         seen,
         admission,
         begins_after: message.after.clone(),
+        key: message.key.clone(),
         lease: place.is_some(),
         append,
     };

@@ -131,6 +131,12 @@ pub struct StateRow {
 }
 
 impl Rows {
+    /// Whether what is shown of a suspension is another thing after this commit.
+    #[must_use]
+    pub const fn change_what_is_held(&self) -> bool {
+        !(self.opened.is_empty() && self.closed.is_empty() && self.voided.is_empty())
+    }
+
     /// Adds what the events of one input write. `before` is the state at the beginning of the commit.
     pub fn hear(&mut self, before: Option<&Control>, events: &[Event], heard: Heard) {
         for event in events {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, Page, Refused, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView,
-    Trouble,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
+    Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -359,6 +359,52 @@ impl Store for RoughStore {
     ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
         let (tenant, thread, message) = (tenant.clone(), thread.clone(), message.clone());
         Box::pin(self.rough(Kind::Read, move |store| store.message(&tenant, &thread, &message)))
+    }
+
+    fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+        let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
+        Box::pin(self.rough(Kind::Read, move |store| store.messages(&tenant, &thread, &page)))
+    }
+
+    fn posted(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
+        let (tenant, thread, scope) = (tenant.clone(), thread.clone(), scope.to_owned());
+        Box::pin(self.rough(Kind::Read, move |store| store.posted(&tenant, &thread, &scope)))
+    }
+
+    fn remember(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: Remembered,
+    ) -> Task<'_, Result<Remembered, Refused>> {
+        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
+        Box::pin(self.rough(Kind::Preparation, move |store| store.remember(&tenant, &run, &scope, answer)))
+    }
+
+    fn remembered(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
+        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
+        Box::pin(self.rough(Kind::Read, move |store| store.remembered(&tenant, &run, &scope)))
+    }
+
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        Box::pin(self.rough(Kind::Read, move |store| store.state(&tenant, &run)))
     }
 
     fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {

@@ -66,6 +66,8 @@ impl Node {
                 Ring::Run { tenant, run } => self.wake(&tenant, &run),
                 Ring::Ready => self.later(),
                 Ring::Committed { run } => self.feeds.heard_of(&run),
+                Ring::Approvals { tenant, run } => self.approvals.changed(&tenant, &run),
+                Ring::ApprovalsMissed => self.approvals.missed(),
             }
         }
     }

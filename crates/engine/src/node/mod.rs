@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::inbox::{Item, Verdict};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::{Frozen, LiveAgent, Pinned};
+use crate::approval_feed::ApprovalBell;
 use crate::clock::Clock;
 use crate::feed::Feeds;
 use crate::live::lock;
@@ -151,8 +152,8 @@ pub(crate) struct Node {
     pub(crate) stopping: CancellationToken,
     /// As after a crash: what is under way goes no further.
     aborted: CancellationToken,
-    /// Rises whenever a suspension opens or closes.
-    pub(crate) approvals: watch::Sender<u64>,
+    /// Rings whenever a suspension opens or closes.
+    pub(crate) approvals: ApprovalBell,
     /// Everything that this engine has under way.
     pub(crate) tasks: TaskTracker,
 }
@@ -181,7 +182,7 @@ impl Node {
             last_number: AtomicU64::new(0),
             stopping: CancellationToken::new(),
             aborted: CancellationToken::new(),
-            approvals: watch::Sender::new(0),
+            approvals: ApprovalBell::default(),
             tasks: TaskTracker::new(),
         })
     }

@@ -10,7 +10,7 @@ use machine::inbox::{Item, Ticket};
 use machine::rows::Rows;
 use machine::thread::Admission;
 
-use super::{Lease, Tenant, ThreadView};
+use super::{Lease, PostKey, Tenant, ThreadView};
 
 /// One commit of a run.
 #[derive(Clone, Debug)]
@@ -55,6 +55,8 @@ pub struct Create {
     pub admission: Admission,
     /// The message that the run begins after, where somebody asked for one; else it is the thread's last.
     pub begins_after: Option<MessageId>,
+    /// By which a repeat of the message is recognised.
+    pub key: Option<PostKey>,
     /// The caller goes on with the run at once: only where it holds its thread.
     pub lease: bool,
     /// From event 1 on.

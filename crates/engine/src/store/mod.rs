@@ -31,14 +31,27 @@
 //!     this is refused ([`Refused::Impossible`]), and nothing changed; [`Store::taken_call_ids`] names ids that are
 //!     taken in either way.
 //! 12. What was acknowledged survives a crash of the process and, in a store on disk, of the machine.
+//! 13. [`Store::messages`] lists what is in a thread in the order in which it joined, oldest first. A message that
+//!     waits to join is not in it. Texts stand in the logs alone: what is listed is the message as its event has it.
+//! 14. A key of a posted message is bound in the commit that creates its run, once in a thread: a creation whose key
+//!     is taken is refused ([`Refused::Stale`]), so that whoever posts looks again. A creation that is refused binds no
+//!     key. [`Store::posted`] finds the run.
+//! 15. [`Store::remember`] keeps the first answer under a scope of a run and gives back what is kept. It is no commit
+//!     of the run.
+//! 16. [`Store::state`] shows what plugins keep to whoever has no lease, as [`Store::plugin_state`] shows it to the
+//!     worker: what is kept for the run first, then what is kept for its thread, each by plugin and key.
+//! 17. Keys and remembered answers have a largest size ([`SCOPE_BYTES_MAX`], [`ANSWER_BYTES_MAX`]), beyond which they
+//!     are refused ([`Refused::Impossible`]). They go with their thread, as everything of it does.
 
 mod append;
+mod keys;
 mod views;
 
 pub use append::{Append, Appended, Birth, Create, Created};
+pub use keys::{ANSWER_BYTES_MAX, PostKey, Remembered, SCOPE_BYTES_MAX};
 pub use views::{
-    ApprovalFilter, Committed, Listed, MessagePlace, Page, PathEntry, RunFilter, RunView, SuspensionView,
-    ThreadView,
+    ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
+    SuspensionView, ThreadView,
 };
 
 use std::collections::BTreeSet;
@@ -201,6 +214,10 @@ pub enum Ring {
     Ready,
     /// Another process has stored events of this run.
     Committed { run: RunId },
+    /// In another process something of this run is held, or is held no longer.
+    Approvals { tenant: Tenant, run: RunId },
+    /// What is held anywhere may have changed without a word.
+    ApprovalsMissed,
 }
 
 /// What the store has done since it was opened.
@@ -310,11 +327,49 @@ pub trait Store: Send + Sync + 'static {
         message: &MessageId,
     ) -> Task<'_, Result<Option<MessagePlace>, Refused>>;
 
+    /// The messages of a thread in the order in which they joined it, oldest first. [`Refused::NotFound`] where the
+    /// tenant has no such thread.
+    fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<MessageView>, Refused>>;
+
+    /// The run that a message with this key has started in the thread, and what was posted.
+    fn posted(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>>;
+
+    /// Keeps an answer as long as the run, unless one is kept under this scope; gives the one that is.
+    /// [`Refused::NotFound`] where the tenant has no such run.
+    fn remember(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: Remembered,
+    ) -> Task<'_, Result<Remembered, Refused>>;
+
+    fn remembered(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<Remembered>, Refused>>;
+
+    /// What plugins keep for the run and for its thread, for whoever looks. [`Refused::NotFound`] where the tenant has
+    /// no such run.
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>>;
+
     /// Call ids of the thread that equal one of these, or one of these with `~` and something behind it; used ones,
     /// and those whose message `msg_CALL` is somebody else's.
     fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>>;
 
-    /// What plugins keep for the run and for its thread.
+    /// What plugins keep for the run and for its thread, for the worker.
     fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>>;
 
     /// One suspension, open or closed.

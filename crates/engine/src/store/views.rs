@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machine::checkpoint::Checkpoint;
-use machine::event::{Event, Opened};
+use machine::event::{Event, Fact, Message, Opened};
 use machine::id::{AgentName, CallId, MessageId, Principal, RunId, SuspensionId, ThreadId};
 use machine::rows::{ApprovalStatus, Role, ShownStatus};
 use machine::suspension::SuspensionKind;
@@ -63,6 +63,25 @@ pub struct MessagePlace {
     pub run: RunId,
     pub seq: u64,
     pub role: Role,
+}
+
+/// A message of a thread as lists show it. Texts are stored once: what it refers to stands in the log of its run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MessageView {
+    pub run: RunId,
+    /// Of the event that added it to the thread.
+    pub seq: u64,
+    pub created_at: Timestamp,
+    pub message: Message,
+}
+
+impl MessageView {
+    /// None where the event adds no message.
+    #[must_use]
+    pub fn of(run: RunId, event: &Event) -> Option<Self> {
+        let Fact::MessageAdded(message) = &event.fact else { return None };
+        Some(Self { run, seq: event.seq, created_at: event.at, message: message.clone() })
+    }
 }
 
 /// A run as lists show it.

@@ -439,6 +439,7 @@ impl Worker {
                 // It may have ended in a commit of which nobody heard.
                 self.feed.forget();
                 self.node.later();
+                self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
                 return Err(refused.into());
             }
         }
@@ -450,6 +451,7 @@ impl Worker {
             // A commit of which nobody heard is there after all, and may have ended the run or woken others.
             self.feed.forget();
             self.node.later();
+            self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
             self.history = None;
             self.state = None;
         }

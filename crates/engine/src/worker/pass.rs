@@ -311,7 +311,7 @@ impl Worker {
             birth(&batch, &agents, &self.arguments).map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
         let append = batch.into_append(control.clone(), spawn, deliver);
         let (events, state) = (append.events.clone(), append.rows.state.clone());
-        let asks = !append.rows.opened.is_empty() || !append.rows.closed.is_empty();
+        let asks = append.rows.change_what_is_held();
         let consumed = append.consumed.clone();
         match self.append(append).await {
             Ok(woken) => {
@@ -320,7 +320,7 @@ impl Worker {
                 answer(answers);
                 self.stored(&events, state);
                 if asks {
-                    self.node.approvals.send_modify(|count| *count += 1);
+                    self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
                 }
                 for run in woken {
                     self.node.wake(&self.lease.tenant, &run);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, Page, Refused, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView,
-    Trouble,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
+    Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -229,6 +229,47 @@ impl Store for RefusingStore {
         message: &MessageId,
     ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
         self.inner.message(tenant, thread, message)
+    }
+
+    fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+        self.inner.messages(tenant, thread, page)
+    }
+
+    fn posted(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
+        self.inner.posted(tenant, thread, scope)
+    }
+
+    fn remember(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: Remembered,
+    ) -> Task<'_, Result<Remembered, Refused>> {
+        self.inner.remember(tenant, run, scope, answer)
+    }
+
+    fn remembered(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
+        self.inner.remembered(tenant, run, scope)
+    }
+
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        self.inner.state(tenant, run)
     }
 
     fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {

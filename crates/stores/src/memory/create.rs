@@ -1,6 +1,6 @@
 //! Runs come into being: admission to the thread, the first commit, and the lease where it is asked for.
 
-use engine::store::{Create, Created, Refused, Tenant, ThreadView};
+use engine::store::{Create, Created, PostKey, Refused, Tenant, ThreadView};
 use machine::Timestamp;
 use machine::event::InterruptCause;
 use machine::id::{CallId, MessageId, RunId};
@@ -13,9 +13,15 @@ use super::state::{Row, State, StoredRun};
 use super::write::{put_item, write};
 
 pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Result<Created, Refused> {
-    let Create { tenant, seen, admission, append, .. } = create;
+    let Create { tenant, seen, admission, key, append, .. } = create;
+    key.as_ref().map_or(Ok(()), PostKey::check)?;
     let view = state.thread_view(tenant, &seen.id);
     if !view.admits_as(seen) {
+        return Err(Refused::Stale);
+    }
+    if let (Some(key), Some(thread)) = (key, state.thread_of(tenant, &seen.id))
+        && thread.posted.contains_key(&key.scope)
+    {
         return Err(Refused::Stale);
     }
     check_admission(&view, admission)?;
@@ -38,6 +44,7 @@ pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Resu
     state.tenants.entry(tenant.clone()).or_default().put_thread(&seen.id, Value::Null, now);
     let row = add(state, create, now);
     let superseded = take_place(state, tenant, admission, row, id);
+    bind(state, create);
     let mut woken = write(state, row, append, now)?;
     if let Some(front) = superseded {
         state.line_up(front, now);
@@ -79,6 +86,14 @@ fn add(state: &mut State, create: &Create, now: Timestamp) -> Row {
     let mut run = StoredRun::new(create.tenant.clone(), create.append.control.clone(), created_at);
     run.begins_after.clone_from(&create.begins_after);
     state.add_run(run)
+}
+
+/// A repeat of the message is recognised from here on.
+fn bind(state: &mut State, create: &Create) {
+    let thread = state.tenants.get_mut(&create.tenant).and_then(|rows| rows.threads.get_mut(&create.seen.id));
+    if let (Some(PostKey { scope, body }), Some(thread)) = (&create.key, thread) {
+        thread.posted.insert(scope.clone(), (create.append.control.run.clone(), *body));
+    }
 }
 
 /// Who has to hear that the run took its place.

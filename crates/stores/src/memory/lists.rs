@@ -5,11 +5,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use engine::store::{
-    ApprovalFilter, Listed, Page, PathEntry, Refused, RunFilter, RunView, SuspensionView, Tenant, ThreadView,
+    ApprovalFilter, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView, SuspensionView,
+    Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::event::{Fact, Opened};
-use machine::id::{SuspensionId, ThreadId};
+use machine::id::{MessageId, SuspensionId, ThreadId};
 use machine::rows::{ApprovalStatus, ClosedRow};
 use machine::thread::Thread;
 
@@ -58,6 +59,26 @@ impl State {
                 && filter.agent.as_ref().is_none_or(|agent| run.control.agent == *agent);
             fits.then(|| run_view(run))
         })
+    }
+
+    /// Oldest first: each has its number, from 1 on.
+    pub(super) fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        page: &Page,
+    ) -> Result<Listed<MessageView>, Refused> {
+        let after = cursor::<MessageId>(page)?.map_or(0, |(number, _)| number.0);
+        let thread = self.thread_of(tenant, thread).ok_or(Refused::NotFound)?;
+        let behind = usize::try_from(after).unwrap_or(usize::MAX);
+        let numbered = (1_u64..).map(Timestamp).zip(thread.messages_in_order.iter().cloned());
+        let numbered: Vec<(Timestamp, MessageId)> = numbered.skip(behind).take(page_rows(page)).collect();
+        Ok(listed(numbered.iter(), page, |id| {
+            let place = thread.messages.get(id)?;
+            let index = usize::try_from(place.seq.checked_sub(1)?).ok()?;
+            let event = &self.run_of(tenant, &place.run)?.log.get(index)?.event;
+            MessageView::of(place.run.clone(), event)
+        }))
     }
 
     pub(super) fn suspension(&self, tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView> {
@@ -206,6 +227,11 @@ fn listed<'k, Id: ToString + 'k, T>(
         last = Some(format!("{}.{}", at.0, id.to_string()));
     }
     Listed { items, next: None }
+}
+
+/// One more than the page has, so that its end is known.
+fn page_rows(page: &Page) -> usize {
+    page.limit.clamp(1, Page::LIMIT_MAX) + 1
 }
 
 fn cursor<Id: From<String>>(page: &Page) -> Result<Option<(Timestamp, Id)>, Refused> {

@@ -16,8 +16,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, Page, Refused, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView,
-    Trouble,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
+    Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -70,7 +70,7 @@ impl MemoryStore {
     pub fn reopen(&self) -> Self {
         let reopened = self.clone();
         let now = self.now();
-        if let Ok(mut state) = self.state() {
+        if let Ok(mut state) = self.rows() {
             let rows: Vec<Row> = state.runs.keys().copied().collect();
             for row in rows {
                 if let Some(run) = state.runs.get_mut(&row) {
@@ -84,7 +84,7 @@ impl MemoryStore {
     }
 
     /// Fails once a panic has left a commit half written.
-    fn state(&self) -> Result<MutexGuard<'_, State>, Refused> {
+    fn rows(&self) -> Result<MutexGuard<'_, State>, Refused> {
         self.state.lock().map_err(|_| {
             Trouble::Corrupt("the store stopped in the middle of a commit; start again".into()).into()
         })
@@ -94,7 +94,7 @@ impl MemoryStore {
     where
         T: Send + 'static,
     {
-        done(self.state().and_then(|state| read(&state)))
+        done(self.rows().and_then(|state| read(&state)))
     }
 
     fn change<T>(
@@ -105,7 +105,7 @@ impl MemoryStore {
         T: Send + 'static,
     {
         let now = self.now();
-        done(self.state().and_then(|mut state| change(&mut state, now)))
+        done(self.rows().and_then(|mut state| change(&mut state, now)))
     }
 }
 
@@ -208,7 +208,7 @@ impl Store for MemoryStore {
     }
 
     fn may_send(&self, lease: &Lease) -> bool {
-        self.state().is_ok_and(|state| state.leased(lease).is_ok())
+        self.rows().is_ok_and(|state| state.leased(lease).is_ok())
     }
 
     fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
@@ -276,6 +276,57 @@ impl Store for MemoryStore {
         })
     }
 
+    fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+        self.read(|state| state.messages(tenant, thread, page))
+    }
+
+    fn posted(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
+        self.read(|state| {
+            Ok(state.thread_of(tenant, thread).and_then(|thread| thread.posted.get(scope)).cloned())
+        })
+    }
+
+    fn remember(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: Remembered,
+    ) -> Task<'_, Result<Remembered, Refused>> {
+        self.change(|state, _| {
+            answer.check(scope)?;
+            let row = state.row_of(tenant, run).ok_or(Refused::NotFound)?;
+            let run = state.runs.get_mut(&row).ok_or(Refused::NotFound)?;
+            Ok(run.remembered.entry(scope.to_owned()).or_insert(answer).clone())
+        })
+    }
+
+    fn remembered(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
+        self.read(|state| Ok(state.run_of(tenant, run).and_then(|run| run.remembered.get(scope)).cloned()))
+    }
+
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        self.read(|state| {
+            let run = state.run_of(tenant, run).ok_or(Refused::NotFound)?;
+            Ok(state.plugin_rows(run))
+        })
+    }
+
     fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
         self.read(|state| {
             let (_, thread) = state.leased_with_thread(lease)?;
@@ -306,10 +357,7 @@ impl Store for MemoryStore {
     }
 
     fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        self.read(|state| {
-            let (run, thread) = state.leased_with_thread(lease)?;
-            Ok(run.plugin_rows.values().chain(thread.plugin_rows.values()).cloned().collect())
-        })
+        self.read(|state| state.leased(lease).map(|run| state.plugin_rows(run)))
     }
 
     fn suspension(
@@ -331,6 +379,6 @@ impl Store for MemoryStore {
 
     /// Nothing is synced and no byte is handed to a disk, so both stay 0.
     fn counts(&self) -> Counts {
-        self.state().map(|state| state.counts).unwrap_or_default()
+        self.rows().map(|state| state.counts).unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Tenant, Trouble};
+use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Remembered, Tenant, Trouble};
 use machine::decision::Decision;
 use machine::id::{
     CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName,
@@ -54,6 +54,10 @@ pub(super) struct StoredThread {
     /// All its runs, ended ones too.
     pub(super) runs: Vec<Row>,
     pub(super) messages: BTreeMap<MessageId, MessagePlace>,
+    /// In the order in which they joined.
+    pub(super) messages_in_order: Vec<MessageId>,
+    /// What was posted under a key, and the run that it started.
+    pub(super) posted: BTreeMap<String, (RunId, Digest)>,
     pub(super) calls: BTreeSet<CallId>,
     pub(super) auto_approved_by: Option<Principal>,
     pub(super) leave: BTreeMap<ToolName, ToolLeave>,
@@ -74,6 +78,7 @@ pub(super) struct StoredRun {
     pub(super) held: bool,
     pub(super) interrupt_accepted: bool,
     pub(super) decisions: BTreeMap<DecisionId, Decision>,
+    pub(super) remembered: BTreeMap<String, Remembered>,
     pub(super) suspensions: BTreeMap<SuspensionId, StoredSuspension>,
     pub(super) plugin_rows: PluginRows,
     /// Only where somebody asked for one.
@@ -102,6 +107,8 @@ impl StoredThread {
             queue: Vec::new(),
             runs: Vec::new(),
             messages: BTreeMap::new(),
+            messages_in_order: Vec::new(),
+            posted: BTreeMap::new(),
             calls: BTreeSet::new(),
             auto_approved_by: None,
             leave: BTreeMap::new(),
@@ -124,6 +131,7 @@ impl StoredRun {
             held: false,
             interrupt_accepted: false,
             decisions: BTreeMap::new(),
+            remembered: BTreeMap::new(),
             suspensions: BTreeMap::new(),
             plugin_rows: BTreeMap::new(),
             begins_after: None,
@@ -193,6 +201,13 @@ impl State {
 
     pub(super) fn thread_of(&self, tenant: &Tenant, thread: &ThreadId) -> Option<&StoredThread> {
         self.tenants.get(tenant)?.threads.get(thread)
+    }
+
+    /// What plugins keep for a run and for its thread.
+    pub(super) fn plugin_rows(&self, run: &StoredRun) -> Vec<StateRow> {
+        let thread = self.thread_of(&run.tenant, &run.thread);
+        let of_thread = thread.into_iter().flat_map(|thread| thread.plugin_rows.values());
+        run.plugin_rows.values().chain(of_thread).cloned().collect()
     }
 
     /// Messages that join a thread once a run that exists has started.

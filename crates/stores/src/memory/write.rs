@@ -94,6 +94,7 @@ fn write_thread(run: &mut StoredRun, thread: &mut StoredThread, rows: &Rows) {
     for message in &rows.messages {
         let place = MessagePlace { run: run.id.clone(), seq: message.seq, role: message.role };
         thread.messages.insert(message.id.clone(), place);
+        thread.messages_in_order.push(message.id.clone());
         thread.head = Some(message.id.clone());
     }
     thread.calls.extend(rows.calls.iter().cloned());

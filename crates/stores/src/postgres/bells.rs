@@ -9,6 +9,8 @@ use tokio::sync::Notify;
 
 /// Runs of which a commit is known and not said yet.
 const COMMITTED_COUNT_MAX: usize = 8_192;
+/// Runs of which it is known that something else is held, and not said yet.
+const APPROVALS_COUNT_MAX: usize = 8_192;
 
 /// Rings that nobody has heard yet. Many for one run are one.
 #[derive(Default)]
@@ -22,6 +24,8 @@ struct Unheard {
     ready: bool,
     runs: BTreeSet<(Tenant, RunId)>,
     committed: BTreeSet<RunId>,
+    approvals: BTreeSet<(Tenant, RunId)>,
+    approvals_missed: bool,
 }
 
 impl Bells {
@@ -51,6 +55,23 @@ impl Bells {
         self.bell.notify_one();
     }
 
+    pub(super) fn approvals(&self, runs: impl IntoIterator<Item = (Tenant, RunId)>) {
+        let mut unheard = self.lock();
+        unheard.approvals.extend(runs);
+        if unheard.approvals.len() > APPROVALS_COUNT_MAX {
+            unheard.approvals.clear();
+            unheard.approvals_missed = true;
+        }
+        drop(unheard);
+        self.bell.notify_one();
+    }
+
+    /// Nobody knows what was said meanwhile.
+    pub(super) fn approvals_missed(&self) {
+        self.lock().approvals_missed = true;
+        self.bell.notify_one();
+    }
+
     /// Dropping it loses no ring.
     pub(super) async fn rung(&self) -> Ring {
         loop {
@@ -68,14 +89,26 @@ impl Bells {
             Ring::Run { tenant, run }
         } else if std::mem::take(&mut unheard.ready) {
             Ring::Ready
+        } else if let Some(run) = unheard.committed.pop_first() {
+            Ring::Committed { run }
+        } else if std::mem::take(&mut unheard.approvals_missed) {
+            Ring::ApprovalsMissed
         } else {
-            Ring::Committed { run: unheard.committed.pop_first()? }
+            let (tenant, run) = unheard.approvals.pop_first()?;
+            Ring::Approvals { tenant, run }
         };
-        if unheard.ready || !unheard.runs.is_empty() || !unheard.committed.is_empty() {
+        if !unheard.is_empty() {
             // Whoever else listens gets the next one.
             self.bell.notify_one();
         }
         Some(ring)
+    }
+}
+
+impl Unheard {
+    fn is_empty(&self) -> bool {
+        let said = self.ready || self.approvals_missed;
+        !said && self.runs.is_empty() && self.committed.is_empty() && self.approvals.is_empty()
     }
 }
 
@@ -99,6 +132,7 @@ pub(super) struct Unsent {
     pub(super) ready: bool,
     runs: BTreeMap<i64, BTreeSet<i64>>,
     committed: BTreeSet<RunId>,
+    approvals: BTreeSet<(Tenant, RunId)>,
 }
 
 /// A notification takes less than 8,000 bytes.
@@ -126,6 +160,12 @@ impl Posts {
         self.bell.notify_one();
     }
 
+    /// For whoever shows elsewhere what people have to answer.
+    pub(super) fn approvals(&self, tenant: &Tenant, run: &RunId) {
+        self.lock().approvals.insert((tenant.clone(), run.clone()));
+        self.bell.notify_one();
+    }
+
     pub(super) fn take(&self) -> Unsent {
         std::mem::take(&mut *self.lock())
     }
@@ -138,11 +178,13 @@ impl Posts {
             now.runs.entry(node).or_default().extend(runs);
         }
         now.committed.extend(unsent.committed);
+        now.approvals.extend(unsent.approvals);
     }
 }
 
 impl Unsent {
-    /// Each as it is sent: `*`, or a node with the numbers of its runs, or `+` with the sender and names of runs.
+    /// Each as it is sent: `*`, or a node with the numbers of its runs, or `+` with the sender and names of runs, or `!`
+    /// with the sender and names of tenants and their runs.
     pub(super) fn notes(&self, sender: i64) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         if self.ready {
@@ -153,6 +195,10 @@ impl Unsent {
         }
         let names = self.committed.iter().filter_map(|run| serde_json::to_string(run.as_str()).ok());
         notes.extend(joined(&format!("+{sender}:"), names));
+        let pairs = self.approvals.iter();
+        let pairs =
+            pairs.filter_map(|(tenant, run)| serde_json::to_string(&(tenant.as_str(), run.as_str())).ok());
+        notes.extend(joined(&format!("!{sender}:"), pairs));
         notes
     }
 }
@@ -180,6 +226,8 @@ pub(super) enum Heard {
     Runs(Vec<i64>),
     /// Runs that another node has committed.
     Committed(Vec<RunId>),
+    /// Runs of which something else is held, as another node says.
+    Approvals(Vec<(Tenant, RunId)>),
     /// It is for others, or nonsense.
     Nothing,
 }
@@ -189,6 +237,14 @@ pub(super) fn read(note: &str, node: Option<i64>) -> Heard {
         return Heard::Ready;
     }
     let Some((to, rest)) = note.split_once(':') else { return Heard::Nothing };
+    if let Some(sender) = to.strip_prefix('!') {
+        if sender.parse().ok() == node {
+            return Heard::Nothing;
+        }
+        let pairs: Vec<(String, String)> = serde_json::from_str(&format!("[{rest}]")).unwrap_or_default();
+        let pairs = pairs.into_iter().map(|(tenant, run)| (Tenant::from(tenant.as_str()), RunId::from(run)));
+        return Heard::Approvals(pairs.collect());
+    }
     match to.strip_prefix('+') {
         Some(sender) if sender.parse().ok() != node => {
             let names: Vec<String> = serde_json::from_str(&format!("[{rest}]")).unwrap_or_default();
@@ -216,9 +272,13 @@ mod tests {
         for run in ["b", "a,\"\0", "b"] {
             posts.committed(&run.into());
         }
+        for run in ["b", "a", "b"] {
+            posts.approvals(&Tenant::from("acme"), &run.into());
+        }
         let unsent = posts.take();
         let notes = unsent.notes(8);
-        assert_eq!(notes, ["*", "7:1,3", "+8:\"a,\\\"\\u0000\",\"b\""]);
+        let approvals = "!8:[\"acme\",\"a\"],[\"acme\",\"b\"]";
+        assert_eq!(notes, ["*", "7:1,3", "+8:\"a,\\\"\\u0000\",\"b\"", approvals]);
         assert_eq!(posts.take(), Unsent::default());
         assert_eq!(read(&notes[0], Some(7)), Heard::Ready);
         assert_eq!(read(&notes[1], Some(7)), Heard::Runs(vec![1, 3]));
@@ -226,6 +286,9 @@ mod tests {
         assert_eq!(read(&notes[1], None), Heard::Nothing);
         assert_eq!(read(&notes[2], Some(7)), Heard::Committed(vec!["a,\"\0".into(), "b".into()]));
         assert_eq!(read(&notes[2], Some(8)), Heard::Nothing, "what we said ourselves is no news");
+        let acme = |run: &str| (Tenant::from("acme"), RunId::from(run));
+        assert_eq!(read(&notes[3], Some(7)), Heard::Approvals(vec![acme("a"), acme("b")]));
+        assert_eq!(read(&notes[3], Some(8)), Heard::Nothing, "what we said ourselves is no news");
         assert_eq!(read("nonsense", Some(7)), Heard::Nothing);
         posts.put_back(unsent);
         assert_eq!(posts.take().notes(8), notes, "what could not be sent is sent later");

@@ -1,7 +1,7 @@
 //! A commit as its function takes it: one JSON parameter beside the control and the log. What is empty is left out,
 //! and the function does not even look for it.
 
-use engine::store::ThreadView;
+use engine::store::{PostKey, ThreadView};
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
 use machine::phase::Scope;
@@ -66,6 +66,14 @@ struct Birth<'e> {
     user_message: Option<Text<'e>>,
     holds: bool,
     created_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    key: Option<BoundKey<'e>>,
+}
+
+#[derive(Serialize)]
+struct BoundKey<'e> {
+    key_scope: Text<'e>,
+    key_body: String,
 }
 
 #[derive(Serialize)]
@@ -213,7 +221,13 @@ impl<'e> Bound<'e> {
     }
 
     /// The first commit of a run.
-    pub(super) fn born(mut self, entry: &'e Entry, begins_after: Option<&'e MessageId>, holds: bool) -> Self {
+    pub(super) fn born(
+        mut self,
+        entry: &'e Entry,
+        begins_after: Option<&'e MessageId>,
+        key: Option<&'e PostKey>,
+        holds: bool,
+    ) -> Self {
         let state = &entry.state;
         let parent = state.parent.as_ref();
         self.birth = Some(Birth {
@@ -224,6 +238,7 @@ impl<'e> Bound<'e> {
             user_message: state.user_message.as_ref().map(|message| Text(message.as_str())),
             holds: holds && !state.standing.status.ended(),
             created_at: entry.log.as_ref().map_or(0, |log| millis(log.first_at)),
+            key: key.map(|key| BoundKey { key_scope: Text(&key.scope), key_body: key.body.to_string() }),
         });
         self
     }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use engine::store::{Append, Appended, Create, Created, Lease, Refused, Tenant, ThreadView};
+use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::RunId;
 use machine::inbox::{Item, Shown, Verdict, judge};
@@ -63,7 +63,7 @@ impl Shared {
             other => return Err(corrupt(format!("an append came to {other}"))),
         }
         self.tally.commit(entry.bytes);
-        self.announce(&entry);
+        self.announce(lease, &entry);
         if entry.state.standing.status.ended() {
             self.leases.forget(lease);
         } else {
@@ -73,7 +73,8 @@ impl Shared {
     }
 
     pub(super) async fn create(&self, create: Create) -> Result<Created, Stop> {
-        let Create { tenant, seen, admission, begins_after, lease, append } = create;
+        let Create { tenant, seen, admission, begins_after, key, lease, append } = create;
+        key.as_ref().map_or(Ok(()), PostKey::check)?;
         let entry = Entry::of(append)?;
         if let Err(misfit) = check(&seen, &admission, lease, &entry) {
             let now = thread::view(&self.connections, &tenant, &seen.id).await?;
@@ -89,8 +90,8 @@ impl Shared {
         };
         let leased = lease && holds && !entry.state.standing.status.ended();
         let node = if leased { Some(self.node().await?) } else { None };
-        let mut bound =
-            Bound::of(tenant.as_str(), &entry.state.run, &entry).born(&entry, begins_after.as_ref(), holds);
+        let bound = Bound::of(tenant.as_str(), &entry.state.run, &entry);
+        let mut bound = bound.born(&entry, begins_after.as_ref(), key.as_ref(), holds);
         if let Some((from, interrupt)) = &takes_over {
             bound.deliver_too(from, interrupt);
         }
@@ -198,8 +199,12 @@ impl Shared {
         Ok(woken.into_iter().map(|id| RunId::from(told(id))).collect())
     }
 
-    /// Whoever watches the run on another node is told.
-    fn announce(&self, entry: &Entry) {
+    /// Whoever watches the run on another node is told, and whoever shows what people have to answer. Of the latter
+    /// nobody knows whether there is one: a look would not find what they missed.
+    fn announce(&self, lease: &Lease, entry: &Entry) {
+        if entry.rows.change_what_is_held() {
+            self.posts.approvals(&lease.tenant, &lease.run);
+        }
         if entry.log.is_some() && self.has_company.load(Ordering::Relaxed) {
             self.posts.committed(&entry.state.run);
         }

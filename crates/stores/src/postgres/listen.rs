@@ -39,6 +39,7 @@ async fn ask(shared: &Shared, client: &Client) -> Stop {
             // What was said before is looked for, and whoever reads reads again.
             shared.pulse.notify_one();
             shared.bells.committed(shared.watched.take_all());
+            shared.bells.approvals_missed();
             std::future::pending().await
         }
         Ok(Err(error)) => error.into(),
@@ -65,6 +66,7 @@ fn understand(shared: &Shared, note: &str) {
             }
         }
         Heard::Committed(runs) => shared.bells.committed(runs),
+        Heard::Approvals(runs) => shared.bells.approvals(runs),
         Heard::Nothing => {}
     }
 }

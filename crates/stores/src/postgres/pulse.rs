@@ -50,6 +50,8 @@ struct Pulse {
     was_cut_off: bool,
     /// Since the last renewal nobody has looked for what is left behind.
     tidies: bool,
+    /// As the last look found them.
+    nodes: Vec<i64>,
 }
 
 /// A connection, whoever carries its traffic, and what was asked on it before: nothing is planned twice.
@@ -91,6 +93,7 @@ impl Pulse {
             judge_others_at: now,
             was_cut_off: false,
             tidies: false,
+            nodes: Vec::new(),
         }
     }
 
@@ -254,6 +257,12 @@ impl Pulse {
         }
         let grown: Vec<i64> = row.try_get(5)?;
         shared.bells.committed(grown.into_iter().filter_map(|run| shared.watched.forget(run)));
+        // Whoever is gone may have left without a word on its last commits.
+        let nodes: Vec<i64> = row.try_get(6)?;
+        if self.nodes.iter().any(|node| !nodes.contains(node)) {
+            shared.bells.approvals_missed();
+        }
+        self.nodes = nodes;
         let expires_at = row.try_get::<_, Option<i64>>(2)?;
         shared.has_company.store(expires_at.is_some(), Ordering::Relaxed);
         let Some(expires_at) = expires_at else { return Ok(None) };

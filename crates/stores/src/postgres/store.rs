@@ -7,8 +7,8 @@ use std::sync::Arc;
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, Page, Refused, Ring, RunFilter, RunView, Store, SuspensionView, Task, Tenant,
-    ThreadView,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
+    SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::text::{kept, told};
 use super::trouble::Stop;
-use super::{PostgresStore, Shared, approvals, stored_run, thread, views};
+use super::{PostgresStore, Shared, approvals, keys, messages, stored_run, thread, views};
 use crate::words;
 
 /// Begins when somebody waits for it: a run must not be given to nobody.
@@ -211,6 +211,52 @@ impl Store for PostgresStore {
     ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
         let (tenant, thread, message) = (tenant.clone(), thread.clone(), message.clone());
         task(async move { views::message(&self.shared.connections, &tenant, &thread, &message).await })
+    }
+
+    fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+        let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
+        task(async move { messages::messages(&self.shared.connections, &tenant, &thread, &page).await })
+    }
+
+    fn posted(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
+        let (tenant, thread, scope) = (tenant.clone(), thread.clone(), scope.to_owned());
+        task(async move { keys::posted(&self.shared.connections, &tenant, &thread, &scope).await })
+    }
+
+    fn remember(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: Remembered,
+    ) -> Task<'_, Result<Remembered, Refused>> {
+        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
+        task(async move { self.shared.remember(&tenant, &run, &scope, &answer).await })
+    }
+
+    fn remembered(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
+        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
+        task(async move { keys::remembered(&self.shared.connections, &tenant, &run, &scope).await })
+    }
+
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        task(async move { views::state(&self.shared.connections, &tenant, &run).await })
     }
 
     fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {

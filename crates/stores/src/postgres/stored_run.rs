@@ -174,7 +174,7 @@ pub(super) fn event_in(body: &str, first_seq: u64, seq: u64) -> Result<Event, St
     event(line.ok_or_else(|| corrupt(format!("event {seq} is not in its commit")))?, seq)
 }
 
-fn event(line: &str, seq: u64) -> Result<Event, Stop> {
+pub(super) fn event(line: &str, seq: u64) -> Result<Event, Stop> {
     let event = stored::read(line).map_err(|why| corrupt(why.to_string()))?;
     if event.seq == seq {
         Ok(event)

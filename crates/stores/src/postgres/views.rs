@@ -146,14 +146,36 @@ pub(super) async fn taken_call_ids(
 
 pub(super) async fn plugin_state(connections: &Connections, lease: &Lease) -> Result<Vec<StateRow>, Stop> {
     let rows = connections.read(include_str!("sql/state_of_run.sql"), &[&lease.row]).await?;
-    let kept_rows = rows.iter().map(|row| {
-        let value = serde_json::from_str(row.try_get(3)?).map_err(|error| corrupt(error.to_string()))?;
-        Ok(StateRow {
-            plugin: PluginName::from(told(row.try_get(1)?)),
-            scope: if row.try_get(0)? { Scope::Thread } else { Scope::Run },
-            key: told(row.try_get(2)?),
-            value: Arc::new(value),
-        })
-    });
-    kept_rows.collect()
+    rows.iter().map(state_row).collect()
+}
+
+/// For whoever has no lease.
+pub(super) async fn state(
+    connections: &Connections,
+    tenant: &Tenant,
+    run: &RunId,
+) -> Result<Vec<StateRow>, Stop> {
+    let sql = include_str!("sql/state_shown.sql");
+    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str())]).await?;
+    if rows.is_empty() {
+        return Err(Refused::NotFound.into());
+    }
+    let mut shown = Vec::new();
+    for row in &rows {
+        // A run for which nothing is kept is one row of nothing.
+        if row.try_get::<_, Option<bool>>(0)?.is_some() {
+            shown.push(state_row(row)?);
+        }
+    }
+    Ok(shown)
+}
+
+fn state_row(row: &Row) -> Result<StateRow, Stop> {
+    let value = serde_json::from_str(row.try_get(3)?).map_err(|error| corrupt(error.to_string()))?;
+    Ok(StateRow {
+        plugin: PluginName::from(told(row.try_get(1)?)),
+        scope: if row.try_get(0)? { Scope::Thread } else { Scope::Run },
+        key: told(row.try_get(2)?),
+        value: Arc::new(value),
+    })
 }

@@ -1,6 +1,6 @@
 //! Runs come into being: from a message on a thread, or as the child of a run.
 
-use engine::store::{Created, Lease, Refused, Tenant, ThreadView};
+use engine::store::{Created, Lease, PostKey, Refused, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
@@ -13,6 +13,7 @@ use super::desk::Desk;
 use super::entry::{Entry, Log, Newborn, State, Written};
 use super::handover::Handover;
 use super::inboxes::deliver;
+use super::keys;
 use super::thread::{put_thread, thread_view};
 use super::trouble::{Stop, impossible};
 use super::words::{millis, number};
@@ -23,6 +24,7 @@ pub(super) struct Creation {
     pub(super) seen: ThreadView,
     pub(super) admission: Admission,
     pub(super) begins_after: Option<MessageId>,
+    pub(super) key: Option<PostKey>,
     pub(super) lease: bool,
     pub(super) entry: Entry,
     /// What the run in front hears if this one takes its place.
@@ -31,7 +33,8 @@ pub(super) struct Creation {
 
 impl Creation {
     pub(super) fn of(create: engine::store::Create) -> Result<Self, Refused> {
-        let engine::store::Create { tenant, seen, admission, begins_after, lease, append } = create;
+        let engine::store::Create { tenant, seen, admission, begins_after, key, lease, append } = create;
+        key.as_ref().map_or(Ok(()), PostKey::check)?;
         let entry = Entry::of(append)?;
         let takes_over = match &admission {
             Admission::TakeOver { from } => {
@@ -40,7 +43,7 @@ impl Creation {
             }
             Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => None,
         };
-        Ok(Self { tenant, seen, admission, begins_after, lease, entry, takes_over })
+        Ok(Self { tenant, seen, admission, begins_after, key, lease, entry, takes_over })
     }
 }
 
@@ -49,6 +52,11 @@ pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) 
     let tenant = creation.tenant.as_str();
     let view = thread_view(desk.connection(), tenant, &seen.id)?;
     if !view.admits_as(seen) {
+        return Err(Refused::Stale.into());
+    }
+    if let Some(key) = &creation.key
+        && keys::posted(desk.connection(), tenant, &seen.id, &key.scope)?.is_some()
+    {
         return Err(Refused::Stale.into());
     }
     check(&view, creation)?;
@@ -62,6 +70,7 @@ pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) 
     let epoch = if leased { desk.leases.lock().next_epoch(None, 0) } else { 0 };
     let place = Place { tenant, thread, holds, epoch, startable: false };
     let row = insert(desk, &place, &entry.state, log, creation.begins_after.as_ref(), None)?;
+    creation.key.as_ref().map_or(Ok(()), |key| keys::bind(desk, tenant, thread, row, key))?;
     let target = Target { tenant: tenant.into(), row, thread, holds, interrupt_accepted: false, epoch };
     let mut woken = write(desk, &target, entry)?;
     if let Some((from, interrupt)) = &creation.takes_over

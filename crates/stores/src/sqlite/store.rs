@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, Page, Refused, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
+    Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -24,7 +25,9 @@ use super::claim::{Claims, Released};
 use super::entry::{Entry, Written};
 use super::handover::{Handover, Receipt};
 use super::trouble::Stop;
-use super::{SqliteStore, append, approvals, births, claim, inboxes, stored_run, thread, views};
+use super::{
+    SqliteStore, append, approvals, births, claim, inboxes, keys, messages, stored_run, thread, views,
+};
 
 /// More events than this are read elsewhere.
 const POINT_EVENT_COUNT_MAX: usize = 32;
@@ -240,6 +243,55 @@ impl Store for SqliteStore {
         message: &MessageId,
     ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
         done(self.point(|connection| views::message(connection, tenant, thread, message)))
+    }
+
+    fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+        let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
+        Box::pin(self.list(move |connection| messages::messages(connection, &tenant, &thread, &page)))
+    }
+
+    fn posted(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
+        done(self.point(|connection| keys::posted(connection, tenant.as_str(), thread, scope)))
+    }
+
+    fn remember(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: Remembered,
+    ) -> Task<'_, Result<Remembered, Refused>> {
+        if let Err(refused) = answer.check(scope) {
+            return done(Err(refused));
+        }
+        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
+        Box::pin(self.route.send(move |desk| keys::remember(desk, &tenant, &run, &scope, answer)))
+    }
+
+    fn remembered(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
+        done(self.point(|connection| keys::remembered(connection, tenant, run, scope)))
+    }
+
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+        done(self.point(|connection| {
+            let row = views::row_of(connection, tenant, run)?.ok_or(Refused::NotFound)?;
+            views::plugin_state(connection, row)
+        }))
     }
 
     fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {

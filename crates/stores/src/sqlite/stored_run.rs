@@ -137,6 +137,35 @@ pub(super) fn event_at(connection: &Connection, run: i64, seq: u64) -> Result<Ar
     Ok(committed.event)
 }
 
+/// One commit of a log, for whoever wants several of its events.
+pub(super) struct StoredCommit {
+    run: i64,
+    first_seq: u64,
+    last_seq: u64,
+    body: String,
+}
+
+impl StoredCommit {
+    pub(super) fn find(connection: &Connection, run: i64, seq: u64) -> Result<Self, Stop> {
+        let mut statement = connection.prepare_cached(include_str!("sql/commits_after.sql"))?;
+        let found = statement.query_row([run, number(seq.saturating_sub(1))], |row| {
+            let (first_seq, last_seq) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
+            Ok(Self { run, first_seq, last_seq, body: row.get(3)? })
+        });
+        let found = found.optional()?.filter(|found| found.holds(run, seq));
+        found.ok_or_else(|| corrupt(format!("event {seq} of run {run} is in no commit")))
+    }
+
+    pub(super) const fn holds(&self, run: i64, seq: u64) -> bool {
+        self.run == run && self.first_seq <= seq && seq <= self.last_seq
+    }
+
+    pub(super) fn event(&self, seq: u64) -> Result<Event, Stop> {
+        let line = self.body.lines().zip(self.first_seq..).find(|(_, stands)| *stands == seq);
+        event(line.map_or("", |(line, _)| line), seq)
+    }
+}
+
 fn event(line: &str, seq: u64) -> Result<Event, Stop> {
     let event = stored::read(line).map_err(|why| corrupt(why.to_string()))?;
     if event.seq == seq {

@@ -113,7 +113,8 @@ pub(crate) async fn creation(world: &World, order: Order, admission: Admission, 
         deliver: Vec::new(),
         rows,
     };
-    Create { tenant: world.tenant.clone(), seen, admission, begins_after: None, lease: starts, append }
+    let tenant = world.tenant.clone();
+    Create { tenant, seen, admission, begins_after: None, key: None, lease: starts, append }
 }
 
 /// Queued on a thread that is free, so that it holds the thread; nobody has it.

@@ -195,6 +195,7 @@ fn message(post: Post) -> Message {
         policy: post.policy,
         by: Principal::from(PERSON),
         may_approve: false,
+        key: None,
     }
 }
 

@@ -187,7 +187,10 @@ CREATE TABLE messages (
     run bigint NOT NULL,
     seq bigint NOT NULL CHECK (seq >= 1),
     role text COLLATE "C" NOT NULL CHECK (role IN ('user', 'assistant', 'tool', 'note')),
-    PRIMARY KEY (thread, id)
+    -- In the order in which they joined the thread, from 1 on.
+    place bigint NOT NULL CHECK (place >= 1),
+    PRIMARY KEY (thread, id),
+    UNIQUE (thread, place)
 );
 
 CREATE TABLE call_ids (
@@ -215,6 +218,28 @@ CREATE TABLE plugin_state (
     key text COLLATE "C" NOT NULL,
     value text NOT NULL,
     PRIMARY KEY (thread, run, plugin, key)
+);
+
+-- Recognises a repeat of a posted message.
+CREATE TABLE post_keys (
+    tenant text COLLATE "C" NOT NULL,
+    thread bigint NOT NULL REFERENCES threads (thread),
+    scope text COLLATE "C" NOT NULL,
+    -- Of the same thread, and gone with it.
+    run bigint NOT NULL,
+    body bytea NOT NULL CHECK (length(body) = 32),
+    PRIMARY KEY (thread, scope)
+);
+
+-- Answers as they were given, for whoever asks the same once more.
+CREATE TABLE remembered (
+    tenant text COLLATE "C" NOT NULL,
+    run bigint NOT NULL REFERENCES runs (run),
+    scope text COLLATE "C" NOT NULL,
+    body bytea NOT NULL CHECK (length(body) = 32),
+    status integer NOT NULL CHECK (status >= 0),
+    answer text NOT NULL,
+    PRIMARY KEY (run, scope)
 );
 
 -- Found by their content, so they belong to no tenant.

@@ -151,8 +151,9 @@ BEGIN
         IF FOUND THEN
             PERFORM impossible(format('message %s is somebody else''s', taken));
         END IF;
-        INSERT INTO messages (tenant, thread, id, run, seq, role)
-        SELECT p_tenant, p_thread, m.id, p_run, m.seq, m.role
+        INSERT INTO messages (tenant, thread, id, run, seq, role, place)
+        SELECT p_tenant, p_thread, m.id, p_run, m.seq, m.role,
+            coalesce((SELECT max(place) FROM messages WHERE thread = p_thread), 0) + row_number() OVER (ORDER BY m.seq)
         FROM jsonb_to_recordset(p_entry -> 'messages') AS m (id text, seq bigint, role text);
         UPDATE threads SET head = p_entry -> 'messages' -> -1 ->> 'id' WHERE thread = p_thread;
     END IF;
@@ -463,6 +464,12 @@ BEGIN
         -- A thread that is new is as it was seen, so nothing is left behind here.
         RETURN;
     END IF;
+    -- A thread that is new has no keys either.
+    IF p_entry ? 'key_scope' AND EXISTS (
+        SELECT 1 FROM post_keys WHERE thread = the_thread AND scope = p_entry ->> 'key_scope'
+    ) THEN
+        RETURN;
+    END IF;
     SELECT * INTO entry FROM jsonb_to_record(p_entry) AS e (
         of_run text, agent text, parent text, parent_call text, begins_after text, user_message text, holds boolean,
         seq bigint, status text, wake_at bigint, in_doubt boolean, started_at bigint, ended_at bigint,
@@ -493,9 +500,32 @@ BEGIN
     ) RETURNING run INTO created;
     INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
     VALUES (p_tenant, created, 1, entry.seq, entry.checkpoint, p_body);
+    IF p_entry ? 'key_scope' THEN
+        INSERT INTO post_keys (tenant, thread, scope, run, body)
+        VALUES (p_tenant, the_thread, p_entry ->> 'key_scope', created, decode(p_entry ->> 'key_body', 'hex'));
+    END IF;
     SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
     FROM write_beside(p_tenant, the_thread, created, p_entry, p_at) AS b;
     outcome := 'created';
+END $$;
+
+-- The first answer under a scope is kept; gives the one that is. Nothing comes back where there is no such run. The
+-- thread is locked so that it does not go meanwhile; whoever commits to it does not wait.
+CREATE FUNCTION remember_answer(
+    p_tenant text, p_run text, p_scope text, p_body bytea, p_status integer, p_answer text
+) RETURNS TABLE (kept_body bytea, kept_status integer, kept_answer text) LANGUAGE plpgsql AS $$
+DECLARE
+    the_run bigint;
+BEGIN
+    PERFORM 1 FROM runs r JOIN threads t ON t.thread = r.thread
+    WHERE r.tenant = p_tenant AND r.id = p_run FOR KEY SHARE OF t;
+    SELECT r.run INTO the_run FROM runs r WHERE r.tenant = p_tenant AND r.id = p_run;
+    IF the_run IS NULL THEN
+        RETURN;
+    END IF;
+    INSERT INTO remembered (tenant, run, scope, body, status, answer)
+    VALUES (p_tenant, the_run, p_scope, p_body, p_status, p_answer) ON CONFLICT DO NOTHING;
+    RETURN QUERY SELECT a.body, a.status, a.answer FROM remembered a WHERE a.run = the_run AND a.scope = p_scope;
 END $$;
 
 -- Child runs have threads of their own, which stay.
@@ -516,6 +546,8 @@ BEGIN
     DELETE FROM inbox WHERE run = ANY (the_runs);
     DELETE FROM suspensions WHERE run = ANY (the_runs);
     DELETE FROM decisions WHERE run = ANY (the_runs);
+    DELETE FROM remembered WHERE run = ANY (the_runs);
+    DELETE FROM post_keys WHERE thread = the_thread;
     DELETE FROM messages WHERE thread = the_thread;
     DELETE FROM call_ids WHERE thread = the_thread;
     DELETE FROM leave WHERE thread = the_thread;

@@ -11,5 +11,6 @@ SELECT n.now,
     ARRAY(
         SELECT r.run FROM unnest($3::bigint[], $4::bigint[]) AS w (run, seq)
         JOIN runs r ON r.run = w.run WHERE r.seq > w.seq AND r.node IS DISTINCT FROM $1
-    )
+    ),
+    ARRAY(SELECT node FROM nodes)
 FROM (SELECT now_ms($2) AS now) AS n

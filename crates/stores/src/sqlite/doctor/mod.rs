@@ -9,6 +9,7 @@
 
 mod fault;
 mod finding;
+mod keys;
 mod log;
 mod pages;
 mod run;

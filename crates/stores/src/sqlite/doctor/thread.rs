@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::fault::Fault;
 use super::finding::{FindingCode, Findings};
+use super::keys;
 use super::run::{self, Around, RUNS_OF_THREAD, RunColumns};
 use super::value::{differences, text, whole};
 use crate::sqlite::words::{role_word, unsigned};
@@ -100,6 +101,7 @@ pub(super) fn examine(
     }
     if !told.incomplete {
         told.compare(connection, &thread, head.as_deref(), &place, findings)?;
+        keys::examine(connection, *row, tenant, &place, findings)?;
     }
     Ok(seen)
 }

@@ -144,8 +144,11 @@ CREATE TABLE messages (
     run INTEGER NOT NULL,
     seq INTEGER NOT NULL CHECK (seq >= 1),
     role TEXT NOT NULL CHECK (role IN ('user', 'assistant', 'tool', 'note')),
+    -- In the order in which they joined the thread, from 1 on.
+    place INTEGER NOT NULL CHECK (place >= 1),
     PRIMARY KEY (thread, id)
 ) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX messages_in_order ON messages (thread, place);
 
 CREATE TABLE call_ids (
     tenant TEXT NOT NULL,
@@ -172,6 +175,32 @@ CREATE TABLE plugin_state (
     key TEXT NOT NULL,
     value TEXT NOT NULL,
     PRIMARY KEY (thread, run, plugin, key)
+) STRICT, WITHOUT ROWID;
+
+-- Recognises a repeat of a posted message.
+CREATE TABLE post_keys (
+    tenant TEXT NOT NULL,
+    thread INTEGER NOT NULL REFERENCES threads (row),
+    scope TEXT NOT NULL,
+    -- Of the same thread, and gone with it.
+    run INTEGER NOT NULL,
+    body BLOB NOT NULL CHECK (length(body) = 32),
+    -- Of the others: no log says what they are.
+    seal BLOB NOT NULL CHECK (length(seal) = 32),
+    PRIMARY KEY (thread, scope)
+) STRICT, WITHOUT ROWID;
+
+-- Answers as they were given, for whoever asks the same once more.
+CREATE TABLE remembered (
+    tenant TEXT NOT NULL,
+    run INTEGER NOT NULL REFERENCES runs (row),
+    scope TEXT NOT NULL,
+    body BLOB NOT NULL CHECK (length(body) = 32),
+    status INTEGER NOT NULL CHECK (status >= 0),
+    -- Of the others: no log says what they are.
+    seal BLOB NOT NULL CHECK (length(seal) = 32),
+    answer TEXT NOT NULL,
+    PRIMARY KEY (run, scope)
 ) STRICT, WITHOUT ROWID;
 
 -- Found by their content, so they belong to no tenant.

@@ -1,0 +1,63 @@
+//! Keys by which a repeat is recognised: of a message that was posted, and of an answer that was given.
+
+use engine::store::{Refused, Remembered, Tenant};
+use machine::id::{Digest, RunId, ThreadId};
+use tokio_postgres::Row;
+
+use super::Shared;
+use super::connection::Connections;
+use super::text::{kept, told};
+use super::trouble::{Stop, corrupt};
+use crate::words::digest;
+
+impl Shared {
+    /// What is kept, which is the first one.
+    pub(super) async fn remember(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: &Remembered,
+    ) -> Result<Remembered, Stop> {
+        answer.check(scope)?;
+        let sql = "SELECT * FROM remember_answer($1, $2, $3, $4, $5, $6)";
+        let Remembered { body, status, answer } = answer;
+        let (tenant, run, scope) = (kept(tenant.as_str()), kept(run.as_str()), kept(scope));
+        let rows = self
+            .change(sql, &[&tenant, &run, &scope, &body.0.as_slice(), &i32::from(*status), &kept(answer)])
+            .await?;
+        shown(rows.first().ok_or(Refused::NotFound)?)
+    }
+}
+
+pub(super) async fn remembered(
+    connections: &Connections,
+    tenant: &Tenant,
+    run: &RunId,
+    scope: &str,
+) -> Result<Option<Remembered>, Stop> {
+    let sql = include_str!("sql/remembered.sql");
+    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str()), &kept(scope)]).await?;
+    rows.first().map(shown).transpose()
+}
+
+fn shown(row: &Row) -> Result<Remembered, Stop> {
+    let status: i32 = row.try_get(1)?;
+    Ok(Remembered {
+        body: digest(row.try_get(0)?)?,
+        status: u16::try_from(status).map_err(|error| corrupt(error.to_string()))?,
+        answer: told(row.try_get(2)?),
+    })
+}
+
+pub(super) async fn posted(
+    connections: &Connections,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    scope: &str,
+) -> Result<Option<(RunId, Digest)>, Stop> {
+    let sql = include_str!("sql/post_key.sql");
+    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(thread.as_str()), &kept(scope)]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some((RunId::from(told(row.try_get(0)?)), digest(row.try_get(1)?)?)))
+}

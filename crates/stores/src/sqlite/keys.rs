@@ -1,0 +1,89 @@
+//! Keys by which a repeat is recognised: of a message that was posted, and of an answer that was given.
+
+use engine::store::{PostKey, Refused, Remembered, Tenant};
+use machine::id::{Digest, RunId, ThreadId};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::desk::Desk;
+use super::trouble::Stop;
+use super::views::row_of;
+use super::words::digest;
+
+pub(super) fn posted(
+    connection: &Connection,
+    tenant: &str,
+    thread: &ThreadId,
+    scope: &str,
+) -> Result<Option<(RunId, Digest)>, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/post_key.sql"))?;
+    let found: Option<(String, Vec<u8>)> = statement
+        .query_row(params![tenant, thread.as_str(), scope], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((run, body)) = found else { return Ok(None) };
+    Ok(Some((RunId::from(run), digest(&body)?)))
+}
+
+pub(super) fn bind(desk: &Desk<'_>, tenant: &str, thread: i64, run: i64, key: &PostKey) -> Result<(), Stop> {
+    let sql = include_str!("sql/post_key_insert.sql");
+    let seal = seal_of_key(&key.scope, run, &key.body.0);
+    desk.execute(sql, params![tenant, thread, key.scope, run, key.body.0, seal.0])?;
+    Ok(())
+}
+
+/// Tells whether a row is what was written. Whoever looks for damage compares it; nobody else does.
+pub(super) fn seal_of_key(scope: &str, run: i64, body: &[u8]) -> Digest {
+    seal([scope.as_bytes(), &run.to_le_bytes(), body])
+}
+
+/// The same for an answer.
+pub(super) fn seal_of_answer(scope: &str, body: &[u8], status: i64, answer: &str) -> Digest {
+    seal([scope.as_bytes(), body, &status.to_le_bytes(), answer.as_bytes()])
+}
+
+/// Each part with its length, so that none runs into the next.
+fn seal<const COUNT: usize>(parts: [&[u8]; COUNT]) -> Digest {
+    let sized = parts.iter().flat_map(|part| [&part.len().to_le_bytes()[..], part].concat());
+    Digest::of(&sized.collect::<Vec<u8>>())
+}
+
+/// What is kept, which is the first one.
+pub(super) fn remember(
+    desk: &Desk<'_>,
+    tenant: &Tenant,
+    run: &RunId,
+    scope: &str,
+    answer: Remembered,
+) -> Result<Remembered, Stop> {
+    let row = row_of(desk.connection(), tenant, run)?.ok_or(Refused::NotFound)?;
+    if let Some(first) = of_run(desk.connection(), row, scope)? {
+        return Ok(first);
+    }
+    let seal = seal_of_answer(scope, &answer.body.0, answer.status.into(), &answer.answer);
+    desk.execute(
+        include_str!("sql/remember.sql"),
+        params![tenant.as_str(), row, scope, answer.body.0, answer.status, seal.0, answer.answer],
+    )?;
+    Ok(answer)
+}
+
+pub(super) fn remembered(
+    connection: &Connection,
+    tenant: &Tenant,
+    run: &RunId,
+    scope: &str,
+) -> Result<Option<Remembered>, Stop> {
+    match row_of(connection, tenant, run)? {
+        Some(row) => of_run(connection, row, scope),
+        None => Ok(None),
+    }
+}
+
+fn of_run(connection: &Connection, run: i64, scope: &str) -> Result<Option<Remembered>, Stop> {
+    let mut statement = connection
+        .prepare_cached("SELECT body, status, answer FROM remembered WHERE run = ?1 AND scope = ?2")?;
+    let found: Option<(Vec<u8>, u16, String)> = statement
+        .query_row(params![run, scope], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    let Some((body, status, answer)) = found else { return Ok(None) };
+    Ok(Some(Remembered { body: digest(&body)?, status, answer }))
+}
