@@ -9,7 +9,7 @@ use engine::agent::Agent;
 use engine::clock::{Clock, RuntimeClock};
 use engine::feed::{FeedItem, Subscription};
 use engine::live::Deltas;
-use engine::model::{Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
+use engine::model::{Messages, Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
 use engine::posting::Message;
 use engine::store::{ApprovalFilter, Page, Refused, Store, SuspensionView, Task, Tenant};
 use engine::tool::{FunctionTool, IntoOutcome, Outcome, Tool, ToolAnswer, ToolDefinition, ToolRequest};
@@ -93,6 +93,10 @@ where
 
 /// What a request shows, as short texts.
 pub(crate) fn read_by(request: &ModelRequest) -> Vec<String> {
+    shown(&request.messages)
+}
+
+pub(crate) fn shown(messages: &Messages) -> Vec<String> {
     let text = |message: &ModelMessage| match message {
         ModelMessage::User { content, .. } => format!("user: {}", content.as_str().unwrap_or("?")),
         ModelMessage::Assistant { text, calls, .. } => {
@@ -102,7 +106,7 @@ pub(crate) fn read_by(request: &ModelRequest) -> Vec<String> {
         ModelMessage::Tool { call, text } => format!("tool {call}: {text}"),
         ModelMessage::Note { call, text } => format!("note {call}: {text}"),
     };
-    request.messages.iter().map(text).collect()
+    messages.iter().map(text).collect()
 }
 
 /// What the tools of a test were sent.

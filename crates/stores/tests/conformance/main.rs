@@ -23,6 +23,9 @@ mod rule_09_threads;
 mod rule_10_submit;
 mod rule_11_unique_ids;
 mod rule_12_crash;
+mod rule_13_messages;
+mod rule_14_post_keys;
+mod rule_15_answers;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -140,6 +143,19 @@ macro_rules! conformance {
                 rule_12_crash::rule_12_a_deadline_survives,
                 rule_12_crash::rule_12_what_plugins_keep_and_calls_used_survive,
                 rule_12_crash::rule_12_a_call_under_way_is_in_doubt_after_the_crash,
+                rule_13_messages::rule_13_messages_are_listed_as_they_joined_in_pages,
+                rule_13_messages::rule_13_what_waits_to_join_is_not_there_yet,
+                rule_13_messages::rule_13_a_thread_without_messages_is_not_a_thread_that_is_not_there,
+                rule_14_post_keys::rule_14_a_key_is_bound_with_its_run,
+                rule_14_post_keys::rule_14_a_creation_whose_key_is_taken_is_stale,
+                rule_14_post_keys::rule_14_a_creation_that_is_refused_binds_no_key,
+                rule_14_post_keys::rule_14_of_many_creations_under_one_key_one_is_made,
+                rule_14_post_keys::rule_14_a_hundred_posts_under_one_key_start_one_run,
+                rule_14_post_keys::rule_17_a_key_has_a_largest_size_and_goes_with_its_thread,
+                rule_15_answers::rule_15_the_first_answer_under_a_scope_is_kept,
+                rule_15_answers::rule_15_of_many_answers_at_once_everybody_gets_the_same,
+                rule_15_answers::rule_16_what_plugins_keep_is_shown_without_a_lease,
+                rule_15_answers::rule_17_an_answer_has_a_largest_size_and_goes_with_its_thread,
             }
         }
     };

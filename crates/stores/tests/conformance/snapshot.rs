@@ -10,16 +10,21 @@ pub(crate) async fn snapshot(world: &World, leases: &[&Lease]) -> String {
     let page = Page { cursor: None, limit: Page::LIMIT_MAX };
     let runs = store.runs(tenant, &RunFilter::default(), &page).await.unwrap();
     let all = ApprovalFilter { status: None, ..ApprovalFilter::default() };
+    let threads = store.threads(tenant, &page).await.unwrap();
     let mut text = format!(
-        "{runs:#?}\n{:#?}\n{:#?}\n{:?}\n{:?}",
-        store.threads(tenant, &page).await.unwrap(),
+        "{runs:#?}\n{threads:#?}\n{:#?}\n{:?}\n{:?}",
         store.approvals(tenant, &all, &page).await.unwrap(),
         store.next_wake().await.unwrap(),
         store.counts().commits,
     );
     for run in &runs.items {
         let log = store.events(tenant, &run.id, 0, 10_000).await.unwrap();
-        text.push_str(&format!("\n{log:#?}"));
+        let kept = store.state(tenant, &run.id).await.unwrap();
+        text.push_str(&format!("\n{log:#?}\n{kept:#?}"));
+    }
+    for thread in &threads.items {
+        let messages = store.messages(tenant, &thread.id, &page).await.unwrap();
+        text.push_str(&format!("\n{messages:#?}"));
     }
     for lease in leases {
         let loaded = store.load(lease).await.unwrap();

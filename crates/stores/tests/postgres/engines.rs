@@ -11,7 +11,7 @@ use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
 use engine::store::{Store, SuspensionView, Task, Tenant};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
-use engine::{Engine, Pass};
+use engine::{ApprovalFeed, ApprovalNews, Engine, Pass};
 use machine::event::Fact;
 use machine::id::RunId;
 use machine::inbox::Verdict;
@@ -119,6 +119,30 @@ async fn any_node_takes_a_decision_and_every_node_sees_what_follows() {
     assert_eq!(ended(&first, &run).await, Pass::Ended(Termination::NaturalEnd));
     assert_eq!(elsewhere.await.unwrap(), Pass::Ended(Termination::NaturalEnd));
     assert_eq!(effects.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_shows_approvals_on_another_node_is_told_which_run_to_look_at() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node().await, cluster.node().await);
+    let effects = Effects::default();
+    let first = engine(&one, effects.tool(transfer(), false), "transfer").await;
+    let second = engine(&two, effects.tool(transfer(), false), "transfer").await;
+    let mut elsewhere = second.approval_feed();
+    let run = post(&first).await;
+    let asked = held(&first, &run, SuspensionKind::Approval).await;
+    let told = async |feed: &mut ApprovalFeed| {
+        while let Some(news) = feed.next().await {
+            if news == (ApprovalNews::Run { tenant: Tenant::default(), run: run.clone() }) {
+                return;
+            }
+        }
+        panic!("the engine is gone");
+    };
+    patiently("word of the held call", told(&mut elsewhere)).await;
+    assert_eq!(second.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
+    ended(&first, &run).await;
+    patiently("word of the decision", told(&mut elsewhere)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

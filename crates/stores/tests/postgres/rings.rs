@@ -1,5 +1,7 @@
 //! What is said to a run on one node reaches the node that holds it.
 
+use std::time::Duration;
+
 use engine::store::{Claim, Ring};
 use machine::inbox::Item;
 use stores::postgres::Settings;
@@ -26,6 +28,45 @@ async fn a_decision_on_another_node_rings_where_the_run_is_held() {
     holds.hears(is_for("run")).await;
     worker.reload(&holds.world).await;
     assert_eq!(worker.inbox.len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_held_on_one_node_rings_on_another() {
+    let cluster = Cluster::new();
+    let settings = Settings { look_every: NEVER, ..cluster.settings() };
+    let (holds, other) = (cluster.node().await, cluster.node_with(settings).await);
+    // Whoever begins to listen does not know what was said before.
+    other.hears(|ring| *ring == Ring::ApprovalsMissed).await;
+    let is_news = |ring: &Ring| match ring {
+        Ring::Approvals { tenant, run } => (tenant.as_str(), run.as_str()) == ("acme", "run"),
+        _ => false,
+    };
+    let mut worker = started(&holds.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    worker.commit(&holds.world).await.unwrap();
+    other.hears(is_news).await;
+    worker.accept(Item::Decision(worker.decision("a", None, approve())));
+    worker.commit(&holds.world).await.unwrap();
+    other.hears(is_news).await;
+}
+
+#[tokio::test]
+async fn whoever_is_gone_may_have_left_without_a_word() {
+    let cluster = Cluster::new();
+    let settings = Settings { look_every: Duration::from_millis(5), ..cluster.settings() };
+    let node = cluster.node_with(settings).await;
+    node.hears(|ring| *ring == Ring::ApprovalsMissed).await;
+    let client = cluster.client().await;
+    let comes = "INSERT INTO nodes (name, started_at, expires_at) VALUES ('gone', 0, 9000000000000000)";
+    until("a word about a node that is gone", || async {
+        client.execute(comes, &[]).await.unwrap();
+        let missed = || node.hears(|ring| *ring == Ring::ApprovalsMissed);
+        let early = tokio::time::timeout(Duration::from_millis(100), missed()).await;
+        assert!(early.is_err(), "a node that comes takes no word with it");
+        client.execute("DELETE FROM nodes WHERE name = 'gone'", &[]).await.unwrap();
+        tokio::time::timeout(Duration::from_millis(500), missed()).await.is_ok()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -4,19 +4,22 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use engine::store::{Create, PostKey, Remembered};
 use machine::Input;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::id::{Digest, RunId};
 use machine::inbox::Item;
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
 use machine::suspension::Held;
+use machine::thread::Admission;
 use serde_json::json;
 use stores::sqlite::doctor::{self, Finding, Report};
 
 use crate::fixture::{Clock, World};
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{
-    Worker, approve, arguments_of, claim, enqueued, next_workers, parked, reject, started, tool,
+    Worker, approve, arguments_of, claim, creation, enqueued, next_workers, order, parked, reject, started,
+    tool,
 };
 
 pub(crate) fn world(folder: &Folder) -> World {
@@ -43,6 +46,7 @@ pub(crate) async fn crowd(folder: &Folder) {
     let decision = decided.decision("call_decided", Some("d2"), approve());
     world.tell("decided", Item::Decision(decision)).await;
     early(&world).await;
+    keyed(&world).await;
     parked(&world.of("other"), "thr", "waits", "urgent").await;
     let mut lost = started(&world, "thr_lost", "lost").await;
     lost.asks(&[("post", "post"), ("file", "pick_file")]);
@@ -110,6 +114,16 @@ pub(crate) fn child_id(parent: &Worker, call: &str) -> RunId {
         Held::ChildRun { run, .. } => run.clone(),
         other => panic!("held by {other:?}"),
     }
+}
+
+/// A run whose message has a key, and an answer that is remembered.
+async fn keyed(world: &World) {
+    let create = creation(world, order("thr_keyed", "keyed"), Admission::Hold, false).await;
+    let body = Digest::of(b"body");
+    let key = Some(PostKey { scope: "ana k".into(), body });
+    world.store.create(Create { key, ..create }).await.unwrap();
+    let answer = Remembered { body, status: 200, answer: "{}".into() };
+    world.store.remember(&world.tenant, &"keyed".into(), "ana k POST", answer).await.unwrap();
 }
 
 /// A decision that came before its call was held.

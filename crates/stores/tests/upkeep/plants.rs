@@ -48,7 +48,7 @@ async fn each_planted_fault_is_found_where_it_is() {
     };
     let good = Folder::new();
     crowd(&good).await;
-    let faults: [(&str, FindingCode, &str); 44] = [
+    let faults: [(&str, FindingCode, &str); 52] = [
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",
@@ -148,10 +148,26 @@ async fn each_planted_fault_is_found_where_it_is() {
         ("UPDATE messages SET seq = seq + 1 WHERE id = 'msg_user_waits'", MessageDiffers, "msg_user_waits"),
         ("DELETE FROM messages WHERE id = 'msg_user_ended'", MessageDiffers, "has no row"),
         (
-            "INSERT INTO messages SELECT tenant, thread, 'msg_more', run, seq, role FROM messages LIMIT 1",
+            "INSERT INTO messages SELECT tenant, thread, 'msg_more', run, seq, role, 99 FROM messages LIMIT 1",
             MessageDiffers,
             "rows",
         ),
+        (
+            "UPDATE messages SET place = place + 100 WHERE id = 'msg_user_ended'",
+            MessageDiffers,
+            "order of the logs",
+        ),
+        ("UPDATE post_keys SET run = 4711", Orphan, "a run that is not there"),
+        (
+            "UPDATE post_keys SET run = (SELECT row FROM runs WHERE id = 'ended')",
+            ThreadDiffers,
+            "a run of another thread",
+        ),
+        ("UPDATE post_keys SET tenant = 'thief'", ThreadDiffers, "belongs to another tenant"),
+        ("UPDATE remembered SET tenant = 'thief'", DecisionDiffers, "belongs to another tenant"),
+        ("UPDATE remembered SET status = 404", DecisionDiffers, "is not what was written"),
+        ("UPDATE post_keys SET body = zeroblob(32)", ThreadDiffers, "is not what was written"),
+        ("UPDATE remembered SET run = 4711", Orphan, "remembered"),
         ("UPDATE call_ids SET id = 'nay' WHERE id = 'no'", CallDiffers, "call no"),
         ("INSERT INTO call_ids SELECT tenant, thread, 'more' FROM call_ids LIMIT 1", CallDiffers, "rows"),
         ("UPDATE leave SET given_by = 'eve'", ThreadDiffers, "leave for transfer"),

@@ -1,0 +1,83 @@
+//! Whoever shows what people have to answer, or what the model reads, is told and shown what there is.
+
+use engine::ApprovalNews;
+use engine::agent::Agent;
+use engine::deciding::Decide;
+use engine::model::ModelAnswer;
+use engine::posting::Message;
+use engine::store::{Refused, Tenant};
+use serde_json::json;
+
+use crate::faulty_store::{Fate, FaultyStore};
+use crate::stage::{Scripted, Sent, Stage, accepted, ask, asking, call, echo, held, rest, to_assistant};
+
+fn news_of(tenant: &str, run: &machine::id::RunId) -> Option<ApprovalNews> {
+    Some(ApprovalNews::Run { tenant: Tenant::from(tenant), run: run.clone() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_of_what_is_held_names_its_run_and_tenant() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let model = asking(&[("a", "transfer", json!({"to": "bob"}))]);
+    let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer())).await;
+    let mut feed = engine.approval_feed();
+    let mut changed = engine.approvals_changed();
+    let (acme, _) = held(&engine, to_assistant().of_tenant(Tenant::from("acme"))).await;
+    assert_eq!(feed.next().await, news_of("acme", &acme));
+    assert!(changed.has_changed().unwrap());
+    changed.mark_unchanged();
+    let (ours, mut watched) = held(&engine, to_assistant()).await;
+    assert_eq!(feed.next().await, news_of("default", &ours));
+    accepted(engine.decide(Decide::approve(&ours, &call("a"), "ann")).await);
+    assert_eq!(feed.next().await, news_of("default", &ours), "it is held no longer");
+    rest(&mut watched).await;
+    let mut late = engine.approval_feed();
+    engine.abort();
+    drop(engine);
+    let nothing_more = tokio::time::timeout(std::time::Duration::from_secs(60), late.next()).await;
+    assert_eq!(nothing_more.unwrap_or(None), None, "what was before is not told again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_whose_answer_is_lost_is_told_too() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    // The second commit holds the call.
+    let store =
+        FaultyStore::new(&stage.store, |number, _| if number == 2 { Fate::FailsAfter } else { Fate::Stored });
+    let model = asking(&[("a", "transfer", json!({"to": "bob"}))]);
+    let agent = Agent::new("assistant", model).tool(sent.transfer());
+    let engine = stage.engine_on(store).agent(agent).start().await.unwrap();
+    let mut feed = engine.approval_feed();
+    let (run, _watched) = held(&engine, to_assistant()).await;
+    let news = tokio::time::timeout(std::time::Duration::from_secs(3600), feed.next()).await;
+    assert_eq!(news.expect("nobody is told"), news_of("default", &run));
+    assert_eq!(stage.pending().await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_transcript_is_what_the_model_would_read_at_this_moment() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let first = ask(&[("e", "echo", json!({"n": 1})), ("a", "transfer", json!({"to": "bob"}))]);
+    let model = Scripted::new([Ok(first), Ok(ModelAnswer::text("Done."))]);
+    let agent = Agent::new("assistant", model.clone()).tool(sent.transfer()).tool(echo());
+    let engine = stage.start(agent).await;
+    let tenant = Tenant::default();
+    let message = |text: &str| Message::to("assistant", text).on_thread("t");
+    let (run, mut watched) = held(&engine, message("one")).await;
+    let read = async |run| {
+        let messages = engine.transcript(&tenant, run).await.unwrap();
+        crate::stage::shown(&messages)
+    };
+    let asked = ["user: one", "assistant: [\"e\", \"a\"]", "tool e: {\"n\":1}"];
+    let placeholder = "tool a: Not executed yet: awaiting approval";
+    assert_eq!(read(&run).await, [&asked[..], &[placeholder]].concat());
+    accepted(engine.decide(Decide::reject(&run, &call("a"), "ann", "no")).await);
+    rest(&mut watched).await;
+    let whole = [&asked[..], &["tool a: Denied by ann: no", "assistant: Done.[]"]].concat();
+    assert_eq!(read(&run).await, whole);
+    assert_eq!(model.last_read(), whole[..4], "as it was asked");
+    let (second, _watched) = held(&engine, message("two")).await;
+    assert_eq!(read(&second).await[..6], [&whole[..], &["user: two"]].concat(), "with what came before");
+    let thief = engine.transcript(&Tenant::from("thief"), &run).await;
+    assert_eq!(thief, Err(Refused::NotFound));
+}

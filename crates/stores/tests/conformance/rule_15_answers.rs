@@ -1,0 +1,119 @@
+//! Rules 15 and 16: what is kept for a run beside its log, and shown to whoever has no lease.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use engine::store::{ANSWER_BYTES_MAX, Refused, Remembered, SCOPE_BYTES_MAX};
+use machine::id::{Digest, RunId};
+use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, World};
+use crate::worker::{queued, started};
+
+fn answer(body: &str, answer: &str) -> Remembered {
+    Remembered { body: Digest::of(body.as_bytes()), status: 200, answer: answer.into() }
+}
+
+async fn remember(world: &World, run: &str, scope: &str, answer: Remembered) -> Result<Remembered, Refused> {
+    world.store.remember(&world.tenant, &RunId::from(run), scope, answer).await
+}
+
+async fn remembered(world: &World, run: &str, scope: &str) -> Option<Remembered> {
+    world.store.remembered(&world.tenant, &RunId::from(run), scope).await.unwrap()
+}
+
+pub(crate) async fn rule_15_the_first_answer_under_a_scope_is_kept<F: Fixture>() {
+    let (mut fixture, world) = F::open().await;
+    queued(&world, "thr", "run").await;
+    queued(&world, "thr_2", "run_2").await;
+    assert_eq!(remembered(&world, "run", "k").await, None);
+    let commits = world.store.counts().commits;
+    let first = Remembered { status: 202, ..answer("body", "{\"a\":\"\0ü\"}") };
+    assert_eq!(remember(&world, "run", "k", first.clone()).await, Ok(first.clone()));
+    assert_eq!(remember(&world, "run", "k", answer("other", "later")).await, Ok(first.clone()));
+    assert_eq!(world.store.counts().commits, commits, "it is no commit of the run");
+    assert_eq!(remembered(&world, "run", "k").await, Some(first.clone()));
+    assert_eq!(remembered(&world, "run", "k2").await, None);
+    assert_eq!(remembered(&world, "run_2", "k").await, None, "it counts within its run");
+    assert_eq!(remembered(&world.of("thief"), "run", "k").await, None);
+    assert_eq!(remember(&world.of("thief"), "run", "k2", answer("b", "a")).await, Err(Refused::NotFound));
+    assert_eq!(remember(&world, "nobody", "k", answer("b", "a")).await, Err(Refused::NotFound));
+    let world = fixture.crash(world).await;
+    assert_eq!(remembered(&world, "run", "k").await, Some(first));
+}
+
+pub(crate) async fn rule_15_of_many_answers_at_once_everybody_gets_the_same<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    queued(&world, "thr", "run").await;
+    let tasks: Vec<_> = (0..50)
+        .map(|number| {
+            let world = world.clone();
+            tokio::spawn(async move {
+                remember(&world, "run", "k", answer("body", &number.to_string())).await.unwrap().answer
+            })
+        })
+        .collect();
+    let mut told = BTreeSet::new();
+    for task in tasks {
+        told.insert(task.await.unwrap());
+    }
+    assert_eq!(told.len(), 1);
+    assert_eq!(remembered(&world, "run", "k").await.unwrap().answer, told.pop_first().unwrap());
+}
+
+pub(crate) async fn rule_17_an_answer_has_a_largest_size_and_goes_with_its_thread<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = started(&world, "thr", "run").await;
+    worker.says("done");
+    worker.commit(&world).await.unwrap();
+    let scope = "s".repeat(SCOPE_BYTES_MAX);
+    let longest = answer("body", &"x".repeat(ANSWER_BYTES_MAX));
+    let longer = Remembered { answer: format!("{}x", longest.answer), ..longest.clone() };
+    assert!(matches!(remember(&world, "run", &scope, longer).await, Err(Refused::Impossible(_))));
+    let too_wide = format!("{scope}s");
+    assert!(matches!(
+        remember(&world, "run", &too_wide, answer("b", "a")).await,
+        Err(Refused::Impossible(_))
+    ));
+    assert_eq!(remembered(&world, "run", &scope).await, None);
+    assert_eq!(remember(&world, "run", &scope, longest.clone()).await, Ok(longest));
+    world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
+    assert_eq!(remembered(&world, "run", &scope).await, None);
+    // A run with the same name is another one.
+    queued(&world, "thr", "run").await;
+    assert_eq!(remembered(&world, "run", &scope).await, None);
+}
+
+pub(crate) async fn rule_16_what_plugins_keep_is_shown_without_a_lease<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let state = |run: &str| {
+        let (world, run) = (world.clone(), RunId::from(run));
+        async move { world.store.state(&world.tenant, &run).await }
+    };
+    let set =
+        |key: &str, scope, value: Value| Action::SetState { key: key.into(), scope, value: Arc::new(value) };
+    let mut worker = started(&world, "thr", "run").await;
+    assert_eq!(state("run").await, Ok(Vec::new()));
+    let actions = vec![
+        set("b", Scope::Thread, json!({"n": 1})),
+        set("z", Scope::Run, json!("own")),
+        set("a", Scope::Run, json!("own too")),
+    ];
+    let answers = vec![HookAnswer { plugin: "guard".into(), outcome: HookOutcome::Actions(actions) }];
+    let hooks = HookAnswers { answers, state_bytes_after: 10 };
+    worker.asks_knowing(&[("a", "echo")], BTreeSet::new(), hooks);
+    worker.commit(&world).await.unwrap();
+    let shown = state("run").await.unwrap();
+    let keys: Vec<(&str, Scope)> = shown.iter().map(|row| (row.key.as_str(), row.scope)).collect();
+    assert_eq!(keys, [("a", Scope::Run), ("z", Scope::Run), ("b", Scope::Thread)]);
+    assert_eq!(world.store.plugin_state(&worker.lease).await.unwrap(), shown, "as the worker sees it");
+    worker.succeeds("a");
+    worker.says("done");
+    worker.commit(&world).await.unwrap();
+    assert_eq!(state("run").await.unwrap(), shown, "also when the run is over");
+    queued(&world, "thr", "later").await;
+    assert_eq!(state("later").await.unwrap(), shown[2..], "what is kept for the thread is of every run");
+    assert_eq!(state("nobody").await, Err(Refused::NotFound));
+    assert_eq!(world.store.state(&"thief".into(), &"run".into()).await, Err(Refused::NotFound));
+}
