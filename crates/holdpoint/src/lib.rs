@@ -158,6 +158,8 @@ pub mod decision {
     #[doc(inline)]
     pub use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView};
     #[doc(inline)]
+    pub use engine::{ApprovalFeed, ApprovalNews};
+    #[doc(inline)]
     pub use machine::decision::Payload;
     #[doc(inline)]
     pub use machine::event::{Opened, Pending};
@@ -257,7 +259,9 @@ pub mod store {
     #[doc(inline)]
     pub use engine::store as contract;
     #[doc(inline)]
-    pub use engine::store::{Counts, Refused, RunFilter, RunView, Store, ThreadView, Trouble};
+    pub use engine::store::{
+        Counts, MessageView, PostKey, Refused, Remembered, RunFilter, RunView, Store, ThreadView, Trouble,
+    };
     /// What a store calls inside of its transactions.
     #[doc(no_inline)]
     pub use machine;

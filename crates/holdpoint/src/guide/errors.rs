@@ -10,6 +10,7 @@
 //! | starting an engine | [`StartError::Agent`](crate::StartError) | correct the description that it names: a schema, a pattern, a name that is there twice, an agent that is missing |
 //! | posting a message | [`PostRefused::Busy`](crate::PostRefused::Busy) | wait, or say what should happen: see [`threads`](super::threads) |
 //! | | [`PostRefused::Loosening`](crate::PostRefused::Loosening) | let somebody ask who may approve ([`Message::may_approve`](crate::Message::may_approve)) |
+//! | | [`PostRefused::KeyUsed`](crate::PostRefused::KeyUsed) | another message was posted under this key: choose a new one |
 //! | | [`PostRefused::Draining`](crate::PostRefused::Draining) | post to the engine that takes over |
 //! | | the others | correct the message |
 //! | deciding | [`Verdict::AlreadyApplied`](crate::decision::Verdict) | nothing: it was accepted before |
