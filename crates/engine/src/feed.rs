@@ -188,8 +188,10 @@ impl Deref for HeldFeed {
 impl Drop for HeldFeed {
     fn drop(&mut self) {
         self.feed.held.store(false, Ordering::Release);
-        // From here on somebody else may write. Whoever watches asks the store, which then knows that they do.
-        if self.shared {
+        // From here on somebody else may write. Whoever watches asks the store, which then knows that they do. Only a
+        // run that has ended stays as it is.
+        let ended = self.feed.last().is_some_and(|(_, is_last)| is_last);
+        if self.shared && !ended {
             self.feed.forget();
         }
     }

@@ -241,6 +241,11 @@ async fn taken_meanwhile(desk: &mut Desk) -> Option<Worker> {
 
 impl Worker {
     fn of(node: &Arc<Node>, claimed: Claimed, pinned: Arc<Pinned>) -> Self {
+        let feed = node.feeds.of(&claimed.lease.run);
+        Self::with_feed(node, claimed, pinned, feed)
+    }
+
+    fn with_feed(node: &Arc<Node>, claimed: Claimed, pinned: Arc<Pinned>, feed: Arc<RunFeed>) -> Self {
         let Claimed { lease, loaded: Loaded { control, inbox, holds_thread, begins_after }, doubt_at } =
             claimed;
         let committed = Arc::new(control.clone());
@@ -249,7 +254,7 @@ impl Worker {
         let history = shelved.filter(|history| history.seq() == control.seq);
         let (news_in, news) = mpsc::channel(NEWS_MAX);
         Self {
-            feed: HeldFeed::new(node.feeds.of(&lease.run), node.store.is_shared()),
+            feed: HeldFeed::new(feed, node.store.is_shared()),
             node: node.clone(),
             lease,
             run: Run::new(pinned.revision.clone(), control),
@@ -283,11 +288,10 @@ impl Worker {
         let loaded =
             Loaded { control: run.control, inbox: Vec::new(), holds_thread: true, begins_after: None };
         let doubt_at = Timestamp::ZERO;
-        let mut worker = Self::of(node, Claimed { lease, loaded, doubt_at }, pinned);
+        let mut worker = Self::with_feed(node, Claimed { lease, loaded, doubt_at }, pinned, feed);
         worker.committed = control;
         worker.drained = true;
         worker.history = history;
-        worker.feed = HeldFeed::new(feed, node.store.is_shared());
         worker
     }
 

@@ -48,6 +48,10 @@ pub(crate) struct FaultyStore {
     pub(crate) may_send: AtomicBool,
     /// Nothing can be read for a watcher.
     pub(crate) unreadable: AtomicBool,
+    /// Others may work on the same runs.
+    pub(crate) shared: AtomicBool,
+    /// How often a watcher has read.
+    pub(crate) read_count: AtomicU64,
     /// Letting a run go hangs until the test says so.
     pub(crate) hangs_on_release: AtomicBool,
     /// Rings when something hangs.
@@ -67,6 +71,8 @@ impl FaultyStore {
             commit_count: AtomicU64::new(0),
             may_send: AtomicBool::new(true),
             unreadable: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+            read_count: AtomicU64::new(0),
             hangs_on_release: AtomicBool::new(false),
             hung: Notify::new(),
             go_on: Notify::new(),
@@ -238,6 +244,7 @@ impl Store for FaultyStore {
         if self.unreadable.load(Ordering::Acquire) {
             return Box::pin(std::future::ready(Err(trouble())));
         }
+        self.read_count.fetch_add(1, Ordering::AcqRel);
         self.inner.events(tenant, run, after, limit)
     }
 
@@ -322,5 +329,9 @@ impl Store for FaultyStore {
 
     fn counts(&self) -> Counts {
         self.inner.counts()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Acquire)
     }
 }

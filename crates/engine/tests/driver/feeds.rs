@@ -1,6 +1,7 @@
 //! Watching a run: from anywhere, by anybody who may, by a thousand at once; and nobody slows the run down.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::Pass;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::faulty_store::{Fate, FaultyStore};
 use crate::stage::{
     Scripted, Sent, Stage, accepted, ask, asking, call, echo, gated, held, let_go, next_event, rest,
     to_assistant, two_echoes, until_named,
@@ -54,6 +56,19 @@ async fn a_run_that_ended_before_this_process_began_is_shown_from_the_store() {
     let engine = stage.start(agent()).await;
     let mut watched = engine.subscribe(&Tenant::default(), &finished.run, 0);
     assert_eq!(rest(&mut watched).await, stage.log(&finished.run).await);
+}
+
+/// Also where others may work on the same runs, and therefore what is not at hand has to be read.
+#[tokio::test(start_paused = true)]
+async fn whoever_watches_a_run_of_this_process_from_its_beginning_reads_nothing_from_the_store() {
+    let stage = Stage::new();
+    let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+    store.shared.store(true, Ordering::Release);
+    let agent = Agent::new("assistant", two_echoes()).tool(echo());
+    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let finished = engine.run(to_assistant()).await.unwrap();
+    assert_eq!(finished.pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(store.read_count.load(Ordering::Acquire), 0);
 }
 
 #[tokio::test(start_paused = true)]
