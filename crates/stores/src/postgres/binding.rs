@@ -248,7 +248,7 @@ impl<'e> Bound<'e> {
     }
 }
 
-fn wake_at(state: &State) -> Option<i64> {
+pub(super) fn wake_at(state: &State) -> Option<i64> {
     state.wake_at().map(|at| millis(at).min(WAKE_AT_MAX))
 }
 

@@ -1,6 +1,7 @@
 //! The commits: an append, a creation, a submitted item. Each is one statement, and so one round trip and one
 //! transaction; what its function answered is what happened.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, Tenant, ThreadView};
@@ -15,6 +16,7 @@ use super::bells::Rung;
 use super::binding::{Bound, BoundItem, Seen};
 use super::stored_run::control_of;
 use super::text::{kept, told};
+use super::together::{Appended as Plainly, InHand, is_plain};
 use super::trouble::{Stop, corrupt, impossible, unavailable};
 use super::{Shared, thread};
 use crate::entry::{Entry, Written};
@@ -24,11 +26,11 @@ use crate::words::number;
 const JUDGE_COUNT_MAX: usize = 64;
 
 impl Shared {
-    pub(super) async fn append(&self, lease: &Lease, append: Append) -> Result<Appended, Stop> {
+    pub(super) async fn append(self: &Arc<Self>, lease: &Lease, append: Append) -> Result<Appended, Stop> {
         let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(Refused::Fenced)?;
         let expected_seq = number(append.expected_seq);
         let entry = match Entry::of(append) {
-            Ok(entry) => entry,
+            Ok(entry) => Arc::new(entry),
             // Whoever is fenced hears that first, whatever its commit looks like.
             Err(refused) => {
                 let sql = "SELECT seq = $2 FROM runs WHERE run = $1";
@@ -37,7 +39,25 @@ impl Shared {
                 return Err(if current == Some(true) { refused } else { Refused::Fenced }.into());
             }
         };
-        let bound = json(&Bound::of(lease.tenant.as_str(), &lease.run, &entry))?;
+        let plain = is_plain(&entry) && entry.state.run == lease.run && entry.state.thread == lease.thread;
+        let appended = if plain { self.append_plain(lease, entry.clone()).await? } else { Plainly::Alone };
+        let woken = match appended {
+            Plainly::Held => Vec::new(),
+            Plainly::Alone => self.append_alone(lease, node, &entry).await?,
+        };
+        self.tally.commit(entry.bytes);
+        self.announce(lease, &entry);
+        if entry.state.standing.status.ended() {
+            self.leases.forget(lease);
+        } else {
+            self.leases.stored(lease, entry.state.seq);
+        }
+        Ok(Appended { woken })
+    }
+
+    /// The runs that it woke.
+    async fn append_alone(&self, lease: &Lease, node: i64, entry: &Entry) -> Result<Vec<RunId>, Stop> {
+        let bound = json(&Bound::of(lease.tenant.as_str(), &lease.run, entry))?;
         let body = entry.log.as_ref().map(|log| log.body.as_str());
         let row = self
             .connections
@@ -47,7 +67,7 @@ impl Shared {
                     &lease.row,
                     &node,
                     &number(lease.epoch),
-                    &expected_seq,
+                    &number(entry.expected_seq),
                     &bound,
                     &entry.state.control,
                     &body,
@@ -62,20 +82,14 @@ impl Shared {
             "fenced" => return Err(Refused::Fenced.into()),
             other => return Err(corrupt(format!("an append came to {other}"))),
         }
-        self.tally.commit(entry.bytes);
-        self.announce(lease, &entry);
-        if entry.state.standing.status.ended() {
-            self.leases.forget(lease);
-        } else {
-            self.leases.stored(lease, entry.state.seq);
-        }
-        Ok(Appended { woken: self.woken(&row, 1)? })
+        self.tally.sync();
+        self.woken(&row, 1)
     }
 
-    pub(super) async fn create(&self, create: Create) -> Result<Created, Stop> {
+    pub(super) async fn create(self: &Arc<Self>, create: Create) -> Result<Created, Stop> {
         let Create { tenant, seen, admission, begins_after, key, lease, append } = create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
-        let entry = Entry::of(append)?;
+        let entry = Arc::new(Entry::of(append)?);
         if let Err(misfit) = check(&seen, &admission, lease, &entry) {
             let now = thread::view(&self.connections, &tenant, &seen.id).await?;
             return Err(if now.admits_as(&seen) { misfit } else { Refused::Stale.into() });
@@ -89,6 +103,16 @@ impl Shared {
             Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => None,
         };
         let leased = lease && holds && !entry.state.standing.status.ended();
+        let plain = leased
+            && begins_after.is_none()
+            && key.is_none()
+            && entry.state.parent.is_none()
+            && is_plain(&entry);
+        if plain && let Some(InHand { node, run }) = self.create_plain(&tenant, &seen, entry.clone()).await? {
+            self.tally.commit(entry.bytes);
+            let lease = Some(self.give(node, run, &tenant, &entry));
+            return Ok(Created { lease, woken: Vec::new() });
+        }
         let node = if leased { Some(self.node().await?) } else { None };
         let bound = Bound::of(tenant.as_str(), &entry.state.run, &entry);
         let mut bound = bound.born(&entry, begins_after.as_ref(), key.as_ref(), holds);
@@ -124,19 +148,23 @@ impl Shared {
             }
             other => return Err(corrupt(format!("a creation came to {other}"))),
         }
+        self.tally.sync();
         self.tally.commit(entry.bytes);
         let woken = self.woken(&row, 2)?;
         let number = row.try_get(1)?;
-        let lease = node.map(|node| {
-            let run = entry.state.run.clone();
-            let lease = Lease { tenant: tenant.clone(), thread: seen.id.clone(), run, epoch: 1, row: number };
-            self.leases.give(node, lease.clone(), entry.state.seq);
-            lease
-        });
+        let lease = node.map(|node| self.give(node, number, &tenant, &entry));
         if lease.is_none() && holds {
             self.posts.ready();
         }
         Ok(Created { lease, woken })
+    }
+
+    /// The run that was created in the hands of this node.
+    fn give(&self, node: i64, row: i64, tenant: &Tenant, entry: &Entry) -> Lease {
+        let (run, thread) = (entry.state.run.clone(), entry.state.thread.clone());
+        let lease = Lease { tenant: tenant.clone(), thread, run, epoch: 1, row };
+        self.leases.give(node, lease.clone(), entry.state.seq);
+        lease
     }
 
     pub(super) async fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Result<Verdict, Stop> {
@@ -151,6 +179,7 @@ impl Shared {
             let row =
                 self.connections.write_one(sql, &[&number, &change, &bound, &self.clock.given()]).await?;
             if row.try_get::<_, &str>(0)? == "taken" {
+                self.tally.sync();
                 self.tally
                     .commit((written.text.len() + written.decision.as_ref().map_or(0, String::len)) as u64);
                 if let Some(node) = row.try_get::<_, Option<i64>>(1)? {

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
 };
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row};
@@ -36,9 +36,10 @@ pub(super) fn config(address: &str, settings: &Settings) -> Result<Config, OpenF
     if schema.is_empty() || schema.len() > SCHEMA_BYTES_MAX || !schema.chars().all(plain) {
         return Err(OpenFailed::Schema(schema.clone()));
     }
-    // A session that waits within a transaction holds locks: none of ours ever does, for longer than this.
+    // A session that waits within a transaction holds locks: none of ours ever does, for longer than this. No statement
+    // of ours is worth being compiled before it is carried out.
     let ours = format!(
-        "-c search_path={schema} -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
+        "-c search_path={schema} -c jit=off -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
         statement = settings.statement_timeout.as_millis(),
     );
     let options = match config.get_options() {
@@ -69,6 +70,8 @@ impl Connections {
         let connections = Manager::from_config(config, NoTls, ManagerConfig { recycling_method });
         let pool = Pool::builder(connections)
             .max_size(settings.connection_count_max)
+            // Those that were used last have their plans at hand.
+            .queue_mode(QueueMode::Lifo)
             .wait_timeout(Some(settings.connection_wait_max))
             .create_timeout(Some(settings.connection_wait_max))
             .recycle_timeout(Some(settings.connection_wait_max))

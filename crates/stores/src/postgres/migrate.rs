@@ -8,10 +8,11 @@ use tokio_postgres::{Client, Config, NoTls};
 use super::trouble::OpenFailed;
 
 /// In order; the version of a store is how many of them it has seen.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/0001_tables.sql"),
     include_str!("migrations/0002_commits.sql"),
     include_str!("migrations/0003_leases.sql"),
+    include_str!("migrations/0004_together.sql"),
 ];
 
 /// Told apart from locks of others by its first half; the second half is the schema.

@@ -10,6 +10,11 @@
 //! (the verdict on a submitted item) is judged on what was read, and the commit is refused and judged again if that has
 //! changed. A statement whose answer is lost is not sent again: what it came to is found out by reading.
 //!
+//! **What comes together goes together.** Plain commits, those that change nothing beside their own run and its thread,
+//! stand in a line while the database is busy with others, and then go in one statement over all of them (`together`):
+//! nobody waits for company, one sync and one round trip serve all, and each has an answer of its own. What turns out not
+//! to be plain is sent alone.
+//!
 //! **Locks.** `READ COMMITTED` and row locks are enough, because everything that a commit decides on is locked before
 //! it is read: the run, which guards its inbox, its suspensions and its decisions, and the thread, which guards its
 //! messages, its calls and its line. Always in this order: first the one thread, then the runs by their rising numbers;
@@ -31,6 +36,7 @@ mod commit;
 mod connection;
 mod keys;
 mod lease;
+mod line;
 mod listen;
 mod messages;
 mod migrate;
@@ -40,6 +46,7 @@ mod store;
 mod stored_run;
 mod text;
 mod thread;
+mod together;
 mod trouble;
 mod views;
 mod watched;
@@ -60,6 +67,7 @@ pub use clock::Clock;
 use clock::DatabaseClock;
 use connection::{Connections, Does, Parameters};
 use lease::Leases;
+use together::Together;
 pub use trouble::OpenFailed;
 use trouble::Stop;
 use watched::Watched;
@@ -123,6 +131,7 @@ pub struct PostgresStore {
 
 struct Shared {
     connections: Connections,
+    together: Together,
     leases: Leases,
     /// Held while this node joins, so that it joins once.
     joining: Mutex<()>,
@@ -157,6 +166,7 @@ impl PostgresStore {
         migrate::migrate(&config, &settings.schema, settings.answer_timeout).await?;
         let shared = Arc::new(Shared {
             connections: Connections::new(config.clone(), &settings)?,
+            together: Together::default(),
             leases: Leases::new(),
             joining: Mutex::default(),
             turn: Turn::default(),
@@ -190,7 +200,7 @@ impl Shared {
     /// A statement that changes something and is no commit of a run.
     async fn change(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
         let rows = self.connections.ask(Does::Write, sql, parameters).await?;
-        self.tally.syncs.fetch_add(1, Ordering::Relaxed);
+        self.tally.sync();
         Ok(rows)
     }
 }
@@ -205,8 +215,12 @@ struct Tally {
 impl Tally {
     fn commit(&self, bytes: u64) {
         self.commits.fetch_add(1, Ordering::Relaxed);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Commits that go together share one.
+    fn sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     fn counts(&self) -> Counts {

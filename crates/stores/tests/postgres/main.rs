@@ -34,3 +34,4 @@ mod nodes;
 mod outages;
 mod proxy;
 mod rings;
+mod together;

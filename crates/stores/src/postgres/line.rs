@@ -1,0 +1,166 @@
+//! A line of work that waits for a free lane. What stands in it when a lane is free goes together: nobody waits for
+//! company, and nobody who came meanwhile goes by themselves.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use engine::store::Tenant;
+use machine::id::ThreadId;
+
+/// More would make the first of them wait for the last.
+const TOGETHER_MAX: usize = 64;
+const BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Statements that the database works on at once; the next ones gather meanwhile.
+const LANE_COUNT: usize = 2;
+
+/// What may stand in a line.
+pub(super) trait Waiting {
+    /// Only one goes at a time of each thread.
+    fn thread(&self) -> (&Tenant, &ThreadId);
+    fn bytes(&self) -> u64;
+    /// Whoever asked for it is gone: it is not begun.
+    fn is_given_up(&self) -> bool;
+}
+
+pub(super) struct Line<W> {
+    inner: Mutex<Inner<W>>,
+}
+
+struct Inner<W> {
+    waiting: VecDeque<W>,
+    lanes_busy: usize,
+}
+
+impl<W> Default for Line<W> {
+    fn default() -> Self {
+        Self { inner: Mutex::new(Inner { waiting: VecDeque::new(), lanes_busy: 0 }) }
+    }
+}
+
+impl<W: Waiting> Line<W> {
+    fn lock(&self) -> MutexGuard<'_, Inner<W>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if the caller has to begin a lane, which takes work until [`Line::next`] has none.
+    pub(super) fn join(&self, work: W) -> bool {
+        let mut inner = self.lock();
+        inner.waiting.push_back(work);
+        let begins = inner.lanes_busy < LANE_COUNT;
+        if begins {
+            inner.lanes_busy += 1;
+        }
+        begins
+    }
+
+    /// What goes next; none ends the lane.
+    pub(super) fn next(&self) -> Option<Vec<W>> {
+        let mut inner = self.lock();
+        let (mut together, mut behind) = (Vec::new(), VecDeque::new());
+        let mut threads: BTreeSet<(Tenant, ThreadId)> = BTreeSet::new();
+        let mut bytes = 0;
+        while let Some(work) = inner.waiting.pop_front() {
+            if work.is_given_up() {
+                continue;
+            }
+            let (tenant, thread) = work.thread();
+            let full = together.len() >= TOGETHER_MAX || bytes + work.bytes() > BYTES_MAX;
+            if !together.is_empty() && full {
+                behind.push_back(work);
+                break;
+            }
+            if threads.insert((tenant.clone(), thread.clone())) {
+                bytes += work.bytes();
+                together.push(work);
+            } else {
+                behind.push_back(work);
+            }
+        }
+        behind.append(&mut inner.waiting);
+        inner.waiting = behind;
+        if together.is_empty() {
+            inner.lanes_busy -= 1;
+            return None;
+        }
+        Some(together)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Work {
+        tenant: Tenant,
+        thread: ThreadId,
+        bytes: u64,
+        given_up: bool,
+    }
+
+    impl Waiting for Work {
+        fn thread(&self) -> (&Tenant, &ThreadId) {
+            (&self.tenant, &self.thread)
+        }
+
+        fn bytes(&self) -> u64 {
+            self.bytes
+        }
+
+        fn is_given_up(&self) -> bool {
+            self.given_up
+        }
+    }
+
+    fn work(thread: &str, bytes: u64) -> Work {
+        Work { tenant: Tenant::default(), thread: ThreadId::from(thread), bytes, given_up: false }
+    }
+
+    fn names(together: Option<Vec<Work>>) -> Vec<String> {
+        together.into_iter().flatten().map(|work| work.thread.as_str().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_came_while_the_lanes_were_busy_goes_together() {
+        let line = Line::default();
+        assert!(line.join(work("a", 1)), "a lane is free");
+        assert!(line.join(work("b", 1)), "and another");
+        assert!(!line.join(work("c", 1)), "no third");
+        assert_eq!(names(line.next()), ["a", "b", "c"]);
+        assert!(!line.join(work("d", 1)), "whoever is on the way comes back for it");
+        assert_eq!(names(line.next()), ["d"]);
+        assert!(line.next().is_none());
+        assert!(line.join(work("e", 1)), "the lane that found nothing has ended");
+    }
+
+    #[test]
+    fn two_of_one_thread_go_one_after_the_other_and_in_their_order() {
+        let line = Line::default();
+        for thread in ["a", "b", "a", "c"] {
+            line.join(work(thread, 1));
+        }
+        assert_eq!(names(line.next()), ["a", "b", "c"]);
+        assert_eq!(names(line.next()), ["a"]);
+    }
+
+    #[test]
+    fn not_more_go_together_than_the_first_of_them_can_wait_for() {
+        let line = Line::default();
+        for index in 0..TOGETHER_MAX + 1 {
+            line.join(work(&index.to_string(), 1));
+        }
+        assert_eq!(names(line.next()).len(), TOGETHER_MAX);
+        assert_eq!(names(line.next()).len(), 1);
+        line.join(work("long", BYTES_MAX + 1));
+        line.join(work("short", 1));
+        assert_eq!(names(line.next()), ["long"], "by itself, however long it is");
+        assert_eq!(names(line.next()), ["short"]);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_not_begun() {
+        let line = Line::default();
+        line.join(Work { given_up: true, ..work("a", 1) });
+        line.join(work("b", 1));
+        assert_eq!(names(line.next()), ["b"]);
+    }
+}

@@ -1,0 +1,354 @@
+//! Commits that come together go together: one statement, one round trip and one sync for all of them.
+//!
+//! Only plain ones do, those that change nothing beside their own run and its thread. The database answers for each by
+//! itself, and what turns out not to be plain is sent alone.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use engine::store::{Lease, Refused, Tenant, ThreadView};
+use machine::id::{CallId, ThreadId};
+use machine::rows::MessageRow;
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::line::{Line, Waiting};
+use super::text::kept;
+use super::trouble::{Stop, corrupt, unavailable};
+use crate::entry::Entry;
+use crate::words::{millis, number, role_word};
+
+/// The lines in which plain commits wait.
+#[derive(Default)]
+pub(super) struct Together {
+    appends: Line<PlainAppend>,
+    creations: Line<PlainCreation>,
+}
+
+/// An append with nothing but events, messages and calls.
+struct PlainAppend {
+    lease: Lease,
+    entry: Arc<Entry>,
+    told: oneshot::Sender<Result<Appended, Refused>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Appended {
+    Held,
+    /// It has to be sent alone; nothing is written of it.
+    Alone,
+}
+
+/// A run that its creator goes on with, on a thread that is free.
+struct PlainCreation {
+    tenant: Tenant,
+    seen: ThreadView,
+    entry: Arc<Entry>,
+    /// None where it has to be sent alone, and nothing is written of it.
+    told: oneshot::Sender<Result<Option<InHand>, Refused>>,
+}
+
+/// A run that was created in the hands of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InHand {
+    pub(super) node: i64,
+    /// The number of the run.
+    pub(super) run: i64,
+}
+
+impl Waiting for PlainAppend {
+    fn thread(&self) -> (&Tenant, &ThreadId) {
+        (&self.lease.tenant, &self.lease.thread)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.entry.bytes
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.told.is_closed()
+    }
+}
+
+impl Waiting for PlainCreation {
+    fn thread(&self) -> (&Tenant, &ThreadId) {
+        (&self.tenant, &self.seen.id)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.entry.bytes
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.told.is_closed()
+    }
+}
+
+/// Whether a commit writes nothing but its run, its log, messages and calls.
+pub(super) fn is_plain(entry: &Entry) -> bool {
+    let Entry { log, consumed, accepted, spawn, deliver, rows, .. } = entry;
+    let beside = rows.opened.is_empty()
+        && rows.closed.is_empty()
+        && rows.voided.is_empty()
+        && rows.leave.is_empty()
+        && rows.state.is_empty();
+    log.is_some()
+        && consumed.is_empty()
+        && accepted.is_empty()
+        && spawn.is_empty()
+        && deliver.is_empty()
+        && beside
+}
+
+fn unheard<T>(_: T) -> Stop {
+    unavailable("whoever sent the commit is gone")
+}
+
+impl Shared {
+    pub(super) async fn append_plain(
+        self: &Arc<Self>,
+        lease: &Lease,
+        entry: Arc<Entry>,
+    ) -> Result<Appended, Stop> {
+        let (told, answer) = oneshot::channel();
+        if self.together.appends.join(PlainAppend { lease: lease.clone(), entry, told }) {
+            let shared = self.clone();
+            tokio::spawn(async move {
+                while let Some(appends) = shared.together.appends.next() {
+                    shared.append_together(appends).await;
+                }
+            });
+        }
+        Ok(answer.await.map_err(unheard)??)
+    }
+
+    /// None if it has to be sent alone.
+    pub(super) async fn create_plain(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        seen: &ThreadView,
+        entry: Arc<Entry>,
+    ) -> Result<Option<InHand>, Stop> {
+        let (told, answer) = oneshot::channel();
+        let creation = PlainCreation { tenant: tenant.clone(), seen: seen.clone(), entry, told };
+        if self.together.creations.join(creation) {
+            let shared = self.clone();
+            tokio::spawn(async move {
+                while let Some(creations) = shared.together.creations.next() {
+                    shared.create_together(creations).await;
+                }
+            });
+        }
+        Ok(answer.await.map_err(unheard)??)
+    }
+
+    async fn append_together(&self, appends: Vec<PlainAppend>) {
+        let outcomes = self.send_appends(&appends).await;
+        let all = |outcome: Result<Appended, Refused>| vec![outcome; appends.len()];
+        let outcomes = outcomes.unwrap_or_else(|Stop(refused)| match refused {
+            // One of them cannot be; the others can.
+            Refused::Impossible(_) => all(Ok(Appended::Alone)),
+            refused @ (Refused::Fenced
+            | Refused::Behind
+            | Refused::Stale
+            | Refused::NotFound
+            | Refused::Trouble(_)) => all(Err(refused)),
+        });
+        for (append, outcome) in appends.into_iter().zip(outcomes) {
+            // Whoever does not listen any more finds out by reading.
+            let _ = append.told.send(outcome);
+        }
+    }
+
+    async fn send_appends(&self, appends: &[PlainAppend]) -> Result<Vec<Result<Appended, Refused>>, Stop> {
+        let node = self.leases.node().ok_or(Refused::Fenced)?;
+        let columns = Columns::of(appends.iter().map(|append| &*append.entry));
+        let runs: Vec<i64> = appends.iter().map(|append| append.lease.row).collect();
+        let epochs: Vec<i64> = appends.iter().map(|append| number(append.lease.epoch)).collect();
+        let expected: Vec<i64> = appends.iter().map(|append| number(append.entry.expected_seq)).collect();
+        let ended_ats: Vec<Option<i64>> =
+            appends.iter().map(|append| append.entry.state.ended_at().map(millis)).collect();
+        let of = |places: &[i32]| -> Vec<i64> {
+            places
+                .iter()
+                .filter_map(|place| usize::try_from(place - 1).ok().and_then(|index| runs.get(index)))
+                .copied()
+                .collect()
+        };
+        let (message_runs, call_runs) = (of(&columns.message_places), of(&columns.call_places));
+        let row = self
+            .connections
+            .write_one(
+                "SELECT append_together(
+                    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21
+                )",
+                &[
+                    &node,
+                    &self.clock.given(),
+                    &runs,
+                    &epochs,
+                    &expected,
+                    &columns.seqs,
+                    &columns.statuses,
+                    &columns.wake_ats,
+                    &columns.in_doubt,
+                    &columns.started_ats,
+                    &ended_ats,
+                    &columns.checkpoints,
+                    &columns.controls,
+                    &columns.bodies,
+                    &columns.heads,
+                    &message_runs,
+                    &columns.message_ids,
+                    &columns.message_seqs,
+                    &columns.message_roles,
+                    &call_runs,
+                    &columns.call_ids,
+                ],
+            )
+            .await?;
+        let outcomes: Vec<&str> = row.try_get(0)?;
+        self.tally.sync();
+        let outcome = |word: &str| match word {
+            "held" => Ok(Ok(Appended::Held)),
+            "alone" => Ok(Ok(Appended::Alone)),
+            "fenced" => Ok(Err(Refused::Fenced)),
+            other => Err(corrupt(format!("an append came to {other}"))),
+        };
+        outcomes.into_iter().map(outcome).collect()
+    }
+
+    async fn create_together(&self, creations: Vec<PlainCreation>) {
+        let all = |outcome: Result<Option<InHand>, Refused>| vec![outcome; creations.len()];
+        let outcomes = match self.send_creations(&creations).await {
+            Ok(created) => created.into_iter().map(Ok).collect(),
+            Err(Stop(Refused::Impossible(_))) => all(Ok(None)),
+            Err(Stop(refused)) => all(Err(refused)),
+        };
+        for (creation, outcome) in creations.into_iter().zip(outcomes) {
+            let _ = creation.told.send(outcome);
+        }
+    }
+
+    async fn send_creations(&self, creations: &[PlainCreation]) -> Result<Vec<Option<InHand>>, Stop> {
+        let node = self.node().await?;
+        let columns = Columns::of(creations.iter().map(|creation| &*creation.entry));
+        let entries = || creations.iter().map(|creation| &*creation.entry);
+        let tenants: Vec<Cow<'_, str>> =
+            creations.iter().map(|creation| kept(creation.tenant.as_str())).collect();
+        let threads: Vec<Cow<'_, str>> =
+            creations.iter().map(|creation| kept(creation.seen.id.as_str())).collect();
+        let exist: Vec<bool> = creations.iter().map(|creation| creation.seen.created_at.is_some()).collect();
+        let seen_heads: Vec<Option<Cow<'_, str>>> = creations
+            .iter()
+            .map(|creation| creation.seen.head.as_ref().map(|head| kept(head.as_str())))
+            .collect();
+        let ids: Vec<Cow<'_, str>> = entries().map(|entry| kept(entry.state.run.as_str())).collect();
+        let agents: Vec<Cow<'_, str>> = entries().map(|entry| kept(entry.state.agent.as_str())).collect();
+        let user_messages: Vec<Option<Cow<'_, str>>> = entries()
+            .map(|entry| entry.state.user_message.as_ref().map(|message| kept(message.as_str())))
+            .collect();
+        let created_ats: Vec<i64> =
+            entries().map(|entry| entry.log.as_ref().map_or(0, |log| millis(log.first_at))).collect();
+        let row = self
+            .connections
+            .write_one(
+                "SELECT create_together(
+                    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+                    $22, $23, $24, $25
+                )",
+                &[
+                    &node,
+                    &self.clock.given(),
+                    &tenants,
+                    &threads,
+                    &exist,
+                    &seen_heads,
+                    &ids,
+                    &agents,
+                    &user_messages,
+                    &columns.seqs,
+                    &columns.statuses,
+                    &columns.wake_ats,
+                    &columns.in_doubt,
+                    &created_ats,
+                    &columns.started_ats,
+                    &columns.checkpoints,
+                    &columns.controls,
+                    &columns.bodies,
+                    &columns.heads,
+                    &columns.message_places,
+                    &columns.message_ids,
+                    &columns.message_seqs,
+                    &columns.message_roles,
+                    &columns.call_places,
+                    &columns.call_ids,
+                ],
+            )
+            .await?;
+        let numbers: Vec<Option<i64>> = row.try_get(0)?;
+        self.tally.sync();
+        if numbers.len() != creations.len() {
+            return Err(corrupt("a creation was not answered"));
+        }
+        Ok(numbers.into_iter().map(|run| run.map(|run| InHand { node, run })).collect())
+    }
+}
+
+/// What commits of either kind write, each column over all of them. Messages and calls name theirs by its place,
+/// counted from 1.
+#[derive(Default)]
+struct Columns<'e> {
+    seqs: Vec<i64>,
+    statuses: Vec<&'static str>,
+    wake_ats: Vec<Option<i64>>,
+    in_doubt: Vec<bool>,
+    started_ats: Vec<Option<i64>>,
+    checkpoints: Vec<Option<&'static str>>,
+    controls: Vec<&'e [u8]>,
+    bodies: Vec<Option<&'e str>>,
+    heads: Vec<Option<Cow<'e, str>>>,
+    message_places: Vec<i32>,
+    message_ids: Vec<Cow<'e, str>>,
+    message_seqs: Vec<i64>,
+    message_roles: Vec<&'static str>,
+    call_places: Vec<i32>,
+    call_ids: Vec<Cow<'e, str>>,
+}
+
+impl<'e> Columns<'e> {
+    fn of(entries: impl Iterator<Item = &'e Entry>) -> Self {
+        let mut columns = Self::default();
+        for (entry, place) in entries.zip(1..) {
+            columns.add(entry, place);
+        }
+        columns
+    }
+
+    fn add(&mut self, entry: &'e Entry, place: i32) {
+        let state = &entry.state;
+        self.seqs.push(number(state.seq));
+        self.statuses.push(state.standing.status.as_str());
+        self.wake_ats.push(super::binding::wake_at(state));
+        self.in_doubt.push(state.standing.in_doubt);
+        self.started_ats.push(entry.started_at.map(millis));
+        self.checkpoints.push(entry.log.as_ref().map(|log| log.checkpoint));
+        self.controls.push(&state.control);
+        self.bodies.push(entry.log.as_ref().map(|log| log.body.as_str()));
+        self.heads.push(entry.rows.messages.last().map(|row| kept(row.id.as_str())));
+        entry.rows.messages.iter().for_each(|row| self.add_message(row, place));
+        entry.rows.calls.iter().for_each(|call| self.add_call(call, place));
+    }
+
+    fn add_message(&mut self, row: &'e MessageRow, place: i32) {
+        self.message_places.push(place);
+        self.message_ids.push(kept(row.id.as_str()));
+        self.message_seqs.push(number(row.seq));
+        self.message_roles.push(role_word(row.role));
+    }
+
+    fn add_call(&mut self, call: &'e CallId, place: i32) {
+        self.call_places.push(place);
+        self.call_ids.push(kept(call.as_str()));
+    }
+}

@@ -1,0 +1,135 @@
+//! Commits of one node that come together go together, and each is answered by itself.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+use engine::store::{Appended, Create, Created, Refused, Store};
+use machine::event::InterruptCause;
+use machine::id::{MessageId, Principal};
+use machine::inbox::Item;
+use machine::thread::Admission;
+
+use crate::nodes::Cluster;
+use crate::worker::{Worker, creation, enqueued, order, started};
+
+/// All of them are asked for before any of them is sent: the test has one thread, and nothing else runs before it waits.
+async fn at_once<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut done: Vec<Option<F::Output>> = waiting.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (future, done) in waiting.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                *done = Some(output);
+            }
+        }
+        if done.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
+
+#[tokio::test]
+async fn appends_that_come_together_share_a_sync_and_each_has_its_own_answer() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let world = &node.world;
+    let mut workers: Vec<Worker> = Vec::new();
+    for index in 0..20 {
+        workers.push(started(world, &format!("thr_{index}"), &format!("run_{index}")).await);
+    }
+    // 3: its log has gone on. 7: a call id is used twice. 11: somebody is in line. 13: an interrupt waits for it.
+    for (worker, index) in workers.iter_mut().zip(0..) {
+        if index == 7 {
+            worker.asks(&[("a", "echo")]);
+            worker.commit(world).await.unwrap();
+            worker.succeeds("a");
+            worker.commit(world).await.unwrap();
+            worker.asks_without_gates(&[("a", "echo")]);
+        } else {
+            worker.says("done");
+        }
+    }
+    enqueued(world, "thr_11", "next").await;
+    let interrupt = Item::Interrupt { cause: InterruptCause::Person(Principal::from("ana")) };
+    let run = workers[13].lease.run.clone();
+    let taken = node.store.submit(&world.tenant, &run, interrupt).await.unwrap();
+    assert!(taken.is_taken(), "{taken:?}");
+    node.store.append(&workers[3].lease, workers[3].append()).await.unwrap();
+
+    let before = node.store.counts();
+    let appends = workers.iter().map(|worker| node.store.append(&worker.lease, worker.append()));
+    let outcomes = at_once(appends).await;
+    let counts = node.store.counts();
+
+    for (outcome, index) in outcomes.iter().zip(0..) {
+        match index {
+            3 => assert_eq!(*outcome, Err(Refused::Fenced)),
+            7 => assert!(matches!(outcome, Err(Refused::Impossible(_))), "{outcome:?}"),
+            11 => assert_eq!(*outcome, Ok(Appended { woken: vec!["next".into()] })),
+            _ => assert_eq!(*outcome, Ok(Appended::default()), "run_{index}"),
+        }
+    }
+    assert_eq!(counts.commits - before.commits, 18);
+    for (worker, index) in workers.iter().zip(0..) {
+        let shown = node.store.run(&world.tenant, &worker.lease.run).await.unwrap().unwrap();
+        assert_eq!(shown.status.ended(), index != 7, "run_{index} is {:?}", shown.status);
+        let log = node.store.events(&world.tenant, &worker.lease.run, 0, 100).await.unwrap();
+        assert_eq!(log.last().map(|last| last.event.seq), Some(shown.control.seq), "run_{index}");
+    }
+
+    let mut more: Vec<Worker> = Vec::new();
+    for index in 0..10 {
+        let mut worker = started(world, &format!("more_{index}"), &format!("more_run_{index}")).await;
+        worker.says("done");
+        more.push(worker);
+    }
+    let before = node.store.counts();
+    let outcomes = at_once(more.iter().map(|worker| node.store.append(&worker.lease, worker.append()))).await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let counts = node.store.counts();
+    assert_eq!((counts.commits - before.commits, counts.syncs - before.syncs), (10, 1));
+}
+
+#[tokio::test]
+async fn runs_that_are_created_together_share_a_sync_and_each_has_its_own_answer() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let world = &node.world;
+    let mut first = started(world, "thr_4", "first").await;
+    first.says("done");
+    first.commit(world).await.unwrap();
+    let mut creations: Vec<Create> = Vec::new();
+    for index in 0..12 {
+        let mut order = order(&format!("thr_{index}"), &format!("run_{index}"));
+        // 4: a thread that was there. 6: its message was there too. 8: the thread is taken meanwhile.
+        if index == 6 {
+            let mut earlier = started(world, "thr_6", "earlier").await;
+            earlier.says("done");
+            earlier.commit(world).await.unwrap();
+            order.message.as_mut().unwrap().id = MessageId::from("msg_user_earlier");
+        }
+        creations.push(creation(world, order, Admission::Hold, true).await);
+    }
+    started(world, "thr_8", "meanwhile").await;
+
+    let before = node.store.counts();
+    let outcomes: Vec<Result<Created, Refused>> =
+        at_once(creations.into_iter().map(|create| node.store.create(create))).await;
+    let counts = node.store.counts();
+    for (outcome, index) in outcomes.iter().zip(0..) {
+        match index {
+            6 => assert!(matches!(outcome, Err(Refused::Impossible(_))), "{outcome:?}"),
+            8 => assert_eq!(*outcome, Err(Refused::Stale)),
+            _ => {
+                let lease = outcome.as_ref().unwrap().lease.as_ref().unwrap();
+                assert_eq!((lease.run.as_str(), lease.epoch), (format!("run_{index}").as_str(), 1));
+                assert!(node.store.may_send(lease), "run_{index}");
+                let log = node.store.events(&world.tenant, &lease.run, 0, 100).await.unwrap();
+                assert_eq!(log.first().map(|first| first.event.seq), Some(1));
+            }
+        }
+    }
+    assert_eq!(counts.commits - before.commits, 10);
+    assert_eq!(counts.syncs - before.syncs, 1);
+}
