@@ -1,12 +1,14 @@
-"""W1 and W2 with LangGraph and its SQLite saver: one repetition, as JSON lines.
+"""W1 and W2 with LangGraph and its savers for SQLite and PostgreSQL: one repetition, as JSON lines.
 
   langgraph_rounds.py W1|W2 FOLDER --seconds S --lanes N --durability sync|async --synchronous full|normal
+  langgraph_rounds.py W1|W2 FOLDER --seconds S --lanes N --durability sync|async --postgres ADDRESS
 
 A model that is fake, instantaneous and in the process; texts of 64 bytes, like those of the others.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -18,14 +20,18 @@ import uuid
 from importlib.metadata import version
 
 import aiosqlite
+import psycopg
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool
 
 USER = "please do the thing " + "u" * 44
 FINAL = "done " + "f" * 59
@@ -118,14 +124,14 @@ def approval(saver, durability):
     return one
 
 
-async def lanes(one, lane_count, seconds):
+async def lanes(ones, lane_count, seconds):
     runs, begin = [], time.perf_counter()
 
-    async def lane():
+    async def lane(one):
         while time.perf_counter() - begin < seconds:
             runs.append(await one())
 
-    await asyncio.gather(*[lane() for _ in range(lane_count)])
+    await asyncio.gather(*[lane(ones[number % len(ones)]) for number in range(lane_count)])
     return runs, time.perf_counter() - begin
 
 
@@ -139,7 +145,9 @@ def bytes_written():
         return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
 
 
-async def measure(asked, folder):
+@contextlib.asynccontextmanager
+async def in_sqlite(asked, folder):
+    """One saver, how durable it is, and nobody else's processor time."""
     connection = await aiosqlite.connect(os.path.join(folder, "checkpoints.db"))
     if asked.synchronous == "normal":
         await connection.execute("PRAGMA synchronous=NORMAL")
@@ -149,32 +157,84 @@ async def measure(asked, folder):
     for name in ("journal_mode", "synchronous"):
         async with connection.execute(f"PRAGMA {name}") as rows:
             pragmas[name] = (await rows.fetchone())[0]
-    one = {"W1": tool_round, "W2": approval}[asked.workload](saver, asked.durability)
+    try:
+        yield [saver], f"{pragmas['journal_mode']}, synchronous={pragmas['synchronous']}", None
+    finally:
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def in_postgres(asked, _):
+    """In a database of its own on that server, with as many connections as the store of ours has."""
+    name = f"langgraph_{os.getpid()}"
+    settings = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+    async with await psycopg.AsyncConnection.connect(asked.postgres, **settings) as outside:
+        await outside.execute(f"CREATE DATABASE {name}")
+        address = psycopg.conninfo.make_conninfo(asked.postgres, dbname=name)
+        pool = AsyncConnectionPool(address, min_size=16, max_size=16, kwargs=settings, open=False)
+        async with pool:
+            savers = [AsyncPostgresSaver(pool) for _ in range(asked.savers)]
+            await savers[0].setup()
+            shown = await (await outside.execute("SHOW synchronous_commit")).fetchone()
+            backend = outside.info.backend_pid
+            yield savers, f"synchronous_commit={shown['synchronous_commit']}", lambda: server_time(backend)
+        await outside.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def times_of(process):
+    """Who started it, and the seconds that it and those of its children that have ended have used."""
+    with open(f"/proc/{process}/stat") as text:
+        fields = text.read().rsplit(")", 1)[1].split()
+    return int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def server_time(backend):
+    """Seconds of the processor that all processes of this one's server have used."""
+    server, _ = times_of(backend)
+    total = times_of(server)[1]
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            parent, seconds = times_of(process)
+            total += seconds if parent == server else 0
+    return total
+
+
+async def measure(asked, folder):
+    async with (in_postgres if asked.postgres else in_sqlite)(asked, folder) as (savers, durability, server):
+        await measure_with(asked, savers, durability, server)
+
+
+async def measure_with(asked, savers, durability, server):
+    ones = [{"W1": tool_round, "W2": approval}[asked.workload](saver, asked.durability) for saver in savers]
     for _ in range(WARM_UP_COUNT):
-        await one()
+        await ones[0]()
+    server_cpu = server() if server else 0
     cpu, written = time.process_time(), bytes_written()
-    runs, seconds = await lanes(one, asked.lanes, asked.seconds)
+    runs, seconds = await lanes(ones, asked.lanes, asked.seconds)
     cpu, written = time.process_time() - cpu, bytes_written() - written
-    await connection.close()
 
     figures = {
         "runs_per_s": len(runs) / seconds,
         "cpu_ms_per_run": cpu / len(runs) * 1e3,
-        "bytes_written_per_run": written / len(runs),
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+    if not server:
+        figures["bytes_written_per_run"] = written / len(runs)
+    else:
+        figures["server_cpu_ms_per_run"] = (server() - server_cpu) / len(runs) * 1e3
     for what in runs[0]:
         for percent in (50, 99):
             figures[f"{what}_p{percent}_ms"] = percentile([run[what] for run in runs], percent) * 1e3
+    package = "langgraph-checkpoint-postgres" if asked.postgres else "langgraph-checkpoint-sqlite"
     for metric, value in figures.items():
         line = {
-            "version": f"langgraph {version('langgraph')}, saver {version('langgraph-checkpoint-sqlite')}",
+            "version": f"langgraph {version('langgraph')}, saver {version(package)}",
             "workload": asked.workload,
             "metric": metric,
             "value": value,
             "lanes": asked.lanes,
             "run_count": len(runs),
-            "durability": f"{asked.durability}, {pragmas['journal_mode']}, synchronous={pragmas['synchronous']}",
+            "durability": f"{asked.durability}, {durability}",
         }
         print(json.dumps(line), flush=True)
 
@@ -187,6 +247,8 @@ def main():
     words.add_argument("--lanes", type=int, default=64)
     words.add_argument("--durability", choices=["sync", "async"], default="sync")
     words.add_argument("--synchronous", choices=["full", "normal"], default="full")
+    words.add_argument("--postgres", help="the address of a server")
+    words.add_argument("--savers", type=int, default=1, help="a saver lets one of its runs at a time to the database")
     asked = words.parse_args()
     folder = tempfile.mkdtemp(dir=asked.folder)
     try:

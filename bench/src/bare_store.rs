@@ -56,7 +56,7 @@ pub(crate) fn measure(
 ) -> Result<Bare, Failure> {
     let setting = setting.clone();
     on(runtime, async move {
-        let opened = setting.open()?;
+        let opened = setting.open().await?;
         let store = &opened.store;
         let mut lanes = prepared(store, client_count, WARM_UP_COUNT + 2 * batch_count).await?;
         for _ in 0..WARM_UP_COUNT {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::effort::Level;
 use crate::report::Form;
+use crate::restarted::Place;
 use crate::stage::StoreKind;
 use crate::suite::Suite;
 
@@ -16,17 +17,21 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
 
   W1           tool round: a message, 2 parallel echo calls, a text
   W2           approval: 3 calls of which 2 are held, decided one after the other
-  W3           parked fleet: 10,000, 100,000 and 1,000,000 held runs, a restart, 1,000 of them woken. SQLite only
+  W3           parked fleet: 10,000, 100,000 and 1,000,000 held runs, a restart, 1,000 of them woken; on postgres
+               the largest of these with three idle nodes, and as many woken
   W4           long run: 200 and 1,000 tool rounds, kept in memory and parked at every step
   W5           stream: 1,000 small deltas, to 1 and to 100 subscribers
   subscribers  the speed of a run that 10,000 watch, half of whom never read
   machine      the bare machine: no store, no engine
   Without a workload all of them are measured with a short effort.
 
-  --store memory|sqlite  only this store; both, if it is not given
+  --store memory|sqlite|postgres
+                         only this store; memory and sqlite, if it is not given. For postgres a server of its own
+                         is started, with default settings, and removed afterwards
+  --store postgres://…   a server that is there, in schemas of their own
   --concurrency N        runs at once in W1 and W2; 64, if it is not given
   --runs N               runs in the largest fleet of W3; 1,000,000, if it is not given and W3 is asked for by name
-  --folder PATH          where SQLite's files go; beside this program, if it is not given. What is measured is
+  --folder PATH          where the files go; beside this program, if it is not given. What is measured is
                          the disk of this folder: a folder in memory syncs nothing
   --quick                a look, not a figure to quote
   --once SECONDS         one repetition of this length, so that it can take turns with other programs
@@ -35,16 +40,21 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
   --help                 this text
 
 Durability of the figures. memory: none. sqlite: every commit is synced to disk before it is acknowledged, and a
-power cut loses nothing that was acknowledged; commits that arrive together share one sync.
+power cut loses nothing that was acknowledged; commits that arrive together share one sync. postgres: the same, by
+its server.
 
 Peak memory is given for the first workload only: what it leaves in the heap would count in the others.
 Progress goes to stderr, results to stdout. Exit status: 0 measured, 1 a run did not do what it must, 2 a word of
 the command line is not known.";
 
 const CONCURRENCY_DEFAULT: usize = 64;
-/// The program starts itself with these words: as the process after a restart, and as the process of a tool.
+/// The program starts itself with these words: as the process after a restart, as one of several nodes, and as the
+/// process of a tool.
 pub(crate) const RESTARTED: &str = "--restarted-on";
+pub(crate) const NODE: &str = "--node-on";
 pub(crate) const TOOL: &str = "--as-tool";
+/// Whoever compares others with us starts the server with this word.
+const SERVER: &str = "--postgres-server";
 /// Beyond this the engine queues runs, and the queue is what would be measured.
 const CONCURRENCY_MAX: usize = 256;
 /// Of one repetition.
@@ -56,6 +66,8 @@ const RUN_COUNT_MAX: usize = 10_000_000;
 pub(crate) struct Command {
     pub(crate) suites: Vec<Suite>,
     pub(crate) stores: Vec<StoreKind>,
+    /// Where the server is, if it is not our own.
+    pub(crate) database: Option<String>,
     pub(crate) concurrency: usize,
     /// In the largest fleet.
     pub(crate) run_count_max: Option<usize>,
@@ -68,17 +80,19 @@ pub(crate) struct Command {
 pub(crate) enum Asked {
     Help,
     Measurement(Command),
-    /// The process after a restart, on this file.
-    Restarted(PathBuf),
+    /// The process after a restart, or a node, in this place.
+    Restarted(Place),
+    /// A server with its data in this folder.
+    Server(PathBuf),
     /// The process of a tool.
     Tool,
 }
 
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, String> {
-    let (mut suites, mut stores) = (Vec::new(), Vec::new());
+    let (mut suites, mut stores, mut database) = (Vec::new(), Vec::new(), None);
     let (mut concurrency, mut form, mut folder) = (CONCURRENCY_DEFAULT, Form::Table, None);
     let mut run_count_max = None;
-    let (mut is_quick, mut once) = (false, None);
+    let (mut is_quick, mut once, mut is_server) = (false, None, false);
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         let (name, mut given) = match word.split_once('=') {
@@ -93,12 +107,21 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
             "--quick" => is_quick = true,
             "--once" => once = Some(count(&name, &value("seconds")?, SECONDS_MAX)?),
             "--json" => form = Form::JsonLines,
-            "--store" => stores.push(store(&value("memory or sqlite")?)?),
+            "--store" => {
+                let word = value("memory, sqlite or postgres")?;
+                stores.push(store(&word)?);
+                database = if word.contains("://") { Some(word) } else { database };
+            }
             "--concurrency" => {
                 concurrency = count(&name, &value("a number of runs")?, CONCURRENCY_MAX)?;
             }
             "--runs" => run_count_max = Some(count(&name, &value("a number of runs")?, RUN_COUNT_MAX)?),
-            RESTARTED => return Ok(Asked::Restarted(value("a file")?.into())),
+            RESTARTED => return Ok(Asked::Restarted(Place::File(value("a file")?.into()))),
+            NODE => {
+                let (address, schema) = (value("an address and a schema")?, value("a schema")?);
+                return Ok(Asked::Restarted(Place::Tables { address, schema }));
+            }
+            SERVER => is_server = true,
             TOOL => return Ok(Asked::Tool),
             "--folder" => folder = Some(PathBuf::from(value("a folder")?)),
             other => match Suite::ALL.into_iter().find(|suite| suite.name().eq_ignore_ascii_case(other)) {
@@ -110,6 +133,10 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
             return Err(format!("{name} takes no value"));
         }
     }
+    let folder = folder.unwrap_or_else(beside_this_program);
+    if is_server {
+        return Ok(Asked::Server(folder));
+    }
     let level = match (once, is_quick, suites.is_empty()) {
         (Some(seconds), _, _) => Level::Once(Duration::from_secs(seconds as u64)),
         (None, true, _) => Level::Quick,
@@ -117,23 +144,28 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
         (None, false, false) => Level::Full,
     };
     if stores.is_empty() {
-        stores = StoreKind::ALL.to_vec();
+        stores = StoreKind::EMBEDDED.to_vec();
     }
-    if suites.contains(&Suite::ParkedFleet) && !stores.contains(&StoreKind::Sqlite) {
-        return Err("W3 is measured on sqlite: what is in memory does not survive a restart".into());
+    if suites.contains(&Suite::ParkedFleet) && stores.iter().all(|kind| *kind == StoreKind::Memory) {
+        return Err(
+            "W3 is measured on sqlite or postgres: what is in memory does not survive a restart".into()
+        );
     }
     if suites.is_empty() {
         suites = Suite::ALL.to_vec();
     }
-    let folder = folder.unwrap_or_else(beside_this_program);
-    Ok(Asked::Measurement(Command { suites, stores, concurrency, run_count_max, level, form, folder }))
+    let command = Command { suites, stores, database, concurrency, run_count_max, level, form, folder };
+    Ok(Asked::Measurement(command))
 }
 
 fn store(word: &str) -> Result<StoreKind, String> {
+    if word.starts_with("postgres://") || word.starts_with("postgresql://") {
+        return Ok(StoreKind::Postgres);
+    }
     StoreKind::ALL
         .into_iter()
         .find(|kind| kind.name() == word)
-        .ok_or_else(|| format!("there is no store {word}; there are memory and sqlite"))
+        .ok_or_else(|| format!("there is no store {word}; there are memory, sqlite and postgres"))
 }
 
 fn count(name: &str, word: &str, max: usize) -> Result<usize, String> {
@@ -163,7 +195,7 @@ mod tests {
         match parse(words.split_whitespace().map(str::to_owned))? {
             Asked::Measurement(command) => Ok(command),
             Asked::Help => Err("help".into()),
-            Asked::Restarted(_) | Asked::Tool => Err("another process".into()),
+            Asked::Restarted(_) | Asked::Server(_) | Asked::Tool => Err("another process".into()),
         }
     }
 
@@ -171,7 +203,7 @@ mod tests {
     fn nothing_said_is_everything_with_a_short_effort() {
         let command = parsed("").unwrap();
         assert_eq!((command.suites, command.level), (Suite::ALL.to_vec(), Level::Short));
-        assert_eq!((command.stores, command.concurrency), (StoreKind::ALL.to_vec(), 64));
+        assert_eq!((command.stores, command.concurrency), (StoreKind::EMBEDDED.to_vec(), 64));
     }
 
     #[test]
@@ -180,16 +212,29 @@ mod tests {
         let folder = "/x".into();
         let (suites, stores) = (vec![Suite::ToolRound], vec![StoreKind::Sqlite]);
         let (level, form, run_count_max) = (Level::Full, Form::JsonLines, Some(9));
-        let expected = Command { suites, stores, concurrency: 8, run_count_max, level, form, folder };
+        let (database, concurrency) = (None, 8);
+        let expected = Command { suites, stores, database, concurrency, run_count_max, level, form, folder };
         assert_eq!(command, expected);
         assert_eq!(parsed("w4 --quick").unwrap().level, Level::Quick);
         assert_eq!(parsed("W1 --once 3").unwrap().level, Level::Once(Duration::from_secs(3)));
     }
 
     #[test]
+    fn a_server_is_our_own_unless_it_is_named() {
+        let own = parsed("W1 --store postgres").unwrap();
+        assert_eq!((own.stores, own.database), (vec![StoreKind::Postgres], None));
+        let named = parsed("W3 --store postgres://ann@db/runs").unwrap();
+        assert_eq!(
+            (named.stores, named.database),
+            (vec![StoreKind::Postgres], Some("postgres://ann@db/runs".into()))
+        );
+        assert!(parsed("--store mysql://db").is_err_and(|why| why.contains("mysql://db")));
+    }
+
+    #[test]
     fn what_is_not_known_is_said_by_name() {
         assert_eq!(parsed("W9"), Err("W9 is not known here".into()));
-        assert_eq!(parsed("--store"), Err("--store needs memory or sqlite behind it".into()));
+        assert_eq!(parsed("--store"), Err("--store needs memory, sqlite or postgres behind it".into()));
         assert_eq!(parsed("--quick=1"), Err("--quick takes no value".into()));
         assert!(parsed("--store disk").is_err_and(|why| why.contains("disk")));
         assert!(parsed("W3 --store memory").is_err_and(|why| why.contains("restart")));

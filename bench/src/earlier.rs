@@ -54,7 +54,7 @@ impl Earlier {
 }
 
 /// A UUID of version 7, the kind that begins with a time.
-fn uuid_in_front(text: &str) -> Option<&str> {
+pub(crate) fn uuid_in_front(text: &str) -> Option<&str> {
     let uuid = text.get(..UUID_BYTES)?;
     let fits = uuid.bytes().enumerate().all(|(place, byte)| match place {
         8 | 13 | 18 | 23 => byte == b'-',

@@ -39,6 +39,8 @@ pub(crate) struct Effort {
     pub(crate) fleets: &'static [usize],
     /// Runs of each fleet that are decided, once with what the last process left in memory and once without.
     pub(crate) woken_count: usize,
+    /// How long nodes are watched that have nothing to do.
+    pub(crate) idle: Duration,
     /// Runs whose tools are another process; 0 where this program cannot start itself as one.
     pub(crate) remote_run_count: usize,
 }
@@ -60,6 +62,7 @@ impl Effort {
             real_run_count: 10_000,
             fleets: &[10_000, 100_000, 1_000_000],
             woken_count: 1_000,
+            idle: Duration::from_secs(60),
             remote_run_count: 1_000,
         };
         match level {
@@ -75,9 +78,13 @@ impl Effort {
                 remote_run_count: 300,
                 ..full
             },
-            Level::Once(repetition) => {
-                Self { repetition_count: 1, repetition, run_count_max: usize::MAX, ..Self::of(Level::Short) }
-            }
+            Level::Once(repetition) => Self {
+                repetition_count: 1,
+                repetition,
+                run_count_max: usize::MAX,
+                woken_count: 100,
+                ..Self::of(Level::Short)
+            },
             Level::Quick => Self {
                 repetition_count: 1,
                 repetition: Duration::from_millis(200),
@@ -92,6 +99,7 @@ impl Effort {
                 real_run_count: 1_000,
                 fleets: &[1_000, 10_000],
                 woken_count: 100,
+                idle: Duration::from_secs(3),
                 remote_run_count: 50,
                 ..full
             },
@@ -115,6 +123,7 @@ impl Effort {
         real_run_count: 20,
         fleets: &[50],
         woken_count: 4,
+        idle: Duration::from_millis(500),
         remote_run_count: 0,
     };
 }

@@ -26,9 +26,9 @@ use crate::stage::user_message;
 use crate::w2::{Entries, approvals};
 
 /// Runs that are held together.
-const AT_ONCE: usize = 64;
+pub(crate) const AT_ONCE: usize = 64;
 /// How long the last workers may take to let go.
-const CLOSE_TIME_MAX: Duration = Duration::from_secs(20);
+pub(crate) const CLOSE_TIME_MAX: Duration = Duration::from_secs(20);
 const FILE_NAME: &str = "runs.db";
 
 /// Runs in a file, none of which anybody works on.
@@ -60,7 +60,7 @@ impl Fleet {
             let engine = engine.clone();
             move || hold(engine.clone())
         };
-        repeat(&store, exactly, AT_ONCE.min(run_count), one.clone()).await?;
+        repeat(&store, None, exactly, AT_ONCE.min(run_count), one.clone()).await?;
         drop((one, entries));
         engine.close(CLOSE_TIME_MAX).await;
         Ok(Self { folder, run_count })
@@ -102,34 +102,38 @@ impl Fleet {
         Ok(ids)
     }
 
-    /// Each of these is held, its log folds to its control, and its approvals are listed.
     pub(crate) async fn check(&self, runs: &[RunId]) -> Result<(), Failure> {
-        let store = SqliteStore::open(self.file())?;
-        let tenant = Tenant::default();
-        for run in runs {
-            let wrong = |what: &str| Failure::new(format!("run {run} of the fleet: {what}"));
-            let view = store.run(&tenant, run).await?.ok_or_else(|| wrong("is not there"))?;
-            let log = store.events(&tenant, run, 0, usize::MAX).await?;
-            let folded = fold(log.iter().map(|committed| &*committed.event));
-            if folded.map_err(|why| wrong(&format!("{why:?}")))? != view.control {
-                return Err(wrong("its log does not fold to its control"));
-            }
-            if view.control.run != *run || view.status != ShownStatus::WaitingApproval {
-                return Err(wrong(&format!("is {:?} and calls itself {}", view.status, view.control.run)));
-            }
-            let listed = store.approvals(&tenant, &ApprovalFilter::of_run(run), &Page::default()).await?;
-            let shown: BTreeSet<_> = listed.items.iter().map(|approval| approval.id.clone()).collect();
-            let open: BTreeSet<_> =
-                view.control.pending().into_iter().map(|pending| pending.suspension_id).collect();
-            if open.len() != 2 || shown != open {
-                return Err(wrong("its approvals are not those that are listed"));
-            }
-        }
-        Ok(())
+        check_each(&SqliteStore::open(self.file())?, runs).await
     }
 }
 
-async fn hold(engine: Engine) -> Result<(), Failure> {
+/// Each of these is held, its log folds to its control, and its approvals are listed.
+pub(crate) async fn check_each(store: &dyn Store, runs: &[RunId]) -> Result<(), Failure> {
+    let tenant = Tenant::default();
+    for run in runs {
+        let wrong = |what: &str| Failure::new(format!("run {run} of the fleet: {what}"));
+        let view = store.run(&tenant, run).await?.ok_or_else(|| wrong("is not there"))?;
+        let log = store.events(&tenant, run, 0, usize::MAX).await?;
+        let folded = fold(log.iter().map(|committed| &*committed.event));
+        if folded.map_err(|why| wrong(&format!("{why:?}")))? != view.control {
+            return Err(wrong("its log does not fold to its control"));
+        }
+        if view.control.run != *run || view.status != ShownStatus::WaitingApproval {
+            return Err(wrong(&format!("is {:?} and calls itself {}", view.status, view.control.run)));
+        }
+        let listed = store.approvals(&tenant, &ApprovalFilter::of_run(run), &Page::default()).await?;
+        let shown: BTreeSet<_> = listed.items.iter().map(|approval| approval.id.clone()).collect();
+        let open: BTreeSet<_> =
+            view.control.pending().into_iter().map(|pending| pending.suspension_id).collect();
+        if open.len() != 2 || shown != open {
+            return Err(wrong("its approvals are not those that are listed"));
+        }
+    }
+    Ok(())
+}
+
+/// One run comes in and is held.
+pub(crate) async fn hold(engine: Engine) -> Result<(), Failure> {
     let finished = engine.run(user_message()).await?;
     match finished.pass {
         Pass::Suspended(pending) if pending.len() == 2 => Ok(()),
@@ -140,7 +144,7 @@ async fn hold(engine: Engine) -> Result<(), Failure> {
 }
 
 /// SplitMix64: neighbours in, no neighbours out.
-const fn scattered(state: u64) -> u64 {
+pub(crate) const fn scattered(state: u64) -> u64 {
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)

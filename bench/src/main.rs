@@ -3,17 +3,24 @@
 //! Machines are shared and noisy: compare only numbers of one run on one machine. Counts and bytes are exact.
 
 mod bare_machine;
+mod bare_postgres;
 mod bare_store;
 mod bytes_on_disk;
 mod command;
 mod commits;
+mod database;
+mod decisions;
 mod disk;
 mod earlier;
 mod effort;
 mod failure;
 mod fleet;
+mod fleet_in_postgres;
+mod idle_nodes;
 mod noting_store;
 mod pace;
+mod postgres_server;
+mod postmaster;
 mod process;
 mod progress;
 mod report;
@@ -46,7 +53,8 @@ static ALLOCATOR: bare_machine::allocations::Counting = bare_machine::allocation
 fn main() -> ExitCode {
     let command = match command::parse(env::args().skip(1)) {
         Ok(Asked::Measurement(command)) => command,
-        Ok(Asked::Restarted(file)) => return ended(restarted::run(&file)),
+        Ok(Asked::Restarted(place)) => return ended(restarted::run(place)),
+        Ok(Asked::Server(folder)) => return ended(postgres_server::serve(&folder)),
         Ok(Asked::Tool) => return ended(tool_process::serve()),
         Ok(Asked::Help) => {
             println!("{HELP}");

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use engine::Engine;
+use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
-    Task, Tenant, ThreadView,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
+    SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -286,5 +287,17 @@ impl Store for NotingStore {
 
     fn counts(&self) -> Counts {
         self.store.counts()
+    }
+
+    fn rung(&self) -> Task<'_, Ring> {
+        self.store.rung()
+    }
+
+    fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
+        self.store.hand_over()
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.store.clock()
     }
 }

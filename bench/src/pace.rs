@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::effort::Effort;
 use crate::failure::Failure;
+use crate::postmaster::Postmaster;
 use crate::process;
 
 /// What was done in one repetition.
@@ -34,23 +35,30 @@ impl<T> Done<T> {
 pub(crate) struct Used {
     pub(crate) counts: Counts,
     pub(crate) cpu: Option<Duration>,
+    /// Of the server behind the store.
+    pub(crate) server_cpu: Option<Duration>,
     pub(crate) bytes_written: Option<u64>,
 }
 
 impl Used {
-    fn so_far(store: &dyn Store) -> Self {
+    fn so_far(store: &dyn Store, server: Option<Postmaster>) -> Self {
         let (cpu, bytes_written) = (process::cpu_time(), process::bytes_written());
-        Self { counts: store.counts(), cpu, bytes_written }
+        let server_cpu = server.and_then(Postmaster::cpu_time);
+        Self { counts: store.counts(), cpu, server_cpu, bytes_written }
     }
 
     fn since(self, before: Self) -> Self {
+        let between = |after: Option<Duration>, before: Option<Duration>| {
+            after.zip(before).map(|(after, before)| after.saturating_sub(before))
+        };
         Self {
             counts: Counts {
                 commits: self.counts.commits - before.counts.commits,
                 syncs: self.counts.syncs - before.counts.syncs,
                 bytes: self.counts.bytes - before.counts.bytes,
             },
-            cpu: self.cpu.zip(before.cpu).map(|(after, before)| after.saturating_sub(before)),
+            cpu: between(self.cpu, before.cpu),
+            server_cpu: between(self.server_cpu, before.server_cpu),
             bytes_written: self.bytes_written.zip(before.bytes_written).map(|(after, before)| after - before),
         }
     }
@@ -59,6 +67,7 @@ impl Used {
 /// Goes on until the time is over, and after that only until there are enough.
 pub(crate) async fn repeat<T, F, W>(
     store: &Arc<dyn Store>,
+    server: Option<Postmaster>,
     effort: Effort,
     at_once: usize,
     one: F,
@@ -69,7 +78,7 @@ where
     W: Future<Output = Result<T, Failure>> + Send + 'static,
 {
     let begun = Arc::new(AtomicUsize::new(0));
-    let before = Used::so_far(&**store);
+    let before = Used::so_far(&**store, server);
     let begin = Instant::now();
     let lane = || {
         let (one, begun) = (one.clone(), begun.clone());
@@ -95,7 +104,7 @@ where
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
-    Ok(Done { results, seconds, used: Used::so_far(&**store).since(before) })
+    Ok(Done { results, seconds, used: Used::so_far(&**store, server).since(before) })
 }
 
 pub(crate) fn milliseconds(time: Duration) -> f64 {

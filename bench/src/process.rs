@@ -1,20 +1,43 @@
-//! What this process has used, all its threads together, as the system counts it.
+//! What a process has used, all its threads together, as the system counts it.
 
 use std::fs;
 use std::time::Duration;
 
-/// The unit of `/proc/self/stat`: the same on every Linux that we know.
+/// The unit of `/proc/PID/stat`: the same on every Linux that we know.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Processor time of all threads, those that have ended included. None where there is no `/proc`.
-pub(crate) fn cpu_time() -> Option<Duration> {
-    let text = fs::read_to_string("/proc/self/stat").ok()?;
+/// Processor time of a process.
+pub(crate) struct Times {
+    /// The number of the process that started it.
+    pub(crate) parent: u32,
+    /// Of all its threads, those that have ended included.
+    pub(crate) own: Duration,
+    /// Of those that it started and that have ended.
+    pub(crate) of_the_dead: Duration,
+}
+
+impl Times {
+    pub(crate) fn all(&self) -> Duration {
+        self.own + self.of_the_dead
+    }
+}
+
+/// None where there is no `/proc`, or no such process.
+pub(crate) fn times_of(number: u32) -> Option<Times> {
+    let text = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     // The second field is the program's name in brackets, which may hold anything.
-    let behind_name = text.rsplit_once(')')?.1;
-    let mut fields = behind_name.split_whitespace().skip(11);
-    let user: u32 = fields.next()?.parse().ok()?;
-    let system: u32 = fields.next()?.parse().ok()?;
-    Some(TICK * (user + system))
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u32>().ok();
+    Some(Times {
+        parent: number(1)?,
+        own: TICK * (number(11)? + number(12)?),
+        of_the_dead: TICK * (number(13)? + number(14)?),
+    })
+}
+
+/// Processor time of this process. None where there is no `/proc`.
+pub(crate) fn cpu_time() -> Option<Duration> {
+    times_of(std::process::id()).map(|times| times.own)
 }
 
 /// Bytes that were handed to the system to be written.

@@ -115,6 +115,8 @@ pub(crate) enum Unit {
     Mebibytes,
     Count,
     Ratio,
+    /// Of one processor.
+    Percent,
 }
 
 impl Unit {
@@ -130,6 +132,7 @@ impl Unit {
             Self::Mebibytes => "MiB",
             Self::Count => "",
             Self::Ratio => "times",
+            Self::Percent => "%",
         }
     }
 
@@ -137,7 +140,7 @@ impl Unit {
         match self {
             Self::Nanoseconds | Self::PerSecond | Self::Bytes => grouped(value),
             Self::Microseconds | Self::Allocations | Self::Mebibytes => format!("{value:.1}"),
-            Self::Milliseconds | Self::Seconds | Self::Ratio => format!("{value:.3}"),
+            Self::Milliseconds | Self::Seconds | Self::Ratio | Self::Percent => format!("{value:.3}"),
             Self::Count if value.fract() == 0.0 => grouped(value),
             Self::Count => format!("{value:.4}"),
         }
@@ -180,7 +183,7 @@ fn table(figures: &[Figure]) -> String {
 
 fn row(width: usize, [workload, store, title, median, unit, spread, target]: [&str; 7]) -> String {
     let row =
-        format!("{workload:<11} {store:<6} {title:<width$} {median:>11} {unit:<11} {spread:<23} {target}");
+        format!("{workload:<11} {store:<8} {title:<width$} {median:>11} {unit:<11} {spread:<23} {target}");
     format!("{}\n", row.trim_end())
 }
 

@@ -1,7 +1,8 @@
-//! The process after a restart: opens a fleet that it has never seen, says when it is ready, and wakes some of its runs.
+//! The process after a restart, or a node beside others: opens a fleet that it has never seen, says when it is ready,
+//! and wakes some of its runs.
 
 use std::io::{self, BufRead, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,9 @@ use machine::termination::Termination;
 use serde_json::{Value, json};
 use stores::sqlite::SqliteStore;
 
+use crate::bare_postgres::{BareClient, BareTable};
 use crate::commits::APPROVAL_COMMIT_BYTES;
+use crate::database::{Database, store_in};
 use crate::disk::BareDisk;
 use crate::failure::Failure;
 use crate::noting_store::NotingStore;
@@ -27,6 +30,59 @@ use crate::w2::{Entries, approvals};
 /// A process that takes longer goes round in circles.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Where the fleet is.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Place {
+    File(PathBuf),
+    Tables { address: String, schema: String },
+}
+
+impl Place {
+    async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
+        match self {
+            Self::File(file) => Ok(Arc::new(SqliteStore::open(file)?)),
+            Self::Tables { address, schema } => Ok(Arc::new(store_in(address, schema).await?)),
+        }
+    }
+
+    async fn bare(&self) -> Result<Bare, Failure> {
+        match self {
+            Self::File(file) => {
+                let folder = file.parent().ok_or_else(|| Failure::new("the file lies in no folder"))?;
+                Ok(Bare::Disk(BareDisk::within(folder, APPROVAL_COMMIT_BYTES)?))
+            }
+            Self::Tables { address, .. } => {
+                let database = Database::open(Some(address), Path::new("")).await?;
+                let table = BareTable::make(&database).await?;
+                let client = table.client(APPROVAL_COMMIT_BYTES).await?;
+                Ok(Bare::Tables { table, client })
+            }
+        }
+    }
+}
+
+/// What a commit takes without us.
+enum Bare {
+    Disk(BareDisk),
+    Tables { table: BareTable, client: BareClient },
+}
+
+impl Bare {
+    async fn commit(&mut self) -> Result<f64, Failure> {
+        match self {
+            Self::Disk(disk) => disk.commit(1),
+            Self::Tables { client, .. } => client.commit().await,
+        }
+    }
+
+    async fn remove(self) -> Result<(), Failure> {
+        match self {
+            Self::Disk(_) => Ok(()),
+            Self::Tables { table, .. } => table.remove().await,
+        }
+    }
+}
 
 /// What became of one run.
 pub(crate) struct Woken {
@@ -77,10 +133,9 @@ impl Report {
 
 /// Prints the memory as soon as it is ready; then reads ids of runs, one a line, and prints a report when they have
 /// ended.
-pub(crate) fn run(file: &Path) -> Result<(), Failure> {
-    let file = file.to_owned();
+pub(crate) fn run(place: Place) -> Result<(), Failure> {
     on(&many_threads()?, async move {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&file)?);
+        let store = place.open().await?;
         let (noting, notes) = NotingStore::around(store.clone());
         let entries = Entries::of(&store);
         let engine = Engine::on(noting).agent(approvals(&entries)).start().await?;
@@ -92,15 +147,19 @@ pub(crate) fn run(file: &Path) -> Result<(), Failure> {
         say(&json!({ "memory": process::memory() }))?;
         let mut report =
             Report { woken: Vec::new(), bare_commits: Vec::new(), memory_after: None, memory_peak: None };
-        let folder = file.parent().ok_or_else(|| Failure::new("the file lies in no folder"))?;
-        let bare = BareDisk::within(folder, APPROVAL_COMMIT_BYTES)?;
-        for run in io::stdin().lock().lines().collect::<io::Result<Vec<String>>>()? {
+        // Without a thread of its own the wait would keep one of the store's from its work.
+        let runs =
+            tokio::task::spawn_blocking(|| io::stdin().lock().lines().collect::<io::Result<Vec<String>>>());
+        let runs = runs.await??;
+        let mut bare = place.bare().await?;
+        for run in runs {
             report.woken.push(wake(&engine, &entries, &store, &RunId::from(run)).await?);
-            report.bare_commits.push(bare.commit(1)?);
+            report.bare_commits.push(bare.commit().await?);
         }
         (report.memory_after, report.memory_peak) = (process::memory(), process::peak_memory());
         say(&report.to_json())?;
-        drop((bare, entries));
+        drop(entries);
+        bare.remove().await?;
         engine.close(CLOSE_TIME_MAX).await;
         Ok(())
     })

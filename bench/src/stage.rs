@@ -19,23 +19,29 @@ use stores::sqlite::SqliteStore;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bytes_on_disk::Folder;
+use crate::database::{Database, Schema};
 use crate::failure::Failure;
 use crate::noting_store::{Notes, NotingStore};
+use crate::postmaster::Postmaster;
 use crate::process;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     Memory,
     Sqlite,
+    Postgres,
 }
 
 impl StoreKind {
-    pub(crate) const ALL: [Self; 2] = [Self::Memory, Self::Sqlite];
+    pub(crate) const ALL: [Self; 3] = [Self::Memory, Self::Sqlite, Self::Postgres];
+    /// What runs without a server beside it.
+    pub(crate) const EMBEDDED: [Self; 2] = [Self::Memory, Self::Sqlite];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
         }
     }
 
@@ -43,6 +49,9 @@ impl StoreKind {
         match self {
             Self::Memory => "none",
             Self::Sqlite => "every commit synced before it is acknowledged; a power cut loses nothing of it",
+            Self::Postgres => {
+                "every commit synced by the server before it is acknowledged; a power cut loses nothing of it"
+            }
         }
     }
 }
@@ -53,22 +62,33 @@ pub(crate) struct Setting {
     pub(crate) kind: StoreKind,
     /// The disk that is measured.
     pub(crate) folder: PathBuf,
+    /// Where there is one to measure.
+    pub(crate) database: Option<Arc<Database>>,
     /// Nothing was measured in this process before.
     pub(crate) is_first: bool,
 }
 
 impl Setting {
     /// An empty store.
-    pub(crate) fn open(&self) -> Result<Opened, Failure> {
-        let (store, folder): (Arc<dyn Store>, _) = match self.kind {
-            StoreKind::Memory => (Arc::new(MemoryStore::new()), None),
+    pub(crate) async fn open(&self) -> Result<Opened, Failure> {
+        let (store, home): (Arc<dyn Store>, _) = match self.kind {
+            StoreKind::Memory => (Arc::new(MemoryStore::new()), Home::Memory),
             StoreKind::Sqlite => {
                 let folder = Folder::within(&self.folder)?;
                 let store = SqliteStore::open(folder.file("runs.db"))?;
-                (Arc::new(store), Some(folder))
+                (Arc::new(store), Home::File(folder))
+            }
+            StoreKind::Postgres => {
+                let schema = Schema::of(self.database()?);
+                let store = schema.store().await?;
+                (Arc::new(store), Home::Tables(schema))
             }
         };
-        Ok(Opened { store, folder })
+        Ok(Opened { store, home })
+    }
+
+    pub(crate) fn database(&self) -> Result<&Arc<Database>, Failure> {
+        self.database.as_ref().ok_or_else(|| Failure::new("there is no database"))
     }
 
     /// The most memory that the process has had, in MiB. What earlier workloads left in the heap would count too.
@@ -78,10 +98,16 @@ impl Setting {
     }
 }
 
-/// A store, and the folder that is removed after it was closed.
+/// A store, and where it keeps what it is given, which is removed after it was closed.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
-    folder: Option<Folder>,
+    home: Home,
+}
+
+enum Home {
+    Memory,
+    File(Folder),
+    Tables(Schema),
 }
 
 impl Opened {
@@ -100,6 +126,22 @@ impl Opened {
         Ok(Engine::on_shared(self.store.clone()).agent(agent).settings(settings).start().await?)
     }
 
+    /// The server behind the store, if it is on this machine.
+    pub(crate) fn postmaster(&self) -> Option<Postmaster> {
+        match &self.home {
+            Home::Memory | Home::File(_) => None,
+            Home::Tables(schema) => schema.database.postmaster,
+        }
+    }
+
+    /// Bytes of log that the server behind the store has written so far.
+    pub(crate) async fn log_position(&self) -> Result<Option<u64>, Failure> {
+        match &self.home {
+            Home::Memory | Home::File(_) => Ok(None),
+            Home::Tables(schema) => Ok(Some(schema.database.log_position().await?)),
+        }
+    }
+
     /// Ends the engine and closes the store. Gives the bytes that lie on disk afterwards.
     pub(crate) async fn close(self, engine: Engine) -> Result<Option<u64>, Failure> {
         engine.abort();
@@ -108,9 +150,17 @@ impl Opened {
         while Arc::strong_count(&self.store) > 1 {
             tokio::task::yield_now().await;
         }
-        let Self { store, folder } = self;
+        let Self { store, home } = self;
         drop(store);
-        Ok(folder.map(|folder| folder.byte_count()).transpose()?)
+        match home {
+            Home::Memory => Ok(None),
+            Home::File(folder) => Ok(Some(folder.byte_count()?)),
+            Home::Tables(schema) => {
+                let bytes = schema.byte_count().await?;
+                schema.remove().await?;
+                Ok(Some(bytes))
+            }
+        }
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) async fn watched_run(
     subscriber_count: usize,
 ) -> Result<f64, Failure> {
     let signs = Arc::new(Signs::new());
-    let opened = setting.open()?;
+    let opened = setting.open().await?;
     let engine = opened.start(agent(Watched { rounds, signs: signs.clone() }).tool(echo())).await?;
     let posted = engine.post(user_message()).await?;
     let mut reading = JoinSet::new();

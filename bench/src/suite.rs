@@ -1,13 +1,16 @@
 //! Everything that can be measured, in order.
 
+use std::sync::Arc;
+
 use crate::bare_machine::measurement;
 use crate::command::Command;
+use crate::database::Database;
 use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::Figure;
-use crate::stage::{Setting, StoreKind};
-use crate::{bare_machine, subscribers, w1, w2, w3, w4, w5};
+use crate::stage::{Setting, StoreKind, many_threads, on};
+use crate::{bare_machine, idle_nodes, subscribers, w1, w2, w3, w4, w5};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suite {
@@ -48,7 +51,7 @@ impl Suite {
             Self::Machine => vec![None],
             // What is in memory does not survive a restart.
             Self::ParkedFleet => {
-                asked.iter().copied().filter(|kind| *kind == StoreKind::Sqlite).map(Some).collect()
+                asked.iter().copied().filter(|kind| *kind != StoreKind::Memory).map(Some).collect()
             }
             Self::ToolRound | Self::Approval | Self::LongRun | Self::Stream | Self::Subscribers => {
                 asked.iter().copied().map(Some).collect()
@@ -66,6 +69,7 @@ pub(crate) fn run(command: &Command, progress: &mut Progress) -> Result<Vec<Figu
     progress.expect_pieces(pieces.len());
     let effort = Effort::of(command.level);
     let mut figures = Vec::new();
+    let database = database(command)?;
     for (suite, store) in pieces {
         let on = store.map(|kind| format!(" on {}", kind.name())).unwrap_or_default();
         progress.begin(format!("{}{on}", suite.name()));
@@ -73,11 +77,22 @@ pub(crate) fn run(command: &Command, progress: &mut Progress) -> Result<Vec<Figu
             figures.extend(bare_machine::run(measurement::Effort::of(command.level), progress));
             continue;
         };
-        let setting = Setting { kind, folder: command.folder.clone(), is_first: figures.is_empty() };
+        let (folder, database) = (command.folder.clone(), database.clone());
+        let setting = Setting { kind, folder, database, is_first: figures.is_empty() };
         let measured = one(suite, &setting, effort, command, progress);
         figures.extend(measured.map_err(|why| Failure::new(format!("{}{on}: {why}", suite.name())))?);
     }
     Ok(figures)
+}
+
+/// One for all that is measured on it.
+fn database(command: &Command) -> Result<Option<Arc<Database>>, Failure> {
+    if !command.stores.contains(&StoreKind::Postgres) {
+        return Ok(None);
+    }
+    let (named, folder) = (command.database.clone(), command.folder.clone());
+    let opened = async move { Database::open(named.as_deref(), &folder).await };
+    Ok(Some(on(&many_threads()?, opened)?))
 }
 
 fn one(
@@ -90,6 +105,9 @@ fn one(
     match suite {
         Suite::ToolRound => w1::run(setting, effort, command.concurrency, progress),
         Suite::Approval => w2::run(setting, effort, command.concurrency, progress),
+        Suite::ParkedFleet if setting.kind == StoreKind::Postgres => {
+            idle_nodes::run(setting, effort, command.run_count_max, progress)
+        }
         Suite::ParkedFleet => w3::run(setting, effort, command.run_count_max, progress),
         Suite::LongRun => w4::run(setting, effort, progress),
         Suite::Stream => w5::run(setting, effort, progress),

@@ -1,10 +1,12 @@
 //! Every workload once with the least effort, on each store: what is exact is checked, what is time is only there.
 
 use std::env;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
 use crate::commits::TOOL_ROUND;
+use crate::database::Database;
 use crate::effort::Effort;
 use crate::progress::Progress;
 use crate::report::{Figure, Form, render};
@@ -16,8 +18,19 @@ use crate::{subscribers, w1, w2, w4, w5};
 
 const AT_ONCE: usize = 8;
 
-fn settings() -> [Setting; 2] {
-    StoreKind::ALL.map(|kind| Setting { kind, folder: env::temp_dir(), is_first: true })
+/// One server for all tests; it goes with the process.
+fn database() -> Arc<Database> {
+    static DATABASE: OnceLock<Arc<Database>> = OnceLock::new();
+    let open =
+        || on(&many_threads().unwrap(), async { Database::open(None, &env::temp_dir()).await }).unwrap();
+    DATABASE.get_or_init(open).clone()
+}
+
+fn settings() -> [Setting; 3] {
+    StoreKind::ALL.map(|kind| {
+        let database = (kind == StoreKind::Postgres).then(database);
+        Setting { kind, folder: env::temp_dir(), database, is_first: true }
+    })
 }
 
 fn value(figures: &[Figure], metric: &str) -> f64 {

@@ -120,7 +120,7 @@ pub(crate) struct Reached {
 pub(crate) fn measure(setting: &Setting, effort: Effort) -> Result<Reached, Failure> {
     let setting = setting.clone();
     on(&many_threads()?, async move {
-        let mut opened = setting.open()?;
+        let mut opened = setting.open().await?;
         let entries = Entries::of(&opened.store);
         let notes = opened.noting();
         let (tools, mut process) = ToolProcess::start()?;

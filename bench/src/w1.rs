@@ -8,6 +8,7 @@ use machine::termination::Termination;
 use tokio::runtime::Runtime;
 
 use crate::bare_machine::allocations;
+use crate::bare_postgres;
 use crate::commits::{Commits, TOOL_ROUND};
 use crate::effort::Effort;
 use crate::failure::Failure;
@@ -35,6 +36,8 @@ pub(crate) struct Round {
 pub(crate) struct Repetition {
     pub(crate) done: Done<Round>,
     bytes_at_rest_per_run: Option<f64>,
+    /// Of the server's log.
+    log_bytes_per_run: Option<f64>,
 }
 
 impl Repetition {
@@ -71,10 +74,10 @@ pub(crate) fn repetition(
 ) -> Result<Repetition, Failure> {
     let setting = setting.clone();
     on(runtime, async move {
-        let empty = setting.open()?;
+        let empty = setting.open().await?;
         let idle = empty.start(tool_round()).await?;
         let bytes_empty = empty.close(idle).await?;
-        let opened = setting.open()?;
+        let opened = setting.open().await?;
         let engine = opened.start(tool_round()).await?;
         let run = {
             let engine = engine.clone();
@@ -82,14 +85,17 @@ pub(crate) fn repetition(
         };
         let warm_up_count = WARM_UP_COUNT * at_once;
         let warm_up = Effort { run_count_max: warm_up_count, run_count_min: warm_up_count, ..effort };
-        let warm = repeat(&opened.store, warm_up, at_once, run.clone()).await?;
-        let done = repeat(&opened.store, effort, at_once, run.clone()).await?;
+        let warm = repeat(&opened.store, opened.postmaster(), warm_up, at_once, run.clone()).await?;
+        let log_before = opened.log_position().await?;
+        let done = repeat(&opened.store, opened.postmaster(), effort, at_once, run.clone()).await?;
+        let log = opened.log_position().await?.zip(log_before);
         drop(run);
         check(&done)?;
         let runs = warm.run_count() + done.run_count();
         let bytes = opened.close(engine).await?.zip(bytes_empty);
         let bytes_at_rest_per_run = bytes.map(|(bytes, empty)| bytes.saturating_sub(empty) as f64 / runs);
-        Ok(Repetition { done, bytes_at_rest_per_run })
+        let log_bytes_per_run = log.map(|(after, before)| (after - before) as f64 / done.run_count());
+        Ok(Repetition { done, bytes_at_rest_per_run, log_bytes_per_run })
     })
 }
 
@@ -117,7 +123,7 @@ pub(crate) fn run(
     let runtime = many_threads()?;
     let mut sheet = Sheet::of("W1", setting.kind);
     let (mut alone, mut together, mut one_threaded) = (Vec::new(), Vec::new(), Vec::new());
-    let mut yardsticks = Yardsticks::default();
+    let (mut yardsticks, mut bare) = (Yardsticks::default(), Vec::new());
     for number in 1..=effort.repetition_count {
         let of = effort.repetition_count;
         progress.phase(&format!("one at a time, {number} of {of}"));
@@ -136,6 +142,13 @@ pub(crate) fn run(
                 let bytes = (counts.bytes / counts.commits.max(1)) as usize;
                 yardsticks.measure(&runtime, setting, effort, concurrency, bytes)?;
             }
+            StoreKind::Postgres => {
+                progress.phase(&format!("the bare database, {number} of {of}"));
+                let bytes = (counts.bytes / counts.commits.max(1)) as usize;
+                let database = setting.database()?.clone();
+                let appends = bare_postgres::appends(database, concurrency, bytes, effort.repetition);
+                bare.push(on(&runtime, appends)?);
+            }
         }
     }
     pace(&mut sheet, "seq", "one at a time", &alone, None);
@@ -149,9 +162,11 @@ pub(crate) fn run(
     }
     let cpu_target = (setting.kind == StoreKind::Sqlite).then_some(Target::AtMost(1.0));
     pace(&mut sheet, &format!("c{concurrency}"), &format!("{concurrency} at once"), &together, cpu_target);
-    if setting.kind == StoreKind::Sqlite {
-        let runs_per_second = column(&together, |repetition| Some(repetition.done.per_second()));
-        yardsticks.figures(&mut sheet, concurrency, &runs_per_second);
+    let runs_per_second = column(&together, |repetition| Some(repetition.done.per_second()));
+    match setting.kind {
+        StoreKind::Memory => {}
+        StoreKind::Sqlite => yardsticks.figures(&mut sheet, concurrency, &runs_per_second),
+        StoreKind::Postgres => bare_postgres::figures(&mut sheet, concurrency, &bare, &runs_per_second),
     }
     costs(&mut sheet, "seq", "one at a time", &alone);
     costs(&mut sheet, &format!("c{concurrency}"), &format!("{concurrency} at once"), &together);
@@ -186,8 +201,14 @@ fn pace(
     });
     let metric = format!("processors_busy_{suffix}");
     sheet.add(metric, &format!("{title}, processors in use"), Unit::Ratio, &busy);
+    let server_cpu = column(repetitions, |repetition| {
+        repetition.done.used.server_cpu.map(|cpu| milliseconds(cpu) / repetition.done.run_count())
+    });
+    let metric = format!("server_cpu_ms_per_run_{suffix}");
+    let server_title = format!("{title}, processor time of a run in the server");
     let title = format!("{title}, processor time of a run");
     sheet.add_aimed(format!("cpu_ms_per_run_{suffix}"), &title, Unit::Milliseconds, &cpu, cpu_target);
+    sheet.add(metric, &server_title, Unit::Milliseconds, &server_cpu);
 }
 
 fn time_alone(sheet: &mut Sheet, metric: &str, title: &str, repetitions: &[Repetition]) {
@@ -215,17 +236,28 @@ fn costs(sheet: &mut Sheet, suffix: &str, title: &str, repetitions: &[Repetition
     if sheet.store() == StoreKind::Memory {
         return;
     }
-    let syncs = per_run(|repetition| Some(repetition.done.used.counts.syncs as f64));
-    sheet.add(format!("syncs_per_run_{suffix}"), &format!("{title}, syncs"), Unit::Count, &syncs);
+    // A server syncs by itself, and for several nodes together.
+    if sheet.store() == StoreKind::Sqlite {
+        let syncs = per_run(|repetition| Some(repetition.done.used.counts.syncs as f64));
+        sheet.add(format!("syncs_per_run_{suffix}"), &format!("{title}, syncs"), Unit::Count, &syncs);
+    }
     let bytes = per_run(|repetition| Some(repetition.done.used.counts.bytes as f64));
     let metric = format!("store_bytes_per_run_{suffix}");
     sheet.add(metric, &format!("{title}, bytes given to the store"), Unit::Bytes, &bytes);
     let at_rest = column(repetitions, |repetition| repetition.bytes_at_rest_per_run);
-    let written = per_run(|repetition| Some(repetition.done.used.bytes_written? as f64));
     let metric = format!("bytes_written_per_run_{suffix}");
-    sheet.add(metric, &format!("{title}, bytes written by the process"), Unit::Bytes, &written);
+    let (written, by, of) = if sheet.store() == StoreKind::Postgres {
+        (
+            column(repetitions, |repetition| repetition.log_bytes_per_run),
+            "to the server's log",
+            "tables and indexes",
+        )
+    } else {
+        (per_run(|repetition| Some(repetition.done.used.bytes_written? as f64)), "by the process", "the file")
+    };
+    sheet.add(metric, &format!("{title}, bytes written {by}"), Unit::Bytes, &written);
     let metric = format!("bytes_at_rest_per_run_{suffix}");
-    sheet.add(metric, &format!("{title}, bytes of the file at rest"), Unit::Bytes, &at_rest);
+    sheet.add(metric, &format!("{title}, bytes of {of} at rest"), Unit::Bytes, &at_rest);
 }
 
 /// By the difference of two repetitions, so that opening the store does not count.

@@ -17,6 +17,7 @@ use machine::id::{CallId, RunId};
 use machine::inbox::Verdict;
 use serde_json::json;
 
+use crate::decisions;
 use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::noting_store::Notes;
@@ -209,7 +210,7 @@ pub(crate) fn repetition(
 ) -> Result<Done<Approval>, Failure> {
     let setting = setting.clone();
     on(&many_threads()?, async move {
-        let mut opened = setting.open()?;
+        let mut opened = setting.open().await?;
         let entries = Entries::of(&opened.store);
         let notes = match reader {
             Reader::Slow => Some(opened.noting()),
@@ -220,7 +221,7 @@ pub(crate) fn repetition(
             let (engine, entries) = (engine.clone(), entries.clone());
             move || one(engine.clone(), entries.clone(), notes.clone())
         };
-        let done = repeat(&opened.store, effort, at_once, run.clone()).await?;
+        let done = repeat(&opened.store, opened.postmaster(), effort, at_once, run.clone()).await?;
         drop((run, entries));
         opened.close(engine).await?;
         Ok(done)
@@ -270,11 +271,18 @@ pub(crate) fn run(
         .map(|decided| decided.commit_count as f64)
         .collect();
     let title = "parked, commits from decision to tool start";
-    let target = Some(Target::Exactly(1.0));
+    let target = Some(match setting.kind {
+        StoreKind::Memory | StoreKind::Sqlite => Target::Exactly(1.0),
+        StoreKind::Postgres => Target::AtMost(2.0),
+    });
     sheet.add_aimed("commits_decision_to_tool_start", title, Unit::Count, &commits, target);
     if setting.kind == StoreKind::Sqlite && effort.remote_run_count > 0 {
         progress.phase("a tool that is another process");
         tool_process::figures(&mut sheet, &tool_process::measure(setting, effort)?);
+    }
+    if setting.kind == StoreKind::Postgres {
+        progress.phase("decisions in turns with bare transactions");
+        decisions::figures(&mut sheet, &decisions::measure(setting, effort)?);
     }
     pace(&mut sheet, "seq", "parked, one at a time", &alone);
     pace(&mut sheet, &format!("c{concurrency}"), &format!("{concurrency} at once"), &together);
@@ -291,6 +299,10 @@ fn pace(sheet: &mut Sheet, suffix: &str, title: &str, repetitions: &[Done<Approv
     let cpu = per_run(|done| done.used.cpu.map(milliseconds));
     let metric = format!("cpu_ms_per_run_{suffix}");
     sheet.add(metric, &format!("{title}, processor time of a run"), Unit::Milliseconds, &cpu);
+    let server_cpu = per_run(|done| done.used.server_cpu.map(milliseconds));
+    let metric = format!("server_cpu_ms_per_run_{suffix}");
+    let server_title = format!("{title}, processor time of a run in the server");
+    sheet.add(metric, &server_title, Unit::Milliseconds, &server_cpu);
     let commits = per_run(|done| Some(done.used.counts.commits as f64));
     sheet.add(format!("commits_per_run_{suffix}"), &format!("{title}, commits"), Unit::Count, &commits);
     if sheet.store() == StoreKind::Memory {

@@ -170,7 +170,7 @@ fn echo(stay: Stay) -> impl Tool {
 
 pub(crate) async fn long_run(setting: Setting, rounds: u32, stay: Stay) -> Result<LongRun, Failure> {
     let (marks, answered) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(0)));
-    let mut opened = setting.open()?;
+    let mut opened = setting.open().await?;
     let store = opened.store.clone();
     let notes = opened.noting();
     let model =

@@ -168,7 +168,7 @@ pub(crate) async fn streams(
     stream_count: usize,
 ) -> Result<Vec<Streamed>, Failure> {
     let speaker = Speaker::default();
-    let opened = setting.open()?;
+    let opened = setting.open().await?;
     let engine = opened.start(agent(speaker.clone())).await?;
     let mut streamed = Vec::new();
     for _ in 0..stream_count {

@@ -1,8 +1,16 @@
 //! The program as it is typed: its help, its exit status, its lines.
 
-use std::process::{Command, Output};
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+const CLEANED_UP_WITHIN: Duration = Duration::from_secs(30);
 
 fn bench(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bench")).args(words).output().expect("the program can be started")
@@ -77,4 +85,43 @@ fn a_decision_reaches_a_tool_that_is_another_process_with_one_commit() {
     let (half, most) =
         (value(&lines, "decision_to_tool_process_p50_ms"), value(&lines, "decision_to_tool_process_p99_ms"));
     assert!(0.0 < half && half <= most, "{half}, {most}");
+}
+
+#[test]
+fn a_fleet_in_a_database_is_copied_watched_by_idle_nodes_and_woken() {
+    // A copy whose log does not fold to its control, or a run that does not end as it must, is an error.
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let words = ["W3", "--store", "postgres", "--runs", "1100", "--quick", "--json", "--folder", folder];
+    let lines = lines_of(&words);
+    assert!(value(&lines, "commits_to_end_nodes3_n1100") >= 5.0);
+    assert!(value(&lines, "wake_to_tool_start_p99_ms_nodes3_n1100") > 0.0);
+    assert!(value(&lines, "table_bytes_per_run_n1100") > 2_000.0);
+    let idle = value(&lines, "idle_server_percent_nodes3_n1100");
+    assert!((0.0..100.0).contains(&idle), "{idle} % of a processor");
+}
+
+#[test]
+fn a_server_is_gone_with_the_process_that_started_it_even_if_that_was_killed() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let mut process = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(["--postgres-server", "--folder", folder])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    let stdout = process.stdout.take().expect("a pipe");
+    let address = BufReader::new(stdout).lines().next().expect("a line").expect("it can be read");
+    assert!(address.starts_with("postgres://"), "{address}");
+    let name = format!("bench-postgres-{}-0", process.id());
+    let (data, socket) = (Path::new(folder).join(&name), env::temp_dir().join(&name));
+    let number = fs::read_to_string(data.join("data/postmaster.pid")).expect("the server runs");
+    let server = Path::new("/proc").join(number.lines().next().expect("its number"));
+    assert!(server.exists() && socket.exists());
+    process.kill().expect("it can be killed");
+    process.wait().expect("it is ours");
+    let begin = Instant::now();
+    while data.exists() || socket.exists() || server.exists() {
+        assert!(begin.elapsed() < CLEANED_UP_WITHIN, "something of {name} stays behind");
+        thread::yield_now();
+    }
 }
