@@ -1,0 +1,326 @@
+//! Who asks, and whether they may: decided before anything is looked up.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use engine::store::Tenant;
+use machine::id::Principal;
+use machine::suspension::SuspensionKind;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::error::{ApiError, Code};
+use crate::limits::{Bucket, Limits, too_much};
+use crate::server::Server;
+use crate::setup::{Auth, Key, Origins, Role, Roles};
+
+/// Longer tokens are nobody's.
+const TOKEN_BYTES_MAX: usize = 1024;
+
+/// Whoever sent a request, as their key says. Nothing of this ever comes from a body.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) principal: Principal,
+    pub(crate) tenant: Tenant,
+    pub(crate) roles: Roles,
+    bucket: Arc<Bucket>,
+}
+
+impl Caller {
+    /// Whether a decision on a call that is held for this reason is theirs to give.
+    pub(crate) const fn may_decide(&self, kind: SuspensionKind) -> bool {
+        match kind {
+            SuspensionKind::Approval | SuspensionKind::InDoubt => self.roles.has(Role::Approve),
+            SuspensionKind::ClientTool | SuspensionKind::External => self.roles.has(Role::Run),
+            SuspensionKind::Question => self.roles.has(Role::Run) || self.roles.has(Role::Approve),
+            // Nobody can answer it; whoever tries is told so.
+            SuspensionKind::ChildRun => self.roles.has(Role::Run) || self.roles.has(Role::Approve),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        // A route without a guard has no caller, and so it cannot show anything of anybody.
+        parts.extensions.get::<Self>().cloned().ok_or_else(unauthorized)
+    }
+}
+
+/// The doors of a server.
+pub(crate) struct Access {
+    doors: Doors,
+    origins: Origins,
+}
+
+enum Doors {
+    Open(Caller),
+    Keys(Vec<KeyHolder>),
+}
+
+struct KeyHolder {
+    sha256: [u8; 32],
+    caller: Caller,
+}
+
+impl Access {
+    pub(crate) fn new(auth: Auth, origins: Origins, limits: &Limits) -> Self {
+        let caller = |name: &str, tenant: Tenant, roles: Roles| Caller {
+            principal: Principal::from(name),
+            tenant,
+            roles,
+            bucket: Arc::new(Bucket::new(limits)),
+        };
+        let doors = match auth {
+            Auth::Open => Doors::Open(caller("anonymous", Tenant::default(), Roles::ALL)),
+            Auth::Keys(keys) => Doors::Keys(
+                keys.into_iter()
+                    .map(|Key { name, sha256, tenant, roles }| KeyHolder {
+                        sha256,
+                        caller: caller(&name, tenant, roles),
+                    })
+                    .collect(),
+            ),
+        };
+        Self { doors, origins }
+    }
+
+    /// Whoever holds the key. Every key is compared, and each in the same time, so that the time tells nothing.
+    fn caller(&self, headers: &HeaderMap) -> Option<&Caller> {
+        match &self.doors {
+            Doors::Open(caller) => Some(caller),
+            Doors::Keys(holders) => {
+                let digest: [u8; 32] = Sha256::digest(bearer_token(headers)?).into();
+                let mut found = None;
+                for holder in holders {
+                    if bool::from(holder.sha256.ct_eq(&digest)) {
+                        found = Some(&holder.caller);
+                    }
+                }
+                found
+            }
+        }
+    }
+
+    /// Without keys only whoever is on this machine may ask, and no page of another site: such a page can send
+    /// requests to this machine, but it cannot hide where they come from.
+    fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+        if matches!(self.doors, Doors::Keys(_)) {
+            return Ok(());
+        }
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let named = match (hosts.next(), hosts.next()) {
+            (Some(host), None) => host.to_str().is_ok_and(is_loopback_host),
+            (Some(_), Some(_)) | (None, _) => false,
+        };
+        let absolute = uri.authority().is_none_or(|authority| is_loopback(authority.host()));
+        if !named || !absolute {
+            return Err(refused_origin("the Host of this request is not a name of this machine"));
+        }
+        let ours = headers
+            .get_all(header::ORIGIN)
+            .iter()
+            .all(|origin| origin.to_str().is_ok_and(|origin| self.is_ours(origin)));
+        if ours { Ok(()) } else { Err(refused_origin("this request comes from a page of another site")) }
+    }
+
+    fn is_ours(&self, origin: &str) -> bool {
+        let Some((scheme, host, port)) = origin_parts(origin) else { return false };
+        let here = scheme == "http" && is_loopback(&host) && port == self.origins.listen.port();
+        let public = self.origins.public_url.as_deref().and_then(origin_parts);
+        here || public.is_some_and(|public| public == (scheme, host, port))
+    }
+}
+
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    let fits = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= TOKEN_BYTES_MAX;
+    fits.then_some(token.as_bytes())
+}
+
+fn is_loopback_host(host: &str) -> bool {
+    !host.contains('@') && host.parse::<Authority>().is_ok_and(|authority| is_loopback(authority.host()))
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost")
+        || bare.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+        || bare.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Scheme, host and port of an origin or of a URL, in the one way to write them.
+fn origin_parts(url: &str) -> Option<(String, String, u16)> {
+    let uri: Uri = url.parse().ok()?;
+    let scheme = uri.scheme_str()?.to_ascii_lowercase();
+    let port = match (uri.port_u16(), scheme.as_str()) {
+        (Some(port), _) => port,
+        (None, "http") => 80,
+        (None, "https") => 443,
+        (None, _) => return None,
+    };
+    Some((scheme, uri.host()?.to_ascii_lowercase(), port))
+}
+
+/// A page of another site is refused on every route, also where no key is needed.
+pub(crate) async fn at_home(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    match server.access.check_origin(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// Whoever may go through: one of these roles, or with none named anybody who has a key.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    pub(crate) server: Arc<Server>,
+    pub(crate) roles: &'static [Role],
+}
+
+pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    let server = &guard.server;
+    let Some(caller) = server.access.caller(request.headers()) else {
+        return unauthorized().into_response();
+    };
+    if !caller.bucket.take() {
+        return too_much("this key asks too often").into_response();
+    }
+    if !guard.roles.is_empty() && !guard.roles.iter().any(|role| caller.roles.has(*role)) {
+        return forbidden(guard.roles).into_response();
+    }
+    if server.is_draining() && !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return draining().into_response();
+    }
+    let turn = tokio::time::timeout(server.limits.turn_time, server.requests.acquire());
+    let Ok(_place) = turn.await else {
+        return too_much("too many requests are worked on").into_response();
+    };
+    let caller = caller.clone();
+    request.extensions_mut().insert(caller);
+    next.run(request).await
+}
+
+fn unauthorized() -> ApiError {
+    ApiError::new(
+        Code::Unauthorized,
+        "no key of this server was sent, and nothing was looked at; send `Authorization: Bearer TOKEN`",
+    )
+}
+
+pub(crate) fn forbidden(roles: &[Role]) -> ApiError {
+    let names: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+    ApiError::new(
+        Code::Forbidden,
+        format!(
+            "this key may not do this, and nothing was changed; it needs the role {}",
+            names.join(" or ")
+        ),
+    )
+    .with("roles", names)
+}
+
+pub(crate) fn draining() -> ApiError {
+    ApiError::new(
+        Code::Draining,
+        "this server is stopping and took nothing; send the request again, to the next one",
+    )
+}
+
+fn refused_origin(why: &str) -> ApiError {
+    ApiError::new(
+        Code::OriginRefused,
+        format!(
+            "{why}, and nothing was done; ask under the address that the server prints, or configure [auth]"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(public_url: Option<&str>) -> Access {
+        let listen = "127.0.0.1:8787".parse().expect("an address");
+        let origins = Origins { listen, public_url: public_url.map(str::to_owned) };
+        Access::new(Auth::Open, origins, &Limits::default())
+    }
+
+    fn judged(access: &Access, host: Option<&str>, origin: Option<&str>) -> bool {
+        let mut headers = HeaderMap::new();
+        if let Some(host) = host {
+            headers.insert(header::HOST, host.parse().expect("a header"));
+        }
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().expect("a header"));
+        }
+        access.check_origin(&Uri::from_static("/v1/runs"), &headers).is_ok()
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_answered() {
+        let access = access(None);
+        for good in ["127.0.0.1:8787", "localhost", "LOCALHOST:1", "[::1]:8787", "127.9.9.9"] {
+            assert!(judged(&access, Some(good), None), "{good}");
+        }
+        let bad =
+            ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]", ""];
+        for bad in bad.into_iter().chain(["a@localhost", "127.0.0.1@evil.example", "localhost evil"]) {
+            assert!(!judged(&access, Some(bad), None), "{bad}");
+        }
+        assert!(!judged(&access, None, None), "no Host at all");
+    }
+
+    #[test]
+    fn only_our_own_pages_may_ask() {
+        let access = access(Some("https://hold.example/"));
+        let host = Some("localhost:8787");
+        for good in [
+            "http://127.0.0.1:8787",
+            "http://localhost:8787",
+            "https://hold.example",
+            "https://HOLD.example:443",
+        ] {
+            assert!(judged(&access, host, Some(good)), "{good}");
+        }
+        let bad = ["null", "http://evil.example", "http://localhost:3000", "https://localhost:8787", ""];
+        for bad in bad.into_iter().chain(["http://hold.example", "https://hold.example:8443"]) {
+            assert!(!judged(&access, host, Some(bad)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_known_by_its_digest_and_in_no_other_form() {
+        let key = |name: &str, token: &str, roles: &[Role]| Key {
+            name: name.into(),
+            sha256: Sha256::digest(token).into(),
+            tenant: Tenant::from(name),
+            roles: Roles::of(roles),
+        };
+        let keys = vec![key("a", "token-a", &[Role::Run]), key("b", "token-b", &[Role::Approve])];
+        let origins = Origins { listen: "127.0.0.1:1".parse().expect("an address"), public_url: None };
+        let access = Access::new(Auth::Keys(keys), origins, &Limits::default());
+        let name = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, value.parse().expect("a header"));
+            access.caller(&headers).map(|caller| caller.principal.to_string())
+        };
+        assert_eq!(name("Bearer token-b").as_deref(), Some("b"));
+        assert_eq!(name("bearer token-a").as_deref(), Some("a"));
+        for bad in
+            ["token-a", "Basic token-a", "Bearer", "Bearer ", "Bearer token-c", "Bearer token-a token-b"]
+        {
+            assert_eq!(name(bad), None, "{bad}");
+        }
+        assert!(access.caller(&HeaderMap::new()).is_none());
+    }
+}

@@ -1,0 +1,15 @@
+//! How a request's body is read: strictly, or not at all. A misspelt field must not approve anything.
+
+mod decision;
+mod message;
+mod policy;
+mod strict;
+mod text;
+mod thread;
+
+pub use decision::{Answer, Approve, Choice, DecisionEntry, Decisions, ENTRIES_MAX, Reject, WordAction};
+pub use message::{ClientTool, PostMessage};
+pub use policy::PolicyFields;
+pub use strict::{BODY_DEPTH_MAX, strict};
+pub use text::{Id, Text, check_id};
+pub use thread::{AutoApprove, Interrupt, PostThread};

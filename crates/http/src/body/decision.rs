@@ -1,0 +1,321 @@
+//! Decisions as a client sends them, and what each asks the engine.
+
+use std::sync::Arc;
+
+use engine::deciding::{self, Decide, Resumption};
+use engine::store::{SuspensionView, Tenant};
+use machine::decision::Payload;
+use machine::id::{CallId, DecisionId, Digest, Principal, RunId};
+use machine::policy as domain;
+use machine::suspension::SuspensionKind;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::policy::OnReject;
+use super::strict::{object, present};
+use super::text::{ForeignId, Remark};
+use crate::error::{ApiError, Code, bad_field};
+use crate::wire::decision::{DecisionResult, Outcome};
+use crate::wire::words::ResumeMode;
+
+/// Decisions in one request.
+pub const ENTRIES_MAX: usize = 1_000;
+
+/// `POST /v1/approvals/{id}/approve`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Approve {
+    /// What shall run in place of what is shown.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub arguments: Option<Value>,
+    /// Of the arguments as they are shown: others than these are not approved.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$", nullable = false)]
+    pub expect_digest: Option<Digest>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub note: Option<Remark>,
+    /// Later calls of this tool in this thread are not held.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub apply_to_future: Option<bool>,
+}
+
+impl Approve {
+    pub fn into_decide(self, held: &SuspensionView, by: Principal) -> Result<Decide, ApiError> {
+        only_an_approval(held)?;
+        let resumption = Resumption {
+            payload: Payload::Absent,
+            arguments: self.arguments,
+            expect_digest: self.expect_digest,
+            mode: None,
+            note: self.note.map(Remark::into_string),
+            apply_to_future: self.apply_to_future.unwrap_or(false),
+        };
+        Ok(on(held, by, deciding::Answer::Resume(resumption)))
+    }
+}
+
+/// `POST /v1/approvals/{id}/reject`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reject {
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub reason: Option<Remark>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub then: Option<OnReject>,
+}
+
+impl Reject {
+    /// `policy` is the run's: where neither the request nor the policy says what follows, this door ends the run.
+    pub fn into_decide(
+        self,
+        held: &SuspensionView,
+        policy: &domain::Policy,
+        by: Principal,
+    ) -> Result<Decide, ApiError> {
+        only_an_approval(held)?;
+        let asked = self.then.map(domain::OnReject::from);
+        let then = asked.or(policy.on_reject).unwrap_or(domain::OnReject::EndRun);
+        let reason = self.reason.map(Remark::into_string);
+        Ok(on(held, by, deciding::Answer::Cancel { reason, then: Some(then) }))
+    }
+}
+
+/// `POST /v1/approvals/{id}/answer`: either of the two.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// The answer to a question; for a call in doubt: it happened, and this is its result. Any JSON value.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>)]
+    pub result: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub choice: Option<Choice>,
+}
+
+/// What becomes of a call in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Choice {
+    Retry,
+    GiveUp,
+}
+
+impl<'de> Deserialize<'de> for Choice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "retry" => Ok(Self::Retry),
+            "give_up" => Ok(Self::GiveUp),
+            other => Err(D::Error::unknown_variant(other, &["retry", "give_up"])),
+        }
+    }
+}
+
+impl Answer {
+    pub fn into_decide(self, held: &SuspensionView, by: Principal) -> Result<Decide, ApiError> {
+        let resume = |payload| deciding::Answer::Resume(Resumption { payload, ..Resumption::default() });
+        let answer = match (held.kind, self.result, self.choice) {
+            (_, None, None) => {
+                return Err(bad_field("result", "the answer is empty; send `result` or `choice`"));
+            }
+            (_, Some(_), Some(_)) => {
+                return Err(bad_field("choice", "the answer has a `result` too; send one of the two"));
+            }
+            (SuspensionKind::Question | SuspensionKind::InDoubt, Some(result), None) => {
+                resume(Payload::Result(Arc::new(result)))
+            }
+            (SuspensionKind::InDoubt, None, Some(Choice::Retry)) => resume(Payload::Absent),
+            (SuspensionKind::InDoubt, None, Some(Choice::GiveUp)) => {
+                deciding::Answer::Cancel { reason: None, then: None }
+            }
+            (SuspensionKind::Question, None, Some(_)) => {
+                return Err(wrong_kind(held.kind, "send its `result`"));
+            }
+            (SuspensionKind::Approval, ..) => {
+                return Err(wrong_kind(held.kind, "approve or reject it"));
+            }
+            (SuspensionKind::ClientTool | SuspensionKind::External, ..) => {
+                return Err(wrong_kind(held.kind, "post its result to /v1/runs/{id}/decisions"));
+            }
+            (SuspensionKind::ChildRun, ..) => {
+                return Err(wrong_kind(held.kind, "nobody answers it: the child run does"));
+            }
+        };
+        Ok(on(held, by, answer))
+    }
+}
+
+fn only_an_approval(held: &SuspensionView) -> Result<(), ApiError> {
+    match held.kind {
+        SuspensionKind::Approval => Ok(()),
+        SuspensionKind::Question => Err(wrong_kind(held.kind, "post its `result` to /answer")),
+        SuspensionKind::InDoubt => Err(wrong_kind(held.kind, "post a `choice` or the `result` to /answer")),
+        SuspensionKind::ClientTool | SuspensionKind::External => {
+            Err(wrong_kind(held.kind, "post its result to /v1/runs/{id}/decisions"))
+        }
+        SuspensionKind::ChildRun => Err(wrong_kind(held.kind, "nobody answers it: the child run does")),
+    }
+}
+
+fn wrong_kind(kind: SuspensionKind, instead: &str) -> ApiError {
+    ApiError::new(
+        Code::WrongKind,
+        format!("the call is held as `{kind}`, is not answered in this way, and is still held; {instead}"),
+    )
+    .with("kind", kind.as_str())
+}
+
+fn on(held: &SuspensionView, by: Principal, answer: deciding::Answer) -> Decide {
+    Decide {
+        tenant: held.tenant.clone(),
+        run: held.run.clone(),
+        call: held.call.clone(),
+        suspension: Some(held.id.clone()),
+        id: None,
+        by,
+        answer,
+    }
+}
+
+/// `POST /v1/runs/{id}/decisions`: each entry is read and judged alone.
+#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Decisions {
+    #[serde(deserialize_with = "bounded_list")]
+    #[schema(value_type = Vec<DecisionEntry>, max_items = 1000)]
+    pub decisions: Vec<Value>,
+}
+
+/// One decision about one call.
+#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionEntry {
+    pub call_id: ForeignId,
+    pub action: WordAction,
+    /// To recognise a repeat; scoped to the run.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub decision_id: Option<ForeignId>,
+    /// Any JSON value.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>)]
+    pub result: Option<Value>,
+    /// Whoever ran the call reports that it failed.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub error: Option<Remark>,
+    /// Only where the call waits for an approval.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub arguments: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub mode: Option<ResumeMode>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub reason: Option<Remark>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WordAction {
+    Resume,
+    Cancel,
+}
+
+impl<'de> Deserialize<'de> for WordAction {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "resume" => Ok(Self::Resume),
+            "cancel" => Ok(Self::Cancel),
+            other => Err(D::Error::unknown_variant(other, &["resume", "cancel"])),
+        }
+    }
+}
+
+impl DecisionEntry {
+    /// An entry that cannot be read is `invalid`, and spoils no other.
+    pub fn read(entry: &Value) -> Result<Self, DecisionResult> {
+        let words = |field: &str| entry.get(field).and_then(Value::as_str).map(str::to_owned);
+        object(entry).map_err(|error: serde_json::Error| DecisionResult {
+            call_id: words("call_id").unwrap_or_default(),
+            decision_id: words("decision_id"),
+            outcome: Outcome::Invalid,
+            message: format!("{error}; nothing was changed"),
+        })
+    }
+
+    /// What the engine is asked, or why this says nothing that could be done.
+    pub fn into_decide(self, tenant: &Tenant, run: &RunId, by: &Principal) -> Result<Decide, DecisionResult> {
+        let invalid = |entry: &Self, why: &str| {
+            Err(DecisionResult::of(&entry.call_id, entry.decision_id.as_deref(), Outcome::Invalid, why))
+        };
+        let answer = match self.action {
+            WordAction::Cancel => {
+                if self.result.is_some()
+                    || self.error.is_some()
+                    || self.arguments.is_some()
+                    || self.mode.is_some()
+                {
+                    return invalid(&self, "`cancel` takes a `reason` and nothing else; nothing was changed");
+                }
+                let reason = self.reason.map(Remark::into_string);
+                deciding::Answer::Cancel { reason, then: None }
+            }
+            WordAction::Resume => {
+                if self.result.is_some() && self.error.is_some() {
+                    return invalid(&self, "it has a `result` and an `error`; nothing was changed");
+                }
+                let payload = match (self.result, self.error) {
+                    (Some(result), _) => Payload::Result(Arc::new(result)),
+                    (None, Some(error)) => Payload::Error(error.into_string()),
+                    (None, None) => Payload::Absent,
+                };
+                deciding::Answer::Resume(Resumption {
+                    payload,
+                    arguments: self.arguments,
+                    expect_digest: None,
+                    mode: self.mode.map(Into::into),
+                    note: self.reason.map(Remark::into_string),
+                    apply_to_future: false,
+                })
+            }
+        };
+        Ok(Decide {
+            tenant: tenant.clone(),
+            run: run.clone(),
+            call: CallId::from(&*self.call_id),
+            suspension: None,
+            id: self.decision_id.as_deref().map(DecisionId::from),
+            by: by.clone(),
+            answer,
+        })
+    }
+}
+
+fn bounded_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    let entries = Vec::deserialize(deserializer)?;
+    if entries.len() > ENTRIES_MAX {
+        return Err(D::Error::custom(format!("{} decisions, at most {ENTRIES_MAX}", entries.len())));
+    }
+    Ok(entries)
+}
+
+/// Edited arguments are any value that the schema takes; `null` is a field that somebody forgot to fill in.
+fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Null => Err(D::Error::custom("invalid type: null, expected arguments")),
+        value @ (Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_)) => Ok(Some(value)),
+    }
+}

@@ -1,0 +1,166 @@
+//! A message to an agent, as a client posts it.
+
+use std::collections::BTreeSet;
+
+use engine::posting;
+use engine::store::Tenant;
+use machine::id::{AgentName, MessageId, Principal, ThreadId};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::policy::{ApprovalScope, OnBusy, PolicyFields};
+use super::strict::{object, present, present_object};
+use super::text::{ForeignId, Id, Text};
+use crate::error::{ApiError, Code, bad_field};
+
+/// Tools that one message may bring along.
+const TOOLS_MAX: usize = 128;
+
+/// `POST /v1/threads/{id}/messages`
+#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PostMessage {
+    pub agent: Text<1, 128>,
+    /// Either this or `content`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub text: Option<String>,
+    /// A text, or a list of parts.
+    #[serde(default, deserialize_with = "content")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub content: Option<Value>,
+    /// The id that the message gets.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub message_id: Option<Id>,
+    /// The message that it begins after: edit and regenerate begin after an earlier one.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub after: Option<ForeignId>,
+    /// Calls of this run are not held by policy. Needs the role `approve`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub auto_approve: Option<bool>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub on_busy: Option<OnBusy>,
+    #[serde(default, deserialize_with = "present_object")]
+    #[schema(nullable = false)]
+    pub policy: Option<PolicyFields>,
+    /// Tools that the caller's front end runs.
+    #[serde(default, deserialize_with = "client_tools")]
+    #[schema(nullable = false)]
+    pub tools: Option<Vec<ClientTool>>,
+}
+
+/// A tool that the caller's front end runs.
+#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientTool {
+    pub name: Id,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub description: Option<Text<0, 4_000>>,
+    /// JSON Schema of its arguments.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub parameters: Option<Map<String, Value>>,
+}
+
+impl PostMessage {
+    /// A client tool may not stand in for a tool of the server.
+    pub fn check_tool_names<'n>(&self, server: impl IntoIterator<Item = &'n str>) -> Result<(), ApiError> {
+        let server: BTreeSet<&str> = server.into_iter().collect();
+        let mut own = BTreeSet::new();
+        for tool in self.tools.iter().flatten() {
+            if server.contains(&*tool.name) || !own.insert(&*tool.name) {
+                let name = &*tool.name;
+                return Err(ApiError::new(
+                    Code::ToolNameTaken,
+                    format!(
+                        "there is a tool `{name}` already, and no run was started; give yours another name"
+                    ),
+                )
+                .with("tool", name));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine is asked. `may_loosen`: whoever asks may approve, and so may make fewer calls wait.
+    pub fn into_message(
+        self,
+        tenant: Tenant,
+        thread: ThreadId,
+        principal: Principal,
+        may_loosen: bool,
+    ) -> Result<posting::Message, ApiError> {
+        if self.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
+            return Err(bad_field(
+                "tools",
+                "this server runs no client tools that come with a message, and no run was started; declare them \
+                 in its configuration with `kind = \"client\"`",
+            ));
+        }
+        let mut policy = self.policy.unwrap_or_default();
+        if self.auto_approve == Some(true) {
+            match policy.approval {
+                None | Some(ApprovalScope::Never) => policy.approval = Some(ApprovalScope::Never),
+                Some(ApprovalScope::Policy | ApprovalScope::WriteTools | ApprovalScope::AllTools) => {
+                    return Err(bad_field(
+                        "auto_approve",
+                        "it contradicts `policy.approval`, and no run was started; send one of the two",
+                    ));
+                }
+            }
+        }
+        let content = match (self.text, self.content) {
+            (Some(_), Some(_)) => {
+                return Err(bad_field("content", "the message has a `text` too; send one of the two"));
+            }
+            (Some(text), None) => Some(Value::String(text)),
+            (None, content) => content,
+        };
+        if content.is_none() && self.after.is_none() {
+            return Err(bad_field("text", "the message is empty; say something in `text` or `content`"));
+        }
+        Ok(posting::Message {
+            tenant,
+            thread: Some(thread),
+            agent: AgentName::from(&*self.agent),
+            content,
+            message_id: self.message_id.map(|id| MessageId::from(&*id)),
+            after: self.after.map(|id| MessageId::from(&*id)),
+            key: None,
+            on_busy: self.on_busy.map(Into::into),
+            policy: policy.into(),
+            by: principal,
+            may_approve: may_loosen,
+        })
+    }
+}
+
+fn content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    let content = Value::deserialize(deserializer)?;
+    match &content {
+        Value::String(_) => Ok(Some(content)),
+        Value::Array(parts) if parts.iter().all(Value::is_object) => Ok(Some(content)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            Err(D::Error::custom("expected a text, or a list of parts that are objects"))
+        }
+    }
+}
+
+fn client_tools<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<ClientTool>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Entry(#[serde(deserialize_with = "object")] ClientTool);
+
+    let tools = Vec::<Entry>::deserialize(deserializer)?;
+    if tools.len() > TOOLS_MAX {
+        return Err(D::Error::custom(format!("{} tools, at most {TOOLS_MAX}", tools.len())));
+    }
+    Ok(Some(tools.into_iter().map(|Entry(tool)| tool).collect()))
+}

@@ -1,0 +1,109 @@
+//! The policy that a message asks for: every field of it, each one optional.
+
+use machine::policy as domain;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::strict::present;
+use crate::wire::words::words;
+
+words! {
+    Continuation = domain::Continuation {
+        AllSettled = "all_settled",
+        Eager = "eager",
+    }
+
+    OnReject = domain::OnReject {
+        Continue = "continue",
+        EndRun = "end_run",
+    }
+
+    OnBlock = domain::OnBlock {
+        FailCall = "fail_call",
+        EndRun = "end_run",
+    }
+
+    StepEnd = domain::StepEnd {
+        AfterTools = "after_tools",
+        AfterInference = "after_inference",
+    }
+
+    HearDecisions = domain::Decisions {
+        Immediate = "immediate",
+        AtBoundary = "at_boundary",
+    }
+
+    Execution = domain::Execution {
+        Parallel = "parallel",
+        Sequential = "sequential",
+    }
+
+    /// Which calls wait for a person.
+    ApprovalScope = domain::ApprovalScope {
+        Never = "never",
+        Policy = "policy",
+        WriteTools = "write_tools",
+        AllTools = "all_tools",
+    }
+
+    WhileWaiting = domain::WhileWaiting {
+        Reject = "reject",
+        Supersede = "supersede",
+        Enqueue = "enqueue",
+    }
+
+    OnBusy = domain::OnBusy {
+        Reject = "reject",
+        Enqueue = "enqueue",
+        Interrupt = "interrupt",
+    }
+}
+
+/// What one message asks to be different. Absent fields keep the agent's value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyFields {
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub continuation: Option<Continuation>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub on_reject: Option<OnReject>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub on_block: Option<OnBlock>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub step_end: Option<StepEnd>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub decisions: Option<HearDecisions>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub execution: Option<Execution>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub approval: Option<ApprovalScope>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub while_waiting: Option<WhileWaiting>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub on_busy: Option<OnBusy>,
+}
+
+impl From<PolicyFields> for domain::PolicyRequest {
+    fn from(fields: PolicyFields) -> Self {
+        Self {
+            continuation: fields.continuation.map(Into::into),
+            on_reject: fields.on_reject.map(Into::into),
+            on_block: fields.on_block.map(Into::into),
+            step_end: fields.step_end.map(Into::into),
+            decisions: fields.decisions.map(Into::into),
+            execution: fields.execution.map(Into::into),
+            approval: fields.approval.map(Into::into),
+            while_waiting: fields.while_waiting.map(Into::into),
+            on_busy: fields.on_busy.map(Into::into),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Texts and ids of a request: a type says how long one may be, so that no field is unbounded.
+
+use std::ops::Deref;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
+
+use crate::error::{ApiError, bad_field};
+
+const ID_CHARS_MAX: usize = 128;
+
+/// An id that a client chooses: `[A-Za-z0-9._:-]{1,128}`.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String, pattern = "^[A-Za-z0-9._:-]{1,128}$")]
+pub struct Id(String);
+
+impl Id {
+    fn is_one(text: &str) -> bool {
+        (1..=ID_CHARS_MAX).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
+    }
+}
+
+impl Deref for Id {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if Self::is_one(&text) { Ok(Self(text)) } else { Err(D::Error::custom(ID_WORDS)) }
+    }
+}
+
+const ID_WORDS: &str = "an id has 1 to 128 characters out of A-Z, a-z, 0-9 and . _ : -";
+
+/// An id in a path or a query, where it may not be anything.
+pub fn check_id(field: &str, text: &str) -> Result<(), ApiError> {
+    if Id::is_one(text) { Ok(()) } else { Err(bad_field(field, ID_WORDS)) }
+}
+
+/// A text of at most so many characters, and at least `MIN`.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String)]
+pub struct Text<const MIN: usize, const MAX: usize>(String);
+
+impl<const MIN: usize, const MAX: usize> Text<MIN, MAX> {
+    #[must_use]
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+impl<const MIN: usize, const MAX: usize> Deref for Text<MIN, MAX> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Text<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let count = text.chars().count();
+        if (MIN..=MAX).contains(&count) {
+            return Ok(Self(text));
+        }
+        Err(D::Error::custom(format!("a text of {count} characters, expected {MIN} to {MAX}")))
+    }
+}
+
+/// What somebody says about a decision.
+pub(crate) type Remark = Text<0, 4_000>;
+/// An id that the model or another client made up.
+pub(crate) type ForeignId = Text<1, 512>;

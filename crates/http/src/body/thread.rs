@@ -1,0 +1,55 @@
+//! Requests about threads, and the one about a run that has no fields.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::strict::present;
+use super::text::Id;
+use crate::error::{ApiError, bad_field};
+use machine::depth::too_deep;
+
+/// All metadata of a thread, as JSON.
+const METADATA_BYTES_MAX: usize = 16 * 1024;
+
+/// `POST /v1/threads`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PostThread {
+    /// One that exists gives the existing thread.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub id: Option<Id>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+impl PostThread {
+    /// The metadata to store, where it is not too much.
+    pub fn metadata(&self) -> Result<Value, ApiError> {
+        let metadata = Value::Object(self.metadata.clone().unwrap_or_default());
+        if too_deep(&metadata) {
+            return Err(bad_field("metadata", "it is nested too deeply; nothing was changed"));
+        }
+        let bytes = metadata.to_string().len();
+        if bytes > METADATA_BYTES_MAX {
+            let why = format!("it has {bytes} bytes, at most {METADATA_BYTES_MAX}; nothing was changed");
+            return Err(bad_field("metadata", &why));
+        }
+        Ok(metadata)
+    }
+}
+
+/// `POST /v1/threads/{id}/auto-approve`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AutoApprove {
+    /// Later calls of this thread are not held by policy; calls already held stay held.
+    pub enabled: bool,
+}
+
+/// `POST /v1/runs/{id}/interrupt`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Interrupt {}

@@ -1,0 +1,80 @@
+//! Refusals: a code, what is recorded, that nothing happened, and the next thing to do.
+
+mod absent;
+mod code;
+mod decided;
+mod refused;
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+pub use code::Code;
+pub(crate) use refused::bad_field;
+
+/// Why a request changed nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    pub code: Code,
+    pub message: String,
+    pub details: Map<String, Value>,
+}
+
+impl ApiError {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: Map::new() }
+    }
+
+    /// Adds a detail that a program can read.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(key.to_owned(), value.into());
+        self
+    }
+
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        self.code.status()
+    }
+
+    /// The body as it is sent.
+    #[must_use]
+    pub fn body(&self) -> ErrorBody {
+        ErrorBody {
+            error: ErrorShown {
+                code: self.code,
+                message: self.message.clone(),
+                details: self.details.clone(),
+            },
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status(), Json(self.body())).into_response();
+        // For whoever counts refusals.
+        response.extensions_mut().insert(self.code);
+        response
+    }
+}
+
+/// The body of every answer that is not a success.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ErrorBody {
+    pub error: ErrorShown,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ErrorShown {
+    /// Each has a page in `docs/errors/`.
+    pub code: Code,
+    /// What is recorded, that nothing happened, and the next thing to do.
+    pub message: String,
+    /// For programs; what is in it depends on the code.
+    #[schema(value_type = Object)]
+    pub details: Map<String, Value>,
+}

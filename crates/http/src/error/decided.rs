@@ -1,0 +1,75 @@
+//! A decision on an approval that was not taken: what is recorded instead, and what is still possible.
+
+use engine::store::SuspensionView;
+use machine::id::SuspensionId;
+use machine::inbox::Refusal;
+
+use super::{ApiError, Code};
+use crate::wire::words::ApprovalStatus;
+
+impl ApiError {
+    /// `held` as it is now: whoever decided it first stands in the answer.
+    #[must_use]
+    pub fn not_decided(refusal: &Refusal, held: &SuspensionView) -> Self {
+        let id = &held.id;
+        match refusal {
+            Refusal::IdUsed => Self::new(
+                Code::IdempotencyConflict,
+                "this Idempotency-Key was used with another body; the first request stands, and this one did nothing",
+            ),
+            Refusal::NotHeld | Refusal::Answered => Self::not_pending(held, "is not open any more"),
+            Refusal::Expired => Self::not_pending(held, "can not be decided any more: its time is over"),
+            Refusal::RunOver => {
+                Self::not_pending(held, "is closed: its run is over, or on its way to its end")
+            }
+            Refusal::DigestMismatch => {
+                let shown = held.opened.arguments.as_ref().map(|arguments| arguments.digest().to_string());
+                Self::new(
+                    Code::DigestMismatch,
+                    format!(
+                        "approval `{id}` is held with other arguments than `expect_digest` names; it was not \
+                         approved and is still held. Read it again"
+                    ),
+                )
+                .with("arguments_digest", shown)
+            }
+            Refusal::Invalid(why) => {
+                Self::new(Code::InvalidArguments, format!("{why}; the call is still held"))
+            }
+        }
+    }
+
+    fn not_pending(held: &SuspensionView, why: &str) -> Self {
+        let (id, status) = (&held.id, ApprovalStatus::from(held.status));
+        let decided = match &held.decided_by {
+            Some(by) => format!("approval `{id}` is {} by {by}", status.as_str()),
+            None => format!("approval `{id}` {why}"),
+        };
+        let error = Self::new(
+            Code::ApprovalNotPending,
+            format!("{decided}; this decision was not taken. GET /v1/approvals/{id} says what is recorded"),
+        )
+        .with("status", status.as_str());
+        match &held.decided_by {
+            Some(by) => error.with("decided_by", by.as_str()),
+            None => error,
+        }
+    }
+
+    /// The tool is another one than was shown; `again` is the approval that the call is held with now.
+    #[must_use]
+    pub fn tool_changed(held: &SuspensionView, again: Option<&SuspensionId>) -> Self {
+        let tool = &held.opened.tool;
+        let error = Self::new(
+            Code::ToolChanged,
+            format!(
+                "the tool `{tool}` changed after this approval was shown; nothing ran, and the call is held again. \
+                 Look at the new approval and decide that one"
+            ),
+        );
+        match again {
+            Some(id) => error.with("approval_id", id.as_str()),
+            None => error,
+        }
+    }
+}

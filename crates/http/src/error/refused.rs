@@ -1,0 +1,171 @@
+//! What the engine and the store refuse, in words for a client. What is inside (paths, SQL, addresses) goes to the
+//! operator's log, never into an answer.
+
+use engine::posting::{MESSAGE_BYTES_MAX, PostRefused};
+use engine::store::{Refused, Trouble};
+use machine::policy::{ApprovalScope, LooseningRefused};
+use machine::thread::{Busy, QUEUE_MAX};
+
+use super::{ApiError, Code};
+
+impl From<Refused> for ApiError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotFound => Self::new(
+                Code::NotFound,
+                "there is nothing with this name here, and nothing was changed; check the id and the key's tenant",
+            ),
+            Refused::Fenced | Refused::Behind | Refused::Stale => {
+                tracing::warn!(refused = %refused, "a request gave up");
+                Self::new(
+                    Code::StoreUnavailable,
+                    "what this is about changed all the while, and nothing was recorded; send the request again",
+                )
+            }
+            Refused::Trouble(Trouble::Unavailable(why)) => {
+                tracing::error!(why, "the store cannot be reached");
+                Self::new(
+                    Code::StoreUnavailable,
+                    "the store cannot be reached; send the request again later, with the same Idempotency-Key",
+                )
+            }
+            Refused::Trouble(Trouble::Full(why)) => {
+                tracing::error!(why, "the store is full");
+                Self::new(
+                    Code::StoreUnavailable,
+                    "the store is full and nothing was recorded; tell whoever runs this server",
+                )
+            }
+            Refused::Trouble(Trouble::Corrupt(why)) => {
+                tracing::error!(why, "what is stored cannot be read");
+                Self::internal()
+            }
+            Refused::Impossible(why) => {
+                tracing::error!(why, "the rows contradict what is stored");
+                Self::internal()
+            }
+        }
+    }
+}
+
+impl ApiError {
+    /// A mistake of ours. The cause stands in the server's log.
+    #[must_use]
+    pub fn internal() -> Self {
+        Self::new(
+            Code::Internal,
+            "this is a mistake of the server; its log says more. Read what is recorded before you try again",
+        )
+    }
+}
+
+impl From<PostRefused> for ApiError {
+    fn from(refused: PostRefused) -> Self {
+        match refused {
+            PostRefused::NoSuchAgent(agent) => Self::new(
+                Code::AgentNotFound,
+                format!("there is no agent `{agent}`, and no run was started; GET /v1/agents lists them"),
+            )
+            .with("agent", agent.as_str()),
+            PostRefused::Empty => {
+                bad_field("text", "the message is empty; say something in `text` or `content`")
+            }
+            PostRefused::TooLarge { bytes } => Self::new(
+                Code::TooLarge,
+                format!("the message has {bytes} bytes and was not taken; send at most {MESSAGE_BYTES_MAX}"),
+            )
+            .with("bytes_max", MESSAGE_BYTES_MAX),
+            PostRefused::TooDeep => {
+                bad_field("content", "the message is nested too deeply; send a flatter one")
+            }
+            PostRefused::Busy(busy) => busy.into(),
+            PostRefused::Loosening(refused) => refused.into(),
+            PostRefused::CannotBeginAfter { message, why } => {
+                bad_field("after", &format!("cannot begin after `{message}`: {why}; name another message"))
+            }
+            PostRefused::MessageIdTaken(id) => bad_field(
+                "message_id",
+                &format!("the thread has a message `{id}` already; choose another id or leave it out"),
+            ),
+            PostRefused::MessageIdReserved(id) => bad_field(
+                "message_id",
+                &format!("`{id}` looks like an id that the server makes; choose another one"),
+            ),
+            PostRefused::KeyUsed { run } => Self::new(
+                Code::IdempotencyConflict,
+                format!(
+                    "this Idempotency-Key started run `{run}` with another body, and no run was started; choose a new \
+                     key"
+                ),
+            )
+            .with("run_id", run.as_str()),
+            PostRefused::KeyTooLong { .. } => bad_field(
+                "Idempotency-Key",
+                "it is too long, and no run was started; send a shorter one",
+            ),
+            PostRefused::Draining => Self::new(
+                Code::Draining,
+                "this server is stopping and took nothing; send the request again, to the next one",
+            ),
+            PostRefused::Store(refused) => refused.into(),
+        }
+    }
+}
+
+impl From<Busy> for ApiError {
+    /// The status of the run in front is a detail that only whoever looks it up can add.
+    fn from(busy: Busy) -> Self {
+        match busy {
+            Busy::ActiveRun(run) => Self::new(
+                Code::ActiveRunExists,
+                format!(
+                    "run `{run}` of this thread has not ended, and no run was started; wait for it, interrupt it, \
+                     or send `on_busy`"
+                ),
+            )
+            .with("run_id", run.as_str()),
+            Busy::QueueFull => Self::new(
+                Code::QueueFull,
+                format!("{QUEUE_MAX} runs are queued on this thread, and no other was; wait until some have ended"),
+            )
+            .with("queued_max", QUEUE_MAX),
+            Busy::InDoubt(run) => Self::new(
+                Code::InDoubt,
+                format!(
+                    "a call of run `{run}` may or may not have taken effect, so the run was left as it is; answer \
+                     its approval of kind `in_doubt` first"
+                ),
+            )
+            .with("run_id", run.as_str()),
+        }
+    }
+}
+
+impl From<LooseningRefused> for ApiError {
+    fn from(refused: LooseningRefused) -> Self {
+        let (from, to) = (scope(refused.from), scope(refused.to));
+        Self::new(
+            Code::Forbidden,
+            format!(
+                "`approval` = `{to}` makes fewer calls wait than the agent's `{from}`, which needs the role \
+                 `approve`; no run was started. Leave it out, or use a key with that role"
+            ),
+        )
+        .with("field", "policy.approval")
+        .with("role", "approve")
+    }
+}
+
+/// A field of the body cannot be taken as it is.
+pub(crate) fn bad_field(field: &str, why: &str) -> ApiError {
+    ApiError::new(Code::BadRequest, format!("`{field}`: {why}")).with("field", field)
+}
+
+const fn scope(scope: ApprovalScope) -> &'static str {
+    match scope {
+        ApprovalScope::Never => "never",
+        ApprovalScope::Policy => "policy",
+        ApprovalScope::WriteTools => "write_tools",
+        ApprovalScope::AllTools => "all_tools",
+    }
+}

@@ -1,0 +1,37 @@
+//! Everything a client speaks: how our things look in JSON, how a request is read, and how it is refused.
+//!
+//! [`wire`] is what goes out, one type for each shape of the contract; [`body`] is what comes in, read strictly;
+//! [`error`] is every refusal, with a code that has a page in `docs/errors/`. None of these three waits for
+//! anything, looks anything up, or reads a clock.
+//!
+//! [`Server`] is what answers. A request comes through a `frame` that every answer has, a guard that decides who asks and
+//! whether they may (`access`), and reaches one of the `routes`, which read strictly, ask the engine or its store, and
+//! show what came of it. Nothing is unbounded: see [`Limits`].
+//!
+//! Types of the wire are not types of the domain: a wire type is made of one with `of`, and a request becomes one
+//! with `into_…`. Nothing here decides what happens; it says what was decided, or asks.
+
+mod access;
+mod approval_stream;
+pub mod body;
+mod connection;
+pub mod error;
+mod frame;
+mod limits;
+mod metrics;
+mod received;
+mod repeats;
+mod router;
+mod routes;
+mod server;
+mod settling;
+mod setup;
+mod shown;
+mod streaming;
+mod telling;
+pub mod wire;
+
+pub use limits::Limits;
+pub use router::openapi;
+pub use server::Server;
+pub use setup::{AgentShown, Auth, Key, Origins, Reload, Role, Roles, Setup, ToolShown};

@@ -1,0 +1,172 @@
+//! Everything that one server takes on has a limit: requests, streams, bytes, and the time that somebody may take.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::store::Tenant;
+
+use crate::error::{ApiError, Code};
+
+/// How much a server takes on. The defaults are generous for people and programs that behave.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub connections_max: usize,
+    /// Requests that are worked on at the same time. A stream counts only until it has begun.
+    pub requests_max: usize,
+    /// How long one more may wait for its turn.
+    pub turn_time: Duration,
+    pub streams_per_tenant_max: usize,
+    pub body_bytes_max: usize,
+    /// Until the head of a request has arrived.
+    pub head_time: Duration,
+    /// Until its body has arrived.
+    pub body_time: Duration,
+    /// How long a client may take nothing of what is sent to it before it is cut off.
+    pub stall_time: Duration,
+    /// Requests of one key: so many at once, and then so many in a second.
+    pub burst_max: u32,
+    pub requests_per_second_max: u32,
+    /// Between two signs of life on a stream.
+    pub heartbeat: Duration,
+    /// How long an answer waits for the commit that closes what was decided.
+    pub decided_time: Duration,
+    /// How long open answers may go on after the server was told to stop.
+    pub parting_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 4_096,
+            requests_max: 256,
+            turn_time: Duration::from_secs(5),
+            streams_per_tenant_max: 1_024,
+            body_bytes_max: 2 * 1024 * 1024,
+            head_time: Duration::from_secs(15),
+            body_time: Duration::from_secs(15),
+            stall_time: Duration::from_secs(30),
+            burst_max: 10_000,
+            requests_per_second_max: 5_000,
+            heartbeat: Duration::from_secs(15),
+            decided_time: Duration::from_secs(5),
+            parting_time: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What one key may still ask for: a bucket that fills again at an even pace. It is one number, the time at which the
+/// bucket would be full, so that two requests at once cannot both take the last drop.
+pub(crate) struct Bucket {
+    since: Instant,
+    full_at_ns: AtomicU64,
+    drop_ns: u64,
+    depth_ns: u64,
+}
+
+impl Bucket {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let drop_ns = 1_000_000_000 / u64::from(limits.requests_per_second_max.max(1));
+        Self {
+            since: Instant::now(),
+            full_at_ns: AtomicU64::new(0),
+            drop_ns,
+            depth_ns: drop_ns * u64::from(limits.burst_max.max(1)),
+        }
+    }
+
+    /// Takes one; false if there is none at this moment.
+    pub(crate) fn take(&self) -> bool {
+        self.take_at(u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn take_at(&self, now_ns: u64) -> bool {
+        let taken = self.full_at_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |full_at_ns| {
+            let next = full_at_ns.max(now_ns).saturating_add(self.drop_ns);
+            (next - now_ns <= self.depth_ns).then_some(next)
+        });
+        taken.is_ok()
+    }
+}
+
+/// When somebody who came at a bad time may come again.
+pub(crate) const RETRY_SECONDS: u64 = 1;
+
+/// Too much at once. Nothing was done, and the same request may be sent again.
+pub(crate) fn too_much(what: &str) -> ApiError {
+    ApiError::new(
+        Code::RateLimited,
+        format!("{what}, and this request was not looked at; send it again in {RETRY_SECONDS} s"),
+    )
+    .with("retry_after_seconds", RETRY_SECONDS)
+}
+
+/// The open streams of each tenant. One tenant's streams take no place from another's.
+#[derive(Default)]
+pub(crate) struct Streams {
+    open: Mutex<BTreeMap<Tenant, usize>>,
+}
+
+/// One open stream, until it is dropped.
+pub(crate) struct OpenStream {
+    streams: Arc<Streams>,
+    tenant: Tenant,
+}
+
+impl Streams {
+    pub(crate) fn open(self: &Arc<Self>, tenant: &Tenant, count_max: usize) -> Result<OpenStream, ApiError> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(tenant.clone()).or_default();
+        if *count >= count_max {
+            return Err(too_much("too many streams of this tenant are open"));
+        }
+        *count += 1;
+        Ok(OpenStream { streams: self.clone(), tenant: tenant.clone() })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let mut open = self.streams.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_one_at_a_time() {
+        let limits = Limits { burst_max: 3, requests_per_second_max: 10, ..Limits::default() };
+        let bucket = Bucket::new(&limits);
+        let tenth_ns = 100_000_000;
+        assert_eq!((0..9).filter(|_| bucket.take_at(0)).count(), 3);
+        assert!(!bucket.take_at(tenth_ns - 1));
+        assert!(bucket.take_at(tenth_ns));
+        assert!(!bucket.take_at(tenth_ns), "one drop, not two");
+        assert_eq!((0..9).filter(|_| bucket.take_at(100 * tenth_ns)).count(), 3, "never more than full");
+    }
+
+    #[test]
+    fn a_tenant_s_streams_are_counted_until_they_are_dropped() {
+        let streams = Arc::new(Streams::default());
+        let (one, other) = (Tenant::from("one"), Tenant::from("other"));
+        let Ok(first) = streams.open(&one, 1) else { panic!("there is room") };
+        assert_eq!(streams.open(&one, 1).err().map(|error| error.code), Some(Code::RateLimited));
+        assert!(streams.open(&other, 1).is_ok(), "another tenant has a place of its own");
+        drop(first);
+        assert!(streams.open(&one, 1).is_ok());
+        assert_eq!(streams.count(), 0);
+    }
+}

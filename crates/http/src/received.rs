@@ -1,0 +1,179 @@
+//! What a request brings besides who sent it: a name in the path, a query, a body. All of it is somebody's word.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use engine::arguments;
+use machine::id::{AgentName, Digest, RunId, SuspensionId, ThreadId};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::body;
+use crate::error::{ApiError, Code};
+use crate::server::Server;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// A longer name is nobody's.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A body as it came, with what says how to read it and how to recognise it.
+pub(crate) struct Received {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    /// Chosen by the client, to recognise a repeat.
+    pub(crate) key: Option<String>,
+    content_type: Option<String>,
+    bytes: Bytes,
+}
+
+impl FromRequest<Arc<Server>> for Received {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, server: &Arc<Server>) -> Result<Self, ApiError> {
+        let content_type = one_header(request.headers(), &header::CONTENT_TYPE)?;
+        let key = one_header(request.headers(), &IDEMPOTENCY_KEY)?;
+        if let Some(key) = &key
+            && (key.is_empty() || key.len() > IDEMPOTENCY_KEY_BYTES_MAX)
+        {
+            return Err(ApiError::new(
+                Code::BadRequest,
+                format!(
+                    "`Idempotency-Key` has 1 to {IDEMPOTENCY_KEY_BYTES_MAX} characters; nothing was done"
+                ),
+            ));
+        }
+        let method = request.method().as_str().to_owned();
+        let path = request.uri().path().to_owned();
+        let body = tokio::time::timeout(server.limits.body_time, Bytes::from_request(request, server));
+        let bytes = match body.await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                let bytes_max = server.limits.body_bytes_max;
+                return Err(ApiError::new(
+                    Code::TooLarge,
+                    format!("the body is too long and nothing was done; send at most {bytes_max} bytes"),
+                )
+                .with("bytes_max", bytes_max));
+            }
+            Ok(Err(_)) => return Err(unread("the body broke off")),
+            Err(_) => return Err(unread("the body did not arrive in time")),
+        };
+        Ok(Self { method, path, key, content_type, bytes })
+    }
+}
+
+impl Received {
+    pub(crate) fn strict<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        body::strict(self.content_type.as_deref(), &self.bytes, false)
+    }
+
+    /// Where nothing at all means `{}`.
+    pub(crate) fn strict_or_empty<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        body::strict(self.content_type.as_deref(), &self.bytes, true)
+    }
+
+    /// The same for the same JSON, however it was written. Read it strictly first.
+    pub(crate) fn digest(&self) -> Digest {
+        let value = match serde_json::from_slice::<Value>(&self.bytes) {
+            Ok(value) => value,
+            Err(_) => Value::Object(serde_json::Map::new()),
+        };
+        arguments::digest(&value).unwrap_or_else(|_| Digest::of(&self.bytes))
+    }
+}
+
+fn unread(why: &str) -> ApiError {
+    ApiError::new(Code::BadRequest, format!("{why}, and nothing was done; send the request again"))
+}
+
+fn one_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, ApiError> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => match value.to_str() {
+            Ok(text) => Ok(Some(text.to_owned())),
+            Err(_) => Err(bad_header(name)),
+        },
+        (Some(_), Some(_)) => Err(bad_header(name)),
+    }
+}
+
+fn bad_header(name: &HeaderName) -> ApiError {
+    ApiError::new(Code::BadRequest, format!("`{name}` must be there once, in plain text; nothing was done"))
+}
+
+/// Names from a path. What cannot be a name of ours is answered like a name that nobody has.
+macro_rules! named {
+    ($($path:ident($id:ty) = $absent:ident;)*) => {$(
+        pub(crate) struct $path(pub(crate) $id);
+
+        impl FromRequestParts<Arc<Server>> for $path {
+            type Rejection = ApiError;
+
+            async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, ApiError> {
+                let Ok(Path(name)) = Path::<String>::from_request_parts(parts, server).await else {
+                    return Err(ApiError::$absent(""));
+                };
+                if is_plain(&name) { Ok(Self(<$id>::from(name.as_str()))) } else { Err(ApiError::$absent("")) }
+            }
+        }
+    )*};
+}
+
+named! {
+    ThreadPath(ThreadId) = no_thread;
+    RunPath(RunId) = no_run;
+    ApprovalPath(SuspensionId) = no_approval;
+    AgentPath(AgentName) = no_agent;
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
+}
+
+/// The query of a request: each name at most once, and none that means nothing here. A misspelt filter must not
+/// list everything.
+pub(crate) struct Asked {
+    fields: BTreeMap<String, String>,
+}
+
+impl Asked {
+    /// `known` are the names that mean something here.
+    pub(crate) fn of(parts: &Parts, known: &[&str]) -> Result<Self, ApiError> {
+        let Ok(Query(pairs)) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri) else {
+            return Err(bad_query("the query", "cannot be read"));
+        };
+        let mut fields = BTreeMap::new();
+        for (name, value) in pairs {
+            if !known.contains(&name.as_str()) {
+                return Err(bad_query(&name, &format!("means nothing here; there is {}", known.join(", "))));
+            }
+            if value.len() > NAME_BYTES_MAX || value.chars().any(char::is_control) {
+                return Err(bad_query(&name, "has no such value"));
+            }
+            if fields.insert(name.clone(), value).is_some() {
+                return Err(bad_query(&name, "is there twice"));
+            }
+        }
+        Ok(Self { fields })
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+
+    /// A word out of a list; the error names the list.
+    pub(crate) fn word<T: std::str::FromStr<Err = String>>(&self, name: &str) -> Result<Option<T>, ApiError> {
+        self.text(name).map(str::parse).transpose().map_err(|why: String| bad_query(name, &why))
+    }
+}
+
+pub(crate) fn bad_query(name: &str, why: &str) -> ApiError {
+    let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+    ApiError::new(Code::BadRequest, format!("`{name}`: {why}; nothing was done")).with("field", name)
+}

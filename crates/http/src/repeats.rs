@@ -1,0 +1,100 @@
+//! Repeats: whoever did not get an answer sends the same request again, and gets the same answer.
+//!
+//! An answer is kept with its run under the key that the client chose. Should the process die between a decision and
+//! the keeping of its answer, the run itself still knows: the id of the decision is derived from the same key.
+
+use axum::Json;
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use engine::store::{ANSWER_BYTES_MAX, Remembered, Store};
+use machine::id::{DecisionId, Digest, RunId};
+use serde::Serialize;
+
+use crate::access::Caller;
+use crate::error::{ApiError, Code};
+use crate::received::Received;
+
+/// One request about a run that may come again. Without a key every request is new.
+pub(crate) struct Repeat<'a> {
+    store: &'a dyn Store,
+    caller: &'a Caller,
+    run: RunId,
+    key: Option<(String, Digest)>,
+}
+
+/// Under which a repeat is recognised: whoever asks, what they ask, and the key that they chose.
+pub(crate) fn scope_of(caller: &Caller, received: &Received) -> Option<String> {
+    let key = received.key.as_deref()?;
+    let parts = [caller.principal.as_str(), &received.method, &received.path, key];
+    let mut text = Vec::new();
+    for part in parts {
+        // The length in front keeps ("ab", "c") and ("a", "bc") apart.
+        text.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        text.extend_from_slice(part.as_bytes());
+    }
+    Some(Digest::of(&text).to_string())
+}
+
+impl<'a> Repeat<'a> {
+    pub(crate) fn of(store: &'a dyn Store, caller: &'a Caller, received: &Received, run: &RunId) -> Self {
+        let key = scope_of(caller, received).map(|scope| (scope, received.digest()));
+        Self { store, caller, run: run.clone(), key }
+    }
+
+    /// The answer that was given, if it was; an error if the key came with another body.
+    pub(crate) async fn answer(&self) -> Result<Option<Response>, ApiError> {
+        let Some((scope, body)) = &self.key else { return Ok(None) };
+        match self.store.remembered(&self.caller.tenant, &self.run, scope).await? {
+            Some(kept) if kept.body == *body => Ok(Some(as_given(kept))),
+            Some(_) => Err(key_used()),
+            None => Ok(None),
+        }
+    }
+
+    /// The id of the decision in this request; `ordinal` tells several in one request apart.
+    pub(crate) fn decision_id(&self, ordinal: usize) -> Option<DecisionId> {
+        let (scope, _) = self.key.as_ref()?;
+        Some(DecisionId::from(format!("key_{scope}_{ordinal}")))
+    }
+
+    /// Keeps a good answer and gives it. Whoever was faster with the same request has given the same.
+    pub(crate) async fn keep(
+        self,
+        status: StatusCode,
+        answer: &impl Serialize,
+    ) -> Result<Response, ApiError> {
+        let Some((scope, body)) = self.key else { return Ok((status, Json(answer)).into_response()) };
+        let answer = serde_json::to_string(answer).map_err(|error| {
+            tracing::error!(%error, "an answer cannot be written down");
+            ApiError::internal()
+        })?;
+        let given = Remembered { body, status: status.as_u16(), answer };
+        if given.answer.len() > ANSWER_BYTES_MAX {
+            return Ok(as_given(given));
+        }
+        match self.store.remember(&self.caller.tenant, &self.run, &scope, given.clone()).await {
+            Ok(kept) if kept.body == body => Ok(as_given(kept)),
+            Ok(_) => Err(key_used()),
+            // It was done all the same, and a repeat is recognised by the run.
+            Err(refused) => {
+                tracing::warn!(%refused, "an answer is not kept");
+                Ok(as_given(given))
+            }
+        }
+    }
+}
+
+fn as_given(kept: Remembered) -> Response {
+    let mut response = Response::new(Body::from(kept.answer));
+    *response.status_mut() = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::OK);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn key_used() -> ApiError {
+    ApiError::new(
+        Code::IdempotencyConflict,
+        "this Idempotency-Key was sent with another body before, and nothing was done; choose a new key",
+    )
+}

@@ -1,0 +1,209 @@
+//! Which routes there are, who may take each, and the document that says so.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderValue, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::IntoResponse;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Required, ResponseBuilder};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::{Guard, at_home, guard};
+use crate::error::{ApiError, Code, ErrorBody};
+use crate::frame::frame;
+use crate::routes::{agents, approvals, deciding, events, health, messages, runs, threads};
+use crate::server::Server;
+use crate::setup::Role;
+
+/// Routes that the same callers may take.
+struct Group {
+    who: Who,
+    routes: OpenApiRouter<Arc<Server>>,
+}
+
+enum Who {
+    /// Without a key too.
+    Anybody,
+    /// One of these roles; with none named, any key.
+    Key(&'static [Role]),
+}
+
+/// Every route stands in exactly one group, so none is without its guard.
+fn groups() -> [Group; 6] {
+    let group = |who, routes| Group { who, routes };
+    [
+        group(
+            Who::Anybody,
+            OpenApiRouter::new().routes(routes!(health::alive)).routes(routes!(health::ready)),
+        ),
+        group(
+            Who::Key(&[]),
+            OpenApiRouter::new()
+                .routes(routes!(openapi_json))
+                .routes(routes!(agents::list))
+                .routes(routes!(agents::show)),
+        ),
+        group(
+            Who::Key(&[Role::Run]),
+            OpenApiRouter::new()
+                .routes(routes!(threads::create, threads::list))
+                .routes(routes!(threads::show, threads::delete))
+                .routes(routes!(messages::post, messages::list))
+                .routes(routes!(runs::interrupt)),
+        ),
+        group(
+            Who::Key(&[Role::Run, Role::Approve]),
+            OpenApiRouter::new()
+                .routes(routes!(runs::list))
+                .routes(routes!(runs::show))
+                .routes(routes!(events::events))
+                .routes(routes!(runs::calls))
+                .routes(routes!(runs::transcript))
+                .routes(routes!(runs::state))
+                .routes(routes!(deciding::decisions))
+                .routes(routes!(approvals::answer)),
+        ),
+        group(
+            Who::Key(&[Role::Approve]),
+            OpenApiRouter::new()
+                .routes(routes!(threads::auto_approve))
+                .routes(routes!(approvals::list))
+                .routes(routes!(approvals::stream))
+                .routes(routes!(approvals::show))
+                .routes(routes!(approvals::approve))
+                .routes(routes!(approvals::reject)),
+        ),
+        group(
+            Who::Key(&[Role::Admin]),
+            OpenApiRouter::new().routes(routes!(agents::reload)).routes(routes!(health::metrics)),
+        ),
+    ]
+}
+
+pub(crate) fn of(server: &Arc<Server>) -> Router {
+    let mut router = Router::new();
+    for Group { who, routes } in groups() {
+        let (routes, _) = routes.split_for_parts();
+        let guarded = match who {
+            Who::Anybody => routes,
+            Who::Key(roles) => {
+                let door = Guard { server: server.clone(), roles };
+                routes.route_layer(from_fn_with_state(door, guard))
+            }
+        };
+        router = router.merge(guarded);
+    }
+    router
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(DefaultBodyLimit::max(server.limits.body_bytes_max))
+        .layer(from_fn_with_state(server.clone(), at_home))
+        .layer(from_fn_with_state(server.clone(), frame))
+        .with_state(server.clone())
+}
+
+async fn no_route() -> ApiError {
+    ApiError::new(
+        Code::NotFound,
+        "there is no such route, and nothing was done; /openapi.json has all of them",
+    )
+}
+
+async fn no_method() -> ApiError {
+    ApiError::new(
+        Code::MethodNotAllowed,
+        "this route is not asked with this method, and nothing was done; /openapi.json says with which",
+    )
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Holdpoint", description = "Runs of AI agents in which every tool call can be held for a person."),
+    components(schemas(ErrorBody)),
+    modifiers(&Keys)
+)]
+struct Document;
+
+struct Keys;
+
+impl Modify for Keys {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let mut scheme = Http::new(HttpAuthScheme::Bearer);
+        scheme.description =
+            Some("A key of the server. What is named beside it is the role that the key needs.".to_owned());
+        document.components.get_or_insert_default().add_security_scheme("key", SecurityScheme::Http(scheme));
+    }
+}
+
+/// The OpenAPI document of every route: its shapes from the types that are sent, its roles from the guards.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    let mut document = Document::openapi();
+    for Group { who, routes } in groups() {
+        let mut part = routes.into_openapi();
+        for item in part.paths.paths.values_mut() {
+            for operation in [&mut item.get, &mut item.post, &mut item.delete].into_iter().flatten() {
+                operation.security = Some(requirements(&who));
+                add_refusals(operation);
+                allow_nothing(operation);
+            }
+        }
+        document.merge(part);
+    }
+    document
+}
+
+fn requirements(who: &Who) -> Vec<SecurityRequirement> {
+    match who {
+        Who::Anybody => Vec::new(),
+        Who::Key([]) => vec![SecurityRequirement::new("key", [""; 0])],
+        Who::Key(roles) => {
+            let admin = [Role::Admin];
+            let all = roles.iter().chain(admin.iter().filter(|admin| !roles.contains(admin)));
+            all.map(|role| SecurityRequirement::new("key", [role.as_str()])).collect()
+        }
+    }
+}
+
+fn add_refusals(operation: &mut Operation) {
+    let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
+    let refusal = ResponseBuilder::new()
+        .description("A refusal: nothing was changed")
+        .content("application/json", body)
+        .build();
+    operation.responses.responses.insert("default".to_owned(), RefOr::T(refusal));
+}
+
+/// Operations that take nothing at all for `{}`.
+const NO_BODY_NEEDED: [&str; 3] = ["approve", "reject", "interrupt_run"];
+
+fn allow_nothing(operation: &mut Operation) {
+    let may_be_empty = operation.operation_id.as_deref().is_some_and(|id| NO_BODY_NEEDED.contains(&id));
+    if let Some(RefOr::T(body)) = &mut operation.request_body {
+        body.required = Some(if may_be_empty { Required::False } else { Required::True });
+    }
+}
+
+/// This document
+#[utoipa::path(get, path = "/openapi.json", tag = "server", operation_id = "openapi",
+    responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
+async fn openapi_json() -> Result<impl IntoResponse, ApiError> {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let text = match TEXT.get() {
+        Some(text) => text,
+        None => {
+            let text = openapi().to_pretty_json().map_err(|error| {
+                tracing::error!(%error, "the document cannot be written down");
+                ApiError::internal()
+            })?;
+            TEXT.get_or_init(|| text)
+        }
+    };
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text.as_str()))
+}

@@ -1,0 +1,155 @@
+//! Approvals: what people have to answer, and their answers.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use engine::deciding::Decide;
+use engine::store::{ApprovalFilter, SuspensionView};
+use machine::id::{RunId, SuspensionId, ThreadId};
+use machine::rows::ApprovalStatus as Standing;
+
+use crate::access::{Caller, forbidden};
+use crate::approval_stream;
+use crate::body::{Answer, Approve, Reject};
+use crate::error::ApiError;
+use crate::received::{ApprovalPath, Asked, Received};
+use crate::repeats::Repeat;
+use crate::routes::runs;
+use crate::server::Server;
+use crate::settling::settle;
+use crate::setup::Role;
+use crate::shown::{shown, shown_all};
+use crate::streaming;
+use crate::wire::approval::Approval;
+use crate::wire::page::{Approvals, page};
+use crate::wire::words::ApprovalStatus;
+
+/// List approvals, oldest first; the pending ones unless another status is asked for
+#[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
+    params(("status" = Option<ApprovalStatus>, Query), ("run_id" = Option<String>, Query),
+        ("thread_id" = Option<String>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, description = "One page", body = Approvals)))]
+pub(crate) async fn list(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    parts: Parts,
+) -> Result<Json<Approvals>, ApiError> {
+    let asked = Asked::of(&parts, &["status", "run_id", "thread_id", "limit", "cursor"])?;
+    let status = asked.word::<ApprovalStatus>("status")?.map_or(Standing::Pending, Into::into);
+    let filter = ApprovalFilter {
+        status: Some(status),
+        run: asked.text("run_id").map(RunId::from),
+        thread: asked.text("thread_id").map(ThreadId::from),
+    };
+    let page = page(asked.text("limit"), asked.text("cursor"))?;
+    let listed = server.engine.approvals(&caller.tenant, &filter, &page).await?;
+    Ok(Json(Approvals { approvals: shown_all(&server, &listed.items).await?, next_cursor: listed.next }))
+}
+
+/// Show an approval
+#[utoipa::path(get, path = "/v1/approvals/{id}", tag = "approvals", operation_id = "show_approval",
+    params(("id" = String, Path)),
+    responses((status = 200, description = "The approval", body = Approval)))]
+pub(crate) async fn show(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    ApprovalPath(id): ApprovalPath,
+) -> Result<Json<Approval>, ApiError> {
+    Ok(Json(shown(&server, &found(&server, &caller, &id).await?).await?))
+}
+
+/// Every change of the tenant's approvals, the pending ones first
+///
+/// Each frame has the event `approval` and no id: whoever reconnects starts over.
+#[utoipa::path(get, path = "/v1/approvals/stream", tag = "approvals", operation_id = "stream_approvals",
+    responses((status = 200, description = "A stream", body = String, content_type = "text/event-stream")))]
+pub(crate) async fn stream(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    parts: Parts,
+) -> Result<Response, ApiError> {
+    Asked::of(&parts, &[])?;
+    let frames = approval_stream::open(&server, &caller.tenant)?;
+    Ok(streaming::respond(&server, frames))
+}
+
+/// Yes: the call runs
+#[utoipa::path(post, path = "/v1/approvals/{id}/approve", tag = "approvals", operation_id = "approve",
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Approve,
+    responses((status = 200, description = "The approval as it stands now", body = Approval)))]
+pub(crate) async fn approve(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    ApprovalPath(id): ApprovalPath,
+    received: Received,
+) -> Result<Response, ApiError> {
+    let asked: Approve = received.strict_or_empty()?;
+    let held = found(&server, &caller, &id).await?;
+    let decide = asked.into_decide(&held, caller.principal.clone());
+    decided(&server, &caller, &received, held, decide).await
+}
+
+/// No: the call does not run
+#[utoipa::path(post, path = "/v1/approvals/{id}/reject", tag = "approvals", operation_id = "reject",
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Reject,
+    responses((status = 200, description = "The approval as it stands now", body = Approval)))]
+pub(crate) async fn reject(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    ApprovalPath(id): ApprovalPath,
+    received: Received,
+) -> Result<Response, ApiError> {
+    let asked: Reject = received.strict_or_empty()?;
+    let held = found(&server, &caller, &id).await?;
+    let run = runs::found(&server, &caller, &held.run).await?;
+    let decide = asked.into_decide(&held, &run.control.policy, caller.principal.clone());
+    decided(&server, &caller, &received, held, decide).await
+}
+
+/// The answer to a question, or what became of a call in doubt
+#[utoipa::path(post, path = "/v1/approvals/{id}/answer", tag = "approvals", operation_id = "answer",
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Answer,
+    responses((status = 200, description = "The approval as it stands now", body = Approval)))]
+pub(crate) async fn answer(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    ApprovalPath(id): ApprovalPath,
+    received: Received,
+) -> Result<Response, ApiError> {
+    let asked: Answer = received.strict()?;
+    let held = found(&server, &caller, &id).await?;
+    if !caller.may_decide(held.kind) {
+        return Err(forbidden(&[Role::Approve]));
+    }
+    let decide = asked.into_decide(&held, caller.principal.clone());
+    decided(&server, &caller, &received, held, decide).await
+}
+
+/// Gives the decision to the run, unless this very request was answered before.
+async fn decided(
+    server: &Arc<Server>,
+    caller: &Caller,
+    received: &Received,
+    held: SuspensionView,
+    decide: Result<Decide, ApiError>,
+) -> Result<Response, ApiError> {
+    let store = server.engine.store().clone();
+    let repeat = Repeat::of(&*store, caller, received, &held.run);
+    if let Some(answer) = repeat.answer().await? {
+        return Ok(answer);
+    }
+    let mut decide = decide?;
+    decide.id = repeat.decision_id(0);
+    let settled = settle(server, held, decide).await?;
+    repeat.keep(StatusCode::OK, &shown(server, &settled).await?).await
+}
+
+/// The approval of this name, if the caller's tenant has one. What no person answers is none.
+async fn found(server: &Server, caller: &Caller, id: &SuspensionId) -> Result<SuspensionView, ApiError> {
+    let view = server.engine.approval(&caller.tenant, id).await?;
+    view.filter(|view| view.kind.asks_a_person()).ok_or_else(|| ApiError::no_approval(id.as_str()))
+}

@@ -1,0 +1,109 @@
+//! Decisions on the calls of one run: a list, of which each entry is judged alone.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use engine::deciding::Decide;
+use engine::store::RunView;
+use machine::call::Call;
+use machine::id::{CallId, tool_message_id};
+use machine::inbox::{Refusal, Verdict};
+use serde_json::Value;
+
+use crate::access::Caller;
+use crate::body::{DecisionEntry, Decisions};
+use crate::error::ApiError;
+use crate::received::{Received, RunPath};
+use crate::repeats::Repeat;
+use crate::routes::runs::found;
+use crate::server::Server;
+use crate::wire::decision::{DecisionResult, DecisionResults, Outcome};
+
+/// Decide on held calls of a run, each alone
+#[utoipa::path(post, path = "/v1/runs/{id}/decisions", tag = "runs", operation_id = "decide",
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Decisions,
+    responses((status = 200, description = "What became of each, in the same order", body = DecisionResults)))]
+pub(crate) async fn decisions(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    RunPath(run): RunPath,
+    received: Received,
+) -> Result<Response, ApiError> {
+    let asked: Decisions = received.strict()?;
+    found(&server, &caller, &run).await?;
+    let store = server.engine.store().clone();
+    let repeat = Repeat::of(&*store, &caller, &received, &run);
+    if let Some(answer) = repeat.answer().await? {
+        return Ok(answer);
+    }
+    let mut results = Vec::with_capacity(asked.decisions.len());
+    for (ordinal, entry) in asked.decisions.iter().enumerate() {
+        // What the entry before has changed counts for this one.
+        let view = found(&server, &caller, &run).await?;
+        results.push(one(&server, &caller, &view, entry, &repeat, ordinal).await?);
+    }
+    repeat.keep(StatusCode::OK, &DecisionResults { results }).await
+}
+
+async fn one(
+    server: &Server,
+    caller: &Caller,
+    run: &RunView,
+    entry: &Value,
+    repeat: &Repeat<'_>,
+    ordinal: usize,
+) -> Result<DecisionResult, ApiError> {
+    let entry = match DecisionEntry::read(entry) {
+        Ok(entry) => entry,
+        Err(invalid) => return Ok(invalid),
+    };
+    let (call, id) = (entry.call_id.to_string(), entry.decision_id.as_deref().map(str::to_owned));
+    let mut decide = match entry.into_decide(&caller.tenant, &run.id, &caller.principal) {
+        Ok(decide) => decide,
+        Err(invalid) => return Ok(invalid),
+    };
+    let derived = decide.id.is_none();
+    if derived {
+        decide.id = repeat.decision_id(ordinal);
+    }
+    let known = run.control.call(&decide.call);
+    if let Some(open) = known.and_then(Call::suspension) {
+        if !caller.may_decide(open.held.kind()) {
+            return Ok(DecisionResult::forbidden(&call, id.as_deref()));
+        }
+        // This opening and no later one: whether the caller may answer that was not asked.
+        decide.suspension = Some(open.id.clone());
+    } else if !was_decided(server, &decide).await? {
+        let refused = Verdict::Refused(if run.status.ended() { Refusal::RunOver } else { Refusal::NotHeld });
+        return Ok(if known.is_some() || had_call(server, caller, run, &decide.call).await? {
+            DecisionResult::judged(&call, id.as_deref(), &refused)
+        } else {
+            DecisionResult::not_found(&call, id.as_deref())
+        });
+    }
+    let began = Instant::now();
+    let verdict = server.engine.decide(decide).await?;
+    server.metrics.decided(&verdict, began.elapsed());
+    let mut result = DecisionResult::judged(&call, id.as_deref(), &verdict);
+    // It was this very request that applied it, before its answer got lost.
+    if derived && result.outcome == Outcome::AlreadyApplied {
+        result.outcome = Outcome::Applied;
+    }
+    Ok(result)
+}
+
+/// A decision under this id was accepted: whether it is the same one is the run's to say.
+async fn was_decided(server: &Server, decide: &Decide) -> Result<bool, ApiError> {
+    let Some(id) = &decide.id else { return Ok(false) };
+    Ok(server.engine.store().decision(&decide.tenant, &decide.run, id).await?.is_some())
+}
+
+/// A call of an earlier step has left the control state, but it has its message.
+async fn had_call(server: &Server, caller: &Caller, run: &RunView, call: &CallId) -> Result<bool, ApiError> {
+    let message = tool_message_id(call);
+    let place = server.engine.store().message(&caller.tenant, &run.thread, &message).await?;
+    Ok(place.is_some_and(|place| place.run == run.id))
+}

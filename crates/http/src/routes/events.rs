@@ -1,0 +1,175 @@
+//! The events of a run: a page of them, or all of them as they happen.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use engine::feed::{FeedItem, Subscription};
+use engine::store::RunView;
+use futures_util::stream;
+use machine::id::{RunId, ThreadId};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Caller;
+use crate::error::ApiError;
+use crate::limits::OpenStream;
+use crate::received::{Asked, RunPath};
+use crate::routes::runs::{found, gone};
+use crate::server::Server;
+use crate::streaming;
+use crate::telling::{begins_after, tell};
+use crate::wire::event::Envelope;
+use crate::wire::live::Frame;
+use crate::wire::page::{Events, limit_of};
+use crate::wire::telling::Telling;
+
+/// A page ends with the event that brings it to so many bytes, however many were asked for.
+const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The events of a run, from the one behind `after` on
+///
+/// With `Accept: text/event-stream` they are sent as they happen, those that have happened first, until the terminal
+/// event. `Last-Event-ID` counts more than `after`; where it is no number of this run everything is sent again.
+#[utoipa::path(get, path = "/v1/runs/{id}/events", tag = "runs", operation_id = "run_events",
+    params(("id" = String, Path), ("after" = Option<u64>, Query), ("limit" = Option<u32>, Query),
+        ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, content((Events = "application/json"), (String = "text/event-stream")),
+            description = "One page, or a stream"),
+        (status = 204, description = "Nothing is left of a run that has ended: a stream need not be opened again")))]
+pub(crate) async fn events(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    RunPath(run): RunPath,
+    parts: Parts,
+) -> Result<Response, ApiError> {
+    let asked = Asked::of(&parts, &["after", "limit"])?;
+    let limit = limit_of(asked.text("limit"))?;
+    let view = found(&server, &caller, &run).await?;
+    let after = seen_by(&parts.headers, &asked, view.control.seq);
+    if streaming::wanted(&parts.headers) {
+        return streamed(&server, &caller, view, after).await;
+    }
+    let (mut events, mut bytes) = (Vec::new(), 0);
+    let hear = |envelope: Envelope| {
+        bytes += json_bytes(&envelope);
+        events.push(envelope);
+        if events.len() < limit && bytes < PAGE_BYTES_MAX {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    };
+    tell(&**server.engine.store(), &caller.tenant, &view, after, hear)
+        .await
+        .map_err(|refused| gone(&run, refused))?;
+    let last_seq = events.last().map_or(view.control.seq, |last| last.seq.max(view.control.seq));
+    Ok(Json(Events::of(events, last_seq)).into_response())
+}
+
+/// How long something is once it is written down.
+fn json_bytes(envelope: &Envelope) -> usize {
+    struct Count(usize);
+
+    impl Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut count = Count(0);
+    // What cannot be written down fails where the page is.
+    let _ = serde_json::to_writer(&mut count, envelope);
+    count.0
+}
+
+/// What the client says it has seen, if that can be.
+fn seen_by(headers: &HeaderMap, asked: &Asked, newest: u64) -> u64 {
+    let header = headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default());
+    let seen = header.or_else(|| asked.text("after")).and_then(|text| text.trim().parse().ok());
+    seen.filter(|seen| *seen <= newest).unwrap_or(0)
+}
+
+async fn streamed(
+    server: &Arc<Server>,
+    caller: &Caller,
+    view: RunView,
+    after: u64,
+) -> Result<Response, ApiError> {
+    if view.status.ended() && after >= view.control.seq {
+        return Ok((StatusCode::NO_CONTENT, [(header::CACHE_CONTROL, "no-cache")]).into_response());
+    }
+    // A message is told by whoever has heard what it refers to.
+    let heard = begins_after(&**server.engine.store(), &caller.tenant, &view, after).await?;
+    let watched = Watched {
+        subscription: server.engine.subscribe(&caller.tenant, &view.id, heard),
+        telling: Telling::new(view.thread.clone(), view.id.clone()),
+        after,
+        thread: view.thread,
+        run: view.id,
+        ready: VecDeque::new(),
+        draining: server.draining.clone(),
+        _open: server.streams.open(&caller.tenant, server.limits.streams_per_tenant_max)?,
+    };
+    let frames = stream::unfold(watched, |mut watched| async move {
+        let event = watched.next().await?;
+        Some((Ok(event), watched))
+    });
+    Ok(streaming::respond(server, frames))
+}
+
+/// One client that watches one run. It reads for itself, a page at a time, as fast as the client takes it.
+struct Watched {
+    subscription: Subscription,
+    telling: Telling,
+    /// The client has seen what comes before.
+    after: u64,
+    thread: ThreadId,
+    run: RunId,
+    ready: VecDeque<Envelope>,
+    draining: CancellationToken,
+    _open: OpenStream,
+}
+
+impl Watched {
+    /// None after the terminal event, and where the stream cannot go on: whoever reconnects gets exactly the rest.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(envelope) = self.ready.pop_front() {
+                let event = streaming::event(envelope.name, &envelope)?;
+                return Some(event.id(envelope.seq.to_string()));
+            }
+            let item = tokio::select! {
+                biased;
+                () = self.draining.cancelled() => return None,
+                item = self.subscription.next() => item?,
+            };
+            match item {
+                Ok(FeedItem::Event(committed)) => {
+                    let after = self.after;
+                    let told = self.telling.hear(&committed).into_iter();
+                    self.ready.extend(told.filter(|envelope| envelope.seq > after));
+                }
+                Ok(FeedItem::Live(item)) => {
+                    let frame = Frame::of(&self.thread, &self.run, &item);
+                    return streaming::event(frame.name, &frame);
+                }
+                Err(refused) => {
+                    tracing::warn!(run = %self.run, %refused, "a stream ends early");
+                    return None;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Whether the server is alive, whether it takes requests, how it is doing, and what it can be asked.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::IntoResponse;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::access::draining;
+use crate::error::ApiError;
+use crate::server::Server;
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Health {
+    /// `ok`; whoever is not answers with an error.
+    status: &'static str,
+}
+
+const OK: Health = Health { status: "ok" };
+
+/// The process is alive
+#[utoipa::path(get, path = "/healthz", tag = "server", operation_id = "alive",
+    responses((status = 200, description = "It is", body = Health)))]
+pub(crate) async fn alive() -> Json<Health> {
+    Json(OK)
+}
+
+/// The server takes requests, and its store answers
+#[utoipa::path(get, path = "/readyz", tag = "server", operation_id = "ready",
+    responses((status = 200, description = "It does", body = Health)))]
+pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Json<Health>, ApiError> {
+    if server.is_draining() {
+        return Err(draining());
+    }
+    server.engine.store().next_wake().await?;
+    Ok(Json(OK))
+}
+
+/// Numbers for a monitoring system
+#[utoipa::path(get, path = "/metrics", tag = "server", operation_id = "metrics",
+    responses((status = 200, description = "OpenMetrics", body = String, content_type = "application/openmetrics-text")))]
+pub(crate) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, ApiError> {
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    Ok(([(header::CONTENT_TYPE, kind)], server.metrics.text()?))
+}

@@ -1,0 +1,172 @@
+//! Runs: list, show, what they called and said, what they keep, and how to interrupt one.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use engine::store::{Refused, RunFilter, RunView, Tenant};
+use machine::id::{AgentName, RunId, ThreadId};
+use machine::inbox::{Refusal, Verdict};
+
+use crate::access::Caller;
+use crate::body::Interrupt;
+use crate::error::ApiError;
+use crate::received::{Asked, Received, RunPath};
+use crate::repeats::Repeat;
+use crate::server::Server;
+use crate::wire::call::{Calls, Fold};
+use crate::wire::message::{ModelSees, Transcript};
+use crate::wire::page::{Runs, page};
+use crate::wire::run::Run;
+use crate::wire::state::State as Kept;
+use crate::wire::words::RunStatus;
+
+/// Events that are read at once where a whole log is looked through.
+const READ_MAX: usize = 256;
+
+/// List runs, newest first
+#[utoipa::path(get, path = "/v1/runs", tag = "runs", operation_id = "list_runs",
+    params(("status" = Option<RunStatus>, Query), ("thread_id" = Option<String>, Query),
+        ("agent" = Option<String>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, description = "One page", body = Runs)))]
+pub(crate) async fn list(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    parts: Parts,
+) -> Result<Json<Runs>, ApiError> {
+    let asked = Asked::of(&parts, &["status", "thread_id", "agent", "limit", "cursor"])?;
+    let filter = RunFilter {
+        status: asked.word::<RunStatus>("status")?.map(Into::into),
+        thread: asked.text("thread_id").map(ThreadId::from),
+        agent: asked.text("agent").map(AgentName::from),
+    };
+    let page = page(asked.text("limit"), asked.text("cursor"))?;
+    Ok(Json(Runs::of(&server.engine.runs(&caller.tenant, &filter, &page).await?)))
+}
+
+/// Show a run
+#[utoipa::path(get, path = "/v1/runs/{id}", tag = "runs", operation_id = "show_run", params(("id" = String, Path)),
+    responses((status = 200, description = "The run", body = Run)))]
+pub(crate) async fn show(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    RunPath(run): RunPath,
+) -> Result<Json<Run>, ApiError> {
+    Ok(Json(Run::of(&found(&server, &caller, &run).await?)))
+}
+
+/// The calls of a run, in the order in which the model asked for them
+#[utoipa::path(get, path = "/v1/runs/{id}/calls", tag = "runs", operation_id = "list_calls", params(("id" = String, Path)),
+    responses((status = 200, description = "All of them", body = Calls)))]
+pub(crate) async fn calls(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    RunPath(run): RunPath,
+) -> Result<Json<Calls>, ApiError> {
+    found(&server, &caller, &run).await?;
+    Ok(Json(folded(&server, &caller, &run).await?.finish()))
+}
+
+async fn folded(server: &Server, caller: &Caller, run: &RunId) -> Result<Fold, ApiError> {
+    let mut fold = Fold::default();
+    let mut after = 0;
+    loop {
+        let events = server
+            .engine
+            .store()
+            .events(&caller.tenant, run, after, READ_MAX)
+            .await
+            .map_err(|refused| gone(run, refused))?;
+        let Some(last) = events.last() else { return Ok(fold) };
+        after = last.event.seq;
+        events.iter().for_each(|committed| fold.add(committed));
+    }
+}
+
+/// The messages as the model sees them now
+#[utoipa::path(get, path = "/v1/runs/{id}/transcript", tag = "runs", operation_id = "show_transcript",
+    params(("id" = String, Path)),
+    responses((status = 200, description = "All of them", body = Transcript)))]
+pub(crate) async fn transcript(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    RunPath(run): RunPath,
+) -> Result<Json<Transcript>, ApiError> {
+    let messages =
+        server.engine.transcript(&caller.tenant, &run).await.map_err(|refused| gone(&run, refused))?;
+    Ok(Json(Transcript { messages: messages.iter().map(ModelSees::of).collect() }))
+}
+
+/// The durable state of a run
+#[utoipa::path(get, path = "/v1/runs/{id}/state", tag = "runs", operation_id = "show_state", params(("id" = String, Path)),
+    responses((status = 200, description = "By its paths", body = Kept)))]
+pub(crate) async fn state(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    RunPath(run): RunPath,
+) -> Result<Json<Kept>, ApiError> {
+    let view = found(&server, &caller, &run).await?;
+    let rows =
+        server.engine.store().state(&caller.tenant, &run).await.map_err(|refused| gone(&run, refused))?;
+    let calls = folded(&server, &caller, &run).await?;
+    Ok(Json(Kept::of(&view, calls, &rows)))
+}
+
+/// End a run without waiting for anything
+#[utoipa::path(post, path = "/v1/runs/{id}/interrupt", tag = "runs", operation_id = "interrupt_run",
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Interrupt,
+    responses((status = 202, description = "It is on its way to its end, or there", body = Run),
+        (status = 200, description = "It had ended before", body = Run)))]
+pub(crate) async fn interrupt(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    RunPath(run): RunPath,
+    received: Received,
+) -> Result<Response, ApiError> {
+    let Interrupt {} = received.strict_or_empty()?;
+    found(&server, &caller, &run).await?;
+    let store = server.engine.store().clone();
+    let repeat = Repeat::of(&*store, &caller, &received, &run);
+    if let Some(answer) = repeat.answer().await? {
+        return Ok(answer);
+    }
+    let verdict = server
+        .engine
+        .interrupt(&caller.tenant, &run, &caller.principal)
+        .await
+        .map_err(|refused| gone(&run, refused))?;
+    let status = match verdict {
+        Verdict::Refused(Refusal::RunOver) => StatusCode::OK,
+        Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged | Verdict::Refused(_) => {
+            StatusCode::ACCEPTED
+        }
+    };
+    repeat.keep(status, &Run::of(&found(&server, &caller, &run).await?)).await
+}
+
+/// The run of this name, if the caller's tenant has one.
+pub(crate) async fn found(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
+    server.engine.view(&caller.tenant, run).await?.ok_or_else(|| ApiError::no_run(run.as_str()))
+}
+
+/// How a run stands that is in somebody's way.
+pub(crate) async fn status_of(
+    server: &Server,
+    tenant: &Tenant,
+    run: &RunId,
+) -> Result<Option<RunStatus>, ApiError> {
+    Ok(server.engine.view(tenant, run).await?.map(|view| Run::of(&view).status))
+}
+
+/// The run is not there, or not any more.
+pub(crate) fn gone(run: &RunId, refused: Refused) -> ApiError {
+    match refused {
+        Refused::NotFound => ApiError::no_run(run.as_str()),
+        Refused::Fenced | Refused::Behind | Refused::Stale | Refused::Impossible(_) | Refused::Trouble(_) => {
+            refused.into()
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Threads: create, list, show, delete, and leave for every tool of one.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::IntoResponse;
+use engine::store::{Refused, ThreadView};
+use machine::id::ThreadId;
+use machine::thread::Thread as Standing;
+use uuid::Uuid;
+
+use crate::access::Caller;
+use crate::body::{AutoApprove, PostThread};
+use crate::error::{ApiError, Code};
+use crate::received::{Asked, Received, ThreadPath};
+use crate::routes::runs::status_of;
+use crate::server::Server;
+use crate::wire::page::{Threads, page};
+use crate::wire::thread::Thread;
+
+/// Create a thread
+#[utoipa::path(post, path = "/v1/threads", tag = "threads", operation_id = "create_thread", request_body = PostThread, responses(
+    (status = 201, description = "The thread", body = Thread),
+    (status = 200, description = "A thread with this id exists, and stays as it is", body = Thread),
+))]
+pub(crate) async fn create(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    received: Received,
+) -> Result<impl IntoResponse, ApiError> {
+    let asked: PostThread = received.strict()?;
+    let metadata = asked.metadata()?;
+    let id = match &asked.id {
+        Some(id) => ThreadId::from(&**id),
+        None => ThreadId::from(format!("thr_{}", Uuid::now_v7())),
+    };
+    let is_new = server.engine.store().put_thread(&caller.tenant, &id, &metadata).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(shown(&found(&server, &caller, &id).await?)?)))
+}
+
+/// List threads, newest first
+#[utoipa::path(get, path = "/v1/threads", tag = "threads", operation_id = "list_threads",
+    params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, description = "One page", body = Threads)))]
+pub(crate) async fn list(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    parts: Parts,
+) -> Result<Json<Threads>, ApiError> {
+    let asked = Asked::of(&parts, &["limit", "cursor"])?;
+    let page = page(asked.text("limit"), asked.text("cursor"))?;
+    Ok(Json(Threads::of(&server.engine.store().threads(&caller.tenant, &page).await?)))
+}
+
+/// Show a thread
+#[utoipa::path(get, path = "/v1/threads/{id}", tag = "threads", operation_id = "show_thread",
+    params(("id" = String, Path)),
+    responses((status = 200, description = "The thread", body = Thread)))]
+pub(crate) async fn show(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    ThreadPath(id): ThreadPath,
+) -> Result<Json<Thread>, ApiError> {
+    Ok(Json(shown(&found(&server, &caller, &id).await?)?))
+}
+
+/// Delete a thread with its runs, approvals and logs
+#[utoipa::path(delete, path = "/v1/threads/{id}", tag = "threads", operation_id = "delete_thread",
+    params(("id" = String, Path)),
+    responses((status = 204, description = "It is gone")))]
+pub(crate) async fn delete(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    ThreadPath(id): ThreadPath,
+) -> Result<StatusCode, ApiError> {
+    match server.engine.store().delete_thread(&caller.tenant, &id).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(Refused::NotFound) => Err(ApiError::no_thread(id.as_str())),
+        Err(Refused::Stale) => Err(in_use(&server, &caller, &id).await?),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+/// Let later calls of a thread through, or hold them again
+#[utoipa::path(post, path = "/v1/threads/{id}/auto-approve", tag = "threads", operation_id = "auto_approve",
+    params(("id" = String, Path)),
+    request_body = AutoApprove, responses((status = 200, description = "The thread", body = Thread)))]
+pub(crate) async fn auto_approve(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    ThreadPath(id): ThreadPath,
+    received: Received,
+) -> Result<Json<Thread>, ApiError> {
+    let asked: AutoApprove = received.strict()?;
+    found(&server, &caller, &id).await?;
+    let by = asked.enabled.then_some(&caller.principal);
+    match server.engine.store().set_auto_approve(&caller.tenant, &id, by).await {
+        Ok(()) => Ok(Json(shown(&found(&server, &caller, &id).await?)?)),
+        Err(Refused::NotFound) => Err(ApiError::no_thread(id.as_str())),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+/// The thread of this name, if the caller's tenant has one.
+pub(crate) async fn found(server: &Server, caller: &Caller, id: &ThreadId) -> Result<ThreadView, ApiError> {
+    let view = server.engine.store().thread(&caller.tenant, id).await?;
+    if view.created_at.is_some() { Ok(view) } else { Err(ApiError::no_thread(id.as_str())) }
+}
+
+fn shown(view: &ThreadView) -> Result<Thread, ApiError> {
+    Thread::of(view).ok_or_else(|| ApiError::no_thread(view.id.as_str()))
+}
+
+/// Which run is in the way.
+async fn in_use(server: &Server, caller: &Caller, id: &ThreadId) -> Result<ApiError, ApiError> {
+    let error = ApiError::new(
+        Code::ActiveRunExists,
+        "a run of this thread has not ended, and nothing was deleted; interrupt it, or wait for its end",
+    );
+    match found(server, caller, id).await?.state {
+        Standing::Free => Ok(error),
+        Standing::Busy { front, .. } => {
+            let status = status_of(server, &caller.tenant, &front).await?;
+            Ok(error.with("run_id", front.as_str()).with("status", status.map(|status| status.as_str())))
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The server: what every route reaches, and how it starts, drains and stops.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use axum::Router;
+use engine::Engine;
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Access;
+use crate::connection;
+use crate::limits::{Limits, Streams};
+use crate::metrics::Metrics;
+use crate::router;
+use crate::setup::{AgentShown, Reload, Setup};
+
+/// Answers requests for one engine.
+pub struct Server {
+    pub(crate) engine: Engine,
+    pub(crate) access: Access,
+    pub(crate) limits: Limits,
+    pub(crate) requests: Semaphore,
+    pub(crate) streams: Arc<Streams>,
+    pub(crate) metrics: Metrics,
+    pub(crate) reload: Reload,
+    /// One reload at a time.
+    pub(crate) reloading: Mutex<()>,
+    agents: RwLock<Arc<Vec<AgentShown>>>,
+    pub(crate) draining: CancellationToken,
+    stopped: CancellationToken,
+}
+
+impl Server {
+    #[must_use]
+    pub fn new(setup: Setup) -> Arc<Self> {
+        Self::limited(setup, Limits::default())
+    }
+
+    #[must_use]
+    pub fn limited(setup: Setup, limits: Limits) -> Arc<Self> {
+        let streams = Arc::new(Streams::default());
+        Arc::new(Self {
+            metrics: Metrics::new(&setup.engine, &streams),
+            access: Access::new(setup.auth, setup.origins, &limits),
+            engine: setup.engine,
+            requests: Semaphore::new(limits.requests_max),
+            limits,
+            streams,
+            reload: setup.reload,
+            reloading: Mutex::default(),
+            agents: RwLock::new(Arc::new(setup.agents)),
+            draining: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+        })
+    }
+
+    /// Every route, with its guards. Whoever serves it by other means has to bound its connections.
+    pub fn router(self: &Arc<Self>) -> Router {
+        router::of(self)
+    }
+
+    /// Answers on this listener until [`Server::stop`], or until it is dropped. From `draining` on nothing new is taken
+    /// in, streams are closed, and whoever reads, or asks whether the server is ready, still gets an answer: the engine
+    /// drains meanwhile.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, draining: CancellationToken) {
+        let answering = connection::accept_all(listener, self.router(), &self.limits, self.stopped.clone());
+        let draining = async {
+            draining.cancelled().await;
+            self.drain();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = answering => {}
+            () = draining => {}
+        }
+    }
+
+    /// Takes nothing new in, and closes every stream.
+    pub fn drain(&self) {
+        self.draining.cancel();
+    }
+
+    /// Ends [`Server::serve`], as soon as open answers are out and after a moment at the latest.
+    pub fn stop(&self) {
+        self.drain();
+        self.stopped.cancel();
+    }
+
+    /// What is shown of the agents from here on. The engine's own are replaced by whoever has them.
+    pub fn replace_agents(&self, agents: Vec<AgentShown>) {
+        *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
+    }
+
+    pub(crate) fn agents(&self) -> Arc<Vec<AgentShown>> {
+        self.agents.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+}

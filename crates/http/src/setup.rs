@@ -1,0 +1,131 @@
+//! What a server is made of: an engine, who may come in, and what is shown of the agents.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use engine::store::Tenant;
+use engine::{Engine, Task};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// What a server needs before it can answer.
+pub struct Setup {
+    pub engine: Engine,
+    pub auth: Auth,
+    pub agents: Vec<AgentShown>,
+    pub reload: Reload,
+    pub origins: Origins,
+}
+
+/// Reads the configuration again and puts it into force. An error is for whoever asked, and nothing has changed then.
+pub type Reload = Arc<dyn Fn() -> Task<'static, Result<Vec<AgentShown>, String>> + Send + Sync>;
+
+/// Who may come in.
+pub enum Auth {
+    /// Everybody on this machine, with every role. A request has to name this machine, so that a web page cannot ask.
+    Open,
+    /// Whoever has one of these.
+    Keys(Vec<Key>),
+}
+
+/// A key as it is configured. The token itself is known to its holder alone.
+#[derive(Clone)]
+pub struct Key {
+    /// The principal in the log.
+    pub name: String,
+    /// Of the bearer token.
+    pub sha256: [u8; 32],
+    pub tenant: Tenant,
+    pub roles: Roles,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Threads, messages and runs; the answers that a front end gives.
+    Run,
+    /// What a person decides.
+    Approve,
+    /// Everything, and how the server is doing.
+    Admin,
+}
+
+impl Role {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Approve => "approve",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// The roles of a key. None of them is no access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roles {
+    pub run: bool,
+    pub approve: bool,
+    pub admin: bool,
+}
+
+impl Roles {
+    pub const ALL: Self = Self { run: true, approve: true, admin: true };
+
+    #[must_use]
+    pub fn of(roles: &[Role]) -> Self {
+        Self {
+            run: roles.contains(&Role::Run),
+            approve: roles.contains(&Role::Approve),
+            admin: roles.contains(&Role::Admin),
+        }
+    }
+
+    /// An admin may do what the others may.
+    #[must_use]
+    pub const fn has(self, role: Role) -> bool {
+        match role {
+            Role::Run => self.run || self.admin,
+            Role::Approve => self.approve || self.admin,
+            Role::Admin => self.admin,
+        }
+    }
+}
+
+/// Where this server is found. Without keys a request that comes from a page of anybody else is refused.
+#[derive(Clone, Debug)]
+pub struct Origins {
+    /// As it was bound, with the port that was picked.
+    pub listen: SocketAddr,
+    /// As others find it, where that is another address.
+    pub public_url: Option<String>,
+}
+
+/// An agent as clients see it. Addresses and keys of models and tools are nobody's business.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct AgentShown {
+    pub name: String,
+    /// The name of the model in the configuration.
+    pub model: String,
+    pub instructions: String,
+    pub tools: Vec<ToolShown>,
+    /// The policy as far as the configuration sets it.
+    #[schema(value_type = Object)]
+    pub policy: Value,
+}
+
+/// A tool as clients see it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ToolShown {
+    pub name: String,
+    /// Who performs its calls: `http`, `client`, `external`, `agent`, `builtin`.
+    pub kind: String,
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    #[schema(value_type = Object)]
+    pub parameters: Value,
+    /// `read`, `idempotent` or `write`.
+    pub effect: String,
+    /// `never`, `ask` or `block`.
+    pub approval: String,
+}

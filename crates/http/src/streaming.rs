@@ -1,0 +1,66 @@
+//! What all streams have: one line of JSON for each frame, a sign of life now and then, and headers that let it flow.
+
+use std::convert::Infallible;
+
+use axum::http::{HeaderMap, HeaderName, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::Stream;
+use serde::Serialize;
+
+use crate::server::Server;
+
+/// Some proxies keep an answer back until it is whole.
+const NO_BUFFERING: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
+
+/// The client asks for a stream. `*/*` does not: whoever takes anything gets what ends by itself.
+pub(crate) fn wanted(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|range| range.split(';').next())
+        .any(|range| range.trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
+pub(crate) fn respond(
+    server: &Server,
+    frames: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
+) -> Response {
+    let alive = KeepAlive::new().interval(server.limits.heartbeat).text("alive");
+    let stream = Sse::new(frames).keep_alive(alive);
+    ([(header::CACHE_CONTROL, "no-cache"), NO_BUFFERING], stream).into_response()
+}
+
+/// None for what cannot be written down, which ends the stream: a client must never miss a frame in between.
+pub(crate) fn event(kind: &str, data: &impl Serialize) -> Option<Event> {
+    match Event::default().event(kind).json_data(data) {
+        Ok(event) => Some(event),
+        Err(error) => {
+            tracing::error!(%error, kind, "a frame cannot be written down");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whoever_asks_for_a_stream_gets_one() {
+        let judged = |accept: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().expect("a header"));
+            wanted(&headers)
+        };
+        for good in ["text/event-stream", "Text/Event-Stream; q=1", "application/json, text/event-stream"] {
+            assert!(judged(good), "{good}");
+        }
+        for bad in ["*/*", "application/json", "text/*", "", "text/event-streams"] {
+            assert!(!judged(bad), "{bad}");
+        }
+        assert!(!wanted(&HeaderMap::new()));
+    }
+}

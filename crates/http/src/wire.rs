@@ -1,0 +1,30 @@
+//! How our things look in JSON. Absent and null differ: a field with a `?` in the contract is absent where it does not
+//! apply; the others are there, null where they say nothing yet.
+
+pub mod approval;
+pub mod call;
+pub mod decision;
+pub mod event;
+pub mod live;
+pub mod message;
+pub mod page;
+pub mod payload;
+pub mod run;
+pub mod state;
+pub mod telling;
+pub mod thread;
+pub mod time;
+pub mod words;
+
+use machine::tool::Arguments;
+use serde_json::Value;
+
+/// Arguments as they were written: parsed where they are JSON, the plain text where they are not.
+pub(crate) fn arguments(arguments: &Arguments) -> Value {
+    match arguments {
+        Arguments::Valid { value, .. } => (**value).clone(),
+        Arguments::Invalid { raw, .. } => {
+            serde_json::from_str(raw).unwrap_or_else(|_| Value::String(raw.clone()))
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! An approval: a suspension that a person must answer, with what will really run.
+
+use engine::store::{PathEntry, SuspensionView};
+use machine::suspension::SuspensionKind as Kind;
+use machine::tool::Arguments;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::time::Time;
+use super::words::{ApprovalStatus, SuspensionKind};
+use crate::body::Choice;
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Approval {
+    pub id: String,
+    pub kind: SuspensionKind,
+    pub run_id: String,
+    pub thread_id: String,
+    pub call_id: String,
+    pub step: u32,
+    pub agent: String,
+    pub tool: String,
+    pub tool_description: String,
+    /// The final ones, exactly what will run. Null where nothing is left to run.
+    #[schema(value_type = Object)]
+    pub arguments: Value,
+    /// What was shown before the approver changed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub original_arguments: Option<Value>,
+    /// SHA-256 of the RFC 8785 form of `arguments`. Null where nothing is left to run.
+    pub arguments_digest: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub question: Option<String>,
+    /// What the answer to a question has to fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub schema: Option<Value>,
+    /// What can be chosen where a call is in doubt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub choices: Option<Vec<Choice>>,
+    /// From the run that a person started down to the held call.
+    pub path: Vec<PathStep>,
+    pub status: ApprovalStatus,
+    pub created_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub expires_at: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub decided_at: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub decided_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub note: Option<String>,
+}
+
+impl Approval {
+    /// As it was opened and closed. The description of the tool stands in the configuration, and edited arguments in
+    /// the event that approved them: [`Approval::described`] and [`Approval::edited`] add them.
+    #[must_use]
+    pub fn of(view: &SuspensionView) -> Self {
+        let opened = &view.opened;
+        Self {
+            id: view.id.as_str().into(),
+            kind: view.kind.into(),
+            run_id: view.run.as_str().into(),
+            thread_id: view.thread.as_str().into(),
+            call_id: view.call.as_str().into(),
+            step: view.step,
+            agent: view.agent.as_str().into(),
+            tool: opened.tool.as_str().into(),
+            tool_description: String::new(),
+            arguments: opened.arguments.as_ref().map(super::arguments).unwrap_or_default(),
+            original_arguments: None,
+            arguments_digest: opened.arguments.as_ref().map(|arguments| arguments.digest().to_string()),
+            question: opened.question.clone(),
+            schema: opened.schema.as_ref().map(|schema| (**schema).clone()),
+            choices: match view.kind {
+                Kind::InDoubt => Some(vec![Choice::Retry, Choice::GiveUp]),
+                Kind::Approval | Kind::ClientTool | Kind::External | Kind::Question | Kind::ChildRun => None,
+            },
+            path: view.path.iter().map(PathStep::of).collect(),
+            status: view.status.into(),
+            created_at: view.created_at.into(),
+            expires_at: opened.expiry.map(|expiry| expiry.at.into()),
+            decided_at: view.decided_at.map(Time),
+            decided_by: view.decided_by.as_ref().map(|by| by.as_str().into()),
+            reason: view.reason.clone(),
+            note: view.note.clone(),
+        }
+    }
+
+    #[must_use]
+    pub fn described(mut self, description: &str) -> Self {
+        self.tool_description = description.to_owned();
+        self
+    }
+
+    /// The approver changed what runs.
+    #[must_use]
+    pub fn edited(mut self, to: &Arguments) -> Self {
+        let shown = std::mem::replace(&mut self.arguments, super::arguments(to));
+        self.original_arguments = Some(shown);
+        self.arguments_digest = Some(to.digest().to_string());
+        self
+    }
+}
+
+/// One run on the way to a held call, with the call of it that leads further down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PathStep {
+    pub run_id: String,
+    pub agent: String,
+    pub call_id: String,
+}
+
+impl PathStep {
+    #[must_use]
+    pub fn of(entry: &PathEntry) -> Self {
+        Self {
+            run_id: entry.run.as_str().into(),
+            agent: entry.agent.as_str().into(),
+            call_id: entry.call.as_str().into(),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The calls of a run, folded from its events: what each is doing, and how it ended.
+
+use std::collections::BTreeMap;
+
+use engine::store::Committed;
+use machine::Timestamp;
+use machine::event::{Event, Fact, Opened};
+use machine::id::CallId;
+use machine::status::CallStatus as Status;
+use machine::tool::Arguments;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::payload::CallError;
+use super::time::Time;
+use super::words::{CallStatus, ResumeMode, SuspensionKind};
+
+/// One call, as `GET /v1/runs/{id}/calls` shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Call {
+    pub call_id: String,
+    pub tool: String,
+    pub step: u32,
+    pub status: CallStatus,
+    /// The final ones: what runs, or ran.
+    #[schema(value_type = Object)]
+    pub arguments: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub result: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub error: Option<CallError>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub denied: Option<Denied>,
+    /// It may have taken effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub outcome_unknown: Option<bool>,
+    /// The last attempt's number; 0 where none was started.
+    pub attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub suspension: Option<Suspension>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Denied {
+    pub by: String,
+    pub reason: Option<String>,
+}
+
+/// What holds a call.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Suspension {
+    pub id: String,
+    pub kind: SuspensionKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub question: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub schema: Option<Value>,
+    pub resume_mode: ResumeMode,
+    /// Where a person answers it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub approval_id: Option<String>,
+    pub created_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub expires_at: Option<Time>,
+}
+
+impl Suspension {
+    fn of(opened: &Opened, at: Timestamp) -> Self {
+        let kind = opened.held.kind();
+        let id = opened.suspension_id.as_str();
+        Self {
+            id: id.into(),
+            kind: kind.into(),
+            question: opened.question.clone(),
+            schema: opened.schema.as_ref().map(|schema| (**schema).clone()),
+            resume_mode: opened.mode.into(),
+            approval_id: kind.asks_a_person().then(|| id.into()),
+            created_at: at.into(),
+            expires_at: opened.expiry.map(|expiry| expiry.at.into()),
+        }
+    }
+}
+
+/// `GET /v1/runs/{id}/calls`
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Calls {
+    pub calls: Vec<Call>,
+}
+
+/// The answer that a call resumes with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ResumeDecision {
+    pub by: String,
+    pub mode: ResumeMode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub decision_id: Option<String>,
+    pub decided_at: Time,
+}
+
+/// Hears every event of a run in order, from the first.
+#[derive(Clone, Debug, Default)]
+pub struct Fold {
+    /// In the order in which the model asked for them.
+    calls: Vec<Call>,
+    places: BTreeMap<CallId, usize>,
+    resuming: BTreeMap<String, ResumeDecision>,
+}
+
+/// An empty fold.
+#[must_use]
+pub fn fold() -> Fold {
+    Fold::default()
+}
+
+impl Fold {
+    pub fn add(&mut self, committed: &Committed) {
+        self.hear(&committed.event);
+    }
+
+    #[must_use]
+    pub fn finish(self) -> Calls {
+        Calls { calls: self.calls }
+    }
+
+    /// The calls, and for those that resume the answer they resume with.
+    #[must_use]
+    pub fn finish_with_decisions(self) -> (Vec<Call>, BTreeMap<String, ResumeDecision>) {
+        (self.calls, self.resuming)
+    }
+
+    fn hear(&mut self, event: &Event) {
+        let at = event.at;
+        match &event.fact {
+            Fact::ToolRequested { call_id, tool, arguments } => {
+                self.begin(call_id, tool.as_str(), event.step.unwrap_or_default(), arguments);
+            }
+            Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => {
+                let suspension = Suspension::of(opened, at);
+                self.become_(&opened.call_id, Status::Suspended, |call| {
+                    if let Some(arguments) = &opened.arguments {
+                        call.arguments = super::arguments(arguments);
+                    }
+                    call.suspension = Some(suspension);
+                });
+            }
+            Fact::ToolApproved { call_id, by, decision_id, arguments, .. } => {
+                let decision = ResumeDecision {
+                    by: by.as_str().into(),
+                    mode: ResumeMode::ReplayToolCall,
+                    decision_id: decision_id.as_ref().map(|id| id.as_str().into()),
+                    decided_at: at.into(),
+                };
+                self.resume(call_id, decision, arguments.as_ref());
+            }
+            Fact::ToolResumed { call_id, by, decision_id, mode, arguments, .. } => {
+                let decision = ResumeDecision {
+                    by: by.as_str().into(),
+                    mode: (*mode).into(),
+                    decision_id: decision_id.as_ref().map(|id| id.as_str().into()),
+                    decided_at: at.into(),
+                };
+                self.resume(call_id, decision, arguments.as_ref());
+            }
+            // What was approved is not there any more: it goes to the gate again, and is held there anew.
+            Fact::ApprovalVoided { call_id, .. } => self.become_(call_id, Status::Resuming, |_| {}),
+            Fact::ExecutionStarted { call_id, attempt, .. } => {
+                self.become_(call_id, Status::Running, |call| call.attempts = *attempt);
+            }
+            Fact::ExecutionSucceeded { .. }
+            | Fact::ExecutionFailed { .. }
+            | Fact::ToolDenied { .. }
+            | Fact::ToolCancelled { .. } => self.settle(&event.fact),
+            Fact::RunQueued(_)
+            | Fact::RunStarted { .. }
+            | Fact::RunWaiting { .. }
+            | Fact::RunResumed {}
+            | Fact::RunInterrupting { .. }
+            | Fact::RunEnding { .. }
+            | Fact::RunEnded { .. }
+            | Fact::RunRecovered { .. }
+            | Fact::StepStarted { .. }
+            | Fact::StepEnded { .. }
+            | Fact::MessageAdded(_)
+            | Fact::ModelRetrying { .. }
+            | Fact::PhaseAnswered { .. }
+            | Fact::StateChanged { .. }
+            | Fact::ChildStarted { .. }
+            | Fact::ChildEnded { .. } => {}
+        }
+    }
+
+    fn settle(&mut self, fact: &Fact) {
+        if let Fact::ExecutionSucceeded { call_id, result, .. } = fact {
+            self.become_(call_id, Status::Succeeded, |call| call.result = Some((**result).clone()));
+        }
+        if let Fact::ExecutionFailed { call_id, error, outcome_unknown } = fact {
+            self.become_(call_id, Status::Failed, |call| {
+                call.error = Some(CallError::of(error));
+                call.outcome_unknown = outcome_unknown.then_some(true);
+            });
+        }
+        if let Fact::ToolDenied { call_id, by, reason, .. } = fact {
+            self.become_(call_id, Status::Cancelled, |call| {
+                call.denied = Some(Denied { by: by.as_str().into(), reason: reason.clone() });
+            });
+        }
+        if let Fact::ToolCancelled { call_id, outcome_unknown, .. } = fact {
+            self.become_(call_id, Status::Cancelled, |call| {
+                call.outcome_unknown = outcome_unknown.then_some(true);
+            });
+        }
+    }
+
+    fn begin(&mut self, id: &CallId, tool: &str, step: u32, arguments: &Arguments) {
+        self.places.insert(id.clone(), self.calls.len());
+        self.calls.push(Call {
+            call_id: id.as_str().into(),
+            tool: tool.into(),
+            step,
+            status: Status::New.into(),
+            arguments: super::arguments(arguments),
+            result: None,
+            error: None,
+            denied: None,
+            outcome_unknown: None,
+            attempts: 0,
+            suspension: None,
+        });
+    }
+
+    fn resume(&mut self, id: &CallId, decision: ResumeDecision, arguments: Option<&Arguments>) {
+        self.become_(id, Status::Resuming, |call| {
+            if let Some(arguments) = arguments {
+                call.arguments = super::arguments(arguments);
+            }
+        });
+        self.resuming.insert(id.as_str().into(), decision);
+    }
+
+    /// Nothing holds a call that goes on, and a decision is used up once it has been acted on.
+    fn become_(&mut self, id: &CallId, status: Status, change: impl FnOnce(&mut Call)) {
+        self.resuming.remove(id.as_str());
+        if let Some(call) = self.places.get(id).and_then(|place| self.calls.get_mut(*place)) {
+            call.status = status.into();
+            call.suspension = None;
+            change(call);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What became of one decision out of a list.
+
+use machine::inbox::{Refusal, Verdict};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DecisionResult {
+    /// As it was sent; empty where none was.
+    pub call_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub decision_id: Option<String>,
+    pub outcome: Outcome,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Applied,
+    /// The same decision again.
+    AlreadyApplied,
+    /// Not held, decided otherwise, or the id was used for something else.
+    Conflict,
+    NotFound,
+    /// Malformed, or it fails the schema: still held.
+    Invalid,
+    Forbidden,
+}
+
+impl DecisionResult {
+    #[must_use]
+    pub fn of(call_id: &str, decision_id: Option<&str>, outcome: Outcome, message: &str) -> Self {
+        Self {
+            call_id: call_id.to_owned(),
+            decision_id: decision_id.map(str::to_owned),
+            outcome,
+            message: message.to_owned(),
+        }
+    }
+
+    #[must_use]
+    pub fn judged(call_id: &str, decision_id: Option<&str>, verdict: &Verdict) -> Self {
+        Self::of(call_id, decision_id, Outcome::of(verdict), &verdict.to_string())
+    }
+
+    #[must_use]
+    pub fn not_found(call_id: &str, decision_id: Option<&str>) -> Self {
+        let message = "this run has no such call; nothing was changed";
+        Self::of(call_id, decision_id, Outcome::NotFound, message)
+    }
+
+    #[must_use]
+    pub fn forbidden(call_id: &str, decision_id: Option<&str>) -> Self {
+        let message = "this key may not decide on a call that is held like this; nothing was changed";
+        Self::of(call_id, decision_id, Outcome::Forbidden, message)
+    }
+}
+
+impl Outcome {
+    #[must_use]
+    pub const fn of(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Accepted => Self::Applied,
+            Verdict::AlreadyApplied => Self::AlreadyApplied,
+            Verdict::ToolChanged => Self::Conflict,
+            Verdict::Refused(refusal) => match refusal {
+                Refusal::Invalid(_) => Self::Invalid,
+                Refusal::IdUsed
+                | Refusal::NotHeld
+                | Refusal::Answered
+                | Refusal::Expired
+                | Refusal::RunOver
+                | Refusal::DigestMismatch => Self::Conflict,
+            },
+        }
+    }
+}
+
+/// The answers to a list of decisions: one for each entry, in the same order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DecisionResults {
+    pub results: Vec<DecisionResult>,
+}

@@ -1,0 +1,301 @@
+//! A stored event as it is sent: the envelope, and a payload for every fact.
+
+use engine::store::Committed;
+use machine::event::{self, CancelReason, EVENT_VERSION, Event, Fact, Opened, VoidReason};
+use machine::id::{CallId, Principal, RunId, SuspensionId, ThreadId};
+use machine::phase::{Action, Phase};
+use machine::rows::ShownStatus;
+use machine::status::{RunStatus, WaitingOn};
+use machine::termination::Termination as Termed;
+use machine::tool::Arguments;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::message::{Body, Message};
+use super::payload::{
+    Added, Answered, ApprovalRequested, ApprovalVoided, CallError, Cancelled, Changed, Child, Decided, Ended,
+    Ending, Failed, Lost, Patch, PatchOp, Payload, Recovered, Requested, Resumed, Retrying, Started, Status,
+    Step, Succeeded, Suspended,
+};
+use super::run::{Pending, RunError, Termination, Usage};
+use super::state;
+use super::time::Time;
+use super::words::Checkpoint;
+
+/// One event, in a stream and in a list alike.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Envelope {
+    /// From 1, without gaps.
+    pub seq: u64,
+    #[serde(rename = "type")]
+    pub name: &'static str,
+    pub thread_id: String,
+    pub run_id: String,
+    /// Null outside a step.
+    pub step: Option<u32>,
+    pub ts: Time,
+    pub v: u16,
+    pub payload: Payload,
+    /// On the last event of a commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub checkpoint: Option<Checkpoint>,
+}
+
+impl Envelope {
+    /// `body` is what other events say about the message, where this one adds one: a [`super::telling::Telling`]
+    /// reads along and knows it.
+    #[must_use]
+    pub fn of(thread: &ThreadId, run: &RunId, committed: &Committed, body: Body) -> Self {
+        let event = &*committed.event;
+        Self {
+            seq: event.seq,
+            name: name(&event.fact),
+            thread_id: thread.as_str().into(),
+            run_id: run.as_str().into(),
+            step: event.step,
+            ts: event.at.into(),
+            v: EVENT_VERSION,
+            payload: payload(run, event, body),
+            checkpoint: committed.checkpoint.map(Into::into),
+        }
+    }
+
+    /// Nothing follows it.
+    #[must_use]
+    pub const fn is_terminal(&self) -> bool {
+        matches!(self.payload, Payload::Ended(_))
+    }
+}
+
+/// As it is called on the wire: the stored end of a run has three names there.
+#[must_use]
+pub const fn name(fact: &Fact) -> &'static str {
+    match fact {
+        Fact::RunEnded { termination, .. } => match termination {
+            Termed::NaturalEnd | Termed::BehaviorRequested | Termed::Stopped(_) => "run.completed",
+            Termed::Blocked(_) | Termed::Error(_) => "run.failed",
+            Termed::Cancelled(_) => "run.interrupted",
+        },
+        Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ToolRequested { .. }
+        | Fact::ApprovalRequested(_)
+        | Fact::ApprovalVoided { .. }
+        | Fact::ToolApproved { .. }
+        | Fact::ToolDenied { .. }
+        | Fact::ToolSuspended(_)
+        | Fact::ToolResumed { .. }
+        | Fact::ExecutionStarted { .. }
+        | Fact::ExecutionSucceeded { .. }
+        | Fact::ExecutionFailed { .. }
+        | Fact::ToolCancelled { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => fact.name(),
+    }
+}
+
+fn payload(run: &RunId, event: &Event, body: Body) -> Payload {
+    match &event.fact {
+        Fact::RunQueued(_) => status(ShownStatus::Queued),
+        Fact::RunStarted { .. } | Fact::RunResumed {} => status(ShownStatus::Running),
+        Fact::RunInterrupting { .. } => status(ShownStatus::Interrupting),
+        Fact::RunWaiting { on, pending } => waiting(*on, pending),
+        Fact::RunEnding { termination } => {
+            Payload::Ending(Ending { termination: Termination::of(termination) })
+        }
+        Fact::RunEnded { termination, usage } => ended(termination, *usage),
+        Fact::RunRecovered { epoch, lost, .. } => {
+            Payload::Recovered(Recovered { epoch: *epoch, lost: lost.iter().map(Lost::of).collect() })
+        }
+        Fact::StepStarted { step, message_id } | Fact::StepEnded { step, message_id } => {
+            Payload::Step(Step { step: *step, message_id: message_id.as_str().into() })
+        }
+        Fact::MessageAdded(message) => {
+            Payload::Message(Added { message: Message::of(run, message, body, event.at) })
+        }
+        Fact::ModelRetrying { attempt, error, at } => {
+            Payload::Retrying(Retrying { attempt: *attempt, error: error.clone(), at: Time(*at) })
+        }
+        Fact::PhaseAnswered { phase, plugin, call_id, actions, failed } => {
+            answered(*phase, plugin.as_str(), call_id.as_ref(), actions, failed.as_ref())
+        }
+        Fact::StateChanged { plugin, scope, key, value } => {
+            changed(state::pointer(*scope, plugin, key), value)
+        }
+        Fact::ToolRequested { call_id, tool, arguments } => {
+            requested(text(call_id), tool.as_str(), arguments, run, event.step)
+        }
+        Fact::ApprovalRequested(opened) => approval_requested(opened),
+        Fact::ApprovalVoided { call_id, approval_id, reason, by, .. } => {
+            voided(text(call_id), approval_id, *reason, by.as_ref())
+        }
+        Fact::ToolApproved { call_id, by, arguments, .. } => decided(call_id, by, None, arguments.as_ref()),
+        Fact::ToolDenied { call_id, by, reason, .. } => decided(call_id, by, reason.as_ref(), None),
+        Fact::ToolSuspended(opened) => suspended(opened),
+        Fact::ToolResumed { call_id, mode, by, .. } => {
+            let by = by.as_str().into();
+            Payload::Resumed(Resumed { call_id: text(call_id), mode: (*mode).into(), by })
+        }
+        Fact::ExecutionStarted { call_id, tool, attempt, rule, let_through_by, .. } => {
+            let let_through_by = let_through_by.as_ref().map(|by| by.as_str().into());
+            let (tool, attempt, rule) = (tool.as_str().into(), *attempt, *rule);
+            Payload::Started(Started { call_id: text(call_id), tool, attempt, rule, let_through_by })
+        }
+        Fact::ExecutionSucceeded { call_id, result, warning, .. } => {
+            let (result, warning) = ((**result).clone(), warning.clone());
+            Payload::Succeeded(Succeeded { call_id: text(call_id), result, warning })
+        }
+        Fact::ExecutionFailed { call_id, error, outcome_unknown } => {
+            let (error, outcome_unknown) = (CallError::of(error), outcome_unknown.then_some(true));
+            Payload::Failed(Failed { call_id: text(call_id), error, outcome_unknown })
+        }
+        Fact::ToolCancelled { call_id, reason, text: said, outcome_unknown, .. } => {
+            cancelled(call_id, said.as_deref().unwrap_or(cancel_word(*reason)), *outcome_unknown)
+        }
+        Fact::ChildStarted { call_id, run_id, .. } | Fact::ChildEnded { call_id, run_id, .. } => {
+            Payload::Child(Child { call_id: text(call_id), run_id: run_id.as_str().into() })
+        }
+    }
+}
+
+fn text(call: &CallId) -> String {
+    call.as_str().to_owned()
+}
+
+fn status(status: ShownStatus) -> Payload {
+    Payload::Status(Status { status: status.into(), pending: None })
+}
+
+fn waiting(on: WaitingOn, pending: &[event::Pending]) -> Payload {
+    let status = match on {
+        WaitingOn::Person => ShownStatus::WaitingApproval,
+        WaitingOn::Tool => ShownStatus::WaitingTool,
+    };
+    Payload::Status(Status {
+        status: status.into(),
+        pending: Some(pending.iter().map(Pending::of).collect()),
+    })
+}
+
+fn ended(how: &Termed, usage: event::Usage) -> Payload {
+    Payload::Ended(Ended {
+        status: ShownStatus::of(&RunStatus::Done(how.clone())).into(),
+        termination: Termination::of(how),
+        usage: Usage::of(usage),
+        error: RunError::of(how),
+    })
+}
+
+fn answered(
+    phase: Phase,
+    plugin: &str,
+    call: Option<&CallId>,
+    actions: &[Action],
+    failed: Option<&String>,
+) -> Payload {
+    Payload::Phase(Answered {
+        phase: phase.into(),
+        plugin: plugin.into(),
+        call_id: call.map(text),
+        actions: actions.iter().map(action).collect(),
+        failed: failed.cloned(),
+    })
+}
+
+/// `{"set_state": {…}}` and `"end"` become objects with their name in `type`.
+fn action(action: &Action) -> Value {
+    let mut fields = Map::from_iter([("type".to_owned(), Value::from(action.name()))]);
+    if let Ok(Value::Object(tagged)) = serde_json::to_value(action) {
+        fields.extend(tagged.into_iter().filter_map(|(_, body)| body.as_object().cloned()).flatten());
+    }
+    if let Action::SetArguments { arguments, .. } = action {
+        fields.insert("arguments".to_owned(), super::arguments(arguments));
+    }
+    Value::Object(fields)
+}
+
+/// `add` sets a key whether or not there is one.
+fn changed(path: String, value: &Value) -> Payload {
+    Payload::State(Changed { patch: vec![Patch { op: PatchOp::Add, path, value: value.clone() }] })
+}
+
+fn requested(call_id: String, tool: &str, asked: &Arguments, run: &RunId, step: Option<u32>) -> Payload {
+    Payload::Requested(Requested {
+        call_id,
+        tool: tool.into(),
+        arguments: super::arguments(asked),
+        turn_id: format!("{run}:{}", step.unwrap_or_default()),
+    })
+}
+
+fn approval_requested(opened: &Opened) -> Payload {
+    Payload::ApprovalRequested(ApprovalRequested {
+        call_id: text(&opened.call_id),
+        tool: opened.tool.as_str().into(),
+        arguments: opened.arguments.as_ref().map(super::arguments).unwrap_or_default(),
+        approval_id: opened.suspension_id.as_str().into(),
+        expires_at: opened.expiry.map(|expiry| expiry.at.into()),
+    })
+}
+
+fn suspended(opened: &Opened) -> Payload {
+    Payload::Suspended(Suspended {
+        call_id: text(&opened.call_id),
+        kind: opened.held.kind().into(),
+        question: opened.question.clone(),
+    })
+}
+
+fn voided(call_id: String, approval: &SuspensionId, reason: VoidReason, by: Option<&Principal>) -> Payload {
+    let reason = match reason {
+        VoidReason::ToolChanged => "tool_changed",
+    };
+    Payload::ApprovalVoided(ApprovalVoided {
+        call_id,
+        approval_id: approval.as_str().into(),
+        reason: reason.into(),
+        by: by.map(|by| by.as_str().into()),
+    })
+}
+
+fn decided(call: &CallId, by: &Principal, reason: Option<&String>, edited: Option<&Arguments>) -> Payload {
+    Payload::Decided(Decided {
+        call_id: text(call),
+        by: by.as_str().into(),
+        reason: reason.cloned(),
+        arguments: edited.map(super::arguments),
+    })
+}
+
+fn cancelled(call: &CallId, reason: &str, outcome_unknown: bool) -> Payload {
+    Payload::Cancelled(Cancelled {
+        call_id: text(call),
+        reason: reason.to_owned(),
+        outcome_unknown: outcome_unknown.then_some(true),
+    })
+}
+
+const fn cancel_word(reason: CancelReason) -> &'static str {
+    match reason {
+        CancelReason::Decided => "decided",
+        CancelReason::GivenUp => "given_up",
+        CancelReason::Expired => "expired",
+        CancelReason::RunEnded => "run_ended",
+        CancelReason::Interrupted => "interrupted",
+        CancelReason::Superseded => "superseded",
+        CancelReason::ChildInterrupted => "child_interrupted",
+    }
+}

@@ -1,0 +1,118 @@
+//! What is said on the way and not stored: without a number, and gone for whoever was not there.
+
+use engine::live::{Delta, LiveItem, Part, ToolNote, ToolNoteBody};
+use machine::event::EVENT_VERSION;
+use machine::id::{RunId, ThreadId};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// The envelope of an event without what only a stored event has.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Frame {
+    #[serde(rename = "type")]
+    pub name: &'static str,
+    pub thread_id: String,
+    pub run_id: String,
+    pub v: u16,
+    pub payload: LivePayload,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum LivePayload {
+    Delta(DeltaPayload),
+    Reset(ResetPayload),
+    Log(LogPayload),
+    Progress(ProgressPayload),
+}
+
+/// `text.delta`, `reasoning.delta`, `tool.arguments_delta`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DeltaPayload {
+    pub message_id: String,
+    pub attempt: u32,
+    /// Which call of the answer; 0 for text and reasoning.
+    pub index: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub call_id: Option<String>,
+    /// In characters, from 0 within its part and attempt.
+    pub offset: u64,
+    pub text: String,
+}
+
+/// `step.reset`: what was said in an earlier attempt counts for nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ResetPayload {
+    pub message_id: String,
+    pub attempt: u32,
+}
+
+/// `tool.log`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LogPayload {
+    pub call_id: String,
+    pub attempt: u32,
+    pub text: String,
+}
+
+/// `tool.progress`
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ProgressPayload {
+    pub call_id: String,
+    pub attempt: u32,
+    #[schema(value_type = Object)]
+    pub progress: Value,
+}
+
+impl Frame {
+    #[must_use]
+    pub fn of(thread: &ThreadId, run: &RunId, item: &LiveItem) -> Self {
+        let (name, payload) = match item {
+            LiveItem::Delta(delta) => of_delta(delta),
+            LiveItem::Reset { message_id, attempt } => {
+                let message_id = message_id.as_str().into();
+                ("step.reset", LivePayload::Reset(ResetPayload { message_id, attempt: *attempt }))
+            }
+            LiveItem::Note(note) => of_note(note),
+        };
+        Self {
+            name,
+            thread_id: thread.as_str().into(),
+            run_id: run.as_str().into(),
+            v: EVENT_VERSION,
+            payload,
+        }
+    }
+}
+
+fn of_delta(delta: &Delta) -> (&'static str, LivePayload) {
+    let (name, index, call_id) = match &delta.part {
+        Part::Text => ("text.delta", 0, None),
+        Part::Reasoning => ("reasoning.delta", 0, None),
+        Part::Arguments { index, call_id } => ("tool.arguments_delta", *index, call_id.clone()),
+    };
+    let payload = DeltaPayload {
+        message_id: delta.message_id.as_str().into(),
+        attempt: delta.attempt,
+        index,
+        call_id,
+        offset: delta.offset,
+        text: delta.text.clone(),
+    };
+    (name, LivePayload::Delta(payload))
+}
+
+fn of_note(note: &ToolNote) -> (&'static str, LivePayload) {
+    let (call_id, attempt) = (note.call_id.as_str().to_owned(), note.attempt);
+    match &note.body {
+        ToolNoteBody::Log(text) => {
+            ("tool.log", LivePayload::Log(LogPayload { call_id, attempt, text: text.clone() }))
+        }
+        ToolNoteBody::Progress(progress) => {
+            let progress = progress.clone();
+            ("tool.progress", LivePayload::Progress(ProgressPayload { call_id, attempt, progress }))
+        }
+    }
+}

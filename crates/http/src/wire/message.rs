@@ -1,0 +1,131 @@
+//! A message of a thread, and what the model is sent of it.
+
+use machine::Timestamp;
+use machine::event::Message as Stored;
+use machine::id::RunId;
+use machine::transcript::{AssistantCall, ModelMessage};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::time::Time;
+use super::words::{CallStatus, Role};
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Message {
+    pub id: String,
+    pub run_id: String,
+    pub role: Role,
+    /// A text, or what the user sent. Of a tool: what the model reads.
+    #[schema(value_type = Object)]
+    pub content: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// The call that a tool message or a note is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub call_id: Option<String>,
+    /// Of the call, in its tool message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub status: Option<CallStatus>,
+    pub created_at: Time,
+}
+
+/// A call that an assistant message asks for.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ToolCall {
+    pub call_id: String,
+    pub tool: String,
+    /// The model's own, also where something else ran.
+    #[schema(value_type = Object)]
+    pub arguments: Value,
+}
+
+/// What the log says about a message elsewhere than in its own event.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Body {
+    pub content: Value,
+    pub tool_calls: Vec<ToolCall>,
+}
+
+impl Message {
+    #[must_use]
+    pub fn of(run: &RunId, stored: &Stored, body: Body, at: Timestamp) -> Self {
+        let (role, call_id, status) = match stored {
+            Stored::User { .. } => (Role::User, None, None),
+            Stored::Assistant { .. } => (Role::Assistant, None, None),
+            Stored::Tool { call_id, status, .. } => (Role::Tool, Some(call_id), Some(*status)),
+            Stored::Note { call_id, .. } => (Role::Note, Some(call_id), None),
+        };
+        Self {
+            id: stored.id().as_str().into(),
+            run_id: run.as_str().into(),
+            role,
+            content: body.content,
+            tool_calls: (!body.tool_calls.is_empty()).then_some(body.tool_calls),
+            call_id: call_id.map(|call| call.as_str().into()),
+            status: status.map(Into::into),
+            created_at: at.into(),
+        }
+    }
+}
+
+/// A message as the model sees it now, placeholders and cancelled results included.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ModelSees {
+    /// Results and notes go to the model without an id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub id: Option<String>,
+    pub role: Role,
+    #[schema(value_type = Object)]
+    pub content: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub call_id: Option<String>,
+}
+
+impl ModelSees {
+    #[must_use]
+    pub fn of(message: &ModelMessage) -> Self {
+        let text = |text: &String| Value::String(text.clone());
+        let (id, role, content, calls, call) = match message {
+            ModelMessage::User { id, content } => (Some(id), Role::User, (**content).clone(), None, None),
+            ModelMessage::Assistant { id, text: said, calls, .. } => {
+                (Some(id), Role::Assistant, text(said), Some(calls), None)
+            }
+            ModelMessage::Tool { call, text: said } => (None, Role::Tool, text(said), None, Some(call)),
+            ModelMessage::Note { call, text: said } => (None, Role::Note, text(said), None, Some(call)),
+        };
+        Self {
+            id: id.map(|id| id.as_str().into()),
+            role,
+            content,
+            tool_calls: calls
+                .filter(|calls| !calls.is_empty())
+                .map(|calls| calls.iter().map(ToolCall::of).collect()),
+            call_id: call.map(|call| call.as_str().into()),
+        }
+    }
+}
+
+impl ToolCall {
+    fn of(call: &AssistantCall) -> Self {
+        Self {
+            call_id: call.id.as_str().into(),
+            tool: call.tool.as_str().into(),
+            arguments: super::arguments(&call.arguments),
+        }
+    }
+}
+
+/// `GET /v1/runs/{id}/transcript`
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Transcript {
+    pub messages: Vec<ModelSees>,
+}

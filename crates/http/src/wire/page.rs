@@ -1,0 +1,107 @@
+//! Pages of lists: what a client may ask for, and how one is answered.
+
+use engine::store::{Listed, Page};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::approval::Approval;
+use super::event::Envelope;
+use super::message::Message;
+use super::run::Run;
+use super::thread::Thread;
+use crate::error::{ApiError, bad_field};
+
+/// Longer than any that was given out.
+const CURSOR_CHARS_MAX: usize = 600;
+
+/// The page that `limit` and `cursor` of a query ask for. More than the most that a page can have is that much.
+pub fn page(limit: Option<&str>, cursor: Option<&str>) -> Result<Page, ApiError> {
+    Ok(Page { limit: limit_of(limit)?, cursor: cursor.map(cursor_of).transpose()? })
+}
+
+pub fn limit_of(limit: Option<&str>) -> Result<usize, ApiError> {
+    let Some(text) = limit else { return Ok(Page::default().limit) };
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<usize>() {
+        Ok(limit) if digits && limit > 0 => Ok(limit.min(Page::LIMIT_MAX)),
+        Ok(_) | Err(_) => Err(bad_field("limit", "expected a whole number from 1 to 1000")),
+    }
+}
+
+/// A cursor is a time and an id, as stores give it. Any other text was not given out by a list.
+fn cursor_of(cursor: &str) -> Result<String, ApiError> {
+    let place = cursor.split_once('.').filter(|(at, id)| {
+        let digits = !at.is_empty() && at.bytes().all(|byte| byte.is_ascii_digit());
+        digits && at.parse::<i64>().is_ok() && !id.is_empty()
+    });
+    if place.is_none() || cursor.len() > CURSOR_CHARS_MAX {
+        return Err(bad_field(
+            "cursor",
+            "expected `next_cursor` of the page before; leave it out to begin anew",
+        ));
+    }
+    Ok(cursor.to_owned())
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Threads {
+    pub threads: Vec<Thread>,
+    /// Null at the end.
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Runs {
+    pub runs: Vec<Run>,
+    /// Null at the end.
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Approvals {
+    pub approvals: Vec<Approval>,
+    /// Null at the end.
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Messages {
+    pub messages: Vec<Message>,
+    /// Null at the end.
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Events {
+    pub events: Vec<Envelope>,
+    /// The newest of the run, sent or not.
+    pub last_seq: u64,
+    /// Where the next page goes on; null at the end.
+    pub next_after: Option<u64>,
+}
+
+impl Runs {
+    #[must_use]
+    pub fn of(listed: &Listed<engine::store::RunView>) -> Self {
+        Self { runs: listed.items.iter().map(Run::of).collect(), next_cursor: listed.next.clone() }
+    }
+}
+
+impl Threads {
+    #[must_use]
+    pub fn of(listed: &Listed<engine::store::ThreadView>) -> Self {
+        Self {
+            threads: listed.items.iter().filter_map(Thread::of).collect(),
+            next_cursor: listed.next.clone(),
+        }
+    }
+}
+
+impl Events {
+    /// A page of at most `limit` events behind `after`. `next_after` is null where the last of them is the newest.
+    #[must_use]
+    pub fn of(events: Vec<Envelope>, last_seq: u64) -> Self {
+        let next_after = events.last().map(|last| last.seq).filter(|seq| *seq < last_seq);
+        Self { events, last_seq, next_after }
+    }
+}

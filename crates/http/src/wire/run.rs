@@ -1,0 +1,193 @@
+//! A run as a client sees it: its status, what it waits for, and how it ended.
+
+use engine::store::RunView;
+use machine::event;
+use machine::rows::ShownStatus;
+use machine::termination::{Cancelled, ErrorCode, Termination as Ended};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::time::Time;
+use super::words::{RunStatus, SuspensionKind};
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Run {
+    pub id: String,
+    pub thread_id: String,
+    pub agent: String,
+    pub status: RunStatus,
+    /// Null until the end.
+    pub termination: Option<Termination>,
+    /// Of the last step that started; 0 before the first.
+    pub step: u32,
+    /// Every open suspension in call order, in every status.
+    pub pending: Vec<Pending>,
+    pub usage: Usage,
+    /// Null unless the run failed.
+    pub error: Option<RunError>,
+    pub created_at: Time,
+    pub started_at: Option<Time>,
+    pub ended_at: Option<Time>,
+}
+
+impl Run {
+    #[must_use]
+    pub fn of(view: &RunView) -> Self {
+        let control = &view.control;
+        Self {
+            id: view.id.as_str().into(),
+            thread_id: view.thread.as_str().into(),
+            agent: control.agent.as_str().into(),
+            status: status(view),
+            termination: control.ended().map(Termination::of),
+            step: control.step,
+            pending: control.pending().iter().map(Pending::of).collect(),
+            usage: Usage::of(control.usage),
+            error: control.ended().and_then(RunError::of),
+            created_at: view.created_at.into(),
+            started_at: view.started_at.map(Time),
+            ended_at: view.ended_at.map(Time),
+        }
+    }
+}
+
+/// An interrupt that was accepted shows at once, heard or not.
+fn status(view: &RunView) -> RunStatus {
+    if view.interrupt_accepted && !view.status.ended() {
+        return ShownStatus::Interrupting.into();
+    }
+    view.status.into()
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Termination {
+    pub reason: Reason,
+    /// For `stopped`: `rejected`, `expired` or the type of the stop condition. For `cancelled`: who took its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub detail: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    NaturalEnd,
+    BehaviorRequested,
+    Stopped,
+    Blocked,
+    Error,
+    Cancelled,
+}
+
+impl Termination {
+    #[must_use]
+    pub fn of(ended: &Ended) -> Self {
+        let (reason, code, detail) = match ended {
+            Ended::NaturalEnd => (Reason::NaturalEnd, None, None),
+            Ended::BehaviorRequested => (Reason::BehaviorRequested, None, None),
+            Ended::Stopped(stopped) => (Reason::Stopped, Some(stopped.code.as_str()), stopped.detail.clone()),
+            Ended::Blocked(text) => (Reason::Blocked, None, Some(text.clone())),
+            Ended::Error(error) => (Reason::Error, None, Some(error.text.clone())),
+            Ended::Cancelled(Cancelled::Interrupted) => (Reason::Cancelled, None, None),
+            Ended::Cancelled(Cancelled::Superseded) => (Reason::Cancelled, Some("superseded"), None),
+            Ended::Cancelled(Cancelled::ByParent) => (Reason::Cancelled, Some("by_parent"), None),
+        };
+        Self { reason, code: code.map(str::to_owned), detail }
+    }
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RunError {
+    pub code: RunErrorCode,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum RunErrorCode {
+    ModelError,
+    HookError,
+    Blocked,
+    UnknownError,
+}
+
+impl RunError {
+    /// None for an end that is not a failure.
+    #[must_use]
+    pub fn of(ended: &Ended) -> Option<Self> {
+        match ended {
+            Ended::Error(error) => {
+                let code = match error.code {
+                    ErrorCode::Model => RunErrorCode::ModelError,
+                    ErrorCode::Hook => RunErrorCode::HookError,
+                    ErrorCode::Unknown => RunErrorCode::UnknownError,
+                };
+                Some(Self { code, message: error.text.clone() })
+            }
+            Ended::Blocked(text) => Some(Self { code: RunErrorCode::Blocked, message: text.clone() }),
+            Ended::NaturalEnd | Ended::BehaviorRequested | Ended::Stopped(_) | Ended::Cancelled(_) => None,
+        }
+    }
+}
+
+/// One open suspension, in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Pending {
+    pub call_id: String,
+    pub tool: String,
+    pub kind: SuspensionKind,
+    /// Where a person answers it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub approval_id: Option<String>,
+}
+
+impl Pending {
+    #[must_use]
+    pub fn of(pending: &event::Pending) -> Self {
+        Self {
+            call_id: pending.call_id.as_str().into(),
+            tool: pending.tool.as_str().into(),
+            kind: pending.kind.into(),
+            approval_id: pending.kind.asks_a_person().then(|| pending.suspension_id.as_str().into()),
+        }
+    }
+}
+
+/// Tokens that were used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+}
+
+impl Usage {
+    #[must_use]
+    pub const fn of(usage: event::Usage) -> Self {
+        Self { input_tokens: usage.input_tokens, output_tokens: usage.output_tokens }
+    }
+}
+
+/// The answer to a message that started a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Posted {
+    pub run_id: String,
+    pub thread_id: String,
+    pub status: RunStatus,
+}
+
+impl Posted {
+    #[must_use]
+    pub fn of(posted: &engine::posting::Posted) -> Self {
+        Self {
+            run_id: posted.run.as_str().into(),
+            thread_id: posted.thread.as_str().into(),
+            status: posted.status.into(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The durable state of a run, by its paths: `__run`, `__tool_call_states`, `__suspended_tool_calls`,
+//! `__resume_decisions`, and what plugins keep.
+
+use std::collections::BTreeMap;
+
+use engine::store::RunView;
+use machine::id::PluginName;
+use machine::phase::Scope;
+use machine::rows::StateRow;
+use machine::status::RunStatus;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::call::{Call, Fold, ResumeDecision, Suspension};
+use super::time::Time;
+use super::words::CallStatus;
+
+/// `GET /v1/runs/{id}/state`
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct State {
+    #[serde(rename = "__run")]
+    pub run: RunState,
+    /// By call id.
+    #[serde(rename = "__tool_call_states")]
+    pub tool_call_states: BTreeMap<String, ToolCallState>,
+    /// By call id: only those that are held.
+    #[serde(rename = "__suspended_tool_calls")]
+    pub suspended_tool_calls: BTreeMap<String, SuspendedCall>,
+    /// By call id: only those that have been answered and have not gone on.
+    #[serde(rename = "__resume_decisions")]
+    pub resume_decisions: BTreeMap<String, ResumeDecision>,
+    /// What plugins keep, under `PLUGIN.KEY`; what they keep for the thread under `thread:PLUGIN.KEY`.
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    pub plugins: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RunState {
+    pub id: String,
+    pub status: Layer,
+    /// Null until the run is done.
+    pub done_reason: Option<String>,
+    pub updated_at: Time,
+}
+
+/// The run-level machine: a queued run has not begun, one that is interrupted is done in the same commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    Running,
+    Waiting,
+    Done,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ToolCallState {
+    pub call_id: String,
+    pub tool: String,
+    pub status: CallStatus,
+    pub attempts: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct SuspendedCall {
+    pub call_id: String,
+    pub tool: String,
+    #[schema(value_type = Object)]
+    pub arguments: Value,
+    pub suspension: Suspension,
+}
+
+impl State {
+    /// `calls` has heard every event of the run; `kept` is what plugins keep for the run and its thread.
+    #[must_use]
+    pub fn of(view: &RunView, calls: Fold, kept: &[StateRow]) -> Self {
+        let (calls, resume_decisions) = calls.finish_with_decisions();
+        let control = &view.control;
+        let status = match &control.status {
+            RunStatus::Queued | RunStatus::Running | RunStatus::Interrupting => Layer::Running,
+            RunStatus::Waiting(_) => Layer::Waiting,
+            RunStatus::Done(_) => Layer::Done,
+        };
+        Self {
+            run: RunState {
+                id: view.id.as_str().into(),
+                status,
+                done_reason: control.ended().map(|how| how.done_reason()),
+                updated_at: control.at.into(),
+            },
+            tool_call_states: calls
+                .iter()
+                .map(|call| (call.call_id.clone(), ToolCallState::of(call)))
+                .collect(),
+            suspended_tool_calls: calls.into_iter().filter_map(SuspendedCall::of).collect(),
+            resume_decisions,
+            plugins: kept
+                .iter()
+                .map(|row| (key(row.scope, &row.plugin, &row.key), (*row.value).clone()))
+                .collect(),
+        }
+    }
+}
+
+impl ToolCallState {
+    fn of(call: &Call) -> Self {
+        Self {
+            call_id: call.call_id.clone(),
+            tool: call.tool.clone(),
+            status: call.status,
+            attempts: call.attempts,
+        }
+    }
+}
+
+impl SuspendedCall {
+    fn of(call: Call) -> Option<(String, Self)> {
+        let Call { call_id, tool, arguments, suspension, .. } = call;
+        let suspension = suspension?;
+        Some((call_id.clone(), Self { call_id, tool, arguments, suspension }))
+    }
+}
+
+/// Where a value of a plugin stands in the document.
+fn key(scope: Scope, plugin: &PluginName, key: &str) -> String {
+    match scope {
+        Scope::Run => format!("{plugin}.{key}"),
+        Scope::Thread => format!("thread:{plugin}.{key}"),
+    }
+}
+
+/// The same as an RFC 6901 pointer into the document.
+pub(crate) fn pointer(scope: Scope, plugin: &PluginName, name: &str) -> String {
+    format!("/{}", key(scope, plugin, name).replace('~', "~0").replace('/', "~1"))
+}

@@ -1,0 +1,217 @@
+//! Tells the log of one run from its beginning. The log has every text once, so a message can only be told by whoever
+//! has heard the events that its text and its arguments stand in.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use engine::store::Committed;
+use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody};
+use machine::id::{CallId, RunId, ThreadId, ToolName};
+use machine::phase::Action;
+use machine::tool::Arguments;
+use machine::wording::{ChangedBy, late_result, placeholder, result_text};
+use serde_json::Value;
+
+use super::event::Envelope;
+use super::message::{Body, ToolCall};
+
+/// Hears every event of a run in order, from the first, and says what a client is sent. Whoever wants to begin later
+/// drops the envelopes up to the seq they have.
+#[derive(Clone, Debug)]
+pub struct Telling {
+    thread: ThreadId,
+    run: RunId,
+    /// What the user said, until the message is told.
+    asked: Option<Arc<Value>>,
+    /// Calls of which something may still be said.
+    calls: BTreeMap<CallId, Told>,
+    /// What hooks asked to be noted, by the event that has it.
+    notes: BTreeMap<u64, String>,
+    /// From an assistant message on whose calls have not been heard.
+    waiting: VecDeque<Committed>,
+}
+
+#[derive(Clone, Debug)]
+struct Told {
+    tool: ToolName,
+    changed: Option<(ChangedBy, Arc<Value>)>,
+    outcome: Option<String>,
+}
+
+impl Telling {
+    #[must_use]
+    pub const fn new(thread: ThreadId, run: RunId) -> Self {
+        Self {
+            thread,
+            run,
+            asked: None,
+            calls: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// An assistant message and what follows it are held back until its calls have been heard: at the latest the
+    /// event that ends the commit brings them.
+    pub fn hear(&mut self, committed: &Committed) -> Vec<Envelope> {
+        self.waiting.push_back(committed.clone());
+        if committed.checkpoint.is_none() && !self.calls_are_known() {
+            return Vec::new();
+        }
+        let ready = std::mem::take(&mut self.waiting);
+        let mut requested = requested(&ready);
+        ready.iter().map(|committed| self.tell(committed, &mut requested)).collect()
+    }
+
+    /// Every call that a waiting message asks for has come.
+    fn calls_are_known(&self) -> bool {
+        let mut missing = 0_usize;
+        for committed in &self.waiting {
+            if let Fact::MessageAdded(Stored::Assistant { calls, .. }) = &committed.event.fact {
+                missing += calls.len();
+            }
+            if let Fact::ToolRequested { .. } = &committed.event.fact {
+                missing = missing.saturating_sub(1);
+            }
+        }
+        missing == 0
+    }
+
+    fn tell(&mut self, committed: &Committed, requested: &mut Requests) -> Envelope {
+        let body = self.note(&committed.event, requested);
+        Envelope::of(&self.thread, &self.run, committed, body)
+    }
+
+    /// Remembers what later messages will need, and gives the body where this event adds a message.
+    fn note(&mut self, event: &Event, requested: &mut Requests) -> Body {
+        match &event.fact {
+            Fact::RunQueued(order) => {
+                self.asked = order.message.as_ref().map(|message| message.content.clone());
+            }
+            Fact::MessageAdded(message) => return self.body(message, requested),
+            Fact::ToolApproved { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
+                self.with(call_id, |call| call.changed = Some((ChangedBy::Approver, value.clone())));
+            }
+            Fact::ToolResumed { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
+                self.with(call_id, |call| call.changed = Some((ChangedBy::Answer, value.clone())));
+            }
+            Fact::ExecutionSucceeded { call_id, .. }
+            | Fact::ExecutionFailed { call_id, .. }
+            | Fact::ToolDenied { call_id, .. }
+            | Fact::ToolCancelled { call_id, .. } => self.with(call_id, |call| {
+                let changed = call.changed.as_ref().map(|(by, value)| (*by, &**value));
+                call.outcome = result_text(&event.fact, changed);
+            }),
+            Fact::PhaseAnswered { actions, .. } => self.note_actions(event.seq, actions),
+            Fact::ToolApproved { .. }
+            | Fact::ToolResumed { .. }
+            | Fact::RunStarted { .. }
+            | Fact::RunWaiting { .. }
+            | Fact::RunResumed {}
+            | Fact::RunInterrupting { .. }
+            | Fact::RunEnding { .. }
+            | Fact::RunEnded { .. }
+            | Fact::RunRecovered { .. }
+            | Fact::StepStarted { .. }
+            | Fact::StepEnded { .. }
+            | Fact::ModelRetrying { .. }
+            | Fact::StateChanged { .. }
+            | Fact::ToolRequested { .. }
+            | Fact::ApprovalRequested(_)
+            | Fact::ApprovalVoided { .. }
+            | Fact::ToolSuspended(_)
+            | Fact::ExecutionStarted { .. }
+            | Fact::ChildStarted { .. }
+            | Fact::ChildEnded { .. } => {}
+        }
+        Body::default()
+    }
+
+    fn body(&mut self, message: &Stored, requested: &mut Requests) -> Body {
+        match message {
+            Stored::User { .. } => {
+                let asked = self.asked.take().map(Arc::unwrap_or_clone);
+                Body { content: asked.unwrap_or_default(), tool_calls: Vec::new() }
+            }
+            Stored::Assistant { text, calls, .. } => {
+                for call in calls {
+                    let tool = call.tool.clone();
+                    let told = Told { tool, changed: None, outcome: None };
+                    self.calls.insert(call.call_id.clone(), told);
+                }
+                let tool_calls = calls.iter().map(|call| tool_call(call, requested)).collect();
+                Body { content: Value::String(text.clone()), tool_calls }
+            }
+            Stored::Tool { call_id, body, .. } => of_text(match body {
+                ToolBody::Settled { .. } => self.calls.remove(call_id).and_then(|call| call.outcome),
+                // Its result comes as a note.
+                ToolBody::Placeholder { kind } => Some(placeholder(*kind)),
+            }),
+            Stored::Note { call_id, body, .. } => of_text(match body {
+                NoteBody::Late { .. } => self.calls.remove(call_id).map(|call| {
+                    late_result(
+                        call_id.as_str(),
+                        call.tool.as_str(),
+                        call.outcome.as_deref().unwrap_or_default(),
+                    )
+                }),
+                NoteBody::Plugin { seq } => self.notes.remove(seq),
+            }),
+        }
+    }
+
+    fn note_actions(&mut self, seq: u64, actions: &[Action]) {
+        let texts = actions.iter().filter_map(|action| match action {
+            Action::AddNote { text } => Some(text.as_str()),
+            Action::SetState { .. }
+            | Action::End
+            | Action::AddInstruction { .. }
+            | Action::HideTool { .. }
+            | Action::SetParam { .. }
+            | Action::ReplaceMessage { .. }
+            | Action::SkipInference
+            | Action::DropCall { .. }
+            | Action::SetArguments { .. }
+            | Action::Block { .. }
+            | Action::Suspend(_)
+            | Action::SetResult(_) => None,
+        });
+        let texts: Vec<&str> = texts.collect();
+        if !texts.is_empty() {
+            self.notes.insert(seq, texts.join("\n"));
+        }
+    }
+
+    fn with(&mut self, id: &CallId, change: impl FnOnce(&mut Told)) {
+        if let Some(call) = self.calls.get_mut(id) {
+            change(call);
+        }
+    }
+}
+
+/// The arguments of calls that the waiting events bring.
+type Requests = BTreeMap<CallId, Value>;
+
+fn requested(events: &VecDeque<Committed>) -> Requests {
+    let mut requests = Requests::new();
+    for committed in events {
+        if let Fact::ToolRequested { call_id, arguments, .. } = &committed.event.fact {
+            requests.insert(call_id.clone(), super::arguments(arguments));
+        }
+    }
+    requests
+}
+
+/// The model's own arguments, also where a hook set others.
+fn tool_call(call: &CallInMessage, requested: &mut Requests) -> ToolCall {
+    let own = call.own_arguments.as_ref().map(super::arguments);
+    ToolCall {
+        call_id: call.call_id.as_str().into(),
+        tool: call.tool.as_str().into(),
+        arguments: own.or_else(|| requested.remove(&call.call_id)).unwrap_or_default(),
+    }
+}
+
+fn of_text(text: Option<String>) -> Body {
+    Body { content: Value::String(text.unwrap_or_default()), tool_calls: Vec::new() }
+}

@@ -1,0 +1,48 @@
+//! A thread as a client sees it.
+
+use engine::store::ThreadView;
+use machine::thread::Thread as State;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::time::Time;
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Thread {
+    pub id: String,
+    #[schema(value_type = Object)]
+    pub metadata: Value,
+    /// Later calls are not held by policy.
+    pub auto_approve: bool,
+    pub created_at: Time,
+    /// The run in front, while one has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub active_run_id: Option<String>,
+}
+
+impl Thread {
+    /// None where there is no such thread.
+    #[must_use]
+    pub fn of(view: &ThreadView) -> Option<Self> {
+        let active_run_id = match &view.state {
+            State::Free => None,
+            State::Busy { front, .. } => Some(front.as_str().to_owned()),
+        };
+        Some(Self {
+            id: view.id.as_str().into(),
+            metadata: match &view.metadata {
+                Value::Null => Value::Object(Map::new()),
+                other @ (Value::Bool(_)
+                | Value::Number(_)
+                | Value::String(_)
+                | Value::Array(_)
+                | Value::Object(_)) => other.clone(),
+            },
+            auto_approve: view.auto_approved_by.is_some(),
+            created_at: view.created_at?.into(),
+            active_run_id,
+        })
+    }
+}

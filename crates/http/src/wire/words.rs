@@ -1,0 +1,132 @@
+//! Words of the wire for choices of the domain. Each is spelled once, and a choice without a word does not compile.
+
+use machine::checkpoint::Checkpoint as StoredCheckpoint;
+use machine::phase::Phase as HookPhase;
+use machine::rows::{ApprovalStatus as ShownApproval, Role as StoredRole, ShownStatus};
+use machine::status::CallStatus as Called;
+use machine::suspension::{ResumeMode as Mode, SuspensionKind as Kind};
+
+/// A wire enum for a domain enum: the same variants, read from and written as a plain word and in no other form.
+macro_rules! words {
+    ($($(#[$attribute:meta])* $name:ident = $domain:ty { $($variant:ident = $word:literal,)+ })+) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, utoipa::ToSchema)]
+        pub enum $name {
+            $(#[serde(rename = $word)] $variant,)+
+        }
+
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+
+        impl From<$domain> for $name {
+            fn from(domain: $domain) -> Self {
+                match domain { $(<$domain>::$variant => Self::$variant,)+ }
+            }
+        }
+
+        impl From<$name> for $domain {
+            fn from(word: $name) -> Self {
+                match word { $($name::$variant => Self::$variant,)+ }
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(format!("expected one of {}", [$($word),+].join(", "))),
+                }
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(|_| serde::de::Error::unknown_variant(&text, &[$($word),+]))
+            }
+        }
+    )+};
+}
+
+pub(crate) use words;
+
+words! {
+    RunStatus = ShownStatus {
+        Queued = "queued",
+        Running = "running",
+        WaitingApproval = "waiting_approval",
+        WaitingTool = "waiting_tool",
+        Interrupting = "interrupting",
+        Completed = "completed",
+        Failed = "failed",
+        Interrupted = "interrupted",
+    }
+
+    CallStatus = Called {
+        New = "new",
+        Running = "running",
+        Suspended = "suspended",
+        Resuming = "resuming",
+        Succeeded = "succeeded",
+        Failed = "failed",
+        Cancelled = "cancelled",
+    }
+
+    SuspensionKind = Kind {
+        Approval = "approval",
+        ClientTool = "client_tool",
+        External = "external",
+        Question = "question",
+        InDoubt = "in_doubt",
+        ChildRun = "child_run",
+    }
+
+    ResumeMode = Mode {
+        ReplayToolCall = "replay_tool_call",
+        UseDecisionAsToolResult = "use_decision_as_tool_result",
+        PassDecisionToTool = "pass_decision_to_tool",
+    }
+
+    ApprovalStatus = ShownApproval {
+        Pending = "pending",
+        Approved = "approved",
+        Rejected = "rejected",
+        Expired = "expired",
+        Answered = "answered",
+    }
+
+    Role = StoredRole {
+        User = "user",
+        Assistant = "assistant",
+        Tool = "tool",
+        Note = "note",
+    }
+
+    Checkpoint = StoredCheckpoint {
+        UserMessage = "user_message",
+        AssistantTurn = "assistant_turn",
+        ToolResults = "tool_results",
+        ReplayResults = "replay_results",
+        Waiting = "waiting",
+        RunFinished = "run_finished",
+    }
+
+    Phase = HookPhase {
+        RunStart = "run_start",
+        StepStart = "step_start",
+        BeforeInference = "before_inference",
+        AfterInference = "after_inference",
+        BeforeToolExecute = "before_tool_execute",
+        AfterToolExecute = "after_tool_execute",
+        StepEnd = "step_end",
+        RunEnd = "run_end",
+    }
+}

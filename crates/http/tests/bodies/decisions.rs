@@ -1,0 +1,268 @@
+//! Decisions: which request may answer which suspension, and what the engine is then asked.
+
+use std::sync::Arc;
+
+use engine::deciding::{Answer as Said, Resumption};
+use engine::store::{SuspensionView, Tenant};
+use holdpoint_http::body::{Answer, Approve, DecisionEntry, Decisions, Reject, strict};
+use holdpoint_http::error::{ApiError, Code};
+use holdpoint_http::wire::decision::{DecisionResult, Outcome};
+use machine::Timestamp;
+use machine::decision::Payload;
+use machine::event::Opened;
+use machine::id::{Digest, RunId};
+use machine::inbox::{Refusal, Verdict};
+use machine::policy::{OnReject, Policy};
+use machine::rows::ApprovalStatus;
+use machine::suspension::{Held, ResumeMode, SuspensionKind};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn read<T: DeserializeOwned>(body: &Value) -> T {
+    strict(Some("application/json"), body.to_string().as_bytes(), true).unwrap()
+}
+
+fn held(kind: SuspensionKind) -> SuspensionView {
+    let held = match kind {
+        SuspensionKind::Approval => Held::Approval { definition: Digest::of(b"tool") },
+        SuspensionKind::ClientTool => Held::ClientTool,
+        SuspensionKind::External => Held::External,
+        SuspensionKind::Question => Held::Question,
+        SuspensionKind::InDoubt => Held::InDoubt { attempt: 1 },
+        SuspensionKind::ChildRun => Held::ChildRun { run: RunId::from("run_2"), grant_tokens: None },
+    };
+    let opened = Opened {
+        call_id: "call_1".into(),
+        tool: "transfer".into(),
+        suspension_id: "apr_1".into(),
+        held,
+        mode: ResumeMode::ReplayToolCall,
+        arguments: None,
+        question: None,
+        schema: None,
+        resume_state: None,
+        asked_by: Vec::new(),
+        by_the_tool: false,
+        rule: None,
+        let_through_by: None,
+        expiry: None,
+    };
+    SuspensionView {
+        tenant: Tenant::from("acme"),
+        id: "apr_1".into(),
+        run: "run_1".into(),
+        thread: "thr_1".into(),
+        agent: "assistant".into(),
+        call: "call_1".into(),
+        step: 1,
+        kind,
+        status: ApprovalStatus::Pending,
+        answered: false,
+        opened: Arc::new(opened),
+        created_at: Timestamp(0),
+        decided_at: None,
+        decided_by: None,
+        reason: None,
+        note: None,
+        path: Vec::new(),
+    }
+}
+
+#[test]
+fn d14_approve_answers_this_very_opening_with_what_was_said() {
+    let digest = Digest::of(b"arguments");
+    let approve: Approve = read(&json!({
+        "arguments": {"amount": 4}, "expect_digest": digest.to_string(), "note": "fine", "apply_to_future": true,
+    }));
+    let decide = approve.into_decide(&held(SuspensionKind::Approval), "ana".into()).unwrap();
+    assert_eq!(
+        (decide.tenant.as_str(), decide.run.as_str(), decide.call.as_str()),
+        ("acme", "run_1", "call_1")
+    );
+    assert_eq!((decide.suspension, decide.by.as_str()), (Some("apr_1".into()), "ana"));
+    assert_eq!(
+        decide.answer,
+        Said::Resume(Resumption {
+            payload: Payload::Absent,
+            arguments: Some(json!({"amount": 4})),
+            expect_digest: Some(digest),
+            mode: None,
+            note: Some("fine".into()),
+            apply_to_future: true,
+        })
+    );
+    let plain: Approve = read(&json!({}));
+    let decide = plain.into_decide(&held(SuspensionKind::Approval), "ana".into()).unwrap();
+    assert_eq!(decide.answer, Said::Resume(Resumption::default()));
+}
+
+#[test]
+fn d15_reject_ends_the_run_unless_the_request_or_the_policy_says_otherwise() {
+    let then = |body: Value, on_reject| {
+        let policy = Policy { on_reject, ..Policy::default() };
+        let reject: Reject = read(&body);
+        match reject.into_decide(&held(SuspensionKind::Approval), &policy, "ana".into()).unwrap().answer {
+            Said::Cancel { then, .. } => then.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(then(json!({}), None), OnReject::EndRun);
+    assert_eq!(then(json!({}), Some(OnReject::Continue)), OnReject::Continue);
+    assert_eq!(then(json!({}), Some(OnReject::EndRun)), OnReject::EndRun);
+    assert_eq!(then(json!({"then": "continue"}), Some(OnReject::EndRun)), OnReject::Continue);
+    assert_eq!(then(json!({"then": "end_run"}), Some(OnReject::Continue)), OnReject::EndRun);
+}
+
+#[test]
+fn approve_and_reject_are_for_approvals_alone() {
+    for kind in SuspensionKind::ALL.into_iter().filter(|kind| *kind != SuspensionKind::Approval) {
+        let approve = Approve::default().into_decide(&held(kind), "ana".into()).unwrap_err();
+        let reject =
+            Reject::default().into_decide(&held(kind), &Policy::default(), "ana".into()).unwrap_err();
+        assert_eq!((approve.code, reject.code), (Code::WrongKind, Code::WrongKind), "{kind}");
+        assert_eq!(approve.details["kind"], kind.as_str());
+    }
+}
+
+fn answered(kind: SuspensionKind, body: &Value) -> Result<Said, ApiError> {
+    read::<Answer>(body).into_decide(&held(kind), "ana".into()).map(|decide| decide.answer)
+}
+
+#[test]
+fn an_answer_has_the_form_of_what_was_asked() {
+    let result = |value| {
+        Said::Resume(Resumption { payload: Payload::Result(Arc::new(value)), ..Resumption::default() })
+    };
+    let (question, in_doubt) = (SuspensionKind::Question, SuspensionKind::InDoubt);
+    assert_eq!(answered(question, &json!({"result": "blue"})), Ok(result(json!("blue"))));
+    assert_eq!(answered(in_doubt, &json!({"result": 7})), Ok(result(json!(7))));
+    assert_eq!(answered(in_doubt, &json!({"choice": "retry"})), Ok(Said::Resume(Resumption::default())));
+    assert_eq!(
+        answered(in_doubt, &json!({"choice": "give_up"})),
+        Ok(Said::Cancel { reason: None, then: None })
+    );
+    let code = |kind, body: Value| answered(kind, &body).unwrap_err().code;
+    assert_eq!(code(question, json!({"choice": "retry"})), Code::WrongKind);
+    assert_eq!(code(question, json!({})), Code::BadRequest);
+    assert_eq!(code(in_doubt, json!({"result": 1, "choice": "retry"})), Code::BadRequest);
+    for kind in [
+        SuspensionKind::Approval,
+        SuspensionKind::ClientTool,
+        SuspensionKind::External,
+        SuspensionKind::ChildRun,
+    ] {
+        assert_eq!(code(kind, json!({"result": true})), Code::WrongKind, "{kind}");
+    }
+}
+
+fn entry(entry: &Value) -> Result<Said, DecisionResult> {
+    let tenant = Tenant::from("acme");
+    let decide = DecisionEntry::read(entry)?.into_decide(&tenant, &"run_1".into(), &"ana".into())?;
+    assert_eq!((decide.tenant, decide.run.as_str(), decide.suspension), (tenant, "run_1", None));
+    Ok(decide.answer)
+}
+
+#[test]
+fn each_entry_is_read_alone_and_a_bad_one_is_invalid() {
+    let list: Decisions = read(&json!({"decisions": [
+        {"call_id": "call_1", "action": "resume"},
+        {"call_id": "call_2", "action": "resume", "resutl": 1, "decision_id": "d-2"},
+        {"call_id": "call_3"},
+        {"action": "resume"},
+        ["call_5", "resume"],
+        null,
+        {"call_id": "call_7", "action": "approve"},
+        {"call_id": "call_8", "action": "resume", "mode": null},
+        {"call_id": "call_9", "action": {"resume": null}},
+    ]}));
+    assert_eq!(list.decisions.len(), 9);
+    assert_eq!(entry(&list.decisions[0]), Ok(Said::Resume(Resumption::default())));
+    for (index, bad) in list.decisions.iter().enumerate().skip(1) {
+        let result = entry(bad).unwrap_err();
+        assert_eq!(result.outcome, Outcome::Invalid, "entry {index}");
+    }
+    let second = entry(&list.decisions[1]).unwrap_err();
+    assert_eq!((second.call_id.as_str(), second.decision_id.as_deref()), ("call_2", Some("d-2")));
+    assert!(second.message.contains("resutl"), "{}", second.message);
+}
+
+#[test]
+fn an_entry_says_one_thing() {
+    assert_eq!(
+        entry(&json!({"call_id": "c", "action": "resume", "error": "no paper"})),
+        Ok(Said::Resume(Resumption { payload: Payload::Error("no paper".into()), ..Resumption::default() }))
+    );
+    assert_eq!(
+        entry(&json!({"call_id": "c", "action": "resume", "result": null, "mode": "pass_decision_to_tool"})),
+        Ok(Said::Resume(Resumption {
+            payload: Payload::Result(Arc::new(Value::Null)),
+            mode: Some(ResumeMode::PassDecisionToTool),
+            ..Resumption::default()
+        }))
+    );
+    assert_eq!(
+        entry(&json!({"call_id": "c", "action": "cancel", "reason": "too much"})),
+        Ok(Said::Cancel { reason: Some("too much".into()), then: None })
+    );
+    for bad in [
+        json!({"call_id": "c", "action": "resume", "result": 1, "error": "x"}),
+        json!({"call_id": "c", "action": "cancel", "result": 1}),
+        json!({"call_id": "c", "action": "cancel", "arguments": {}}),
+        json!({"call_id": "c", "action": "cancel", "mode": "replay_tool_call"}),
+        json!({"call_id": "c", "action": "cancel", "error": "x"}),
+    ] {
+        assert_eq!(entry(&bad).unwrap_err().outcome, Outcome::Invalid, "{bad}");
+    }
+}
+
+#[test]
+fn a_list_has_at_most_a_thousand_entries() {
+    let list = |count: usize| json!({"decisions": vec![json!({}); count]}).to_string();
+    let json = Some("application/json");
+    assert_eq!(strict::<Decisions>(json, list(1_000).as_bytes(), false).unwrap().decisions.len(), 1_000);
+    assert_eq!(
+        strict::<Decisions>(json, list(1_001).as_bytes(), false).unwrap_err().details["field"],
+        "decisions"
+    );
+}
+
+#[test]
+fn every_verdict_has_its_outcome() {
+    let outcome = |verdict| DecisionResult::judged("c", None, &verdict).outcome;
+    assert_eq!(outcome(Verdict::Accepted), Outcome::Applied);
+    assert_eq!(outcome(Verdict::AlreadyApplied), Outcome::AlreadyApplied);
+    assert_eq!(outcome(Verdict::ToolChanged), Outcome::Conflict);
+    assert_eq!(outcome(Verdict::Refused(Refusal::Invalid("x".into()))), Outcome::Invalid);
+    for refusal in [
+        Refusal::IdUsed,
+        Refusal::NotHeld,
+        Refusal::Answered,
+        Refusal::Expired,
+        Refusal::RunOver,
+        Refusal::DigestMismatch,
+    ] {
+        assert_eq!(outcome(Verdict::Refused(refusal)), Outcome::Conflict);
+    }
+}
+
+#[test]
+fn d25_a_second_decision_is_told_who_was_first() {
+    let mut decided = held(SuspensionKind::Approval);
+    decided.status = ApprovalStatus::Rejected;
+    decided.decided_by = Some("ana".into());
+    for refusal in [Refusal::NotHeld, Refusal::Answered, Refusal::Expired, Refusal::RunOver] {
+        let error = ApiError::not_decided(&refusal, &decided);
+        assert_eq!(error.code, Code::ApprovalNotPending);
+        assert_eq!(
+            (&error.details["status"], &error.details["decided_by"]),
+            (&json!("rejected"), &json!("ana"))
+        );
+        assert!(error.message.contains("rejected by ana"), "{}", error.message);
+    }
+    let code = |refusal| ApiError::not_decided(&refusal, &decided).code;
+    assert_eq!(code(Refusal::DigestMismatch), Code::DigestMismatch);
+    assert_eq!(code(Refusal::Invalid("5 is not a text".into())), Code::InvalidArguments);
+    assert_eq!(code(Refusal::IdUsed), Code::IdempotencyConflict);
+    let changed = ApiError::tool_changed(&decided, Some(&"apr_2".into()));
+    assert_eq!((changed.code, &changed.details["approval_id"]), (Code::ToolChanged, &json!("apr_2")));
+}

@@ -1,0 +1,111 @@
+//! Every code has a page, every page a code; refusals of the engine become answers that give nothing away.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "what is missing fails the test")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use axum::response::IntoResponse;
+use engine::posting::PostRefused;
+use engine::store::{Refused, Trouble};
+use holdpoint_http::error::{ApiError, Code};
+use machine::policy::{ApprovalScope, LooseningRefused};
+use machine::thread::Busy;
+use serde_json::{Value, json};
+
+fn pages() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors")
+}
+
+#[test]
+fn every_code_has_its_page_and_every_page_its_code() {
+    let codes: BTreeSet<String> = Code::ALL.iter().map(|code| format!("{}.md", code.as_str())).collect();
+    assert_eq!(codes.len(), Code::ALL.len(), "a code stands twice in the list");
+    let there: BTreeSet<String> = fs::read_dir(pages())
+        .expect("docs/errors is there")
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(codes, there);
+}
+
+#[test]
+fn every_page_shows_a_body_with_its_code_and_status_and_says_what_to_do_next() {
+    for code in Code::ALL {
+        let text = fs::read_to_string(pages().join(format!("{}.md", code.as_str()))).unwrap();
+        assert!(
+            text.starts_with(&format!("# {}\n\nStatus {}. ", code.as_str(), code.status().as_u16())),
+            "{text}"
+        );
+        let (_, after) =
+            text.split_once("```json\n").unwrap_or_else(|| panic!("{} has no body", code.as_str()));
+        let (body, rest) = after.split_once("```").unwrap();
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["code"], code.as_str());
+        assert!(body["error"]["message"].is_string() && body["error"]["details"].is_object(), "{body}");
+        assert!(rest.contains("What to do next:\n\n- "), "{} has no next step", code.as_str());
+    }
+}
+
+#[test]
+fn a_code_is_spelled_on_the_wire_as_it_is_named() {
+    for code in Code::ALL {
+        assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+    }
+}
+
+#[test]
+fn d29_an_error_has_a_code_a_message_and_details() {
+    let error = ApiError::new(Code::ActiveRunExists, "run `run_1` has not ended").with("run_id", "run_1");
+    assert_eq!(
+        serde_json::to_value(error.body()).unwrap(),
+        json!({"error": {
+            "code": "ACTIVE_RUN_EXISTS", "message": "run `run_1` has not ended", "details": {"run_id": "run_1"},
+        }})
+    );
+    let response = error.into_response();
+    assert_eq!(response.status(), 409);
+    assert_eq!(response.headers()["content-type"], "application/json");
+}
+
+#[test]
+fn what_went_wrong_inside_never_leaves_the_server() {
+    let secret = "/var/lib/holdpoint.db: SELECT * FROM runs; postgres://user:hunter2@db";
+    let inside = [
+        Refused::Impossible(secret.into()),
+        Refused::Trouble(Trouble::Unavailable(secret.into())),
+        Refused::Trouble(Trouble::Full(secret.into())),
+        Refused::Trouble(Trouble::Corrupt(secret.into())),
+    ];
+    for refused in inside {
+        for error in [ApiError::from(refused.clone()), ApiError::from(PostRefused::Store(refused.clone()))] {
+            let sent = serde_json::to_string(&error.body()).unwrap();
+            for word in ["/var", "SELECT", "hunter2", "postgres"] {
+                assert!(!sent.contains(word), "{refused:?} sends {sent}");
+            }
+            assert!(error.status().is_server_error(), "{refused:?}");
+        }
+    }
+}
+
+#[test]
+fn d21_every_refused_message_has_its_code() {
+    let code = |refused: PostRefused| ApiError::from(refused).code;
+    assert_eq!(code(PostRefused::NoSuchAgent("a".into())), Code::AgentNotFound);
+    assert_eq!(code(PostRefused::Empty), Code::BadRequest);
+    assert_eq!(code(PostRefused::TooDeep), Code::BadRequest);
+    assert_eq!(code(PostRefused::TooLarge { bytes: 1 }), Code::TooLarge);
+    assert_eq!(code(PostRefused::Busy(Busy::QueueFull)), Code::QueueFull);
+    assert_eq!(code(PostRefused::Busy(Busy::InDoubt("run_1".into()))), Code::InDoubt);
+    assert_eq!(code(PostRefused::MessageIdTaken("m".into())), Code::BadRequest);
+    assert_eq!(code(PostRefused::MessageIdReserved("m".into())), Code::BadRequest);
+    let after = PostRefused::CannotBeginAfter { message: "m".into(), why: "it is not there".into() };
+    assert_eq!(code(after), Code::BadRequest);
+    assert_eq!(code(PostRefused::Draining), Code::Draining);
+    assert_eq!(code(PostRefused::Store(Refused::Stale)), Code::StoreUnavailable);
+    let busy = ApiError::from(PostRefused::Busy(Busy::ActiveRun("run_1".into())));
+    assert_eq!((busy.code, &busy.details["run_id"]), (Code::ActiveRunExists, &json!("run_1")));
+    let loose = LooseningRefused { from: ApprovalScope::AllTools, to: ApprovalScope::Never };
+    let loose = ApiError::from(PostRefused::Loosening(loose));
+    assert_eq!((loose.code, &loose.details["role"]), (Code::Forbidden, &json!("approve")));
+    assert!(loose.message.contains("`never`") && loose.message.contains("`all_tools`"), "{}", loose.message);
+}

@@ -1,0 +1,206 @@
+//! Limits: too many, too often, too slow.
+
+use std::time::Duration;
+
+use engine::store::Tenant;
+use holdpoint_http::{Limits, Role};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::stage::{Kept, Plan};
+use models::scripted::Reply;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_asks_too_often_is_told_when_to_come_again() {
+    let roles = &[Role::Run][..];
+    let mut plan =
+        Plan::one_write(Kept::InMemory).with_keys(&[("ann", "acme", roles), ("bob", "acme", roles)]);
+    plan.limits = Limits { burst_max: 3, requests_per_second_max: 1, ..Limits::default() };
+    let stage = plan.build().await;
+    let ann = stage.as_key("ann");
+    for _ in 0..3 {
+        ann.get("/v1/runs").await.ok(200);
+    }
+    let refused = ann.get("/v1/runs").await;
+    assert_eq!(refused.headers["retry-after"], "1");
+    refused.refused(429, "RATE_LIMITED");
+    stage.as_key("bob").get("/v1/runs").await.ok(200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_has_so_many_streams_and_no_more() {
+    let roles = &[Role::Run, Role::Approve][..];
+    let mut plan =
+        Plan::one_write(Kept::InMemory).with_keys(&[("ann", "acme", roles), ("eve", "other", roles)]);
+    plan.limits = Limits { streams_per_tenant_max: 2, ..Limits::default() };
+    let stage = plan.build().await;
+    let ann = stage.as_key("ann");
+    let (run, _) = ann.begin_held_run("write it").await;
+    let path = format!("/v1/runs/{run}/events");
+    let first = ann.stream(&path, &[]).await;
+    let _second = ann.stream("/v1/approvals/stream", &[]).await;
+    let headers = [("accept", "text/event-stream")];
+    ann.send(hyper::Method::GET, &path, &headers, None).await.refused(429, "RATE_LIMITED");
+    stage.as_key("eve").stream("/v1/approvals/stream", &[]).await;
+    drop(first);
+    // The place is free once the server has noticed that the reader is gone.
+    loop {
+        let answer = ann.send(hyper::Method::GET, "/v1/approvals/stream", &headers, None);
+        match tokio::time::timeout(Duration::from_millis(50), answer).await {
+            Ok(refused) => assert_eq!(refused.status, 429),
+            Err(_) => break,
+        }
+    }
+}
+
+/// A run whose log has some forty megabytes.
+fn a_lot() -> Plan {
+    let text = "x".repeat(900 * 1024);
+    let calls = |step: u32| {
+        (0..4).fold(Reply::text(""), |reply, number| {
+            reply.and_call(&format!("c{step}{number}"), "echo", json!({"text": text}))
+        })
+    };
+    Plan::new(Kept::InMemory, [calls(1), calls(2), calls(3), Reply::text("Done.")])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_events_has_so_many_bytes_and_no_more() {
+    let stage = a_lot().build().await;
+    let run = stage.client.begin_run("say a lot").await;
+    stage.client.run_reaches(&run, "completed").await;
+    let (mut after, mut pages, mut count) = (0, 0, 0);
+    loop {
+        let answer = stage.client.get(&format!("/v1/runs/{run}/events?limit=1000&after={after}")).await;
+        assert!(answer.text.len() < 9 * 1024 * 1024, "{} bytes", answer.text.len());
+        let page = answer.ok(200);
+        (pages, count) = (pages + 1, count + page["events"].as_array().unwrap().len());
+        match page["next_after"].as_u64() {
+            Some(next) => after = next,
+            None => {
+                assert_eq!(page["last_seq"], json!(count), "no event is left out");
+                break;
+            }
+        }
+    }
+    assert!(pages > 3, "{pages} pages");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_waits_for_its_turn_and_not_for_ever() {
+    let calls = Reply::call("c", "count", json!({})).and_call("b", "block", json!({}));
+    let mut plan = Plan::new(Kept::InMemory, [calls, Reply::text("Done.")]);
+    plan.limits = Limits {
+        requests_max: 1,
+        turn_time: Duration::from_millis(20),
+        decided_time: Duration::from_secs(5),
+        ..Limits::default()
+    };
+    let stage = plan.build().await;
+    let client = &stage.client;
+    client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
+    let body = json!({"agent": "assistant", "text": "go", "policy": {"decisions": "at_boundary"}});
+    let run =
+        client.post("/v1/threads/t/messages", body).await.ok(202)["run_id"].as_str().unwrap().to_owned();
+    stage.begun.notified().await;
+    let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
+    let path = format!("/v1/approvals/{}/approve", held["pending"][0]["approval_id"].as_str().unwrap());
+    // It waits for its commit, and there is one place.
+    let deciding = tokio::spawn({
+        let client = client.clone();
+        async move { client.post_nothing(&path).await }
+    });
+    let refused = loop {
+        let answer = client.get("/v1/runs").await;
+        if answer.status != 200 {
+            break answer;
+        }
+    };
+    assert_eq!(refused.headers["retry-after"], "1");
+    refused.refused(429, "RATE_LIMITED");
+    assert_eq!(client.get("/healthz").await.status, 200, "whether it is alive is answered all the same");
+    stage.gate.notify_one();
+    assert_eq!(deciding.await.unwrap().ok(200)["status"], "approved");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_takes_nothing_is_cut_off() {
+    // More than the buffers between the two can hold.
+    let mut plan = a_lot();
+    plan.limits = Limits { stall_time: Duration::from_millis(200), ..Limits::default() };
+    let stage = plan.build().await;
+    let run = stage.client.begin_run("say a lot").await;
+    // Not by a stream: this client is slow enough to be cut off itself.
+    stage.engine.ended(&Tenant::default(), &run.as_str().into()).await.expect("it ends");
+    let begun = "holdpoint_http_requests_total{method=\"GET\",route=\"/v1/runs/{id}/events\",status=\"200\"}";
+    let before = stage.number(begun).await;
+    let mut stream = TcpStream::connect(stage.client.address).await.unwrap();
+    let head = format!(
+        "GET /v1/runs/{run}/events HTTP/1.1\r\nhost: {}\r\naccept: text/event-stream\r\n\r\n",
+        stage.client.address
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // Nothing is read until the server has given up: its stream is counted no more.
+    let given_up = async {
+        while stage.number(begun).await <= before || stage.number("holdpoint_open_streams").await > 0.0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), given_up).await.expect("the server gives up");
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received).await;
+    assert!(!String::from_utf8_lossy(&received).contains("run.completed"), "it was cut off in the middle");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let mut plan = Plan::one_write(Kept::InMemory);
+    plan.limits = Limits {
+        body_time: Duration::from_millis(100),
+        head_time: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let stage = plan.build().await;
+    let address = stage.client.address;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /v1/threads HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{{"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut received = vec![0; 4096];
+    let count = stream.read(&mut received).await.unwrap();
+    let text = String::from_utf8_lossy(&received[..count]).into_owned();
+    assert!(text.starts_with("HTTP/1.1 400") && text.contains("BAD_REQUEST"), "{text}");
+
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    silent.write_all(b"GET /healthz HTT").await.unwrap();
+    let mut rest = Vec::new();
+    silent.read_to_end(&mut rest).await.unwrap();
+    assert!(!String::from_utf8_lossy(&rest).contains("200 OK"), "half a head is no request");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_numbers_are_there_for_whoever_may_see_them() {
+    let keys: [(&str, &str, &[Role]); 2] = [("root", "acme", &[Role::Admin]), ("ann", "acme", &[Role::Run])];
+    let stage = Plan::one_write(Kept::OnSqlite).with_keys(&keys).build().await;
+    let root = stage.as_key("root");
+    let (_, approval) = root.begin_held_run("write it").await;
+    root.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
+    root.get("/v1/runs/none").await.refused(404, "RUN_NOT_FOUND");
+    let _stream = root.stream("/v1/approvals/stream", &[]).await;
+    let shown = root.get("/metrics").await;
+    assert_eq!(shown.status, 200);
+    let number = |line: &str| {
+        let found = shown.text.lines().find_map(|shown| shown.strip_prefix(line)?.strip_prefix(' '));
+        found.unwrap_or_else(|| panic!("no {line} in\n{}", shown.text)).parse::<f64>().expect("a number")
+    };
+    assert_eq!(number("holdpoint_decisions_total{verdict=\"accepted\"}"), 1.0);
+    assert_eq!(number("holdpoint_decision_seconds_count"), 1.0);
+    assert_eq!(number("holdpoint_http_refusals_total{code=\"RUN_NOT_FOUND\"}"), 1.0);
+    assert_eq!(number("holdpoint_open_streams"), 1.0);
+    assert!(number("holdpoint_store_commits_total") >= 3.0);
+    assert!(number("holdpoint_store_syncs_total") >= 1.0);
+    assert!(!shown.text.contains("token-of"), "no secret");
+    stage.as_key("ann").get("/metrics").await.refused(403, "FORBIDDEN");
+}

@@ -1,0 +1,243 @@
+//! What the stories are told on: an engine with a scripted model and a few tools, behind a server on a port of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use engine::agent::Agent;
+use engine::store::{Store, Tenant};
+use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
+use engine::{Engine, Settings};
+use holdpoint_http::{AgentShown, Auth, Key, Limits, Origins, Role, Roles, Server, Setup, ToolShown};
+use models::scripted::{Reply, ScriptedModel};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use stores::memory::MemoryStore;
+use stores::sqlite::SqliteStore;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tools::builtin::{Options, builtin};
+
+use crate::client::Client;
+
+/// Where runs are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    InMemory,
+    OnSqlite,
+}
+
+/// Each story on each store.
+macro_rules! on_both_stores {
+    ($($name:ident;)*) => {
+        mod in_memory {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { super::$name($crate::stage::Kept::InMemory).await }
+            )*
+        }
+        mod on_sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { super::$name($crate::stage::Kept::OnSqlite).await }
+            )*
+        }
+    };
+}
+pub(crate) use on_both_stores;
+
+/// What a stage is made of.
+pub(crate) struct Plan {
+    pub(crate) kept: Kept,
+    pub(crate) replies: Vec<Reply>,
+    pub(crate) auth: Auth,
+    pub(crate) limits: Limits,
+    pub(crate) settings: Settings,
+    pub(crate) change: fn(Agent) -> Agent,
+}
+
+impl Plan {
+    pub(crate) fn new(kept: Kept, replies: impl IntoIterator<Item = Reply>) -> Self {
+        Self {
+            kept,
+            replies: replies.into_iter().collect(),
+            auth: Auth::Open,
+            limits: Limits::default(),
+            settings: Settings::default(),
+            change: |agent| agent,
+        }
+    }
+
+    /// One held write, and then a word.
+    pub(crate) fn one_write(kept: Kept) -> Self {
+        Self::new(kept, [write_call(), Reply::text("Done.")])
+    }
+
+    pub(crate) fn with_keys(mut self, keys: &[(&str, &str, &[Role])]) -> Self {
+        let keys = keys.iter().map(|(name, tenant, roles)| Key {
+            name: (*name).to_owned(),
+            sha256: Sha256::digest(token(name)).into(),
+            tenant: Tenant::from(*tenant),
+            roles: Roles::of(roles),
+        });
+        self.auth = Auth::Keys(keys.collect());
+        self
+    }
+
+    pub(crate) async fn build(self) -> Stage {
+        Stage::new(self).await
+    }
+}
+
+/// The token of the key with this name.
+pub(crate) fn token(name: &str) -> String {
+    format!("token-of-{name}")
+}
+
+pub(crate) fn write_call() -> Reply {
+    Reply::call("call_0", "write_file", json!({"path": "note.txt", "text": "written"}))
+}
+
+pub(crate) struct Stage {
+    pub(crate) client: Client,
+    pub(crate) engine: Engine,
+    pub(crate) server: Arc<Server>,
+    pub(crate) draining: CancellationToken,
+    /// Calls of `count` that ran.
+    pub(crate) counted: Arc<AtomicU32>,
+    /// Lets one call of `block` go on.
+    pub(crate) gate: Arc<Notify>,
+    /// Rings when a call of `block` has begun.
+    pub(crate) begun: Arc<Notify>,
+    replies: Vec<Reply>,
+    folder: PathBuf,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.server.stop();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Stage {
+    async fn new(plan: Plan) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("holdpoint-http-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let store: Arc<dyn Store> = match plan.kept {
+            Kept::InMemory => Arc::new(MemoryStore::new()),
+            Kept::OnSqlite => Arc::new(SqliteStore::open(folder.join("runs.db")).expect("a store")),
+        };
+        let (counted, gate, begun) = (Arc::default(), Arc::default(), Arc::default());
+        let tools = tools(&folder, &counted, &gate, &begun);
+        let replies = plan.replies.clone();
+        let mut agent = Agent::new("assistant", ScriptedModel::replying(plan.replies));
+        agent.tools = tools;
+        let agent = (plan.change)(agent);
+        let shown = shown(&agent);
+        let engine =
+            Engine::on_shared(store).settings(plan.settings).agent(agent).start().await.expect("it starts");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let again = shown.clone();
+        let setup = Setup {
+            engine: engine.clone(),
+            auth: plan.auth,
+            agents: vec![shown],
+            reload: Arc::new(move || {
+                let again = again.clone();
+                Box::pin(async move { Ok(vec![again]) })
+            }),
+            origins: Origins { listen: address, public_url: None },
+        };
+        let server = Server::limited(setup, plan.limits);
+        let draining = CancellationToken::new();
+        tokio::spawn(server.clone().serve(listener, draining.clone()));
+        let client = Client::new(address);
+        Self { client, engine, server, draining, counted, gate, begun, replies, folder }
+    }
+
+    pub(crate) fn as_key(&self, name: &str) -> Client {
+        self.client.with_token(&token(name))
+    }
+
+    /// What `write_file` has written.
+    pub(crate) fn note(&self) -> Option<String> {
+        std::fs::read_to_string(self.folder.join("notes/note.txt")).ok()
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.counted.load(Ordering::SeqCst)
+    }
+
+    /// A number that the server shows; 0 while it does not show it.
+    pub(crate) async fn number(&self, name: &str) -> f64 {
+        let shown = self.client.get("/metrics").await.text;
+        let value = shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.map_or(0.0, |value| value.parse().expect("a number"))
+    }
+
+    /// Another tool of this name from here on, which answers otherwise.
+    pub(crate) async fn change_tool(&self, name: &str) {
+        let definition = ToolDefinition::new(name, "It is another one now");
+        let tool = FunctionTool::new(definition, |_: ToolRequest| async { json!("otherwise") });
+        let model = ScriptedModel::replying(self.replies.clone());
+        let agent = Agent::new("assistant", model).tool(tool);
+        self.engine.replace_agents(vec![agent]).await.expect("they are taken");
+    }
+}
+
+fn tools(
+    folder: &std::path::Path,
+    counted: &Arc<AtomicU32>,
+    gate: &Arc<Notify>,
+    begun: &Arc<Notify>,
+) -> Vec<Arc<dyn Tool>> {
+    let options = Options { folder: Some(folder.join("notes")) };
+    let mut tools: Vec<Arc<dyn Tool>> = ["echo", "write_file", "ask_user"]
+        .iter()
+        .map(|name| builtin(name, &options).expect("there is such a tool"))
+        .collect();
+    let counted = counted.clone();
+    let definition = ToolDefinition::new("count", "Counts how often it ran")
+        .parameters(json!({"type": "object", "properties": {"by": {"type": "integer"}}}));
+    tools.push(Arc::new(FunctionTool::new(definition, move |_: ToolRequest| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { json!("counted") }
+    })));
+    let (gate, begun) = (gate.clone(), begun.clone());
+    let definition = ToolDefinition::new("block", "Works until it is let go").read();
+    tools.push(Arc::new(FunctionTool::new(definition, move |request: ToolRequest| {
+        let (gate, begun) = (gate.clone(), begun.clone());
+        async move {
+            begun.notify_one();
+            tokio::select! {
+                () = gate.notified() => json!("let go"),
+                () = request.cancelled.cancelled() => json!("stopped"),
+            }
+        }
+    })));
+    tools
+}
+
+fn shown(agent: &Agent) -> AgentShown {
+    let tool = |tool: &Arc<dyn Tool>| {
+        let definition = tool.definition();
+        ToolShown {
+            name: definition.name.to_string(),
+            kind: "builtin".into(),
+            description: definition.description.clone(),
+            parameters: (*definition.parameters).clone(),
+            effect: "write".into(),
+            approval: "ask".into(),
+        }
+    };
+    AgentShown {
+        name: agent.name.to_string(),
+        model: agent.model_name.clone(),
+        instructions: agent.instructions.clone(),
+        tools: agent.tools.iter().map(tool).collect(),
+        policy: Value::Object(serde_json::Map::new()),
+    }
+}

@@ -1,0 +1,259 @@
+//! Streams: replay, reconnect, deltas, signs of life, and approvals as they change.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use holdpoint_http::Limits;
+use serde_json::{Value, json};
+
+use crate::client::{Client, Frame, kinds};
+use crate::stage::{Kept, Plan, on_both_stores, write_call};
+use models::scripted::Reply;
+
+on_both_stores! {
+    d30_d32_d35_a_stream_tells_the_log_and_closes_after_the_terminal_event;
+    d35_whoever_reconnects_gets_exactly_the_rest;
+    a_long_log_is_told_from_any_place;
+    an_eager_log_is_told_from_any_place;
+    d36_a_stream_stays_open_while_the_run_waits;
+    d23_d18_the_stream_and_the_run_agree;
+    deltas_have_no_id_and_are_not_in_the_log;
+    a_stream_has_its_headers_and_its_signs_of_life;
+    approvals_are_streamed_the_pending_ones_first;
+    streams_are_closed_when_the_server_drains;
+}
+
+fn data(frames: &[Frame]) -> Vec<Value> {
+    frames.iter().map(|frame| frame.data.clone()).collect()
+}
+
+async fn d30_d32_d35_a_stream_tells_the_log_and_closes_after_the_terminal_event(kept: Kept) {
+    let stage = Plan::one_write(kept).build().await;
+    let client = &stage.client;
+    let (run, approval) = client.begin_held_run("write it").await;
+    client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
+    client.run_reaches(&run, "completed").await;
+    let log = client.log(&run).await;
+    let frames = client.stream(&format!("/v1/runs/{run}/events"), &[]).await.rest().await;
+    assert_eq!(data(&frames), log);
+    for (place, frame) in frames.iter().enumerate() {
+        assert_eq!(frame.id.as_deref(), Some((place + 1).to_string().as_str()));
+        assert_eq!(frame.data["type"], json!(frame.event));
+        assert_eq!(frame.data["seq"], json!(place + 1));
+    }
+    let ends = ["run.completed", "run.failed", "run.interrupted"];
+    assert_eq!(kinds(&log).iter().filter(|kind| ends.contains(kind)).count(), 1);
+    assert_eq!(kinds(&log).last(), Some(&"run.completed"));
+}
+
+async fn d35_whoever_reconnects_gets_exactly_the_rest(kept: Kept) {
+    let stage = Plan::one_write(kept).build().await;
+    let client = &stage.client;
+    let (run, approval) = client.begin_held_run("write it").await;
+    client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
+    client.run_reaches(&run, "completed").await;
+    let log = client.log(&run).await;
+    let path = format!("/v1/runs/{run}/events");
+    for seen in 1..log.len() {
+        let id = seen.to_string();
+        let by_header = client.stream(&path, &[("last-event-id", &id)]).await.rest().await;
+        assert_eq!(data(&by_header), log[seen..], "behind {seen}");
+        let by_query = client.stream(&format!("{path}?after={seen}"), &[]).await.rest().await;
+        assert_eq!(by_query, by_header);
+    }
+    let wins = client.stream(&format!("{path}?after=1"), &[("last-event-id", "3")]).await.rest().await;
+    assert_eq!(data(&wins), log[3..], "the header counts more");
+    for unknown in ["x", "-1", "9999", ""] {
+        let all = client.stream(&path, &[("last-event-id", unknown)]).await.rest().await;
+        assert_eq!(data(&all), log, "`{unknown}` is no number of this run");
+    }
+    let last = log.len().to_string();
+    let headers = [("accept", "text/event-stream"), ("last-event-id", last.as_str())];
+    let nothing = client.send(hyper::Method::GET, &path, &headers, None).await;
+    assert_eq!((nothing.status, nothing.text.as_str()), (204, ""), "nothing is left");
+}
+
+/// Whoever begins behind any event of an ended run gets what whoever began in front got.
+async fn told_from_any_place(client: &Client, run: &str, step: usize) {
+    let path = format!("/v1/runs/{run}/events");
+    let log = data(&client.stream(&path, &[]).await.rest().await);
+    for seen in (1..log.len()).step_by(step) {
+        let rest = client.stream(&format!("{path}?after={seen}"), &[]).await.rest().await;
+        assert_eq!(data(&rest), log[seen..], "behind {seen}");
+        let page = client.get(&format!("{path}?after={seen}&limit=7")).await.ok(200);
+        let end = log.len().min(seen + 7);
+        assert_eq!(page["events"], json!(log[seen..end]), "a page behind {seen}");
+        let next = if end < log.len() { json!(end) } else { json!(null) };
+        assert_eq!((&page["next_after"], &page["last_seq"]), (&next, &json!(log.len())));
+    }
+}
+
+async fn a_long_log_is_told_from_any_place(kept: Kept) {
+    let echoes =
+        (0..60).map(|step| Reply::call(&format!("e{step}"), "echo", json!({"text": step.to_string()})));
+    let mut plan = Plan::new(kept, echoes.chain([Reply::text("Done.")]));
+    plan.change = |agent| agent.stop_when([]);
+    let stage = plan.build().await;
+    let run = stage.client.begin_run("say a lot").await;
+    stage.client.run_reaches(&run, "completed").await;
+    let listed = stage.client.get(&format!("/v1/runs/{run}/events?limit=1000")).await.ok(200);
+    assert!(listed["events"].as_array().unwrap().len() > 400, "more than is read at once");
+    told_from_any_place(&stage.client, &run, 37).await;
+    let thread = listed["events"][0]["thread_id"].as_str().unwrap();
+    let messages = stage.client.get(&format!("/v1/threads/{thread}/messages?limit=1000")).await.ok(200);
+    let tool = |message: &&Value| message["role"] == "tool";
+    let said: Vec<&Value> = messages["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(tool)
+        .map(|message| &message["content"])
+        .collect();
+    assert_eq!(
+        said,
+        (0..60).map(|step| json!(step.to_string())).collect::<Vec<_>>().iter().collect::<Vec<_>>()
+    );
+}
+
+async fn an_eager_log_is_told_from_any_place(kept: Kept) {
+    let calls = Reply::call("c", "count", json!({})).and_call("e", "echo", json!({"text": "at once"}));
+    let stage = Plan::new(kept, [calls, Reply::text("Meanwhile."), Reply::text("Done.")]).build().await;
+    let client = &stage.client;
+    client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
+    let body = json!({"agent": "assistant", "text": "go", "policy": {"continuation": "eager"}});
+    let run =
+        client.post("/v1/threads/t/messages", body).await.ok(202)["run_id"].as_str().unwrap().to_owned();
+    let held = client.run_reaches(&run, "waiting_approval").await;
+    let approval = held["pending"][0]["approval_id"].as_str().unwrap();
+    client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
+    client.run_reaches(&run, "completed").await;
+    let log = client.log(&run).await;
+    let notes = log.iter().filter(|event| event["payload"]["message"]["role"] == "note");
+    let said: Vec<&str> =
+        notes.map(|event| event["payload"]["message"]["content"].as_str().unwrap()).collect();
+    assert!(said.len() == 1 && said[0].contains("counted"), "{said:?}");
+    told_from_any_place(client, &run, 1).await;
+}
+
+async fn d36_a_stream_stays_open_while_the_run_waits(kept: Kept) {
+    let stage = Plan::one_write(kept).build().await;
+    let client = &stage.client;
+    let (run, approval) = client.begin_held_run("write it").await;
+    let mut stream = client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|kind| kind != "run.waiting") {
+        seen.push(stream.next_stored().await.expect("it stays open").event);
+    }
+    client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
+    let rest = stream.rest().await;
+    assert_eq!(rest.first().map(|frame| frame.event.as_str()), Some("tool.approved"));
+    assert_eq!(rest.last().map(|frame| frame.event.as_str()), Some("run.completed"));
+}
+
+async fn d23_d18_the_stream_and_the_run_agree(kept: Kept) {
+    let replies = [write_call(), Reply::text("Done.").usage(7, 3)];
+    let stage = Plan::new(kept, replies).build().await;
+    let client = &stage.client;
+    let (run, approval) = client.begin_held_run("write it").await;
+    client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
+    let ended = client.run_reaches(&run, "completed").await;
+    let log = client.log(&run).await;
+    let terminal = log.last().unwrap();
+    for field in ["status", "termination", "usage", "error"] {
+        assert_eq!(terminal["payload"][field], ended[field], "{field}");
+    }
+    assert_eq!(ended["usage"], json!({"input_tokens": 7, "output_tokens": 3}));
+    let same = |event: &Value| event["run_id"] == json!(run) && event["thread_id"] == ended["thread_id"];
+    assert!(log.iter().all(same));
+}
+
+async fn deltas_have_no_id_and_are_not_in_the_log(kept: Kept) {
+    let slow = Reply::text("a long answer").delta_chars(NonZeroUsize::MIN).after(Duration::from_millis(10));
+    let stage = Plan::new(kept, [slow]).build().await;
+    let client = &stage.client;
+    let run = client.begin_run("hello").await;
+    let frames = client.stream(&format!("/v1/runs/{run}/events"), &[]).await.rest().await;
+    let deltas: Vec<&Frame> = frames.iter().filter(|frame| frame.event == "text.delta").collect();
+    assert!(!deltas.is_empty(), "{frames:?}");
+    for delta in &deltas {
+        assert_eq!((delta.id.as_ref(), delta.data.get("seq")), (None, None));
+        let offset = usize::try_from(delta.data["payload"]["offset"].as_u64().unwrap()).unwrap();
+        let text = delta.data["payload"]["text"].as_str().unwrap();
+        assert!("a long answer"[offset..].starts_with(text), "{delta:?}");
+    }
+    let stored: Vec<Value> =
+        frames.iter().filter(|frame| frame.id.is_some()).map(|frame| frame.data.clone()).collect();
+    assert_eq!(stored, client.log(&run).await);
+    assert_eq!(
+        frames.last().map(|frame| frame.event.as_str()),
+        Some("run.completed"),
+        "nothing after the end"
+    );
+}
+
+async fn a_stream_has_its_headers_and_its_signs_of_life(kept: Kept) {
+    let mut plan = Plan::one_write(kept);
+    plan.limits = Limits { heartbeat: Duration::from_millis(20), ..Limits::default() };
+    let stage = plan.build().await;
+    let (run, _) = stage.client.begin_held_run("write it").await;
+    let mut stream = stage.client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
+    assert_eq!(stream.headers["content-type"], "text/event-stream");
+    assert_eq!(stream.headers["cache-control"], "no-cache");
+    assert_eq!(stream.headers["x-accel-buffering"], "no");
+    let mut signs = 0;
+    while signs < 3 {
+        let block = stream.next_block().await.expect("it stays open");
+        signs += u32::from(block.starts_with(':'));
+    }
+}
+
+async fn approvals_are_streamed_the_pending_ones_first(kept: Kept) {
+    let calls = Reply::call("a", "count", json!({"by": 1})).and_call("b", "count", json!({"by": 2}));
+    let stage = Plan::new(kept, [calls, Reply::text("Done.")]).build().await;
+    let client = &stage.client;
+    let two = client.begin_run("count").await;
+    let held = client.run_until(&two, |seen| seen["pending"].as_array().unwrap().len() == 2).await;
+    let id = |place: usize| held["pending"][place]["approval_id"].as_str().unwrap().to_owned();
+    let mut stream = client.stream("/v1/approvals/stream", &[]).await;
+    let mut told = async || {
+        let frame = stream.next().await.expect("it stays open");
+        assert_eq!((frame.event.as_str(), frame.id), ("approval", None));
+        let field = |name: &str| frame.data[name].as_str().unwrap().to_owned();
+        (field("id"), field("status"))
+    };
+    let is = |id: &str, status: &str| (id.to_owned(), status.to_owned());
+    let pending = BTreeSet::from([told().await, told().await]);
+    assert_eq!(pending, BTreeSet::from([is(&id(0), "pending"), is(&id(1), "pending")]));
+    client.post_nothing(&format!("/v1/approvals/{}/approve", id(0))).await.ok(200);
+    assert_eq!(told().await, is(&id(0), "approved"));
+    let (_, later) = client.begin_held_run("count").await;
+    let opened = BTreeSet::from([told().await, told().await]);
+    assert!(opened.contains(&is(&later, "pending")), "{opened:?}");
+    assert!(
+        opened.iter().all(|(told, _)| *told != id(1)),
+        "what has not changed is not told again: {opened:?}"
+    );
+    client.post_nothing(&format!("/v1/runs/{two}/interrupt")).await.ok(202);
+    assert_eq!(told().await, is(&id(1), "rejected"));
+}
+
+async fn streams_are_closed_when_the_server_drains(kept: Kept) {
+    let stage = Plan::one_write(kept).build().await;
+    let client = &stage.client;
+    let (run, approval) = client.begin_held_run("write it").await;
+    let mut events = client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
+    while events.next_stored().await.expect("it stays open").event != "run.waiting" {}
+    let mut approvals = client.stream("/v1/approvals/stream", &[]).await;
+    assert_eq!(approvals.next().await.expect("it stays open").data["id"], json!(approval));
+    client.get("/readyz").await.ok(200);
+    stage.draining.cancel();
+    assert_eq!(events.rest().await, []);
+    assert_eq!(approvals.rest().await, []);
+    client.get("/readyz").await.refused(503, "DRAINING");
+    client.get("/healthz").await.ok(200);
+    client.get(&format!("/v1/runs/{run}")).await.ok(200);
+    client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.refused(503, "DRAINING");
+    client.post("/v1/threads", json!({})).await.refused(503, "DRAINING");
+    assert_eq!(stage.note(), None);
+}

@@ -1,0 +1,85 @@
+//! A message is told with its text and its arguments, wherever in the log these stand.
+
+use engine::store::Committed;
+use holdpoint_http::wire::telling::Telling;
+use serde_json::{Value, json};
+
+use crate::stories;
+
+fn messages(name: &str) -> Vec<Value> {
+    let told = stories::named(name).told_as_json();
+    told.into_iter()
+        .filter(|envelope| envelope["type"] == "message.added")
+        .map(|envelope| envelope["payload"]["message"].clone())
+        .collect()
+}
+
+#[test]
+fn a_held_call_is_told_with_the_words_of_all_who_spoke() {
+    let told = messages("one_held_call");
+    let shown: Vec<(&Value, &Value)> =
+        told.iter().map(|message| (&message["role"], &message["content"])).collect();
+    assert_eq!(shown[0], (&json!("user"), &json!("Send Bob 5 euros.")));
+    assert_eq!(shown[1], (&json!("assistant"), &json!("I will transfer it.")));
+    assert_eq!(
+        told[1]["tool_calls"],
+        json!([{"call_id": "call_1", "tool": "transfer", "arguments": {"to": "bob", "amount": 5}}])
+    );
+    assert_eq!(shown[2].0, &json!("tool"));
+    assert_eq!((&told[2]["call_id"], &told[2]["status"]), (&json!("call_1"), &json!("succeeded")));
+    assert!(shown[2].1.as_str().unwrap().contains("receipt"), "{}", shown[2].1);
+}
+
+#[test]
+fn edited_arguments_are_told_with_the_result_and_the_message_keeps_the_models_own() {
+    let told = messages("edited_arguments");
+    let asked = told.iter().find(|message| message.get("tool_calls").is_some()).unwrap();
+    let result = told.iter().find(|message| message["role"] == "tool").unwrap();
+    let text = result["content"].as_str().unwrap();
+    assert!(text.starts_with("Arguments were changed by the approver to: {"), "{text}");
+    let own = asked["tool_calls"][0]["arguments"].to_string();
+    assert!(!text.contains(&own), "the model's own arguments {own} stand in {text}");
+}
+
+/// The same words that the model reads: two readers of one log must not be told two stories.
+#[test]
+fn results_and_notes_are_told_as_the_model_reads_them() {
+    for story in stories::all() {
+        let mut transcript = machine::transcript::Transcript::default();
+        story.events.iter().for_each(|event| transcript.push(event));
+        let read: Vec<Value> = transcript
+            .model_input()
+            .iter()
+            .filter_map(|message| match message {
+                machine::transcript::ModelMessage::Tool { call, text } => Some(json!([call.as_str(), text])),
+                machine::transcript::ModelMessage::Note { call, text } => Some(json!([call.as_str(), text])),
+                _ => None,
+            })
+            .collect();
+        let mut told: Vec<Value> = story
+            .told_as_json()
+            .iter()
+            .filter(|envelope| envelope["type"] == "message.added")
+            .map(|envelope| &envelope["payload"]["message"])
+            .filter(|message| message["role"] == "tool" || message["role"] == "note")
+            .map(|message| json!([message["call_id"], message["content"]]))
+            .collect();
+        // The model gets a result directly behind the message that asked for it; the log has it when it came.
+        let mut read_sorted = read;
+        told.sort_by_key(Value::to_string);
+        read_sorted.sort_by_key(Value::to_string);
+        assert_eq!(told, read_sorted, "{}", story.name);
+    }
+}
+
+#[test]
+fn a_message_waits_for_its_calls_and_then_everything_comes_in_order() {
+    let story = stories::named("one_held_call");
+    let (thread, run) = story.ids();
+    let mut telling = Telling::new(thread, run);
+    // As it would come over a store that gives no hint of where a commit ends.
+    let bare = story.committed().into_iter().map(|committed| Committed { checkpoint: None, ..committed });
+    let counts: Vec<usize> = bare.map(|committed| telling.hear(&committed).len()).collect();
+    assert_eq!(counts[..7], [1, 1, 1, 1, 0, 2, 1]);
+    assert_eq!(counts.iter().sum::<usize>(), story.events.len());
+}
