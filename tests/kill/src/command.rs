@@ -3,26 +3,41 @@
 use std::path::PathBuf;
 
 use crate::matrix::Order;
-use crate::node::Node;
+use crate::node::{Node, OWN_CLOCK};
+use crate::store_at::StoreAt;
 
 pub const USAGE: &str =
-    "kill matrix [--kills N] [--seed S] [--story NAME]... [--only STORY:PROCESS/CROSSING] [--keep]
+    "kill matrix [--store sqlite|postgres] [--kills N] [--seed S] [--story NAME]... [--only CASE] [--keep]
+  --store S    one process on a file, or three on a PostgreSQL server (default sqlite)
   --kills N    at least so many, after every boundary of every story had one (default 1000)
   --seed S     draws the rest (default 1)
   --story NAME only this story; may be repeated
-  --only CASE  only this world, as a violation names it
+  --only CASE  only this world, as a violation names it; of three nodes also several, with commas
   --keep       leaves the folders of the worlds where they are
-kill node STORE LEDGER ACTS AHEAD_MS [STOP_AT]
+kill crowd [--store postgres] [--runs N] [--seed S]
+  --runs N     at once, on three nodes (default 200)
+kill node PROCESS STORE LEDGER ACTS AHEAD_MS [STOP]
 kill ledger SOCKET";
 
+const SQLITE: &str = "sqlite";
+const POSTGRES: &str = "postgres";
 const KILLS_DEFAULT: u64 = 1_000;
+const RUNS_DEFAULT: u64 = 200;
 const SEED_DEFAULT: u64 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Typed {
     Matrix(Order),
+    /// The matrix of three nodes.
+    Cluster(Order),
+    Crowd {
+        runs: u64,
+        seed: u64,
+    },
     Node(Node),
-    Ledger { socket: PathBuf },
+    Ledger {
+        socket: PathBuf,
+    },
 }
 
 pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Typed, String> {
@@ -31,6 +46,7 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Typed, String> {
         Some("node") => node(words),
         Some("ledger") => Ok(Typed::Ledger { socket: words.next().ok_or("no socket")?.into() }),
         Some("matrix") => matrix(words),
+        Some("crowd") => crowd(words),
         Some(other) => Err(format!("{other} is no command")),
         None => matrix(words),
     }
@@ -43,6 +59,7 @@ fn number(text: &str) -> Result<u64, String> {
 fn matrix(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
     let mut order =
         Order { kills: KILLS_DEFAULT, seed: SEED_DEFAULT, stories: Vec::new(), only: None, keep: false };
+    let mut store = SQLITE.to_owned();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match word.as_str() {
@@ -51,29 +68,74 @@ fn matrix(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
             "--story" => order.stories.push(value()?),
             "--only" => order.only = Some(value()?),
             "--keep" => order.keep = true,
+            "--store" => store = value()?,
             other => return Err(format!("{other} is no option")),
         }
     }
-    Ok(Typed::Matrix(order))
+    match store.as_str() {
+        SQLITE => Ok(Typed::Matrix(order)),
+        POSTGRES => Ok(Typed::Cluster(order)),
+        other => Err(format!("{other} is no store")),
+    }
+}
+
+fn crowd(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
+    let (mut runs, mut seed) = (RUNS_DEFAULT, SEED_DEFAULT);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "--runs" => runs = number(&value()?)?,
+            "--seed" => seed = number(&value()?)?,
+            "--store" if value()? == POSTGRES => {}
+            other => return Err(format!("{other} is no option of a crowd")),
+        }
+    }
+    Ok(Typed::Crowd { runs, seed })
 }
 
 fn node(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
     let mut next = |what: &str| words.next().ok_or_else(|| format!("no {what}"));
-    let (store, socket, acts) = (next("store")?.into(), next("ledger")?.into(), next("acts")?.into());
-    let ahead_ms = number(&next("time")?)?;
-    let stop_at = words.next().map(|text| number(&text)).transpose()?;
-    Ok(Typed::Node(Node { store, socket, acts, ahead_ms, stop_at }))
+    let process = next("process")?.parse().map_err(|error| format!("the process: {error}"))?;
+    let store = StoreAt::parse(next("store")?.as_ref());
+    let (socket, acts, ahead) = (next("ledger")?.into(), next("acts")?.into(), next("time")?);
+    let ahead_ms = if ahead == OWN_CLOCK { None } else { Some(number(&ahead)?) };
+    let stop = words.next().map(|text| text.parse()).transpose()?;
+    Ok(Typed::Node(Node { process, store, socket, acts, ahead_ms, stop }))
 }
+
+#[cfg(test)]
+use crate::stop::Stop;
 
 #[test]
 fn what_is_typed_is_understood_or_refused() {
     let typed = |line: &str| parse(line.split_whitespace().map(str::to_owned));
     let order = Order { kills: 5, seed: 9, stories: vec!["eager".into()], only: None, keep: true };
     assert_eq!(typed("matrix --kills 5 --seed 9 --story eager --keep"), Ok(Typed::Matrix(order)));
-    let node =
-        Node { store: "a".into(), socket: "b".into(), acts: "c".into(), ahead_ms: 4, stop_at: Some(2) };
-    assert_eq!(typed("node a b c 4 2"), Ok(Typed::Node(node)));
-    for bad in ["matrix --kills", "matrix --kills x", "matrix --gone", "node a b", "gone"] {
+    let order = Order { kills: 5, seed: 1, stories: Vec::new(), only: Some("eager:cut".into()), keep: false };
+    assert_eq!(typed("matrix --store postgres --kills 5 --only eager:cut"), Ok(Typed::Cluster(order)));
+    assert_eq!(typed("crowd --store postgres --runs 3"), Ok(Typed::Crowd { runs: 3, seed: 1 }));
+    let node = Node {
+        process: 7,
+        store: StoreAt::File("a".into()),
+        socket: "b".into(),
+        acts: "c".into(),
+        ahead_ms: Some(4),
+        stop: Some(Stop::At(2)),
+    };
+    let line: Vec<String> = node.words().iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    assert_eq!(line.join(" "), "node 7 a b c 4 2");
+    assert_eq!(parse(line), Ok(Typed::Node(node)));
+    for bad in [
+        "matrix --kills",
+        "matrix --kills x",
+        "matrix --gone",
+        "matrix --store gone",
+        "crowd --store sqlite",
+        "crowd --kills 5",
+        "node 1 a b",
+        "node x a b c 4",
+        "gone",
+    ] {
         assert!(typed(bad).is_err(), "{bad}");
     }
 }

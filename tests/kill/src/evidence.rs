@@ -1,12 +1,13 @@
 //! What is left when no process lives: read from the file and from the ledger, by nobody who took part.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::store::{ApprovalFilter, Page, RunFilter, RunView, Store, SuspensionView, Tenant};
 use machine::event::Event;
-use machine::id::{DecisionId, Digest, RunId, SuspensionId, ThreadId};
+use machine::id::{CallId, DecisionId, Digest, RunId, SuspensionId, ThreadId};
 use machine::revision::Revision;
 use machine::thread::Thread;
 use machine::{Fact, Timestamp};
@@ -31,7 +32,67 @@ pub struct Evidence {
     pub threads: BTreeMap<ThreadId, Thread>,
     pub revisions: BTreeMap<Digest, Arc<Revision>>,
     /// What the processes told their operator.
-    pub complaints: String,
+    pub complaints: Vec<Complaint>,
+    /// What a node with neighbours leaves behind beside that.
+    pub company: Option<Company>,
+}
+
+/// What a process told its operator, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    pub process: u32,
+    pub words: String,
+}
+
+/// What is known of nodes that share a store.
+#[derive(Clone, Debug, Default)]
+pub struct Company {
+    /// The server of all of them, or the way there, failed.
+    pub was_cut_off: bool,
+    /// Nothing befell them, and their leases are long.
+    pub is_undisturbed: bool,
+    /// When the first of them was killed or paused, if one was.
+    pub first_loss: Option<Timestamp>,
+    pub pauses: Vec<Pause>,
+    /// What was stored, as far as whoever stored it lived to say so.
+    pub stored: Vec<Stored>,
+}
+
+/// An append that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub process: u32,
+    pub holding: Holding,
+    /// The last event of it.
+    pub seq: u64,
+    /// Others had claimed the run by a later epoch before it was asked for.
+    pub outrun_by: Option<u64>,
+}
+
+/// A run as it is held once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Holding {
+    pub run: RunId,
+    pub epoch: u64,
+}
+
+/// A process that was paused for longer than its lease, and went on.
+#[derive(Clone, Debug)]
+pub struct Pause {
+    pub process: u32,
+    /// It had stored that it would send, and had not sent.
+    pub before_sending: bool,
+    /// Acts that were written before it went on.
+    pub acts_before: usize,
+    /// What others had found lost by then.
+    pub lost: BTreeSet<Attempt>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attempt {
+    pub run: RunId,
+    pub call: CallId,
+    pub number: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -40,60 +101,125 @@ pub struct RunEvidence {
     pub log: Vec<Arc<Event>>,
 }
 
-/// Where a world keeps what it leaves.
-#[derive(Clone, Copy, Debug)]
-pub struct Traces<'a> {
-    pub store: &'a Path,
-    pub acts: &'a Path,
-    pub complaints: &'a Path,
+/// Where a world keeps what it leaves beside its store.
+#[derive(Clone, Debug)]
+pub struct Traces {
+    folder: PathBuf,
 }
 
-pub fn read(traces: Traces<'_>, people: &People, now: Timestamp) -> Result<Evidence, Failure> {
+/// Before the number of the process.
+const COMPLAINTS: &str = "complaints-";
+
+impl Traces {
+    #[must_use]
+    pub fn in_folder(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    #[must_use]
+    pub fn acts(&self) -> PathBuf {
+        self.folder.join("acts")
+    }
+
+    #[must_use]
+    pub fn complaints(&self, process: u32) -> PathBuf {
+        self.folder.join(format!("{COMPLAINTS}{process}"))
+    }
+
+    fn read_complaints(&self) -> io::Result<Vec<Complaint>> {
+        let mut complaints = Vec::new();
+        for entry in std::fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let process = name.to_str().and_then(|name| name.strip_prefix(COMPLAINTS)?.parse().ok());
+            let Some(process) = process else { continue };
+            let text = std::fs::read_to_string(entry.path())?;
+            let lines = text.lines().filter(|line| !line.is_empty());
+            complaints.extend(lines.map(|line| Complaint { process, words: line.to_owned() }));
+        }
+        complaints.sort_by_key(|complaint| complaint.process);
+        Ok(complaints)
+    }
+}
+
+pub fn read_file(file: &Path, traces: &Traces, people: &People, now: Timestamp) -> Result<Evidence, Failure> {
     let settings = Settings { clock: Some(Arc::new(move || now)), inline: true, ..Settings::default() };
-    let store = SqliteStore::open_with(traces.store, settings)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let complaints = std::fs::read_to_string(traces.complaints).unwrap_or_default();
-    let acts = ledger::read(traces.acts)?;
-    runtime.block_on(async {
-        let tenant = Tenant::default();
-        let page = Page { cursor: None, limit: Page::LIMIT_MAX };
-        let mut views = store.runs(&tenant, &RunFilter::default(), &page).await?.items;
-        views.reverse();
-        let mut evidence = Evidence {
-            runs: Vec::new(),
-            acts,
-            suspensions: BTreeMap::new(),
-            listed: Vec::new(),
-            remembered: BTreeMap::new(),
-            threads: BTreeMap::new(),
-            revisions: BTreeMap::new(),
-            complaints,
-        };
-        for view in views {
-            let thread = store.thread(&tenant, &view.thread).await?;
-            evidence.threads.insert(view.thread.clone(), thread.state);
-            let digest = view.control.revision;
-            if let Some(text) = store.revision(&digest).await? {
-                evidence.revisions.insert(digest, Arc::new(revision(&text)?));
-            }
-            let log = whole_log(&store, &view.id).await?;
-            for id in log.iter().filter_map(|event| opened(event)).chain(people.seen.keys()) {
-                let shown = store.suspension(&tenant, id).await?;
-                evidence.suspensions.insert(id.clone(), shown);
-            }
-            evidence.runs.push(RunEvidence { view, log });
-        }
-        let listed = store.approvals(&tenant, &ApprovalFilter::default(), &page).await?;
-        evidence.listed = listed.items.into_iter().map(|shown| shown.id).collect();
-        for decided in people.decisions.values() {
-            let stored = store.decision(&tenant, &decided.given.run, &decided.given.id).await?;
-            evidence.remembered.insert(decided.given.id.clone(), stored.is_some());
-        }
-        Ok(evidence)
-    })
+    let store = SqliteStore::open_with(file, settings)?;
+    tokio::runtime::Builder::new_current_thread().build()?.block_on(read(&store, traces, people))
 }
 
-async fn whole_log(store: &SqliteStore, run: &RunId) -> Result<Vec<Arc<Event>>, Failure> {
+/// What is stored, as the store shows it to anybody.
+pub async fn read(store: &impl Store, traces: &Traces, people: &People) -> Result<Evidence, Failure> {
+    let tenant = Tenant::default();
+    let page = Page { cursor: None, limit: Page::LIMIT_MAX };
+    let mut evidence = Evidence {
+        runs: Vec::new(),
+        acts: ledger::read(&traces.acts())?,
+        suspensions: BTreeMap::new(),
+        listed: Vec::new(),
+        remembered: BTreeMap::new(),
+        threads: BTreeMap::new(),
+        revisions: BTreeMap::new(),
+        complaints: traces.read_complaints()?,
+        company: None,
+    };
+    for view in all_runs(store).await? {
+        let thread = store.thread(&tenant, &view.thread).await?;
+        evidence.threads.insert(view.thread.clone(), thread.state);
+        let digest = view.control.revision;
+        if let Some(text) = store.revision(&digest).await? {
+            evidence.revisions.insert(digest, Arc::new(revision(&text)?));
+        }
+        let log = whole_log(store, &view.id).await?;
+        for id in log.iter().filter_map(|event| opened(event)).chain(people.seen.keys()) {
+            let shown = store.suspension(&tenant, id).await?;
+            evidence.suspensions.insert(id.clone(), shown);
+        }
+        evidence.runs.push(RunEvidence { view, log });
+    }
+    let listed = store.approvals(&tenant, &ApprovalFilter::default(), &page).await?;
+    evidence.listed = listed.items.into_iter().map(|shown| shown.id).collect();
+    for decided in people.decisions.values() {
+        let stored = store.decision(&tenant, &decided.given.run, &decided.given.id).await?;
+        evidence.remembered.insert(decided.given.id.clone(), stored.is_some());
+    }
+    Ok(evidence)
+}
+
+/// Oldest first.
+async fn all_runs(store: &impl Store) -> Result<Vec<RunView>, Failure> {
+    let mut page = Page { cursor: None, limit: Page::LIMIT_MAX };
+    let mut views = Vec::new();
+    loop {
+        let listed = store.runs(&Tenant::default(), &RunFilter::default(), &page).await?;
+        views.extend(listed.items);
+        page.cursor = listed.next;
+        if page.cursor.is_none() {
+            views.reverse();
+            return Ok(views);
+        }
+    }
+}
+
+/// The attempts that somebody has found lost by now.
+pub async fn lost_attempts(store: &impl Store) -> Result<BTreeSet<Attempt>, Failure> {
+    let mut lost_attempts = BTreeSet::new();
+    for view in all_runs(store).await? {
+        for event in whole_log(store, &view.id).await? {
+            if let Fact::RunRecovered { lost, .. } = &event.fact {
+                let attempts = lost.iter().map(|lost| Attempt {
+                    run: view.id.clone(),
+                    call: lost.call_id.clone(),
+                    number: lost.attempt,
+                });
+                lost_attempts.extend(attempts);
+            }
+        }
+    }
+    Ok(lost_attempts)
+}
+
+async fn whole_log(store: &impl Store, run: &RunId) -> Result<Vec<Arc<Event>>, Failure> {
     let mut log: Vec<Arc<Event>> = Vec::new();
     loop {
         let after = log.last().map_or(0, |event| event.seq);

@@ -13,6 +13,8 @@ use serde_json::Value;
 /// One act of a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Act {
+    /// The process whose tool it was.
+    pub process: u32,
     pub run: RunId,
     pub call: CallId,
     pub tool: ToolName,

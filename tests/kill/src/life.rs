@@ -1,9 +1,7 @@
 //! One process from its start to its end: spoken to, listened to, and killed.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command as Start, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +11,7 @@ use machine::status::CallStatus;
 use crate::judge::{Rule, Violation};
 use crate::node::Node;
 use crate::people::People;
+use crate::process::{Heard, Process, Said};
 use crate::wire::{Command, Crossing, Line, Wish, Word};
 
 /// No world needs so long; one that does is stuck.
@@ -53,42 +52,19 @@ pub enum Where {
 type Attempt = (CallId, u32);
 
 pub struct Life {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Receiver<io::Result<Line>>,
+    process: Process,
+    lines: Receiver<Heard>,
     began: Instant,
     /// The answers that tools gave, and when.
     answers: Vec<(Instant, Attempt)>,
 }
 
-impl Drop for Life {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl Life {
     pub fn begin(program: &Path, node: &Node, complaints: &Path) -> io::Result<Self> {
-        let complaints = File::options().create(true).append(true).open(complaints)?;
         let began = Instant::now();
-        let mut start = Start::new(program);
-        start.arg("node").arg(&node.store).arg(&node.socket).arg(&node.acts);
-        start.arg(node.ahead_ms.to_string()).args(node.stop_at.map(|at| at.to_string()));
-        let mut child = start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints).spawn()?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::Error::other("the process has no pipes"));
-        };
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines() {
-                let line = line.and_then(|line| serde_json::from_str(&line).map_err(io::Error::from));
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Self { child, stdin, lines, began, answers: Vec::new() })
+        let (listener, lines) = mpsc::channel();
+        let process = Process::start(program, node, complaints, listener)?;
+        Ok(Self { process, lines, began, answers: Vec::new() })
     }
 
     /// Speaks and listens until the process is killed or everything is over. None while it lives, and nothing goes on
@@ -104,13 +80,13 @@ impl Life {
             let late_at = self.oldest_unstored(people).map(|(answered_at, _)| answered_at + STORED_WITHIN);
             let wait_until = [kill_at, late_at, rest_at].into_iter().flatten().fold(stuck_at, Instant::min);
             let line = match self.lines.recv_timeout(wait_until.saturating_duration_since(Instant::now())) {
-                Ok(Ok(line)) => line,
+                Ok(Heard { said: Said::Line(line), .. }) => line,
                 // It was cut off in the middle of a line by nobody but itself.
-                Ok(Err(error)) => {
+                Ok(Heard { said: Said::Nonsense(error), .. }) => {
                     return Some(wrong(Rule::NobodyComplains, format!("the process says: {error}")));
                 }
-                Err(RecvTimeoutError::Disconnected) => {
-                    let what = format!("the process ended by itself: {:?}", self.child.wait());
+                Ok(Heard { said: Said::Nothing, .. }) | Err(RecvTimeoutError::Disconnected) => {
+                    let what = format!("the process ended by itself: {}", self.process.wait());
                     return Some(wrong(Rule::NobodyComplains, what));
                 }
                 Err(RecvTimeoutError::Timeout) if kill_at.is_some_and(|at| at <= Instant::now()) => {
@@ -127,7 +103,7 @@ impl Life {
                 return Some(End::Over);
             }
             for command in people.speak() {
-                self.say(&command);
+                self.process.say(&command);
             }
             if people.waits_for_an_outage() {
                 if people.shown.as_ref().is_some_and(|shown| shown.held_count == 0) {
@@ -166,15 +142,15 @@ impl Life {
         }
     }
 
-    /// How many boundaries it has crossed.
-    pub fn count_crossings(&mut self) -> Option<u64> {
-        self.say(&Command { number: 0, wish: Wish::CountCrossings });
-        while let Ok(Ok(line)) = self.lines.recv_timeout(STUCK_AFTER) {
+    /// How many boundaries it has crossed. Whoever does not know it would leave them all out.
+    pub fn count_crossings(&mut self) -> io::Result<u64> {
+        self.process.say(&Command { number: 0, wish: Wish::CountCrossings });
+        while let Ok(Heard { said: Said::Line(line), .. }) = self.lines.recv_timeout(STUCK_AFTER) {
             if let Line::Told { word: Word::Crossings { count }, .. } = line {
-                return Some(count);
+                return Ok(count);
             }
         }
-        None
+        Err(io::Error::other("the process does not say how many boundaries it has crossed"))
     }
 
     #[must_use]
@@ -189,21 +165,16 @@ impl Life {
             Line::Answered { call, attempt } => {
                 self.answers.push((Instant::now(), (call, attempt)));
             }
-            Line::Stopped(_) => {}
+            Line::Stopped(_) | Line::Claimed { .. } | Line::Stored { .. } | Line::NotStored { .. } => {}
         }
-    }
-
-    fn say(&mut self, command: &Command) {
-        // A process that cannot hear any more is about to be found dead.
-        let _ = serde_json::to_string(command).map(|text| writeln!(self.stdin, "{text}"));
     }
 
     /// What it managed to say before it died counts.
     pub fn kill(&mut self, people: &mut People, place: Where) -> End {
-        if let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(drop)) {
+        if let Err(error) = self.process.kill() {
             return wrong(Rule::NobodyComplains, format!("the process cannot be killed: {error}"));
         }
-        while let Ok(Ok(line)) = self.lines.recv() {
+        while let Ok(Heard { said: Said::Line(line), .. }) = self.lines.recv() {
             self.hear(people, line);
         }
         End::Killed(place)

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use kill::command::{Typed, USAGE, parse};
 use kill::node::Failure;
-use kill::{ledger, matrix, node};
+use kill::{cluster, ledger, matrix, node};
 
 fn main() -> ExitCode {
     let typed = match parse(std::env::args().skip(1)) {
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
-            eprintln!("ERROR: {failure}");
+            eprintln!("ERROR: {}", failure.to_string().replace('\n', " "));
             ExitCode::from(2)
         }
     }
@@ -27,6 +27,8 @@ fn main() -> ExitCode {
 fn obey(typed: Typed) -> Result<bool, Failure> {
     match typed {
         Typed::Matrix(order) => matrix::tell(std::env::current_exe()?, &order),
+        Typed::Cluster(order) => cluster::tell(std::env::current_exe()?, &order),
+        Typed::Crowd { runs, seed } => cluster::crowd::tell(std::env::current_exe()?, runs, seed),
         Typed::Node(started) => node::live(started).map(|()| true),
         Typed::Ledger { socket } => Ok(ledger::keep(&socket).map(|()| true)?),
     }

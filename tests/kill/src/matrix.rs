@@ -34,6 +34,19 @@ pub struct Order {
     pub keep: bool,
 }
 
+impl Order {
+    /// Until there were enough kills, and until everything was seen: what is rare depends on how fast the machine is.
+    /// What was not seen after many times as many is not there.
+    pub(crate) fn wants_more(&self, kills: u64, missing: impl FnOnce() -> Vec<String>) -> bool {
+        kills < self.kills || (self.is_whole() && kills < PATIENCE * self.kills && !missing().is_empty())
+    }
+
+    /// Every story takes part.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.only.is_none() && self.stories.is_empty()
+    }
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Outcome {
@@ -46,7 +59,7 @@ pub struct Outcome {
 }
 
 /// Ends with whoever holds it.
-struct LedgerProcess(Child);
+pub(crate) struct LedgerProcess(Child);
 
 impl Drop for LedgerProcess {
     fn drop(&mut self) {
@@ -55,7 +68,7 @@ impl Drop for LedgerProcess {
     }
 }
 
-fn start_ledger(program: &Path, socket: &Path) -> io::Result<LedgerProcess> {
+pub(crate) fn start_ledger(program: &Path, socket: &Path) -> io::Result<LedgerProcess> {
     let mut child = Command::new(program)
         .arg("ledger")
         .arg(socket)
@@ -77,18 +90,10 @@ pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
     let socket = scratch.path().join("ledger");
     let ledger = start_ledger(&program, &socket)?;
     let place = Place::new(program, socket, scratch.path().to_owned());
-    let all: Vec<Arc<Story>> = stories::all().into_iter().map(Arc::new).collect();
-    let only = order.only.as_ref().map(|text| plan::parse(text, &all, order.seed)).transpose()?;
-    let mut chosen = all;
+    let mut chosen = chosen(order)?;
+    let only = order.only.as_ref().map(|text| plan::parse(text, &chosen, order.seed)).transpose()?;
     if let Some(case) = &only {
         chosen.retain(|story| story.name == case.story.name);
-    } else if !order.stories.is_empty() {
-        for name in &order.stories {
-            if !chosen.iter().any(|story| story.name == name) {
-                return Err(format!("there is no story {name}").into());
-            }
-        }
-        chosen.retain(|story| order.stories.iter().any(|name| name == story.name));
     }
     let game = Game::new(&place, order, chosen);
     game.measure()?;
@@ -98,6 +103,18 @@ pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
         eprintln!("the worlds lie in {}", scratch.path().display());
     }
     Ok(game.result())
+}
+
+/// The stories that are asked for.
+pub(crate) fn chosen(order: &Order) -> Result<Vec<Arc<Story>>, String> {
+    let mut chosen: Vec<Arc<Story>> = stories::all().into_iter().map(Arc::new).collect();
+    for name in &order.stories {
+        if !chosen.iter().any(|story| story.name == name) {
+            return Err(format!("there is no story {name}"));
+        }
+    }
+    chosen.retain(|story| order.stories.is_empty() || order.stories.iter().any(|name| name == story.name));
+    Ok(chosen)
 }
 
 struct Game<'a> {
@@ -184,7 +201,7 @@ impl<'a> Game<'a> {
         }
         let case = match table.ahead.pop() {
             Some(case) => case,
-            None if table.more && self.wants_more(&table.summary) => {
+            None if table.more && self.order.wants_more(table.summary.kills, || table.summary.missing()) => {
                 let Table { chance, extents, .. } = &mut *table;
                 plan::any(extents, chance)?
             }
@@ -194,19 +211,6 @@ impl<'a> Game<'a> {
         let unknown = Extent { crossings: Vec::new(), lasts: Duration::ZERO };
         let extent = known.map_or(unknown, |(_, extent)| extent.clone());
         Some((case, extent))
-    }
-
-    /// Until there were enough kills, and until everything was seen: what is rare depends on how fast the machine is.
-    /// What was not seen after many times as many is not there.
-    fn wants_more(&self, summary: &Summary) -> bool {
-        let enough = self.order.kills;
-        summary.kills < enough
-            || (self.is_whole() && summary.kills < PATIENCE * enough && !summary.missing().is_empty())
-    }
-
-    /// Every story takes part.
-    const fn is_whole(&self) -> bool {
-        self.order.only.is_none() && self.order.stories.is_empty()
     }
 
     fn put_down(&self, played: io::Result<Played>) {
@@ -234,7 +238,7 @@ impl<'a> Game<'a> {
     }
 
     fn result(self) -> Outcome {
-        let whole = self.is_whole();
+        let whole = self.order.is_whole();
         let table = self.table.into_inner().unwrap_or_else(PoisonError::into_inner);
         let missing = if whole { table.summary.missing() } else { Vec::new() };
         Outcome { summary: table.summary, wrong: table.wrong, last: table.last, missing }

@@ -26,7 +26,8 @@ pub struct People {
     /// What is wrong already.
     pub objections: Vec<Violation>,
     pub shown: Option<Shown>,
-    thread: ThreadId,
+    /// How much the newest had of all that was ever shown.
+    shown_count: u64,
     /// Messages that an earlier process had accepted.
     owed: BTreeSet<MessageId>,
     /// Messages that were refused, to be said again when something has changed.
@@ -35,6 +36,8 @@ pub struct People {
     waits_for: BTreeMap<u64, Subject>,
     /// Said to the process that lives now.
     said: BTreeSet<Subject>,
+    /// What somebody could not say whether it was stored.
+    troubled: BTreeSet<Subject>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,7 +89,11 @@ impl Decided {
 pub const fn is_accepted(word: &Word) -> bool {
     match word {
         Word::Accepted | Word::AlreadyApplied => true,
-        Word::Posted { .. } | Word::Done | Word::Crossings { .. } | Word::Refused { .. } => false,
+        Word::Posted { .. }
+        | Word::Done
+        | Word::Crossings { .. }
+        | Word::Refused { .. }
+        | Word::Trouble { .. } => false,
     }
 }
 
@@ -109,12 +116,13 @@ impl People {
             settled: BTreeMap::new(),
             objections: Vec::new(),
             shown: None,
-            thread: ThreadId::from("thread-1"),
+            shown_count: 0,
             owed: BTreeSet::new(),
             refused: BTreeSet::new(),
             last_number: 0,
             waits_for: BTreeMap::new(),
             said: BTreeSet::new(),
+            troubled: BTreeSet::new(),
         }
     }
 
@@ -124,7 +132,38 @@ impl People {
         self.owed = accepted.map(|posted| posted.id.clone()).collect();
         self.waits_for.clear();
         self.said.clear();
+        self.troubled.clear();
         self.shown = None;
+    }
+
+    /// Somebody who was spoken to is gone, or was away for long: what was said to nobody else is unknown, and everything
+    /// is said again.
+    pub fn lose(&mut self, unanswered: impl IntoIterator<Item = u64>) {
+        for number in unanswered {
+            self.waits_for.remove(&number);
+        }
+        let waits: BTreeSet<&Subject> = self.waits_for.values().collect();
+        self.said.retain(|subject| waits.contains(subject));
+    }
+
+    /// Whoever was told of trouble says it again.
+    pub fn take_heart(&mut self) {
+        for subject in std::mem::take(&mut self.troubled) {
+            self.said.remove(&subject);
+        }
+    }
+
+    /// Time passes, and what was shown is not so any more.
+    pub fn look_again(&mut self) {
+        self.shown = None;
+    }
+
+    /// Looks at what one of many nodes shows, unless another has shown what is newer: one that died may have been slower.
+    pub fn see_newer(&mut self, shown: Shown) {
+        if self.shown_count <= shown.event_count() {
+            self.shown_count = shown.event_count();
+            self.see(shown);
+        }
     }
 
     /// Looks at what the process shows.
@@ -164,6 +203,10 @@ impl People {
     /// Hears an answer.
     pub fn hear(&mut self, number: u64, word: Word) {
         let Some(subject) = self.waits_for.remove(&number) else { return };
+        if let Word::Trouble { .. } = word {
+            self.troubled.insert(subject);
+            return;
+        }
         match subject {
             Subject::Message(index) => {
                 if matches!(word, Word::Refused { .. }) {
@@ -212,7 +255,7 @@ impl People {
             }
             let post = Post {
                 message: id,
-                thread: self.thread.clone(),
+                thread: ThreadId::from(said.thread),
                 content: serde_json::to_value(&said.script).unwrap_or_default(),
                 policy: said.policy,
             };
@@ -262,6 +305,11 @@ impl People {
     }
 
     fn answer_late(&mut self, run: &ShownRun, open: &Pending, commands: &mut Vec<Command>) {
+        let told = self.late_answers.get(&open.suspension_id);
+        // What was accepted is not said again: if it were lost, nothing would go on.
+        if told.is_some_and(|words| words.iter().any(is_accepted)) {
+            return;
+        }
         let Some(call) = run.calls.iter().find(|call| call.call == open.call_id) else { return };
         let wish = Wish::LateAnswer {
             run: run.run.clone(),
@@ -335,24 +383,36 @@ impl People {
         self.messages.iter().all(there)
             && shown.runs.iter().all(|run| run.ended)
             && self.waits_for.is_empty()
+            && self.troubled.is_empty()
             && !self.decisions.keys().any(unsaid)
     }
 
     /// Nothing goes on before time passes, or before somebody claims the run anew.
     #[must_use]
     pub fn waits_for_an_outage(&self) -> bool {
+        self.waits_for_an_expiry() || self.waits_for_a_late_answer()
+    }
+
+    /// Nothing goes on before time passes.
+    #[must_use]
+    pub fn waits_for_an_expiry(&self) -> bool {
         let Some(shown) = &self.shown else { return false };
-        let expires = self.story.reply.is_none()
-            && shown
-                .pending()
-                .any(|(_, open)| open.kind == SuspensionKind::Approval && open.expires_at.is_some());
+        let expires = |open: &Pending| open.kind == SuspensionKind::Approval && open.expires_at.is_some();
+        self.is_at_rest() && self.story.reply.is_none() && shown.pending().any(|(_, open)| expires(open))
+    }
+
+    fn waits_for_a_late_answer(&self) -> bool {
+        let Some(shown) = &self.shown else { return false };
         let late = shown.pending().any(|(_, open)| {
             let words = self.late_answers.get(&open.suspension_id);
             words.is_some_and(|words| words.iter().any(is_accepted))
         });
-        self.waits_for.is_empty()
-            && shown.runs.iter().all(|run| run.ended || run.waiting)
-            && (expires || late)
+        self.is_at_rest() && late
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let Some(shown) = &self.shown else { return false };
+        self.waits_for.is_empty() && shown.runs.iter().all(|run| run.ended || run.waiting)
     }
 
     /// What they still wait for, in words.

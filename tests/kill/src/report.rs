@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::evidence::Evidence;
 use crate::life::Where;
+use crate::people::People;
 use crate::plan::Case;
 use crate::tally::{Sight, Tally};
 use crate::wire::{Crossing, Passage, Side};
@@ -70,7 +72,7 @@ impl Summary {
     }
 }
 
-fn words(place: Where) -> String {
+pub(crate) fn words(place: Where) -> String {
     match place {
         Where::At(crossing) => crossing.to_string(),
         Where::AnyInstant => "at any instant".into(),
@@ -86,10 +88,21 @@ pub fn wrong(played: &Played) -> String {
     for violation in &played.violations {
         let _ = writeln!(text, "  {violation}");
     }
-    let kills: Vec<String> = played.kills.iter().map(|place| words(*place)).collect();
-    let _ = writeln!(text, "killed: {}", if kills.is_empty() { "nobody".into() } else { kills.join(", ") });
-    text.push_str("what people said and were told\n");
-    let people = &played.people;
+    text.push_str(&kills(&played.kills));
+    text.push_str(&account(&played.people, played.evidence.as_ref()));
+    let _ = writeln!(text, "play it again: cargo run -p kill -- matrix --only {} --seed {seed}", played.case);
+    text
+}
+
+/// Where processes were killed, in one line.
+pub(crate) fn kills(places: &[Where]) -> String {
+    let kills: Vec<String> = places.iter().map(|place| words(*place)).collect();
+    format!("killed: {}\n", if kills.is_empty() { "nobody".into() } else { kills.join(", ") })
+}
+
+/// What people said, what was done, and what is stored.
+pub(crate) fn account(people: &People, evidence: Option<&Evidence>) -> String {
+    let mut text = String::from("what people said and were told\n");
     for posted in &people.messages {
         let _ = writeln!(text, "  {}: {:?}", posted.id, posted.words);
     }
@@ -107,7 +120,7 @@ pub fn wrong(played: &Played) -> String {
     for (id, heard) in &people.late_answers {
         let _ = writeln!(text, "  late answer to {id}: {heard:?}");
     }
-    if let Some(evidence) = &played.evidence {
+    if let Some(evidence) = evidence {
         text.push_str("what the ledger has\n");
         for act in &evidence.acts {
             let _ = writeln!(text, "  {act:?}");
@@ -118,9 +131,11 @@ pub fn wrong(played: &Played) -> String {
                 let _ = writeln!(text, "  {}", sim::words::event(event));
             }
         }
-        let _ = writeln!(text, "what the processes complained of\n{}", evidence.complaints);
+        text.push_str("what the processes complained of\n");
+        for complaint in &evidence.complaints {
+            let _ = writeln!(text, "  process {}: {}", complaint.process, complaint.words);
+        }
     }
-    let _ = writeln!(text, "play it again: cargo run -p kill -- matrix --only {} --seed {seed}", played.case);
     text
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use machine::event::Pending;
 use machine::policy::{Continuation, Decisions, Execution, OnBusy, PolicyRequest, WhileWaiting};
 use machine::suspension::SuspensionKind;
+use machine::termination::{Cancelled, StopCode, Termination};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -14,6 +15,8 @@ use crate::wire::Reply;
 pub const AGENT: &str = "clerk";
 /// Whoever posts, decides and interrupts.
 pub const PERSON: &str = "ana";
+/// Where all messages of a story are posted.
+const THREAD: &str = "thread-1";
 /// The argument of a call whose tool hangs between its act and its answer until it is told.
 pub const HANGS: &str = "hangs";
 /// Of approvals that expire; an outage lasts longer.
@@ -32,6 +35,8 @@ pub mod tools {
     pub const SCREEN: &str = "screen";
     /// Those that write, and wait for an approval before they do.
     pub const HELD: [&str; 4] = [TRANSFER, TRANSFER_SOON, TRANSFER_OR_END, SURVEY];
+    /// Those whose result comes from somebody outside.
+    pub const ELSEWHERE: [&str; 2] = [ERRAND, SCREEN];
 }
 
 /// A message as the model understands it: the calls that it shall ask for.
@@ -62,6 +67,7 @@ pub enum When {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
+    pub thread: String,
     pub when: When,
     pub script: Script,
     pub policy: PolicyRequest,
@@ -81,6 +87,46 @@ pub struct Story {
     pub tell: Option<(&'static str, When)>,
     /// How much time passes while no process is there.
     pub outage: Duration,
+    /// How the run of the first message ends; those of the others end by themselves.
+    pub end: Ending,
+    /// How the runs below it end.
+    pub child_end: Ending,
+}
+
+/// How a run ends, whoever is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Natural,
+    Rejected,
+    Expired,
+    Interrupted,
+    Superseded,
+    ByParent,
+}
+
+impl Ending {
+    /// None: no story ends so.
+    #[must_use]
+    pub const fn of(how: &Termination) -> Option<Self> {
+        match how {
+            Termination::NaturalEnd => Some(Self::Natural),
+            Termination::Cancelled(Cancelled::Interrupted) => Some(Self::Interrupted),
+            Termination::Cancelled(Cancelled::Superseded) => Some(Self::Superseded),
+            Termination::Cancelled(Cancelled::ByParent) => Some(Self::ByParent),
+            Termination::Stopped(stopped) => match stopped.code {
+                StopCode::Rejected => Some(Self::Rejected),
+                StopCode::Expired => Some(Self::Expired),
+                StopCode::MaxRounds
+                | StopCode::Timeout
+                | StopCode::TokenBudget
+                | StopCode::ConsecutiveErrors
+                | StopCode::StopOnTool
+                | StopCode::ContentMatch
+                | StopCode::LoopDetection => None,
+            },
+            Termination::BehaviorRequested | Termination::Blocked(_) | Termination::Error(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +139,22 @@ pub enum Doubt {
 }
 
 impl Story {
+    /// How the run of a message ends, counted from 1; that of no message is below another.
+    #[must_use]
+    pub const fn ending_of(&self, message: Option<usize>) -> Ending {
+        match message {
+            Some(1) => self.end,
+            Some(_) => Ending::Natural,
+            None => self.child_end,
+        }
+    }
+
+    /// Somebody, or the clock, may say no to what is held.
+    #[must_use]
+    pub fn may_deny(&self) -> bool {
+        matches!(self.reply, Some(Reply::Reject | Reply::RejectAndEnd)) || !self.outage.is_zero()
+    }
+
     /// What the person says to this; none: nothing.
     #[must_use]
     pub fn reply_to(&self, open: &Pending) -> Option<Reply> {
@@ -128,7 +190,7 @@ fn delegated(id: &str, calls: Vec<Asked>) -> Asked {
 
 fn said(calls: Vec<Asked>) -> Said {
     let policy = PolicyRequest::default();
-    Said { when: When::AtOnce, script: Script { calls }, policy }
+    Said { thread: THREAD.into(), when: When::AtOnce, script: Script { calls }, policy }
 }
 
 /// One message, and a person who approves what it leads to and retries what is in doubt.
@@ -141,6 +203,8 @@ fn told(name: &'static str, calls: Vec<Asked>) -> Story {
         interrupt: None,
         tell: None,
         outage: Duration::ZERO,
+        end: Ending::Natural,
+        child_end: Ending::Natural,
     }
 }
 
@@ -152,8 +216,21 @@ fn under(mut story: Story, policy: PolicyRequest) -> Story {
 fn then(mut story: Story, when: When, busy: OnBusy, waiting: WhileWaiting, calls: Vec<Asked>) -> Story {
     let policy =
         PolicyRequest { on_busy: Some(busy), while_waiting: Some(waiting), ..PolicyRequest::default() };
-    story.messages.push(Said { when, script: Script { calls }, policy });
+    story.messages.push(Said { thread: THREAD.into(), when, script: Script { calls }, policy });
     story
+}
+
+/// So many runs at once, each on a thread of its own, and each with a write that is held.
+#[must_use]
+pub fn crowd(runs: u64) -> Story {
+    let message = |number: u64| {
+        let calls = vec![
+            call(&format!("write-{number}"), tools::TRANSFER),
+            call(&format!("look-{number}"), tools::LOOK),
+        ];
+        Said { thread: format!("thread-{number}"), ..said(calls) }
+    };
+    Story { messages: (1..=runs).map(message).collect(), ..told("crowd", Vec::new()) }
 }
 
 #[must_use]
@@ -195,12 +272,14 @@ fn plain() -> Vec<Story> {
         Story {
             reply: None,
             outage: OUTAGE,
+            end: Ending::Expired,
             ..told("expires-ending", vec![call("a", TRANSFER_OR_END), call("b", FILE)])
         },
         Story { outage: OUTAGE, ..told("decided-in-time", vec![call("a", TRANSFER_SOON)]) },
         Story { reply: Some(Reply::Reject), ..told("rejected", vec![call("a", TRANSFER), call("b", LOOK)]) },
         Story {
             reply: Some(Reply::RejectAndEnd),
+            end: Ending::Rejected,
             ..told("rejected-ending", vec![call("a", TRANSFER), call("b", FILE)])
         },
     ]
@@ -212,15 +291,19 @@ fn interrupted() -> Vec<Story> {
         Story {
             reply: None,
             interrupt: Some(When::Held("a")),
+            end: Ending::Interrupted,
             ..told("interrupted-held", vec![call("a", TRANSFER), call("b", LOOK)])
         },
         Story {
             interrupt: Some(When::UnderWay("a")),
+            end: Ending::Interrupted,
             ..told("interrupted-at-work", vec![hanging("a", TRANSFER), call("b", FILE)])
         },
         Story {
             reply: None,
             interrupt: Some(When::Held("b")),
+            end: Ending::Interrupted,
+            child_end: Ending::ByParent,
             ..told("interrupted-above", vec![delegated("a", vec![call("b", TRANSFER)])])
         },
     ]
@@ -238,14 +321,14 @@ fn on_one_thread() -> Vec<Story> {
             vec![call("b", LOOK), call("c", TRANSFER)],
         ),
         then(
-            Story { reply: None, ..waits("superseded") },
+            Story { reply: None, end: Ending::Superseded, ..waits("superseded") },
             When::Held("a"),
             OnBusy::Interrupt,
             WhileWaiting::Supersede,
             vec![call("b", FILE)],
         ),
         then(
-            told("pushed-aside", vec![hanging("a", LOOK)]),
+            Story { end: Ending::Superseded, ..told("pushed-aside", vec![hanging("a", LOOK)]) },
             When::UnderWay("a"),
             OnBusy::Interrupt,
             WhileWaiting::Supersede,

@@ -37,6 +37,12 @@ pub enum Wish {
     },
     /// How many boundaries were crossed since the start.
     CountCrossings,
+    /// Whoever stands at a boundary goes on, and nobody stops any more.
+    GoOn,
+    /// Whoever is about to store something of a run stands still before it does.
+    StandBeforeStoring,
+    /// The runs are shown again.
+    Show,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,6 +93,22 @@ pub enum Line {
     },
     /// The process stands at this boundary and goes no further.
     Stopped(Crossing),
+    /// Of a store that is shared: the run is held here from now on.
+    Claimed {
+        run: RunId,
+        epoch: u64,
+    },
+    /// Of a store that is shared: an append up to this event was taken.
+    Stored {
+        run: RunId,
+        epoch: u64,
+        seq: u64,
+    },
+    /// Of a store that is shared: an append was not taken.
+    NotStored {
+        run: RunId,
+        epoch: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +128,10 @@ pub enum Word {
     Refused {
         why: String,
     },
+    /// The store is in trouble. It may be stored or not.
+    Trouble {
+        why: String,
+    },
 }
 
 /// The runs as the store shows them at one moment.
@@ -121,6 +147,8 @@ pub struct Shown {
 pub struct ShownRun {
     pub run: RunId,
     pub message: Option<MessageId>,
+    /// Of its last event.
+    pub seq: u64,
     pub ended: bool,
     pub waiting: bool,
     pub calls: Vec<ShownCall>,
@@ -137,6 +165,12 @@ pub struct ShownCall {
 }
 
 impl Shown {
+    /// Grows with every commit: what has less is older.
+    #[must_use]
+    pub fn event_count(&self) -> u64 {
+        self.runs.iter().map(|run| run.seq).sum()
+    }
+
     pub fn calls(&self) -> impl Iterator<Item = &ShownCall> {
         self.runs.iter().flat_map(|run| &run.calls)
     }
@@ -167,6 +201,8 @@ pub enum Passage {
     Create,
     Claim,
     Append,
+    /// An append with which a tool starts: behind it, the intent is stored and nothing is sent.
+    Start,
     Release,
     Submit,
     /// A tool acts: before the ledger hears of it, and after it has said that it did.
@@ -174,15 +210,25 @@ pub enum Passage {
 }
 
 impl Passage {
-    pub const ALL: [Self; 7] =
-        [Self::PutRevision, Self::Create, Self::Claim, Self::Append, Self::Release, Self::Submit, Self::Act];
+    pub const ALL: [Self; 8] = [
+        Self::PutRevision,
+        Self::Create,
+        Self::Claim,
+        Self::Append,
+        Self::Start,
+        Self::Release,
+        Self::Submit,
+        Self::Act,
+    ];
 
-    const fn as_str(self) -> &'static str {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::PutRevision => "put_revision",
             Self::Create => "create",
             Self::Claim => "claim",
             Self::Append => "append",
+            Self::Start => "start",
             Self::Release => "release",
             Self::Submit => "submit",
             Self::Act => "act",
@@ -190,12 +236,18 @@ impl Passage {
     }
 }
 
+impl Side {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::After => "after",
+        }
+    }
+}
+
 impl fmt::Display for Crossing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let side = match self.side {
-            Side::Before => "before",
-            Side::After => "after",
-        };
-        write!(f, "{side} {}", self.passage.as_str())
+        write!(f, "{} {}", self.side.as_str(), self.passage.as_str())
     }
 }

@@ -17,11 +17,13 @@ use crate::life::{End, Fate, Life, Where};
 use crate::node::Node;
 use crate::people::People;
 use crate::plan::{self, Aim, Case, Extent};
+use crate::stop::Stop;
+use crate::store_at::StoreAt;
 use crate::tally::Tally;
 use crate::wire::{Crossing, Passage, Side};
 
 /// A process that never stops, and does everything on one thread all the same.
-const NEVER: u64 = u64::MAX;
+const NEVER: Stop = Stop::At(u64::MAX);
 /// More processes than any world has.
 const PROCESSES_MAX: usize = 16;
 
@@ -65,8 +67,7 @@ pub struct Played {
 struct World<'a> {
     place: &'a Place,
     store: PathBuf,
-    acts: PathBuf,
-    complaints: PathBuf,
+    traces: Traces,
     chance: Chance,
     played: Played,
 }
@@ -79,8 +80,7 @@ pub fn play(place: &Place, case: &Case, extent: &Extent, keep: bool) -> io::Resu
     let world = World {
         place,
         store: folder.join("store.db"),
-        acts: folder.join("acts"),
-        complaints: folder.join("complaints"),
+        traces: Traces::in_folder(&folder),
         chance: Chance::of(case.seed),
         played: Played {
             case: case.clone(),
@@ -131,28 +131,29 @@ impl World<'_> {
     }
 
     fn live(&mut self, process: usize, fate: Fate) -> io::Result<End> {
-        let stop_at = match fate {
-            Fate::AtCrossing(crossing) => Some(crossing),
+        let stop = match fate {
+            Fate::AtCrossing(crossing) => Some(Stop::At(crossing)),
             Fate::AfterTime(_) => None,
             Fate::Spared if self.played.case.aim == Aim::Instant => None,
             Fate::Spared => Some(NEVER),
         };
         let node = Node {
-            store: self.store.clone(),
+            process: u32::try_from(process).unwrap_or(u32::MAX),
+            store: StoreAt::File(self.store.clone()),
             socket: self.place.socket.clone(),
-            acts: self.acts.clone(),
-            ahead_ms: self.ahead_ms(process),
-            stop_at,
+            acts: self.traces.acts(),
+            ahead_ms: Some(self.ahead_ms(process)),
+            stop,
         };
         let people = &mut self.played.people;
         people.begin_again();
         let mut life = {
             let _alone = self.place.alone();
-            Life::begin(&self.place.program, &node, &self.complaints)?
+            Life::begin(&self.place.program, &node, &self.traces.complaints(node.process))?
         };
         let end = life.drive(people, fate);
-        if self.played.case.aim == Aim::Nobody {
-            self.played.extent.crossings.push(life.count_crossings().unwrap_or_default());
+        if self.played.case.aim == Aim::Nobody && !matches!(end, Some(End::Wrong(_))) {
+            self.played.extent.crossings.push(life.count_crossings()?);
             self.played.extent.lasts = self.played.extent.lasts.max(life.age());
         }
         let end = end.unwrap_or_else(|| life.kill(people, Where::AtRest));
@@ -171,11 +172,10 @@ impl World<'_> {
     /// Reads what is stored and judges it.
     fn look(&mut self, process: usize, moment: Moment) {
         let now = Timestamp(SystemClock.now().0 + self.ahead_ms(process));
-        let traces = Traces { store: &self.store, acts: &self.acts, complaints: &self.complaints };
         let people = &self.played.people;
         let read = {
             let _alone = self.place.alone();
-            evidence::read(traces, people, now)
+            evidence::read_file(&self.store, &self.traces, people, now)
         };
         match read {
             Ok(evidence) => {

@@ -56,6 +56,7 @@ fn both_kinds_of_processes_end_with_whoever_started_them() {
         vec!["ledger".into(), path("socket").into_os_string()],
         vec![
             "node".into(),
+            "1".into(),
             path("store").into_os_string(),
             path("socket").into_os_string(),
             path("acts").into_os_string(),

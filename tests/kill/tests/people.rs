@@ -28,6 +28,7 @@ fn showing(pending: Vec<Pending>, calls: Vec<ShownCall>) -> Shown {
     let run = ShownRun {
         run: RunId::from("run_1"),
         message: Some(MessageId::from("said-1")),
+        seq: 1,
         ended: false,
         waiting: true,
         calls,
@@ -131,4 +132,21 @@ fn nobody_is_done_before_every_earlier_decision_was_repeated() {
     assert!(!people.is_over(), "nobody has answered yet");
     people.hear(number, Word::AlreadyApplied);
     assert!(people.is_over());
+}
+
+#[test]
+fn what_a_slower_neighbour_showed_before_is_passed_over_also_when_everything_is_looked_at_again() {
+    let mut people = people();
+    let with_seq = |seq: u64, status: CallStatus| {
+        let mut shown = showing(Vec::new(), vec![shown_call(status, 1)]);
+        shown.runs[0].seq = seq;
+        shown
+    };
+    people.see_newer(with_seq(9, CallStatus::Succeeded));
+    people.look_again();
+    people.see_newer(with_seq(8, CallStatus::Running));
+    assert_eq!(people.shown, None);
+    assert_eq!(rules(&people), []);
+    people.see_newer(with_seq(9, CallStatus::Running));
+    assert_eq!(rules(&people), [Rule::SettledStays]);
 }

@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machine::event::{Event, Fact, ResultFrom};
-use machine::id::{CallId, Principal, SuspensionId};
+use machine::event::{CallErrorCode, CancelReason, Event, Fact, ResultFrom};
+use machine::id::{CallId, Principal, SuspensionId, ToolName};
 use machine::suspension::{Held, ResumeMode};
+use machine::termination::Termination;
 use machine::tool::{Arguments, EffectClass};
 
 use super::{Moment, Objections, Rule};
 use crate::evidence::{Evidence, RunEvidence};
 use crate::ledger::Act;
-use crate::stories::tools;
+use crate::stories::{Story, tools};
 
 /// What one log says of one call.
 #[derive(Debug, Default)]
 struct Account {
+    tool: Option<ToolName>,
     /// As asked for, or as whoever approved changed them.
     arguments: Option<Arguments>,
     attempts: BTreeMap<u32, EffectClass>,
@@ -25,6 +27,9 @@ struct Account {
     /// How often somebody wished for the act: an approval, or a repeat of what was in doubt.
     wished: u32,
     doubts: BTreeSet<SuspensionId>,
+    /// Attempts that were followed by another although no process took them with it.
+    followed: BTreeSet<u32>,
+    given_up: bool,
     /// An attempt in doubt answered after all; whoever brought the answer need not have asked the ledger.
     settled_late: bool,
     end: Option<CallEnd>,
@@ -33,12 +38,26 @@ struct Account {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallEnd {
     SucceededBy(ResultFrom),
+    /// Nothing was sent: the lease was too old.
+    NotSent,
     Failed,
     Denied,
-    Cancelled { outcome_unknown: bool },
+    Cancelled {
+        outcome_unknown: bool,
+    },
 }
 
-pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, objections: &mut Objections) {
+/// What a call whose worker looked at its lease too late fails with.
+const LEASE_TOO_OLD: &str = "another worker may hold the run by now";
+
+pub(super) fn judge(
+    evidence: &Evidence,
+    story: &Story,
+    run: &RunEvidence,
+    moment: Moment,
+    objections: &mut Objections,
+) {
+    let in_company = evidence.company.is_some();
     let mut accounts: BTreeMap<CallId, Account> = BTreeMap::new();
     for event in &run.log {
         if let Fact::RunRecovered { lost, .. } = &event.fact {
@@ -52,9 +71,12 @@ pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, obje
         let acts: Vec<&Act> =
             evidence.acts.iter().filter(|act| act.run == run.view.id && act.call == *call).collect();
         match_attempts(call, account, &acts, objections);
-        match_repeats(call, account, &acts, objections);
+        match_repeats(call, account, &acts, in_company, objections);
         if moment == Moment::End {
-            match_end(call, account, &acts, objections);
+            match_end(call, account, &acts, in_company, objections);
+        }
+        if moment == Moment::End && run.view.control.ended() == Some(&Termination::NaturalEnd) {
+            match_wish(call, account, &acts, story, objections);
         }
     }
 }
@@ -81,8 +103,14 @@ fn of<'a>(accounts: &'a mut BTreeMap<CallId, Account>, call: &CallId) -> &'a mut
 }
 
 fn enter(accounts: &mut BTreeMap<CallId, Account>, event: &Event, objections: &mut Objections) {
-    if let Fact::ToolRequested { call_id, arguments, .. } = &event.fact {
-        of(accounts, call_id).arguments = Some(arguments.clone());
+    if let Fact::ToolRequested { call_id, tool, arguments, .. } = &event.fact {
+        let account = of(accounts, call_id);
+        (account.tool, account.arguments) = (Some(tool.clone()), Some(arguments.clone()));
+    }
+    if let Fact::ToolCancelled { call_id, reason: CancelReason::GivenUp, decision_id: Some(_), .. } =
+        &event.fact
+    {
+        of(accounts, call_id).given_up = true;
     }
     if let Fact::ToolApproved { call_id, arguments, .. } = &event.fact {
         let account = of(accounts, call_id);
@@ -115,11 +143,8 @@ fn enter(accounts: &mut BTreeMap<CallId, Account>, event: &Event, objections: &m
             });
             account.unused_leave = 0;
         } else {
-            let again = attempt.checked_sub(1).filter(|before| *before > 0);
-            let lost = again.is_none_or(|before| account.lost.contains(&before));
-            objections.ensure(lost, Rule::RepeatsOnlyWhatWasLost, || {
-                format!("{call_id} is repeated as attempt {attempt}, and nothing was lost")
-            });
+            let before = attempt.checked_sub(1).filter(|before| *before > 0);
+            account.followed.extend(before.filter(|before| !account.lost.contains(before)));
         }
     }
     if let Some((call, end)) = end_of(event) {
@@ -131,8 +156,9 @@ fn end_of(event: &Event) -> Option<(&CallId, CallEnd)> {
     if let Fact::ExecutionSucceeded { call_id, by, .. } = &event.fact {
         return Some((call_id, CallEnd::SucceededBy(*by)));
     }
-    if let Fact::ExecutionFailed { call_id, .. } = &event.fact {
-        return Some((call_id, CallEnd::Failed));
+    if let Fact::ExecutionFailed { call_id, error, .. } = &event.fact {
+        let not_sent = error.code == CallErrorCode::NotSent && error.message == LEASE_TOO_OLD;
+        return Some((call_id, if not_sent { CallEnd::NotSent } else { CallEnd::Failed }));
     }
     if let Fact::ToolDenied { call_id, .. } = &event.fact {
         return Some((call_id, CallEnd::Denied));
@@ -160,7 +186,20 @@ fn match_attempts(call: &CallId, account: &Account, acts: &[&Act], objections: &
     });
 }
 
-fn match_repeats(call: &CallId, account: &Account, acts: &[&Act], objections: &mut Objections) {
+fn match_repeats(
+    call: &CallId,
+    account: &Account,
+    acts: &[&Act],
+    in_company: bool,
+    objections: &mut Objections,
+) {
+    for attempt in &account.followed {
+        // A node whose lease is too old sends nothing, and tries again when it has renewed it.
+        let sent = acts.iter().any(|act| act.attempt == *attempt);
+        objections.ensure(in_company && !sent, Rule::RepeatsOnlyWhatWasLost, || {
+            format!("{call} is repeated after attempt {attempt}, and nothing was lost")
+        });
+    }
     let Some(first) = acts.first() else { return };
     let asked = account.arguments.as_ref().and_then(Arguments::value);
     for act in acts {
@@ -175,7 +214,7 @@ fn match_repeats(call: &CallId, account: &Account, acts: &[&Act], objections: &m
     }
 }
 
-fn match_end(call: &CallId, account: &Account, acts: &[&Act], objections: &mut Objections) {
+fn match_end(call: &CallId, account: &Account, acts: &[&Act], in_company: bool, objections: &mut Objections) {
     let Some(end) = account.end else {
         objections.ensure(false, Rule::NothingIsStuck, || format!("{call} never ended"));
         return;
@@ -186,10 +225,32 @@ fn match_end(call: &CallId, account: &Account, acts: &[&Act], objections: &mut O
         CallEnd::SucceededBy(ResultFrom::Decision | ResultFrom::Child) => true,
         // No hook answers here, and no tool fails.
         CallEnd::SucceededBy(ResultFrom::Hook) | CallEnd::Failed => false,
+        // Nobody else can take over a run of a store that has one process.
+        CallEnd::NotSent => {
+            let last = account.attempts.keys().next_back();
+            in_company && !acts.iter().any(|act| Some(&act.attempt) == last)
+        }
         CallEnd::Denied => acts.is_empty(),
         CallEnd::Cancelled { outcome_unknown } => outcome_unknown || !wrote,
     };
     objections.ensure(agrees, Rule::ResultAgreesWithActs, || {
         format!("{call} ended as {end:?}, and it acted {} times", acts.len())
+    });
+}
+
+/// What nothing ended from outside came to what somebody wished: what was approved or asked for again was done.
+fn match_wish(call: &CallId, account: &Account, acts: &[&Act], story: &Story, objections: &mut Objections) {
+    let Some(end) = account.end else { return };
+    let elsewhere = account.tool.as_ref().is_some_and(|tool| tools::ELSEWHERE.contains(&tool.as_str()));
+    let agrees = match end {
+        CallEnd::SucceededBy(ResultFrom::Decision) => elsewhere || !account.doubts.is_empty(),
+        CallEnd::Denied => story.may_deny(),
+        CallEnd::Cancelled { .. } => account.given_up,
+        // Whether it acted is asked elsewhere.
+        CallEnd::SucceededBy(ResultFrom::Tool | ResultFrom::Child) | CallEnd::NotSent => true,
+        CallEnd::SucceededBy(ResultFrom::Hook) | CallEnd::Failed => false,
+    };
+    objections.ensure(agrees, Rule::EndsAsItsStory, || {
+        format!("{call} ended as {end:?} after {} acts, and nobody wished for that", acts.len())
     });
 }

@@ -9,7 +9,6 @@ use machine::status::{CallStatus, RunStatus};
 use machine::thread::Thread;
 use machine::transcript::Transcript;
 use sim::hearing::Cause;
-use sim::invariant::Checked;
 use sim::ledger::RunLedger;
 use sim::model_input;
 
@@ -26,8 +25,8 @@ pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, obje
     objections.ensure(folded.as_ref().ok() == Some(&run.view.control), Rule::FoldIsControl, || {
         format!("{id} is stored as {:?}, its log folds to {folded:?}", run.view.control)
     });
-    if let Err(breach) = books(evidence, run) {
-        objections.ensure(false, Rule::LogIsLegal, || format!("{id}: {breach}"));
+    if let Err(why) = books(evidence, run) {
+        objections.ensure(false, Rule::LogIsLegal, || format!("{id}: {why}"));
     }
     if let Err(why) = transcripts(evidence, run) {
         objections.ensure(false, Rule::TranscriptIsValid, || format!("{id}: {why}"));
@@ -39,14 +38,18 @@ pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, obje
 }
 
 /// What the simulator's ledger says to the events, one after the other.
-fn books(evidence: &Evidence, run: &RunEvidence) -> Checked {
-    let Some((first, rest)) = run.log.split_first() else { return Ok(()) };
-    let Fact::RunQueued(order) = &first.fact else { return Ok(()) };
-    let Some(revision) = evidence.revisions.get(&order.revision) else { return Ok(()) };
+fn books(evidence: &Evidence, run: &RunEvidence) -> Result<(), String> {
+    let (first, rest) = run.log.split_first().ok_or("it has no log")?;
+    let Fact::RunQueued(order) = &first.fact else {
+        return Err(format!("it begins with {:?}", first.fact));
+    };
+    let revision = evidence.revisions.get(&order.revision);
+    let revision = revision.ok_or_else(|| format!("its revision {:?} is not stored", order.revision))?;
     let mut ledger = RunLedger::new(order, revision.clone(), first);
     for event in rest {
         // The log does not say which input an event follows from.
-        ledger.hear(event, Cause { input: &Input::InboxDrained, ticket: None })?;
+        let heard = ledger.hear(event, Cause { input: &Input::InboxDrained, ticket: None });
+        heard.map_err(|breach| breach.to_string())?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What must be true of everything that is left, whoever was killed when.
 
 mod acts;
+mod company;
 mod doubts;
 mod logs;
 mod promises;
@@ -27,6 +28,10 @@ pub enum Rule {
     ResultAgreesWithActs,
     /// A lost write is in doubt, and only a person, its own late answer or the end of its run settles that.
     DoubtIsSettledByRight,
+    /// In doubt is offered no earlier than one lease time after the run was taken over.
+    DoubtHasItsTime,
+    /// What others have taken over is not sent any more.
+    NothingIsSentTooLate,
     /// What a tool has answered is stored, whatever its siblings do.
     ResultIsStoredAtOnce,
     /// Every run ends, and every call of it.
@@ -41,6 +46,10 @@ pub enum Rule {
     LogIsLegal,
     /// What was shown as settled stays so.
     SettledStays,
+    /// Every run ends as its story does, and every call as somebody wished.
+    EndsAsItsStory,
+    /// Of nodes that share a store, whoever holds a run is the only one that stores what becomes of it.
+    OnlyTheHolderStores,
     /// Nobody complained to the operator, and no process ended by itself.
     NobodyComplains,
 }
@@ -83,13 +92,19 @@ pub fn judge(evidence: &Evidence, people: &People, moment: Moment) -> Vec<Violat
     let mut objections = Objections::default();
     for run in &evidence.runs {
         logs::judge(evidence, run, moment, &mut objections);
-        acts::judge(evidence, run, moment, &mut objections);
+        acts::judge(evidence, &people.story, run, moment, &mut objections);
         doubts::judge(run, &mut objections);
     }
     acts::judge_strangers(evidence, &mut objections);
     promises::judge(evidence, people, moment, &mut objections);
-    for complaint in evidence.complaints.lines().filter(|line| !line.is_empty()) {
-        objections.ensure(false, Rule::NobodyComplains, || complaint.to_owned());
+    for complaint in &evidence.complaints {
+        let expected = evidence.company.as_ref().is_some_and(|company| company.expects(complaint));
+        objections.ensure(expected, Rule::NobodyComplains, || {
+            format!("process {}: {}", complaint.process, complaint.words)
+        });
+    }
+    if let Some(company) = &evidence.company {
+        company::judge(evidence, company, &mut objections);
     }
     objections.0
 }

@@ -9,6 +9,7 @@ use machine::termination::{Cancelled, Termination};
 use super::{Moment, Objections, Rule};
 use crate::evidence::{Evidence, RunEvidence};
 use crate::people::{Decided, People, is_accepted};
+use crate::stories::Ending;
 
 pub(super) fn judge(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
     objections.0.extend(people.objections.iter().cloned());
@@ -24,6 +25,10 @@ pub(super) fn judge(evidence: &Evidence, people: &People, moment: Moment, object
     }
     judge_made_up(evidence, people, objections);
     judge_interrupts(evidence, people, moment, objections);
+    if moment == Moment::End {
+        judge_late_answers(evidence, people, objections);
+        judge_endings(evidence, people, objections);
+    }
     judge_suspensions(evidence, people, objections);
     judge_settled(evidence, people, objections);
 }
@@ -101,6 +106,44 @@ fn judge_interrupts(evidence: &Evidence, people: &People, moment: Moment, object
         });
         objections.ensure(kept, Rule::AcceptedIsKept, || {
             format!("the interrupt of {run} was accepted ({words:?}), and it ended otherwise")
+        });
+    }
+}
+
+/// An attempt that was said to have answered after all settles its doubt, once.
+fn judge_late_answers(evidence: &Evidence, people: &People, objections: &mut Objections) {
+    for (id, words) in people.late_answers.iter().filter(|(_, words)| words.iter().any(is_accepted)) {
+        let settles = |event: &Event| {
+            if let Fact::ToolResumed { suspension_id, late_attempt: Some(_), .. } = &event.fact {
+                suspension_id == id
+            } else {
+                false
+            }
+        };
+        let count = evidence.runs.iter().flat_map(|run| &run.log).filter(|event| settles(event)).count();
+        objections.ensure(count == 1, Rule::AcceptedIsKept, || {
+            format!("the late answer to {id} was accepted ({words:?}), and stands in the log {count} times")
+        });
+    }
+}
+
+fn judge_endings(evidence: &Evidence, people: &People, objections: &mut Objections) {
+    for run in &evidence.runs {
+        let message = run.view.control.user_message.as_ref();
+        let number = message.map(|id| people.messages.iter().position(|posted| posted.id == *id));
+        let number = match (number, &run.view.control.parent) {
+            (Some(Some(index)), None) => Some(index + 1),
+            (_, Some(_)) => None,
+            (Some(None) | None, None) => {
+                let id = &run.view.id;
+                objections.ensure(false, Rule::NothingIsMadeUp, || format!("nobody asked for {id}"));
+                continue;
+            }
+        };
+        let expected = people.story.ending_of(number);
+        let how = run.view.control.ended();
+        objections.ensure(how.and_then(Ending::of) == Some(expected), Rule::EndsAsItsStory, || {
+            format!("{} ended as {how:?}, and its story ends as {expected:?}", run.view.id)
         });
     }
 }

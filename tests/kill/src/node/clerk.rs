@@ -27,6 +27,8 @@ use crate::wire::{Line, Passage, Side};
 pub(super) struct Desk {
     pub(super) socket: PathBuf,
     pub(super) acts: PathBuf,
+    /// Who acts.
+    pub(super) process: u32,
     pub(super) stops: Stops,
     /// Calls whose tool need not hang any longer.
     pub(super) told: watch::Sender<BTreeSet<CallId>>,
@@ -136,6 +138,7 @@ impl ActingTool {
 
     async fn act(&self, request: &ToolRequest) -> Result<(), String> {
         let act = Act {
+            process: self.desk.process,
             run: request.run.clone(),
             call: request.call.clone(),
             tool: request.tool.clone(),

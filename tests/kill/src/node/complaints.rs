@@ -24,7 +24,9 @@ impl Subscriber for Complaints {
     fn event(&self, event: &Event<'_>) {
         let mut words = Words::default();
         event.record(&mut words);
-        eprintln!("{}: {}{}", event.metadata().level(), words.message, words.fields);
+        // One line each, however many the server used.
+        let said = format!("{}: {}{}", event.metadata().level(), words.message, words.fields);
+        eprintln!("{}", said.replace('\n', " "));
     }
 
     fn enter(&self, _: &Id) {}

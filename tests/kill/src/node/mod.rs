@@ -6,6 +6,7 @@ mod stopping_store;
 mod stops;
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use engine::Engine;
 use engine::clock::{Clock, SystemClock};
 use engine::deciding::{Answer, Decide, OnReject, Resumption};
-use engine::posting::Message;
-use engine::store::{Page, RunFilter, RunView, Task, Tenant};
+use engine::posting::{Message, PostRefused};
+use engine::store::{Page, Refused, RunFilter, RunView, Task, Tenant};
 use machine::Timestamp;
 use machine::decision::Payload;
 use machine::id::{AgentName, Principal};
@@ -22,7 +23,8 @@ use machine::inbox::{Item, Verdict};
 use machine::input::{Outcome, ToolAnswer};
 use machine::status::RunStatus;
 use serde_json::json;
-use stores::sqlite::{Settings, SqliteStore};
+use stores::postgres::PostgresStore;
+use stores::sqlite::{self, SqliteStore};
 use tokio::sync::{Notify, mpsc, watch};
 
 use clerk::{Desk, clerk};
@@ -30,27 +32,49 @@ use complaints::Complaints;
 use stopping_store::StoppingStore;
 use stops::Stops;
 
+use crate::stop::Stop;
+use crate::store_at::{self, StoreAt, Time};
 use crate::stories::{AGENT, PERSON};
 use crate::wire::{Command, Given, Line, Post, Reply, Shown, ShownCall, ShownRun, Wish, Word};
 
 /// What one process is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    pub store: PathBuf,
+    /// The so-manieth of its world.
+    pub process: u32,
+    pub store: StoreAt,
     pub socket: PathBuf,
     pub acts: PathBuf,
-    /// How far its clock is ahead: time that passed while no process was there.
-    pub ahead_ms: u64,
+    /// How far its clock is ahead: time that passed while no process was there. None where the store's own counts.
+    pub ahead_ms: Option<u64>,
     /// The boundary at which it stands still; with one, everything happens on one thread.
-    pub stop_at: Option<u64>,
+    pub stop: Option<Stop>,
+}
+
+impl Node {
+    /// As it is typed.
+    pub fn words(&self) -> Vec<OsString> {
+        let ahead = self.ahead_ms.map_or_else(|| OWN_CLOCK.to_owned(), |ahead| ahead.to_string());
+        let mut words = vec!["node".into(), self.process.to_string().into(), self.store.word()];
+        words.extend([
+            self.socket.clone().into_os_string(),
+            self.acts.clone().into_os_string(),
+            ahead.into(),
+        ]);
+        words.extend(self.stop.map(|stop| stop.to_string().into()));
+        words
+    }
 }
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// In place of a number of milliseconds.
+pub const OWN_CLOCK: &str = "own";
+
 /// Lives until it is killed, or until whoever started it is gone.
 pub fn live(node: Node) -> Result<(), Failure> {
     tracing::subscriber::set_global_default(Complaints)?;
-    let runtime = match node.stop_at {
+    let runtime = match node.stop {
         Some(_) => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
         None => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
     };
@@ -93,39 +117,74 @@ impl Clock for AheadClock {
 }
 
 async fn drive(node: Node, mut commands: mpsc::UnboundedReceiver<Command>) -> Result<(), Failure> {
-    let clock = AheadClock { ahead_ms: node.ahead_ms };
-    let settings = Settings { clock: Some(Arc::new(move || clock.now())), ..Settings::default() };
-    let stops = Stops::new(node.stop_at);
+    let clock: Option<Time> = node.ahead_ms.map(|ahead_ms| {
+        let clock = AheadClock { ahead_ms };
+        let time: Time = Arc::new(move || clock.now());
+        time
+    });
+    let shares = node.store.is_shared();
+    let stops = Stops::new(node.stop);
     let changed = Arc::new(Notify::new());
-    let store = SqliteStore::open_with(&node.store, settings)?;
-    let store = StoppingStore { store, stops: stops.clone(), changed: changed.clone() };
     let told = watch::Sender::new(BTreeSet::new());
-    let desk = Desk { socket: node.socket, acts: node.acts, stops, told };
-    let engine = Engine::on(store).clock(clock).agent(clerk(&desk)).start().await?;
-    let show = engine.clone();
+    let desk =
+        Desk { socket: node.socket, acts: node.acts, process: node.process, stops: stops.clone(), told };
+    let builder = match &node.store {
+        StoreAt::File(path) => {
+            let store = SqliteStore::open_with(
+                path,
+                sqlite::Settings { clock: clock.clone(), ..sqlite::Settings::default() },
+            )?;
+            Engine::on(StoppingStore { store, stops, changed: changed.clone() })
+        }
+        StoreAt::Schema(schema) => {
+            let settings = store_at::settings(schema, node.process, clock.clone());
+            let store = PostgresStore::open_with(&schema.address, settings).await?;
+            Engine::on(StoppingStore { store, stops, changed: changed.clone() })
+        }
+    };
+    let builder = match node.ahead_ms {
+        Some(ahead_ms) => builder.clock(AheadClock { ahead_ms }),
+        None => builder,
+    };
+    let engine = builder.agent(clerk(&desk)).start().await?;
+    let (show, rings) = (engine.clone(), changed.clone());
     tokio::spawn(async move {
         loop {
             match shown(&show).await {
                 Ok(shown) => say(&Line::Shown(shown)),
+                // Whoever has neighbours is asked again.
+                Err(Refused::Trouble(_)) if shares => {}
                 Err(refused) => eprintln!("ERROR: the runs cannot be shown: {refused}"),
             }
-            changed.notified().await;
+            rings.notified().await;
         }
     });
     while let Some(Command { number, wish }) = commands.recv().await {
+        if wish == Wish::Show {
+            changed.notify_one();
+            continue;
+        }
         let (engine, desk) = (engine.clone(), desk.clone());
         tokio::spawn(async move {
-            let word = grant(&engine, &desk, wish).await.unwrap_or_else(|why| Word::Refused { why });
+            let word = grant(&engine, &desk, wish).await;
             say(&Line::Told { number, word });
         });
     }
     Ok(())
 }
 
-async fn shown(engine: &Engine) -> Result<Shown, engine::store::Refused> {
-    let page = Page { cursor: None, limit: Page::LIMIT_MAX };
+async fn shown(engine: &Engine) -> Result<Shown, Refused> {
+    let mut page = Page { cursor: None, limit: Page::LIMIT_MAX };
     let held_count = engine.held_count();
-    let mut runs = engine.runs(&Tenant::default(), &RunFilter::default(), &page).await?.items;
+    let mut runs = Vec::new();
+    loop {
+        let listed = engine.runs(&Tenant::default(), &RunFilter::default(), &page).await?;
+        runs.extend(listed.items);
+        page.cursor = listed.next;
+        if page.cursor.is_none() {
+            break;
+        }
+    }
     runs.reverse();
     Ok(Shown { runs: runs.iter().map(shown_run).collect(), held_count })
 }
@@ -142,6 +201,7 @@ fn shown_run(view: &RunView) -> ShownRun {
     ShownRun {
         run: view.id.clone(),
         message: control.user_message.clone(),
+        seq: control.seq,
         ended: control.ended().is_some(),
         waiting: matches!(control.status, RunStatus::Waiting(_)),
         calls: calls.collect(),
@@ -149,18 +209,19 @@ fn shown_run(view: &RunView) -> ShownRun {
     }
 }
 
-async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Result<Word, String> {
+async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Word {
     let tenant = Tenant::default();
     match wish {
-        Wish::Post(post) => {
-            let posted = engine.post(message(post)).await.map_err(|refused| refused.to_string())?;
-            Ok(Word::Posted { run: posted.run })
-        }
+        Wish::Post(post) => match engine.post(message(post)).await {
+            Ok(posted) => Word::Posted { run: posted.run },
+            Err(PostRefused::Store(refused)) => not_granted(refused),
+            Err(refused) => Word::Refused { why: refused.to_string() },
+        },
         Wish::Decide(given) => verdict(engine.decide(decision(given)).await),
         Wish::Interrupt { run } => verdict(engine.interrupt(&tenant, &run, &Principal::from(PERSON)).await),
         Wish::Tell { call } => {
             desk.told.send_if_modified(|told| told.insert(call));
-            Ok(Word::Done)
+            Word::Done
         }
         // Nothing wakes the run: whoever claims it next finds the answer.
         Wish::LateAnswer { run, step, call, attempt } => {
@@ -169,17 +230,36 @@ async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Result<Word, String>
             let item = Item::LateAnswer { step, call, attempt, outcome };
             verdict(engine.store().submit(&tenant, &run, item).await)
         }
-        Wish::CountCrossings => Ok(Word::Crossings { count: desk.stops.count() }),
+        Wish::CountCrossings => Word::Crossings { count: desk.stops.count() },
+        Wish::GoOn => {
+            desk.stops.go_on();
+            Word::Done
+        }
+        Wish::StandBeforeStoring => {
+            desk.stops.stand_before_storing();
+            Word::Done
+        }
+        Wish::Show => Word::Done,
     }
 }
 
-fn verdict(verdict: Result<Verdict, engine::store::Refused>) -> Result<Word, String> {
+fn verdict(verdict: Result<Verdict, Refused>) -> Word {
     match verdict {
-        Ok(Verdict::Accepted) => Ok(Word::Accepted),
-        Ok(Verdict::AlreadyApplied) => Ok(Word::AlreadyApplied),
-        Ok(Verdict::ToolChanged) => Err("no tool has changed".into()),
-        Ok(Verdict::Refused(refusal)) => Err(refusal.to_string()),
-        Err(refused) => Err(refused.to_string()),
+        Ok(Verdict::Accepted) => Word::Accepted,
+        Ok(Verdict::AlreadyApplied) => Word::AlreadyApplied,
+        Ok(Verdict::ToolChanged) => Word::Refused { why: "no tool has changed".into() },
+        Ok(Verdict::Refused(refusal)) => Word::Refused { why: refusal.to_string() },
+        Err(refused) => not_granted(refused),
+    }
+}
+
+fn not_granted(refused: Refused) -> Word {
+    let why = refused.to_string();
+    match refused {
+        Refused::Trouble(_) => Word::Trouble { why },
+        Refused::Fenced | Refused::Behind | Refused::Stale | Refused::Impossible(_) | Refused::NotFound => {
+            Word::Refused { why }
+        }
     }
 }
 

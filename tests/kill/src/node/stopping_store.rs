@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
-    Task, Tenant, ThreadView,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
+    SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
-use machine::event::Event;
+use machine::event::{Event, Fact};
 use machine::id::{
     CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
 };
@@ -20,8 +21,9 @@ use machine::tool::Leave;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use super::say;
 use super::stops::Stops;
-use crate::wire::{Passage, Side};
+use crate::wire::{Line, Passage, Side};
 
 pub(super) struct StoppingStore<S> {
     pub(super) store: S,
@@ -54,16 +56,44 @@ impl<S: Store> Store for StoppingStore<S> {
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
-        self.through(Passage::Create, move |store| store.create(create))
+        self.through(Passage::Create, move |store| {
+            Box::pin(async move {
+                let created = store.create(create).await;
+                if store.is_shared() {
+                    created.iter().filter_map(|created| created.lease.as_ref()).for_each(say_claimed);
+                }
+                created
+            })
+        })
     }
 
     fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
-        self.through(Passage::Claim, move |store| store.claim(claim))
+        self.through(Passage::Claim, move |store| {
+            Box::pin(async move {
+                let claimed = store.claim(claim).await;
+                if store.is_shared() {
+                    claimed.iter().flatten().for_each(|claimed| say_claimed(&claimed.lease));
+                }
+                claimed
+            })
+        })
     }
 
     fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
         let lease = lease.clone();
-        self.through(Passage::Append, move |store| store.append(&lease, append))
+        let starts = append.events.iter().any(|event| matches!(event.fact, Fact::ExecutionStarted { .. }));
+        let passage = if starts { Passage::Start } else { Passage::Append };
+        self.through(passage, move |store| {
+            Box::pin(async move {
+                let count = append.events.len() as u64;
+                let seq = append.expected_seq + count;
+                let appended = store.append(&lease, append).await;
+                if store.is_shared() && count > 0 {
+                    say_stored(&lease, seq, &appended);
+                }
+                appended
+            })
+        })
     }
 
     fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
@@ -244,4 +274,36 @@ impl<S: Store> Store for StoppingStore<S> {
     fn counts(&self) -> Counts {
         self.store.counts()
     }
+
+    fn rung(&self) -> Task<'_, Ring> {
+        Box::pin(async move {
+            let ring = self.store.rung().await;
+            self.changed.notify_one();
+            ring
+        })
+    }
+
+    fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
+        self.store.hand_over()
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.store.clock()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+}
+
+fn say_claimed(lease: &Lease) {
+    say(&Line::Claimed { run: lease.run.clone(), epoch: lease.epoch });
+}
+
+fn say_stored(lease: &Lease, seq: u64, appended: &Result<Appended, Refused>) {
+    let (run, epoch) = (lease.run.clone(), lease.epoch);
+    say(&match appended {
+        Ok(_) => Line::Stored { run, epoch, seq },
+        Err(_) => Line::NotStored { run, epoch },
+    });
 }

@@ -1,11 +1,12 @@
 //! The boundaries that the process crosses, and the one at which it stands still until it is killed.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 use super::say;
+use crate::stop::Stop;
 use crate::wire::{Crossing, Line, Passage, Side};
 
 /// Whatever is ready at the boundary goes on as far as it can without changing the store: an answer that is given too
@@ -14,10 +15,34 @@ const TURNS: usize = 64;
 
 #[derive(Clone)]
 pub(super) struct Stops {
-    count: Arc<AtomicU64>,
-    stop_at: Option<u64>,
+    counts: Arc<Mutex<Counts>>,
+    /// Changes when everybody who stands goes on.
+    goes_on: watch::Sender<u64>,
     /// Acts that the ledger is being told of.
     acting: watch::Sender<u32>,
+}
+
+#[derive(Default)]
+struct Counts {
+    all: u64,
+    each: BTreeMap<Crossing, u64>,
+    halt: Option<Halt>,
+    /// The halt was reached.
+    stands: bool,
+}
+
+/// Where the process is to stand still.
+#[derive(Clone, Copy)]
+enum Halt {
+    At(Stop),
+    BeforeStoring,
+}
+
+/// Whoever crosses a boundary.
+enum Turn {
+    GoesOn,
+    IsFirstToStop,
+    Stops,
 }
 
 /// The ledger is being told of an act.
@@ -30,12 +55,51 @@ impl Drop for Acting {
 }
 
 impl Stops {
-    pub(super) fn new(stop_at: Option<u64>) -> Self {
-        Self { count: Arc::default(), stop_at, acting: watch::Sender::new(0) }
+    pub(super) fn new(stop: Option<Stop>) -> Self {
+        let counts = Counts { halt: stop.map(Halt::At), ..Counts::default() };
+        Self {
+            counts: Arc::new(Mutex::new(counts)),
+            goes_on: watch::Sender::new(0),
+            acting: watch::Sender::new(0),
+        }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
+        self.counts().all
+    }
+
+    /// Whoever stands goes on, and nobody stops any more.
+    pub(super) fn go_on(&self) {
+        let mut counts = self.counts();
+        (counts.halt, counts.stands) = (None, false);
+        self.goes_on.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn stand_before_storing(&self) {
+        self.counts().halt = Some(Halt::BeforeStoring);
+    }
+
+    fn turn(&self, crossing: Crossing) -> Turn {
+        let mut counts = self.counts();
+        counts.all += 1;
+        let count = counts.each.entry(crossing).or_default();
+        *count += 1;
+        let count = *count;
+        let stores = matches!(crossing.passage, Passage::Append | Passage::Start);
+        let reached = match counts.halt {
+            None => false,
+            Some(Halt::At(Stop::At(number))) => counts.all == number,
+            Some(Halt::At(Stop::Nth { crossing: wanted, nth })) => crossing == wanted && count == nth,
+            Some(Halt::BeforeStoring) => stores && crossing.side == Side::Before,
+        };
+        if !(reached || counts.stands) {
+            return Turn::GoesOn;
+        }
+        if std::mem::replace(&mut counts.stands, true) { Turn::Stops } else { Turn::IsFirstToStop }
     }
 
     pub(super) fn acting(&self) -> Acting {
@@ -43,22 +107,29 @@ impl Stops {
         Acting(self.acting.clone())
     }
 
-    /// From the boundary at which the process stops nothing comes back, and nothing enters or leaves the store.
+    /// From the boundary at which the process stops nothing comes back, and nothing enters or leaves the store, before
+    /// it is told to go on.
     pub(super) async fn cross(&self, side: Side, passage: Passage) {
-        let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
-        let Some(stop_at) = self.stop_at.filter(|stop_at| number >= *stop_at) else { return };
-        if number == stop_at {
-            let mut acting = self.acting.subscribe();
-            tokio::spawn(async move {
-                for _ in 0..TURNS {
-                    tokio::task::yield_now().await;
-                }
-                let _ = acting.wait_for(|count| *count == 0).await;
-                say(&Line::Stopped(Crossing { side, passage }));
-            });
-        } else if passage == Passage::Act {
-            return;
+        let crossing = Crossing { side, passage };
+        // Before it is decided: whoever is told to go on while this is decided goes on.
+        let mut goes_on = self.goes_on.subscribe();
+        match self.turn(crossing) {
+            Turn::GoesOn => return,
+            Turn::IsFirstToStop => self.say_that_it_stands(crossing),
+            Turn::Stops if passage == Passage::Act => return,
+            Turn::Stops => {}
         }
-        std::future::pending().await
+        let _ = goes_on.changed().await;
+    }
+
+    fn say_that_it_stands(&self, crossing: Crossing) {
+        let mut acting = self.acting.subscribe();
+        tokio::spawn(async move {
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
+            let _ = acting.wait_for(|count| *count == 0).await;
+            say(&Line::Stopped(crossing));
+        });
     }
 }

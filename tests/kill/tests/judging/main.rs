@@ -1,18 +1,22 @@
 //! The judge is given a world that went well, with one thing changed at a time, and objects to each by its rule.
 
+mod company;
+
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use kill::evidence::Evidence;
+use kill::evidence::{Complaint, Evidence};
 use kill::judge::{Moment, Rule, Violation, judge};
 use kill::life::Where;
 use kill::matrix::{Order, run};
 use kill::people::People;
+use kill::stories::Ending;
 use kill::wire::{Crossing, Passage, Side, Word};
 use kill::world::Played;
 use machine::event::{CancelReason, Event, Fact, Message};
 use machine::id::{DecisionId, Principal, RunId, SuspensionId};
 use machine::suspension::Held;
+use machine::termination::{ErrorCode, RunError, Termination};
 
 /// A world by its name. With this seed nobody is killed again.
 fn played(world: String) -> Played {
@@ -275,6 +279,67 @@ fn a_settled_call_that_ran_again_is_found() {
 
 #[test]
 fn a_complaint_to_the_operator_is_found() {
-    let found = objections(|evidence, _| evidence.complaints.push_str("ERROR: the run is stopped\n"));
+    let found = objections(|evidence, _| evidence.complaints.push(complaint("ERROR: the run is stopped")));
     assert_eq!(found, [Rule::NobodyComplains]);
+}
+
+fn complaint(words: &str) -> Complaint {
+    Complaint { process: 1, words: words.into() }
+}
+
+#[test]
+fn a_log_whose_revision_is_lost_is_found() {
+    assert_eq!(objections(|evidence, _| evidence.revisions.clear()), [Rule::LogIsLegal]);
+}
+
+#[test]
+fn a_run_that_did_not_end_as_its_story_does_is_found() {
+    let found = objections(|_, people| people.story.end = Ending::Interrupted);
+    assert_eq!(found, [Rule::EndsAsItsStory]);
+    let found = objections(|evidence, _| {
+        let error = RunError { code: ErrorCode::Hook, text: "given up after a crash".into() };
+        end_as(evidence, &Termination::Error(error));
+    });
+    assert!(found.contains(&Rule::EndsAsItsStory), "{found:?}");
+}
+
+#[test]
+fn an_approved_call_that_was_dropped_with_nothing_done_is_found() {
+    let found = objections(|evidence, _| {
+        evidence.acts.clear();
+        change_events(evidence, |event| {
+            if let Fact::ExecutionSucceeded { call_id, .. } = &event.fact {
+                event.fact = Fact::ToolCancelled {
+                    call_id: call_id.clone(),
+                    reason: CancelReason::RunEnded,
+                    text: None,
+                    by: Principal::system(),
+                    decision_id: None,
+                    outcome_unknown: false,
+                    suspension_id: None,
+                };
+            }
+        });
+    });
+    assert!(found.contains(&Rule::EndsAsItsStory), "{found:?}");
+}
+
+#[test]
+fn an_accepted_late_answer_that_settled_nothing_is_found() {
+    let found = objections(|_, people| {
+        let doubted = people.seen.keys().next_back().expect("something was asked").clone();
+        people.late_answers.insert(doubted, vec![Word::Accepted]);
+    });
+    assert_eq!(found, [Rule::AcceptedIsKept]);
+}
+
+fn end_as(evidence: &mut Evidence, how: &Termination) {
+    change_events(evidence, |event| {
+        if let Fact::RunEnded { termination, .. } = &mut event.fact {
+            *termination = how.clone();
+        }
+    });
+    for run in &mut evidence.runs {
+        run.view.control = machine::fold(run.log.iter().map(|event| &**event)).expect("it is a log");
+    }
 }

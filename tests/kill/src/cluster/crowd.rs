@@ -1,0 +1,75 @@
+//! Many runs at once on three nodes, each decision sent to any of them: everything ends, nothing is lost or done twice,
+//! and no node is left without work.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use machine::tool::EffectClass;
+
+use super::Ground;
+use super::plan::{Case, Trouble};
+use super::report;
+use super::world::{Played, play};
+use crate::matrix::start_ledger;
+use crate::node::Failure;
+use crate::scratch::Scratch;
+use crate::stories;
+
+/// A node with less than this has been left out.
+const SHARE_MIN_PERCENT: u64 = 10;
+/// The processes that a world begins with; nobody is killed.
+const PROCESSES: [u32; 3] = [1, 2, 3];
+
+/// How many runs each process drove: it was the one that did the write of the run.
+#[must_use]
+pub fn drove(played: &Played) -> BTreeMap<u32, u64> {
+    let mut drove: BTreeMap<u32, u64> = PROCESSES.into_iter().map(|process| (process, 0)).collect();
+    let acts = played.evidence.iter().flat_map(|evidence| &evidence.acts);
+    for act in acts.filter(|act| act.effect == EffectClass::Write) {
+        *drove.entry(act.process).or_default() += 1;
+    }
+    drove
+}
+
+#[must_use]
+pub fn is_spread(drove: &BTreeMap<u32, u64>) -> bool {
+    let all: u64 = drove.values().sum();
+    drove.values().all(|count| count * 100 >= all * SHARE_MIN_PERCENT)
+}
+
+/// Plays, prints, and says whether all is well. `program` is this very program.
+pub fn tell(program: PathBuf, runs: u64, seed: u64) -> Result<bool, Failure> {
+    let scratch = Scratch::new(false)?;
+    let socket = scratch.path().join("ledger");
+    let _ledger = start_ledger(&program, &socket)?;
+    let ground = Ground::new(program, socket, scratch.path())?;
+    let began = Instant::now();
+    let case = Case { story: Arc::new(stories::crowd(runs)), trouble: Trouble::Nothing, seed };
+    let played = play(&ground, &case, false)?;
+    if !played.violations.is_empty() {
+        print!("{}", report::wrong(&played));
+        return Ok(false);
+    }
+    let drove = drove(&played);
+    for (process, count) in &drove {
+        println!("  {count:>6}  runs were driven by node {process}");
+    }
+    let spread = is_spread(&drove);
+    if !spread {
+        println!("NOT SPREAD: a node had less than {SHARE_MIN_PERCENT} % of the runs");
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{runs} runs on three nodes, {seconds:.1} s, no violation (seed {seed})");
+    Ok(spread)
+}
+
+#[test]
+fn a_node_without_work_is_noticed() {
+    let drove = |counts: [u64; 3]| PROCESSES.into_iter().zip(counts).collect();
+    assert!(is_spread(&drove([60, 70, 70])));
+    assert!(is_spread(&drove([20, 90, 90])));
+    assert!(!is_spread(&drove([19, 91, 90])));
+    assert!(!is_spread(&drove([0, 100, 100])));
+}

@@ -1,0 +1,163 @@
+//! A node that stands still for longer than its lease: when it stops, when it goes on, and what others had done by then.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use engine::clock::{Clock, SystemClock};
+use machine::id::RunId;
+use machine::suspension::SuspensionKind;
+
+use super::befell::Befell;
+use super::reader;
+use super::world::World;
+use crate::evidence::Pause;
+use crate::ledger;
+use crate::store_at::LEASE;
+use crate::wire::Wish;
+
+/// A process that stands still for so long has lost its lease, and others know it.
+const PAUSE_MIN: Duration = LEASE.saturating_mul(2);
+/// Longer than any doubt takes to be answered.
+const PAUSE_MAX: Duration = LEASE.saturating_mul(6);
+/// Whoever went on has heard by then what became of its commit.
+const ANSWERED_WITHIN: Duration = LEASE.saturating_mul(3);
+
+/// When a process that stands still goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    TakenOver,
+    /// A person has said retry.
+    Retried,
+    /// Everything is over.
+    Over,
+    /// Others have claimed what it held, and stand before they store anything.
+    Outrun,
+}
+
+/// A process that stands still.
+pub(super) struct Standing {
+    number: u32,
+    since: Instant,
+    pub(super) until: Until,
+    before_sending: bool,
+    /// Who held what when it stopped.
+    epochs: BTreeMap<RunId, u64>,
+    /// Somebody else stands before it stores something.
+    pub(super) is_followed: bool,
+}
+
+/// A process that went on when others had claimed what it held.
+pub(super) struct Outrun {
+    process: u32,
+    /// What others had claimed by then.
+    epochs: BTreeMap<RunId, u64>,
+    since: Instant,
+    /// Others wait until it has heard what became of its commit.
+    is_followed: bool,
+}
+
+impl Outrun {
+    /// The epoch that had outrun this holding before its process went on.
+    pub(super) fn outran(&self, process: u32, run: &RunId, epoch: u64) -> Option<u64> {
+        let latest = self.epochs.get(run).copied().filter(|latest| *latest > epoch);
+        latest.filter(|_| process == self.process)
+    }
+}
+
+impl World<'_> {
+    /// Nothing was lost before. Clocks that are ahead are not compared with.
+    pub(super) fn note_a_loss(&mut self) {
+        if self.played.case.story.outage.is_zero() {
+            self.company.first_loss.get_or_insert_with(|| SystemClock.now());
+        }
+    }
+
+    pub(super) fn pause(&mut self, number: u32, before_sending: bool, until: Until) -> io::Result<()> {
+        self.note_a_loss();
+        let Some((_, member)) = self.members.by_number(number) else { return Ok(()) };
+        member.pause()?;
+        let told = std::mem::take(&mut member.told);
+        self.played.people.lose(told);
+        let (since, epochs) = (Instant::now(), self.epochs.clone());
+        self.standing = Some(Standing { number, since, until, before_sending, epochs, is_followed: false });
+        Ok(())
+    }
+
+    pub(super) fn any_until(&mut self) -> Until {
+        match self.chance.below(3) {
+            0 => Until::TakenOver,
+            1 => Until::Retried,
+            _ => Until::Over,
+        }
+    }
+
+    pub(super) fn go_on_when_due(&mut self, over: bool) -> io::Result<()> {
+        let Some(standing) = &self.standing else { return Ok(()) };
+        let (lasts, retried) = (standing.since.elapsed(), self.somebody_retried());
+        let outrun = standing.is_followed && self.is_outrun(standing);
+        let due = match standing.until {
+            Until::TakenOver => lasts >= PAUSE_MIN,
+            Until::Retried => lasts >= PAUSE_MIN && (retried || over),
+            Until::Over => lasts >= PAUSE_MIN && over,
+            Until::Outrun => outrun,
+        };
+        if !due && lasts <= PAUSE_MAX {
+            return Ok(());
+        }
+        let Some(standing) = self.standing.take() else { return Ok(()) };
+        ledger::catch_up(&self.ground.socket)?;
+        let lost = reader::lost_attempts(&self.near)?;
+        self.played.befell.push(Befell::PausedAnywhere);
+        if standing.before_sending && !lost.is_empty() {
+            self.played.befell.push(Befell::PausedBeforeSending);
+            self.played.befell.extend(retried.then_some(Befell::OutrunByARetry));
+        }
+        let acts_before = ledger::read(&self.traces.acts())?.len();
+        let Standing { number, before_sending, .. } = standing;
+        self.company.pauses.push(Pause { process: number, before_sending, acts_before, lost });
+        self.outrun = Some(Outrun {
+            process: number,
+            epochs: self.epochs.clone(),
+            since: Instant::now(),
+            is_followed: standing.until == Until::Outrun,
+        });
+        if let Some((_, member)) = self.members.by_number(number) {
+            member.held_count = None;
+            member.go_on()?;
+        }
+        self.played.people.lose([]);
+        Ok(())
+    }
+
+    /// Something that was held when it stopped has been claimed since.
+    fn is_outrun(&self, standing: &Standing) -> bool {
+        standing.epochs.iter().any(|(run, epoch)| self.epochs.get(run).is_some_and(|latest| latest > epoch))
+    }
+
+    fn somebody_retried(&self) -> bool {
+        let decisions = self.played.people.decisions.values();
+        decisions.into_iter().any(|decided| decided.kind == SuspensionKind::InDoubt && decided.accepted())
+    }
+
+    /// A process has heard what became of a commit. Whoever waited for that goes on.
+    pub(super) fn note_an_answer(&mut self, process: u32, run: &RunId, epoch: u64) {
+        let Some(outrun) = &self.outrun else { return };
+        if outrun.is_followed && outrun.outran(process, run, epoch).is_some() {
+            self.played.befell.push(Befell::OutrunBeforeStoring);
+            self.let_followers_go();
+        }
+    }
+
+    pub(super) fn let_followers_go_when_due(&mut self) {
+        let due = |outrun: &Outrun| outrun.is_followed && outrun.since.elapsed() > ANSWERED_WITHIN;
+        if self.outrun.as_ref().is_some_and(due) {
+            self.let_followers_go();
+        }
+    }
+
+    fn let_followers_go(&mut self) {
+        self.outrun.iter_mut().for_each(|outrun| outrun.is_followed = false);
+        self.members.living().for_each(|member| member.wish(Wish::GoOn));
+    }
+}

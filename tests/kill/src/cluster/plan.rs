@@ -1,0 +1,238 @@
+//! Which world of three nodes is played next, and what befalls it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::chance::Chance;
+use crate::stop::Stop;
+use crate::stories::Story;
+use crate::wire::{Crossing, Passage, Side};
+
+/// What befalls a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    Nothing,
+    /// A node is killed.
+    Kill(Instant),
+    /// A node stands still for longer than its lease, and goes on.
+    Pause(Instant),
+    /// A node stands still for longer than its lease, and goes on when others have claimed what it held and have stored
+    /// nothing yet.
+    Stale(Instant),
+    /// The server crashes and comes back.
+    Crash,
+    /// Connections break off after any byte.
+    Cut,
+    /// The server dies, and its standby takes its place.
+    Promotion,
+}
+
+impl Trouble {
+    /// Nodes lose their server, or the way there.
+    #[must_use]
+    pub const fn cuts_off(self) -> bool {
+        match self {
+            Self::Crash | Self::Cut | Self::Promotion => true,
+            Self::Nothing | Self::Kill(_) | Self::Pause(_) | Self::Stale(_) => false,
+        }
+    }
+}
+
+/// When it befalls a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Instant {
+    /// Whichever node comes first to this boundary for the nth time.
+    At(Crossing, u64),
+    Any,
+}
+
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub story: Arc<Story>,
+    pub trouble: Trouble,
+    pub seed: u64,
+}
+
+impl fmt::Display for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::At(crossing, nth) => write!(f, "{}", Stop::Nth { crossing, nth }),
+            Self::Any => f.write_str("instant"),
+        }
+    }
+}
+
+impl Instant {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "instant" {
+            return Ok(Self::Any);
+        }
+        match text.parse()? {
+            Stop::Nth { crossing, nth } => Ok(Self::At(crossing, nth)),
+            Stop::At(_) => Err(format!("{text} is no boundary of three nodes")),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::Kill(when) => write!(f, "kill/{when}"),
+            Self::Pause(when) => write!(f, "pause/{when}"),
+            Self::Stale(when) => write!(f, "stale/{when}"),
+            Self::Crash => f.write_str("crash"),
+            Self::Cut => f.write_str("cut"),
+            Self::Promotion => f.write_str("promotion"),
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.story.name, self.trouble)
+    }
+}
+
+/// Reads what [`Case`] writes.
+pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, String> {
+    let (name, trouble) = text.split_once(':').ok_or_else(|| format!("{text} is not STORY:TROUBLE"))?;
+    let story = stories.iter().find(|story| story.name == name);
+    let story = story.ok_or_else(|| format!("there is no story {name}"))?.clone();
+    let trouble = match trouble.split_once('/') {
+        Some(("kill", when)) => Trouble::Kill(Instant::parse(when)?),
+        Some(("pause", when)) => Trouble::Pause(Instant::parse(when)?),
+        Some(("stale", when)) => Trouble::Stale(Instant::parse(when)?),
+        None if trouble == "nothing" => Trouble::Nothing,
+        None if trouble == "crash" => Trouble::Crash,
+        None if trouble == "cut" => Trouble::Cut,
+        None if trouble == "promotion" => Trouble::Promotion,
+        Some(_) | None => return Err(format!("{trouble} befalls nobody")),
+    };
+    Ok(Case { story, trouble, seed })
+}
+
+/// Behind it the intent to send is stored, and nothing is sent.
+pub const BEFORE_SENDING: Crossing = Crossing { side: Side::After, passage: Passage::Start };
+
+/// One story of so many.
+const CRASHES_EVERY: usize = 4;
+const STALE_EVERY: usize = 2;
+const STARTS_EVERY: usize = 4;
+
+/// Every story undisturbed, at every boundary, paused and cut, some outrun, some crashed and one with another server, in
+/// no particular order.
+#[must_use]
+pub fn every(stories: &[Arc<Story>], chance: &mut Chance) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for story in stories {
+        let mut add = |trouble| cases.push(Case { story: story.clone(), trouble, seed: chance.number() });
+        add(Trouble::Nothing);
+        for passage in Passage::ALL.into_iter().filter(|passage| *passage != Passage::PutRevision) {
+            for side in [Side::Before, Side::After] {
+                add(Trouble::Kill(Instant::At(Crossing { side, passage }, 1)));
+            }
+        }
+        add(Trouble::Kill(Instant::Any));
+        add(Trouble::Kill(Instant::Any));
+        add(Trouble::Pause(Instant::At(BEFORE_SENDING, 1)));
+        add(Trouble::Pause(Instant::Any));
+        add(Trouble::Cut);
+    }
+    for story in stories.iter().step_by(STALE_EVERY) {
+        let trouble = any_stale(chance);
+        cases.push(Case { story: story.clone(), trouble, seed: chance.number() });
+    }
+    // Every start stores the agents, whatever the story.
+    for story in stories.iter().step_by(STARTS_EVERY) {
+        for side in [Side::Before, Side::After] {
+            let start = Crossing { side, passage: Passage::PutRevision };
+            let trouble = Trouble::Kill(Instant::At(start, 1));
+            cases.push(Case { story: story.clone(), trouble, seed: chance.number() });
+        }
+    }
+    // Worlds that crash are played one after the other.
+    for story in stories.iter().step_by(CRASHES_EVERY) {
+        cases.push(Case { story: story.clone(), trouble: Trouble::Crash, seed: chance.number() });
+    }
+    if let Some(story) = stories.first() {
+        cases.push(Case { story: story.clone(), trouble: Trouble::Promotion, seed: chance.number() });
+    }
+    chance.shuffle(&mut cases);
+    cases
+}
+
+/// Of those that are drawn, so many are kills, and so many of the rest are pauses.
+const KILLS_PERCENT: u64 = 80;
+const PAUSES_PERCENT: u64 = 60;
+const STALE_PERCENT: u64 = 30;
+const CRASHES_PERCENT: u64 = 40;
+/// A promotion needs two servers of its own.
+const PROMOTIONS_PERCENT: u64 = 10;
+const NTH_MAX: u64 = 4;
+
+/// Any story, and anything that may befall it.
+pub fn any(stories: &[Arc<Story>], chance: &mut Chance) -> Option<Case> {
+    let story = stories.get(usize::try_from(chance.below(stories.len() as u64)).ok()?)?;
+    let trouble = if chance.percent(KILLS_PERCENT) {
+        Trouble::Kill(any_instant(chance))
+    } else if chance.percent(PAUSES_PERCENT) {
+        Trouble::Pause(any_instant(chance))
+    } else if chance.percent(STALE_PERCENT) {
+        any_stale(chance)
+    } else if chance.percent(CRASHES_PERCENT) {
+        Trouble::Crash
+    } else if chance.percent(PROMOTIONS_PERCENT) {
+        Trouble::Promotion
+    } else {
+        Trouble::Cut
+    };
+    Some(Case { story: story.clone(), trouble, seed: chance.number() })
+}
+
+/// Before one of the first commits of a run.
+fn any_stale(chance: &mut Chance) -> Trouble {
+    let passage = if chance.percent(50) { Passage::Append } else { Passage::Start };
+    Trouble::Stale(Instant::At(Crossing { side: Side::Before, passage }, 1 + chance.below(2)))
+}
+
+fn any_instant(chance: &mut Chance) -> Instant {
+    if chance.percent(50) {
+        return Instant::Any;
+    }
+    let passage = Passage::ALL[chance.below(Passage::ALL.len() as u64) as usize];
+    let side = if chance.percent(50) { Side::Before } else { Side::After };
+    Instant::At(Crossing { side, passage }, 1 + chance.below(NTH_MAX))
+}
+
+/// A story that nothing befalls lasts about as long.
+const LASTS: Duration = Duration::from_millis(400);
+/// Processes of one world that may be killed.
+const KILLS_MAX: usize = 4;
+const KILLED_AGAIN_PERCENT: u64 = 40;
+/// Further kills strike soon after a start, when its agents are stored: the way back is where they hurt.
+const RECOVERY_BEGINS: u64 = 3;
+const RECOVERY_CROSSINGS: u64 = 12;
+
+pub fn any_moment(chance: &mut Chance) -> Duration {
+    Duration::from_micros(chance.below(u64::try_from(LASTS.as_micros()).unwrap_or(u64::MAX)))
+}
+
+/// What becomes of the process that takes the place of one that was killed.
+pub fn stop_again(kill_count: usize, chance: &mut Chance) -> Option<Stop> {
+    let again = kill_count < KILLS_MAX && chance.percent(KILLED_AGAIN_PERCENT);
+    again.then(|| Stop::At(RECOVERY_BEGINS + chance.below(RECOVERY_CROSSINGS)))
+}
+
+#[test]
+fn a_case_that_is_written_is_read_again() {
+    let stories: Vec<Arc<Story>> = crate::stories::all().into_iter().map(Arc::new).collect();
+    for case in every(&stories, &mut Chance::of(1)) {
+        let read = parse(&case.to_string(), &stories, 7).map(|case| case.to_string());
+        assert_eq!(read, Ok(case.to_string()));
+    }
+    for bad in ["eager", "gone:cut", "eager:kill", "eager:kill/17", "eager:gone"] {
+        assert!(parse(bad, &stories, 7).is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,466 @@
+//! One world of three nodes on one schema: what people say goes to any of them, one is killed or stands still or loses
+//! its server, the others go on, and at the end what is stored is judged.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant as Moment};
+
+use machine::id::RunId;
+
+use super::Ground;
+use super::befell::Befell;
+use super::members::{Member, Members, State};
+use super::pausing::{Outrun, Standing, Until};
+use super::plan::{self, BEFORE_SENDING, Case, Instant, Trouble};
+use super::reader;
+use super::way::Way;
+use crate::chance::Chance;
+use crate::evidence::{Company, Evidence, Holding, Stored, Traces};
+use crate::judge::{self, Rule, Violation, judge};
+use crate::ledger;
+use crate::life::Where;
+use crate::node::Node;
+use crate::people::People;
+use crate::process::{Heard, Said};
+use crate::proxy::Proxy;
+use crate::server::Server;
+use crate::stop::Stop;
+use crate::store_at::{LEASE, LONG_LEASE, Schema, StoreAt};
+use crate::tally::Tally;
+use crate::wire::{Crossing, Line, Wish};
+
+const NODES: usize = 3;
+/// No world needs so long; one that does is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// How often somebody is asked what there is: whoever knew it may be gone.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+/// What is due when the processes come back is done by then.
+const OUTAGE_EVERY: Duration = Duration::from_secs(3);
+/// How a world went.
+#[derive(Debug)]
+pub struct Played {
+    pub case: Case,
+    pub kills: Vec<Where>,
+    /// What befell it beside kills.
+    pub befell: Vec<Befell>,
+    pub violations: Vec<Violation>,
+    pub people: People,
+    pub evidence: Option<Evidence>,
+    pub tally: Tally,
+}
+
+pub(super) struct World<'a> {
+    pub(super) ground: &'a Ground,
+    /// As its nodes reach it.
+    store: StoreAt,
+    /// As it is reached past them, over no network.
+    pub(super) near: StoreAt,
+    pub(super) traces: Traces,
+    pub(super) chance: Chance,
+    pub(super) members: Members,
+    lines: Receiver<Heard>,
+    listener: Sender<Heard>,
+    process_count: u32,
+    /// How often time has passed while no process was there.
+    outage_count: u32,
+    /// All nodes were there, or stood still: people may speak.
+    is_open: bool,
+    began: Moment,
+    asked_at: Moment,
+    /// When time passed last.
+    passed_at: Option<Moment>,
+    /// When the next trouble comes that waits for no boundary.
+    due_at: Option<Moment>,
+    pub(super) standing: Option<Standing>,
+    pub(super) outrun: Option<Outrun>,
+    /// The last known holding of each run.
+    pub(super) epochs: BTreeMap<RunId, u64>,
+    way: Way,
+    pub(super) company: Company,
+    pub(super) played: Played,
+}
+
+/// Plays a world in a folder of its own, which is gone afterwards unless somebody wants to look at it.
+pub fn play(ground: &Ground, case: &Case, keep: bool) -> io::Result<Played> {
+    let number = ground.world_count.fetch_add(1, Ordering::Relaxed) + 1;
+    let folder = ground.folder.join(format!("{number}-{}", case.story.name));
+    std::fs::create_dir_all(&folder)?;
+    let mut chance = Chance::of(case.seed);
+    // A crash is felt by all worlds of a server.
+    let _alone = (case.trouble == Trouble::Crash).then(|| ground.crashing.lock());
+    let way = Way::to_a_server(ground, case.trouble, &folder, &mut chance)?;
+    let is_undisturbed = case.trouble == Trouble::Nothing && case.story.outage.is_zero();
+    let lease = if is_undisturbed { LONG_LEASE } else { LEASE };
+    let schema = |address: &str| {
+        StoreAt::Schema(Schema { name: format!("world_{number}"), lease, address: address.into() })
+    };
+    let (listener, lines) = mpsc::channel();
+    let now = Moment::now();
+    let mut world = World {
+        ground,
+        store: schema(&way.address),
+        near: schema(&way.near),
+        traces: Traces::in_folder(&folder),
+        chance,
+        members: Members::default(),
+        lines,
+        listener,
+        process_count: 0,
+        outage_count: 0,
+        is_open: false,
+        began: now,
+        asked_at: now,
+        passed_at: None,
+        due_at: None,
+        standing: None,
+        outrun: None,
+        epochs: BTreeMap::new(),
+        way,
+        company: Company { was_cut_off: case.trouble.cuts_off(), is_undisturbed, ..Company::default() },
+        played: Played {
+            case: case.clone(),
+            kills: Vec::new(),
+            befell: Vec::new(),
+            violations: Vec::new(),
+            people: People::of(&case.story),
+            evidence: None,
+            tally: Tally::default(),
+        },
+    };
+    world.play()?;
+    if !keep {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    Ok(world.played)
+}
+
+impl World<'_> {
+    fn play(&mut self) -> io::Result<()> {
+        self.begin()?;
+        let end = self.until_it_is_over()?;
+        let whole = end.is_none();
+        self.played.violations.extend(end);
+        for member in &mut self.members.0 {
+            member.kill()?;
+        }
+        ledger::catch_up(&self.ground.socket)?;
+        self.look(whole)
+    }
+
+    /// Three processes, all of them with the stop of whoever is to be struck first.
+    fn begin(&mut self) -> io::Result<()> {
+        let when = match self.played.case.trouble {
+            Trouble::Kill(when) | Trouble::Pause(when) | Trouble::Stale(when) => Some(when),
+            Trouble::Nothing | Trouble::Crash | Trouble::Cut | Trouble::Promotion => None,
+        };
+        let stop = match when {
+            Some(Instant::At(crossing, nth)) => Some(Stop::Nth { crossing, nth }),
+            Some(Instant::Any) | None => None,
+        };
+        for _ in 0..NODES {
+            let member = self.start(stop)?;
+            self.members.0.push(member);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, stop: Option<Stop>) -> io::Result<Member> {
+        self.process_count += 1;
+        let outage = self.played.case.story.outage;
+        let ahead = outage.saturating_mul(self.outage_count).as_millis();
+        let ahead_ms = u64::try_from(ahead).unwrap_or(u64::MAX);
+        let node = Node {
+            process: self.process_count,
+            store: self.store.clone(),
+            socket: self.ground.socket.clone(),
+            acts: self.traces.acts(),
+            ahead_ms: (!outage.is_zero()).then_some(ahead_ms),
+            stop,
+        };
+        let complaints = self.traces.complaints(self.process_count);
+        Member::start(&self.ground.program, &node, &complaints, self.listener.clone())
+    }
+
+    /// None if everything ended as it should.
+    fn until_it_is_over(&mut self) -> io::Result<Option<Violation>> {
+        loop {
+            match self.lines.recv_timeout(ASK_EVERY) {
+                Ok(heard) => {
+                    if let Some(wrong) = self.hear(heard)? {
+                        return Ok(Some(wrong));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            self.ask_around();
+            self.open_when_all_are_up();
+            self.strike_when_due()?;
+            let over = self.played.people.is_over();
+            self.go_on_when_due(over)?;
+            self.let_followers_go_when_due();
+            if over && self.due_at.is_none() && self.is_calm() {
+                return Ok(None);
+            }
+            self.speak();
+            let may_pass = self.passed_at.is_none_or(|at| at.elapsed() > OUTAGE_EVERY);
+            if may_pass && self.members.all_are_up() && self.played.people.waits_for_an_expiry() {
+                self.let_time_pass()?;
+            }
+            if self.began.elapsed() > STUCK_AFTER {
+                return Ok(Some(self.why_stuck()));
+            }
+        }
+    }
+
+    fn hear(&mut self, Heard { process, said }: Heard) -> io::Result<Option<Violation>> {
+        let wrong = |what: String| Ok(Some(Violation { rule: Rule::NobodyComplains, what }));
+        let Some((seat, member)) = self.members.by_number(process) else { return Ok(None) };
+        let (state, is_up) = (member.state, member.is_up);
+        match said {
+            Said::Line(line) => self.hear_line(seat, process, line)?,
+            Said::Nonsense(_) if state == State::Dying => {}
+            Said::Nonsense(error) => return wrong(format!("process {process} says: {error}")),
+            Said::Nothing if state == State::Dying => self.replace(seat)?,
+            // Whoever looks after it starts it again.
+            Said::Nothing if !is_up && self.found_no_server(process)? => {
+                self.played.befell.push(Befell::StartedInVain);
+                self.replace(seat)?;
+            }
+            Said::Nothing => {
+                let how = self.members.0[seat].how_it_ended();
+                return wrong(format!("process {process} ended by itself: {how}"));
+            }
+        }
+        Ok(None)
+    }
+
+    fn hear_line(&mut self, seat: usize, process: u32, line: Line) -> io::Result<()> {
+        match line {
+            Line::Shown(shown) => {
+                let member = &mut self.members.0[seat];
+                (member.held_count, member.is_up) = (Some(shown.held_count), true);
+                self.played.people.see_newer(shown);
+            }
+            Line::Told { number, word } => self.played.people.hear(number, word),
+            Line::Answered { .. } => {}
+            Line::Stopped(crossing) => self.strike_at(seat, crossing)?,
+            Line::Claimed { run, epoch } => {
+                let latest = self.epochs.entry(run).or_default();
+                *latest = (*latest).max(epoch);
+            }
+            Line::Stored { run, epoch, seq } => {
+                self.note_an_answer(process, &run, epoch);
+                let outrun_by = self.outrun.as_ref().and_then(|outrun| outrun.outran(process, &run, epoch));
+                let holding = Holding { run, epoch };
+                self.company.stored.push(Stored { process, holding, seq, outrun_by });
+            }
+            Line::NotStored { run, epoch } => self.note_an_answer(process, &run, epoch),
+        }
+        Ok(())
+    }
+
+    /// A process that did not come up was cut off from its server, or stood still until that had closed the connection,
+    /// and that is the last thing that it said.
+    fn found_no_server(&self, process: u32) -> io::Result<bool> {
+        let said = std::fs::read_to_string(self.traces.complaints(process))?;
+        let last = said.lines().next_back().unwrap_or_default();
+        let was_away = self.company.pauses.iter().any(|pause| pause.process == process);
+        let has_cause = self.company.was_cut_off || was_away;
+        Ok(has_cause && last.starts_with("ERROR: the store cannot be reached: "))
+    }
+
+    /// Somebody who was killed has said all that it had to say, and another one takes its place.
+    fn replace(&mut self, seat: usize) -> io::Result<()> {
+        let stop = match self.played.case.trouble {
+            Trouble::Kill(_) => plan::stop_again(self.played.kills.len(), &mut self.chance),
+            Trouble::Nothing
+            | Trouble::Pause(_)
+            | Trouble::Stale(_)
+            | Trouble::Crash
+            | Trouble::Cut
+            | Trouble::Promotion => None,
+        };
+        let member = self.start(stop)?;
+        let gone = std::mem::replace(&mut self.members.0[seat], member);
+        self.played.people.lose(gone.told.iter().copied());
+        self.played.people.look_again();
+        Ok(())
+    }
+
+    /// Trouble that waits for no boundary comes soon after people have begun to speak.
+    fn open_when_all_are_up(&mut self) {
+        if self.is_open || !self.members.all_are_up_or_paused() {
+            return;
+        }
+        self.is_open = true;
+        let now = Moment::now();
+        self.due_at = match self.played.case.trouble {
+            Trouble::Kill(Instant::Any)
+            | Trouble::Pause(Instant::Any)
+            | Trouble::Crash
+            | Trouble::Promotion => Some(now + plan::any_moment(&mut self.chance)),
+            Trouble::Cut => Some(now),
+            Trouble::Nothing
+            | Trouble::Kill(Instant::At(..))
+            | Trouble::Pause(Instant::At(..))
+            | Trouble::Stale(_) => None,
+        };
+    }
+
+    fn strike_when_due(&mut self) -> io::Result<()> {
+        if self.due_at.is_none_or(|at| Moment::now() < at) {
+            return Ok(());
+        }
+        self.due_at = None;
+        match self.played.case.trouble {
+            Trouble::Kill(_) => {
+                self.note_a_loss();
+                if let Some(member) = self.members.any(&mut self.chance) {
+                    member.kill()?;
+                    self.played.kills.push(Where::AnyInstant);
+                }
+            }
+            Trouble::Pause(_) => {
+                if let Some(number) = self.members.any(&mut self.chance).map(|member| member.number) {
+                    let until = self.any_until();
+                    self.pause(number, false, until)?;
+                }
+            }
+            Trouble::Crash => {
+                self.way.server.crash()?;
+                self.played.befell.push(Befell::ServerCrashed);
+            }
+            Trouble::Cut => self.way.proxy.iter().for_each(Proxy::begin_to_cut),
+            Trouble::Promotion => {
+                self.way.server.die()?;
+                self.way.standby.iter().try_for_each(Server::promote)?;
+                self.played.befell.push(Befell::StandbyPromoted);
+            }
+            Trouble::Nothing | Trouble::Stale(_) => {}
+        }
+        Ok(())
+    }
+
+    /// A process stands at a boundary. The first one is struck, and so is one that was to be killed again.
+    fn strike_at(&mut self, seat: usize, crossing: Crossing) -> io::Result<()> {
+        let struck = self.members.0[seat].number;
+        let is_first = self.standing.is_none() && self.company.pauses.is_empty();
+        match self.played.case.trouble {
+            Trouble::Stale(_) if is_first => {
+                self.pause(struck, false, Until::Outrun)?;
+                for member in self.members.living() {
+                    member.wish(Wish::GoOn);
+                    member.wish(Wish::StandBeforeStoring);
+                }
+            }
+            // It stands where whoever takes the run over was told to stand.
+            Trouble::Stale(_) => self.standing.iter_mut().for_each(|standing| standing.is_followed = true),
+            Trouble::Pause(_) if is_first => {
+                self.let_others_go_on(struck);
+                let until = self.any_until();
+                self.pause(struck, crossing == BEFORE_SENDING, until)?;
+            }
+            Trouble::Pause(_) => self.members.0[seat].wish(Wish::GoOn),
+            Trouble::Kill(_) | Trouble::Nothing | Trouble::Crash | Trouble::Cut | Trouble::Promotion => {
+                self.let_others_go_on(struck);
+                self.members.0[seat].kill()?;
+                self.played.kills.push(Where::At(crossing));
+                self.note_a_loss();
+            }
+        }
+        Ok(())
+    }
+
+    fn let_others_go_on(&mut self, struck: u32) {
+        self.members.living().filter(|member| member.number != struck).for_each(|member| {
+            member.wish(Wish::GoOn);
+        });
+    }
+
+    /// Whoever knew what has changed may be gone, and whoever was in trouble may be well again.
+    fn ask_around(&mut self) {
+        if self.asked_at.elapsed() < ASK_EVERY {
+            return;
+        }
+        self.asked_at = Moment::now();
+        self.played.people.take_heart();
+        if self.played.people.is_over() {
+            self.members.living().for_each(|member| member.wish(Wish::Show));
+        } else if let Some(member) = self.members.any(&mut self.chance) {
+            member.wish(Wish::Show);
+        }
+    }
+
+    fn speak(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        for command in self.played.people.speak() {
+            match command.wish {
+                // Whoever runs the tool must hear it.
+                Wish::Tell { .. } => self.members.living().for_each(|member| member.say(&command)),
+                Wish::Post(_)
+                | Wish::Decide(_)
+                | Wish::Interrupt { .. }
+                | Wish::LateAnswer { .. }
+                | Wish::CountCrossings
+                | Wish::GoOn
+                | Wish::StandBeforeStoring
+                | Wish::Show => {
+                    if let Some(member) = self.members.any(&mut self.chance) {
+                        member.say(&command);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Everybody is there, and nobody has anything in memory: whatever was going to be sent has been sent.
+    fn is_calm(&self) -> bool {
+        self.members.all_live() && self.members.0.iter().all(|member| member.held_count == Some(0))
+    }
+
+    /// All processes go, and when they come back it is later.
+    fn let_time_pass(&mut self) -> io::Result<()> {
+        self.outage_count += 1;
+        self.passed_at = Some(Moment::now());
+        for member in &mut self.members.0 {
+            member.kill()?;
+        }
+        Ok(())
+    }
+
+    fn why_stuck(&self) -> Violation {
+        let people = &self.played.people;
+        let held: Vec<_> =
+            self.members.0.iter().map(|member| (member.number, member.state, member.held_count)).collect();
+        let what = format!("{:?}, people wait for {}, nodes {held:?}", people.shown, people.open_wishes());
+        Violation { rule: Rule::NothingIsStuck, what }
+    }
+
+    /// Reads what is stored and judges it.
+    fn look(&mut self, whole: bool) -> io::Result<()> {
+        let cut_count = self.way.proxy.as_ref().map_or(0, Proxy::cut_count);
+        self.played.befell.extend((0..cut_count).map(|_| Befell::ConnectionCut));
+        let read = reader::evidence(&self.near, &self.traces, &self.played.people);
+        match read {
+            Ok(mut evidence) => {
+                evidence.company = Some(self.company.clone());
+                let moment = if whole { judge::Moment::End } else { judge::Moment::Between };
+                self.played.violations.extend(judge(&evidence, &self.played.people, moment));
+                if whole && (!self.played.kills.is_empty() || !self.played.befell.is_empty()) {
+                    let kills = self.played.kills.len();
+                    self.played.tally.note(&evidence, &self.played.people, moment, kills);
+                }
+                self.played.evidence = Some(evidence);
+            }
+            Err(error) => {
+                let what = format!("what is left cannot be read: {error}");
+                self.played.violations.push(Violation { rule: Rule::NobodyComplains, what });
+            }
+        }
+        Ok(())
+    }
+}

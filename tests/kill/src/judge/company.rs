@@ -1,0 +1,129 @@
+//! Nodes that share a store: whoever was away stores and sends nothing that others have taken over, and nobody is asked
+//! about a call while whoever sends it may still believe in its lease.
+
+use std::collections::BTreeMap;
+
+use machine::Timestamp;
+use machine::event::Fact;
+use machine::id::RunId;
+use machine::suspension::Held;
+
+use super::{Objections, Rule};
+use crate::evidence::{Attempt, Company, Complaint, Evidence, Pause, RunEvidence};
+use crate::store_at::LEASE;
+
+pub(super) fn judge(evidence: &Evidence, company: &Company, objections: &mut Objections) {
+    for pause in company.pauses.iter().filter(|pause| pause.before_sending) {
+        judge_pause(evidence, pause, objections);
+    }
+    for run in &evidence.runs {
+        judge_doubts(run, company, objections);
+    }
+    judge_stored(company, objections);
+}
+
+/// It had not sent when it stopped, and when it went on others had found its attempt lost.
+fn judge_pause(evidence: &Evidence, pause: &Pause, objections: &mut Objections) {
+    for act in evidence.acts.iter().skip(pause.acts_before).filter(|act| act.process == pause.process) {
+        let attempt = Attempt { run: act.run.clone(), call: act.call.clone(), number: act.attempt };
+        objections.ensure(!pause.lost.contains(&attempt), Rule::NothingIsSentTooLate, || {
+            format!("process {} went on after others had taken over, and did {act:?}", pause.process)
+        });
+    }
+}
+
+/// Whoever was lost kept its lease for a while, and whoever takes over gives it as long again.
+fn judge_doubts(run: &RunEvidence, company: &Company, objections: &mut Objections) {
+    let mut doubt_at = Timestamp::ZERO;
+    for event in &run.log {
+        if let Fact::RunRecovered { lost, doubt_at: told, .. } = &event.fact {
+            doubt_at = *told;
+            // What was recovered before anybody was struck was lost to a machine that is too slow.
+            let first_loss = company.first_loss.filter(|at| !lost.is_empty() && *at <= event.at);
+            let early = first_loss.filter(|at| *told < at.plus_ms(lease_ms()));
+            objections.ensure(early.is_none(), Rule::DoubtHasItsTime, || {
+                format!(
+                    "{} may be in doubt from {told:?} on, and the first loss was at {early:?}",
+                    run.view.id
+                )
+            });
+        }
+        if let Fact::ToolSuspended(opened) = &event.fact
+            && matches!(opened.held, Held::InDoubt { .. })
+        {
+            objections.ensure(doubt_at <= event.at, Rule::DoubtHasItsTime, || {
+                format!("{} is in doubt at {:?}, before {doubt_at:?}", opened.call_id, event.at)
+            });
+        }
+    }
+}
+
+fn lease_ms() -> u64 {
+    u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Along each log the epochs rise, and nothing is taken from whoever was outrun before it asked.
+fn judge_stored(company: &Company, objections: &mut Objections) {
+    let mut logs: BTreeMap<&RunId, BTreeMap<u64, u64>> = BTreeMap::new();
+    for stored in &company.stored {
+        objections.ensure(stored.outrun_by.is_none(), Rule::OnlyTheHolderStores, || {
+            format!("others had claimed the run before it was asked for, and taken was {stored:?}")
+        });
+        let before = logs.entry(&stored.holding.run).or_default().insert(stored.seq, stored.holding.epoch);
+        objections.ensure(before.is_none(), Rule::OnlyTheHolderStores, || {
+            format!("epoch {before:?} had stored the same events as {stored:?}")
+        });
+    }
+    for (run, epochs) in logs {
+        objections.ensure(epochs.values().is_sorted(), Rule::OnlyTheHolderStores, || {
+            format!("along the log of {run} events were stored by the epochs {epochs:?}")
+        });
+    }
+}
+
+/// What nodes say when time ran out for one of them. A lease is a matter of real time: a machine that is busy may keep
+/// a node from renewing it, and whoever says so says the truth. What then happens is judged all the same.
+const OF_LEASES: [&str; 4] = [
+    "WARN: another node is gone; its runs go on elsewhere, freed ",
+    "ERROR: the lease of this node was lost; others go on with its runs, node ",
+    "WARN: the pulse of this node was interrupted; trying again, refused the store cannot be reached: the database is too slow for the lease of this node",
+    "ERROR: cannot claim runs; trying again, trouble the store cannot be reached: the lease of this node has run out and is not renewed yet",
+];
+
+/// What a node says that cannot reach its server, or was away so long that the answers are too old.
+const OF_OUTAGES: [&str; 7] = [
+    "WARN: the pulse of this node was interrupted; trying again, refused the store cannot be reached: ",
+    "ERROR: cannot claim runs; trying again, trouble the store cannot be reached: ",
+    "ERROR: not all that is ready could be claimed, refused the store cannot be reached: ",
+    "WARN: the answer of a claim was lost; its runs are let go, count ",
+    // Said by the pool of connections.
+    "WARN: Connection error: ",
+    "WARN: Connection could not be recycled: ",
+    // The last words of a process that did not find its server when it started.
+    "ERROR: the store cannot be reached: ",
+];
+/// The same, of one run.
+const OF_A_RUN: [&str; 2] =
+    ["ERROR: the store is in trouble; the run waits, run ", "ERROR: the run cannot be loaded, run "];
+const UNREACHABLE: &str = ", trouble the store cannot be reached: ";
+const LAPSED: &str = "the lease of this node has run out and is not renewed yet";
+
+impl Company {
+    pub(super) fn expects(&self, complaint: &Complaint) -> bool {
+        if self.is_undisturbed {
+            return false;
+        }
+        let was_away = self.pauses.iter().any(|pause| pause.process == complaint.process);
+        is_of_leases(&complaint.words) || ((self.was_cut_off || was_away) && is_of_outages(&complaint.words))
+    }
+}
+
+fn is_of_leases(words: &str) -> bool {
+    let of_a_run = OF_A_RUN.iter().any(|begin| words.starts_with(begin));
+    OF_LEASES.iter().any(|begin| words.starts_with(begin)) || (of_a_run && words.ends_with(LAPSED))
+}
+
+fn is_of_outages(words: &str) -> bool {
+    let of_a_run = OF_A_RUN.iter().any(|begin| words.starts_with(begin));
+    OF_OUTAGES.iter().any(|begin| words.starts_with(begin)) || (of_a_run && words.contains(UNREACHABLE))
+}

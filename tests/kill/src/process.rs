@@ -1,0 +1,97 @@
+//! A process that was started and is listened to: what it says, and by which process of its world.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command as Start, Stdio};
+use std::sync::mpsc::Sender;
+
+use crate::node::Node;
+use crate::wire::{Command, Line};
+
+/// What comes from a process, with its number.
+#[derive(Debug)]
+pub struct Heard {
+    pub process: u32,
+    pub said: Said,
+}
+
+#[derive(Debug)]
+pub enum Said {
+    Line(Line),
+    /// Not a line that a process says.
+    Nonsense(io::Error),
+    /// It says nothing any more.
+    Nothing,
+}
+
+pub struct Process {
+    child: Child,
+    stdin: ChildStdin,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+impl Process {
+    /// Starts the program as a node that tells `listener` all that it says, down to its last word.
+    pub fn start(
+        program: &Path,
+        node: &Node,
+        complaints: &Path,
+        listener: Sender<Heard>,
+    ) -> io::Result<Self> {
+        let complaints = File::options().create(true).append(true).open(complaints)?;
+        let mut start = Start::new(program);
+        start.args(node.words());
+        let mut child = start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints).spawn()?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("the process has no pipes"));
+        };
+        let process = node.process;
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines() {
+                let line = line.and_then(|line| serde_json::from_str(&line).map_err(io::Error::from));
+                let said = line.map_or_else(Said::Nonsense, Said::Line);
+                if listener.send(Heard { process, said }).is_err() {
+                    return;
+                }
+            }
+            let _ = listener.send(Heard { process, said: Said::Nothing });
+        });
+        Ok(Self { child, stdin })
+    }
+
+    pub fn say(&mut self, command: &Command) {
+        // A process that cannot hear any more is about to be found dead.
+        let _ = serde_json::to_string(command).map(|text| writeln!(self.stdin, "{text}"));
+    }
+
+    /// It is gone when this comes back; what it said before is still to be heard.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill().and_then(|()| self.child.wait().map(drop))
+    }
+
+    /// Stops it where it stands, with all its threads, until it is told to go on.
+    pub fn pause(&self) -> io::Result<()> {
+        self.signal("-STOP")
+    }
+
+    pub fn go_on(&self) -> io::Result<()> {
+        self.signal("-CONT")
+    }
+
+    fn signal(&self, name: &str) -> io::Result<()> {
+        let mut shell = Start::new("sh");
+        shell.args(["-c", "kill \"$0\" \"$1\"", name]).arg(self.child.id().to_string());
+        if shell.status()?.success() { Ok(()) } else { Err(io::Error::other("the signal was not sent")) }
+    }
+
+    /// How it ended, if it did so by itself.
+    pub fn wait(&mut self) -> String {
+        format!("{:?}", self.child.wait())
+    }
+}

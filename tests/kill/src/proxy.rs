@@ -1,0 +1,192 @@
+//! A network between nodes and their server that breaks a connection off after any byte.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::chance::Chance;
+
+/// A connection breaks off within so many bytes: a few commits.
+const BYTES_MAX: u64 = 12_000;
+/// After so many the network is well again, so that everything can end.
+const CUTS_MAX: u64 = 8;
+
+pub struct Proxy {
+    port: u16,
+    wire: Arc<Wire>,
+}
+
+/// What all connections share.
+struct Wire {
+    chance: Mutex<Chance>,
+    cuts: AtomicBool,
+    cut_count: AtomicU64,
+    ended: AtomicBool,
+}
+
+/// A connection, seen from both sides.
+struct Connection {
+    client: TcpStream,
+    server: TcpStream,
+    /// Bytes that it still carries once the network is bad.
+    left: AtomicU64,
+    is_broken: AtomicBool,
+    wire: Arc<Wire>,
+}
+
+impl Proxy {
+    pub fn to(server_port: u16, seed: u64) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        let wire = Arc::new(Wire {
+            chance: Mutex::new(Chance::of(seed)),
+            cuts: AtomicBool::new(false),
+            cut_count: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        });
+        let shared = wire.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if shared.ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                // Whoever does not get through tries again.
+                let _ = client.and_then(|client| carry(client, server_port, shared.clone()));
+            }
+        });
+        Ok(Self { port, wire })
+    }
+
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn begin_to_cut(&self) {
+        self.wire.cuts.store(true, Ordering::Relaxed);
+    }
+
+    #[must_use]
+    pub fn cut_count(&self) -> u64 {
+        self.wire.cut_count.load(Ordering::Relaxed).min(CUTS_MAX)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.wire.ended.store(true, Ordering::Relaxed);
+        // Whoever waits for a client gets one, and sees that it is over.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+fn carry(client: TcpStream, server_port: u16, wire: Arc<Wire>) -> io::Result<()> {
+    let server = TcpStream::connect(("127.0.0.1", server_port))?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let left = 1 + wire.chance.lock().unwrap_or_else(PoisonError::into_inner).below(BYTES_MAX);
+    let connection = Arc::new(Connection {
+        client,
+        server,
+        left: AtomicU64::new(left),
+        is_broken: AtomicBool::new(false),
+        wire,
+    });
+    let other_way = connection.clone();
+    std::thread::spawn(move || connection.pour(&connection.client, &connection.server));
+    std::thread::spawn(move || other_way.pour(&other_way.server, &other_way.client));
+    Ok(())
+}
+
+impl Connection {
+    fn pour(&self, mut from: &TcpStream, mut to: &TcpStream) {
+        let mut buffer = [0; 16_384];
+        loop {
+            match from.read(&mut buffer) {
+                // Whoever has said everything may still listen.
+                Ok(0) => {
+                    let _ = to.shutdown(Shutdown::Write);
+                    return;
+                }
+                Ok(count) => {
+                    let passes = self.passes(count);
+                    if to.write_all(&buffer[..passes]).is_err() || passes < count {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        let _ = self.client.shutdown(Shutdown::Both);
+        let _ = self.server.shutdown(Shutdown::Both);
+    }
+
+    /// How many of these bytes arrive before the connection breaks off.
+    fn passes(&self, count: usize) -> usize {
+        let wire = &self.wire;
+        if !wire.cuts.load(Ordering::Relaxed) || wire.cut_count.load(Ordering::Relaxed) >= CUTS_MAX {
+            return count;
+        }
+        let wanted = count as u64;
+        let take = |left: u64| Some(left.saturating_sub(wanted));
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or_default();
+        if left >= wanted {
+            return count;
+        }
+        if !self.is_broken.swap(true, Ordering::Relaxed) {
+            wire.cut_count.fetch_add(1, Ordering::Relaxed);
+        }
+        usize::try_from(left).unwrap_or(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a client that says a lot hears back from a server that repeats it.
+    fn echoed(proxy: &Proxy) -> usize {
+        let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).expect("the proxy listens");
+        let mut sender = stream.try_clone().expect("a second end");
+        let said = std::thread::spawn(move || {
+            let _ = sender.write_all(&[7; 2 * BYTES_MAX as usize]);
+            let _ = sender.shutdown(Shutdown::Write);
+        });
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard);
+        said.join().expect("it has said what it could");
+        heard.len()
+    }
+
+    fn echo_server() -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("it has a number").port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut back = stream.try_clone().expect("a second end");
+                std::thread::spawn(move || {
+                    let _ = io::copy(&mut &stream, &mut back);
+                    let _ = back.shutdown(Shutdown::Write);
+                });
+            }
+        });
+        port
+    }
+
+    #[test]
+    fn connections_break_off_only_when_the_network_is_bad_and_not_for_ever() {
+        let proxy = Proxy::to(echo_server(), 1).expect("it listens");
+        let all = 2 * BYTES_MAX as usize;
+        assert_eq!(echoed(&proxy), all, "the network is well");
+        assert_eq!(proxy.cut_count(), 0);
+        proxy.begin_to_cut();
+        for count in 1..=CUTS_MAX {
+            assert!(echoed(&proxy) < all);
+            assert_eq!(proxy.cut_count(), count);
+        }
+        assert_eq!(echoed(&proxy), all, "the network is well again");
+        assert_eq!(proxy.cut_count(), CUTS_MAX);
+    }
+}

@@ -1,0 +1,201 @@
+//! A PostgreSQL server for one run of the matrix: fresh, on a free port, gone with the process that started it.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+
+/// Three nodes in each of many worlds, and whoever looks at what they left.
+const CONNECTIONS_MAX: u32 = 600;
+
+pub struct Server {
+    programs: PathBuf,
+    folder: PathBuf,
+    account: Option<Account>,
+    port: u16,
+    /// One thing at a time is done to it.
+    order: Mutex<()>,
+    /// Waits until nobody holds the other end of its input any more, and then stops the server.
+    watch: Child,
+}
+
+/// PostgreSQL refuses to run as root.
+#[derive(Clone, Copy)]
+struct Account {
+    user: u32,
+    group: u32,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.watch.stdin.take());
+        let _ = self.watch.wait();
+    }
+}
+
+impl Server {
+    /// A new one, whose files are in this folder.
+    pub fn start(folder: &Path) -> io::Result<Self> {
+        let server = Self::prepare(folder)?;
+        let mut initdb = server.program("initdb");
+        initdb.args(["--username=holdpoint", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"]);
+        server.run(initdb.arg("-D").arg(server.data()))?;
+        server.configure("")?;
+        server.control(&["start"])?;
+        Ok(server)
+    }
+
+    /// One that follows this server, and has all that this one has acknowledged from here on.
+    pub fn start_standby(&self, folder: &Path) -> io::Result<Self> {
+        let standby = Self::prepare(folder)?;
+        let mut copy = standby.program("pg_basebackup");
+        let address = format!("{} application_name=standby", self.address());
+        copy.args(["--write-recovery-conf", "--no-sync", "--checkpoint=fast", "-d", &address, "-D"]);
+        standby.run(copy.arg(standby.data()))?;
+        standby.configure("")?;
+        standby.control(&["start"])?;
+        self.configure("synchronous_standby_names = 'standby'\n")?;
+        self.control(&["reload"])?;
+        Ok(standby)
+    }
+
+    fn prepare(folder: &Path) -> io::Result<Self> {
+        let account = account()?;
+        fs::create_dir_all(folder)?;
+        if let Some(Account { user, group }) = account {
+            chown(folder, Some(user), Some(group))?;
+        }
+        let programs = programs()?;
+        let watch = watch(&programs, folder, account)?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        Ok(Self { programs, folder: folder.to_owned(), account, port, order: Mutex::default(), watch })
+    }
+
+    fn configure(&self, more: &str) -> io::Result<()> {
+        let settings = format!(
+            "port = {}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\n\
+             max_connections = {CONNECTIONS_MAX}\nfsync = on\nsynchronous_commit = on\n{more}",
+            self.port,
+            self.folder.display()
+        );
+        // What comes last counts.
+        let file = self.data().join("postgresql.conf");
+        let before = fs::read_to_string(&file)?;
+        fs::write(file, before + &settings)
+    }
+
+    /// Where processes of this machine find it.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("host={} port={} user=holdpoint dbname=postgres", self.folder.display(), self.port)
+    }
+
+    /// Where whichever of the two takes writes is found.
+    #[must_use]
+    pub fn address_with(&self, other: &Self) -> String {
+        let (one, two) = (self.folder.display(), other.folder.display());
+        let whoever = "user=holdpoint dbname=postgres target_session_attrs=read-write";
+        format!("host={one},{two} port={},{} {whoever}", self.port, other.port)
+    }
+
+    /// The same server behind another port.
+    #[must_use]
+    pub fn address_by_port(port: u16) -> String {
+        format!("host=127.0.0.1 port={port} user=holdpoint dbname=postgres")
+    }
+
+    /// Where a network leads.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Every process of it dies at once; it comes back with what it had acknowledged.
+    pub fn crash(&self) -> io::Result<()> {
+        self.control(&["restart", "-m", "immediate"])
+    }
+
+    /// It dies and does not come back.
+    pub fn die(&self) -> io::Result<()> {
+        self.control(&["stop", "-m", "immediate"])
+    }
+
+    /// Takes writes from here on.
+    pub fn promote(&self) -> io::Result<()> {
+        self.control(&["promote"])
+    }
+
+    fn control(&self, what: &[&str]) -> io::Result<()> {
+        let _one_at_a_time = self.order.lock();
+        let mut control = self.program("pg_ctl");
+        control.args(what).args(["--silent", "-D"]).arg(self.data());
+        self.run(control.arg("-l").arg(self.folder.join("log")))
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn program(&self, name: &str) -> Command {
+        as_account(Command::new(self.programs.join(name)), &self.folder, self.account)
+    }
+
+    /// What it says goes to a file: a server that goes on in the background would keep a pipe open for ever.
+    fn run(&self, command: &mut Command) -> io::Result<()> {
+        let path = self.folder.join("said");
+        let said = File::create(&path)?;
+        let status = command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).status()?;
+        if status.success() {
+            return Ok(());
+        }
+        let told = fs::read_to_string(path).unwrap_or_default();
+        Err(io::Error::other(format!("{command:?}: {status}\n{told}")))
+    }
+}
+
+fn as_account(mut command: Command, folder: &Path, account: Option<Account>) -> Command {
+    if let Some(Account { user, group }) = account {
+        command.uid(user).gid(group);
+    }
+    command.current_dir(folder).env_remove("PGDATA").env("LC_ALL", "C");
+    command
+}
+
+/// The folder with PostgreSQL's programs; they are installed if that is possible.
+fn programs() -> io::Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/postgres");
+    let found = Command::new(&script).stderr(Stdio::inherit()).output()?;
+    if found.status.success() {
+        return Ok(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()));
+    }
+    Err(io::Error::other(format!("{} found no PostgreSQL", script.display())))
+}
+
+/// Another account than root, if we are root.
+fn account() -> io::Result<Option<Account>> {
+    if fs::metadata("/proc/self")?.uid() != 0 {
+        return Ok(None);
+    }
+    let accounts = fs::read_to_string("/etc/passwd")?;
+    let find = |name: &str| {
+        let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut numbers = line.split(':').skip(2).map_while(|number| number.parse().ok());
+        Some(Account { user: numbers.next()?, group: numbers.next()? })
+    };
+    let found = find("postgres").or_else(|| find("nobody"));
+    found.map(Some).ok_or_else(|| io::Error::other("there is no account beside root"))
+}
+
+fn watch(programs: &Path, folder: &Path, account: Option<Account>) -> io::Result<Child> {
+    let last_words = "cat; \"$0/pg_ctl\" -D \"$1/data\" -m immediate stop; rm -rf \"$1\"/*";
+    let mut shell = as_account(Command::new("sh"), Path::new("/"), account);
+    shell.args(["-c", last_words]).arg(programs).arg(folder);
+    shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // What interrupts the matrix must not end whoever cleans up behind it.
+    shell.process_group(0);
+    shell.spawn()
+}

@@ -1,0 +1,57 @@
+//! The boundary at which a process stands still, as it is typed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::wire::{Crossing, Passage, Side};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The boundary that it comes to as this one.
+    At(u64),
+    /// The boundary of this kind that it comes to as the nth, counted from 1.
+    Nth { crossing: Crossing, nth: u64 },
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(number) => write!(f, "{number}"),
+            Self::Nth { crossing: Crossing { side, passage }, nth } => {
+                write!(f, "{}-{}-{nth}", side.as_str(), passage.as_str())
+            }
+        }
+    }
+}
+
+impl FromStr for Stop {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
+        let parts: Vec<&str> = text.split('-').collect();
+        match parts[..] {
+            [count] => Ok(Self::At(number(count)?)),
+            [side, passage, nth] => {
+                let sides = [Side::Before, Side::After];
+                let side = sides.into_iter().find(|known| known.as_str() == side);
+                let passage = Passage::ALL.into_iter().find(|known| known.as_str() == passage);
+                let (Some(side), Some(passage)) = (side, passage) else {
+                    return Err(format!("{text} is no boundary"));
+                };
+                Ok(Self::Nth { crossing: Crossing { side, passage }, nth: number(nth)? })
+            }
+            _ => Err(format!("{text} is neither a number nor SIDE-PASSAGE-NTH")),
+        }
+    }
+}
+
+#[test]
+fn a_stop_that_is_written_is_read_again() {
+    for text in ["17", "after-append-2", "before-put_revision-1", "after-start-1"] {
+        assert_eq!(text.parse::<Stop>().map(|stop| stop.to_string()).as_deref(), Ok(text));
+    }
+    for bad in ["", "x", "after-append", "beside-append-1", "after-gone-1", "after-append-x"] {
+        assert!(bad.parse::<Stop>().is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Three nodes on a PostgreSQL server: one world of each kind of trouble.
+
+use std::path::PathBuf;
+
+use kill::cluster::befell::Befell;
+use kill::cluster::{Outcome, report, run};
+use kill::matrix::Order;
+
+fn played(worlds: &[&str]) -> Outcome {
+    let order = Order { kills: 0, seed: 5, stories: Vec::new(), only: Some(worlds.join(",")), keep: false };
+    let outcome = run(PathBuf::from(env!("CARGO_BIN_EXE_kill")), &order).expect("the matrix can be played");
+    let wrong = outcome.wrong.as_ref().map(report::wrong);
+    assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+    outcome
+}
+
+#[test]
+fn every_kind_of_trouble_strikes_and_is_survived() {
+    let outcome = played(&[
+        "two-held-one-runs:nothing",
+        "write-retried:kill/after-act-1",
+        "write-retried:pause/after-start-1",
+        "two-held-one-runs:stale/before-append-1",
+        "edited:cut",
+        "question:crash",
+        "write-retried:promotion",
+    ]);
+    assert!(outcome.summary.kills >= 1, "nobody was killed");
+    let befell: Vec<Befell> = outcome.summary.befell.keys().copied().collect();
+    for wanted in [
+        Befell::PausedBeforeSending,
+        Befell::OutrunBeforeStoring,
+        Befell::ConnectionCut,
+        Befell::ServerCrashed,
+        Befell::StandbyPromoted,
+    ] {
+        assert!(befell.contains(&wanted), "{wanted:?} never happened: {befell:?}");
+    }
+}
