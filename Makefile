@@ -13,6 +13,9 @@ ENGINE_SEEDS ?= 50000
 # Processes that the kill matrix kills.
 QUICK_KILLS ?= 1000
 KILLS ?= 10000
+# The same of three nodes on a PostgreSQL server, where each loss costs a lease or two.
+QUICK_NODE_KILLS ?= 500
+NODE_KILLS ?= 5000
 
 # A gate builds what is committed: there, a lock file that would have to change is an error.
 LOCKED := $(if $(CI),--locked)
@@ -25,11 +28,11 @@ TALLY := awk '/^test result:/ { passed += $$4; failed += $$6 } \
 .PHONY: help toolchain test demo bench bench-peers test-long mutants deny fmt
 
 help:
-	@echo 'make test        the gate: format, lints, docs, tests, behaviour index, simulated worlds, $(QUICK_KILLS) kills'
+	@echo 'make test        the gate: format, lints, docs, tests, behaviour index, simulated worlds, $(QUICK_KILLS) kills, $(QUICK_NODE_KILLS) of three nodes'
 	@echo 'make demo        one run, held and crashed and continued, told as a story'
 	@echo 'make bench       what runs, decisions, parked fleets, long runs and streams cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
-	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, planted faults, dependencies'
+	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, $(NODE_KILLS) of three nodes, planted faults, dependencies'
 	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
 	@echo 'make deny        licences, bans and sources of the dependencies'
 	@echo 'make fmt         format every source file'
@@ -55,10 +58,12 @@ test: toolchain
 	cargo run -q $(LOCKED) -p sim -- --engine --seeds $(QUICK_ENGINE_SEEDS)
 	@echo '== kill matrix'
 	cargo run -q $(LOCKED) -p kill -- matrix --kills $(QUICK_KILLS)
+	cargo run -q $(LOCKED) -p kill -- matrix --store postgres --kills $(QUICK_NODE_KILLS)
+	cargo run -q $(LOCKED) -p kill -- crowd --store postgres
 	@echo
 	@echo 'Formatted, linted, documented, tested; every behaviour is accounted for, every planted fault applies;'
 	@echo '$(QUICK_SEEDS) simulated worlds of the machine and $(QUICK_ENGINE_SEEDS) of the engine kept every invariant,'
-	@echo 'and $(QUICK_KILLS) killed processes lost nothing and repeated nothing.'
+	@echo 'and $(QUICK_KILLS) killed processes and $(QUICK_NODE_KILLS) killed nodes of three lost nothing and repeated nothing.'
 	@$(TALLY)
 
 demo: toolchain
@@ -74,6 +79,7 @@ test-long: toolchain
 	cargo run -q $(LOCKED) --release -p sim -- --seeds $(SEEDS)
 	cargo run -q $(LOCKED) --release -p sim -- --engine --seeds $(ENGINE_SEEDS)
 	cargo run -q $(LOCKED) -p kill -- matrix --kills $(KILLS)
+	cargo run -q $(LOCKED) -p kill -- matrix --store postgres --kills $(NODE_KILLS)
 	sim/faults/run
 	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
 	else echo 'Skipped the dependency rules: cargo-deny is missing. Install it with: cargo install --locked cargo-deny'; fi
