@@ -116,6 +116,7 @@ fn a_link_to_a_file_that_does_not_exist_yet_has_the_lock_of_the_file() {
 #[test]
 fn a_file_of_a_later_version_is_refused_and_left_alone() {
     let folder = Folder::new();
+    drop(SqliteStore::open(folder.file()).unwrap());
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
@@ -141,6 +142,7 @@ async fn the_file_is_opened_as_the_design_says() {
     assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
     assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
     assert_eq!(pragma("user_version"), 1.into());
+    assert_eq!(pragma("application_id"), i64::from(i32::from_be_bytes(*b"hold")).into());
 }
 
 #[tokio::test]

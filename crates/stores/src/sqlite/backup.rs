@@ -3,8 +3,10 @@
 //! The copy has everything that was acknowledged before it began. The log of the file cannot begin anew before the
 //! copy is done, so the log grows by what is written meanwhile.
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
+use std::hash::BuildHasher as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -85,23 +87,25 @@ pub fn backup(
 /// A copy that is not done. Dropping it removes it.
 struct Unnamed {
     path: PathBuf,
+    file: File,
     to: PathBuf,
 }
 
 impl Unnamed {
     fn create(from: &Path, to: &Path) -> Result<Self, BackupFailed> {
+        // In containers every process has the same number, and one process may make two copies at once.
+        let chance = RandomState::new().hash_one(std::process::id());
         let mut name = to.as_os_str().to_owned();
-        name.push(format!(".partial-{}", std::process::id()));
-        let copy = Self { path: PathBuf::from(name), to: to.into() };
-        options_like(from).create_new(true).write(true).open(&copy.path).map_err(|why| copy.failed(&why))?;
-        Ok(copy)
+        name.push(format!(".partial-{chance:016x}"));
+        let path = PathBuf::from(name);
+        // What could not be made is somebody else's, and is not removed.
+        let file = options_like(from).create_new(true).write(true).open(&path);
+        let file = file.map_err(|why| failed(to, &why))?;
+        Ok(Self { path, file, to: to.into() })
     }
 
     fn failed(&self, why: &io::Error) -> BackupFailed {
-        let text = why.to_string();
-        let full = matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        let why = if full { Trouble::Full(text) } else { Trouble::Unavailable(text) };
-        BackupFailed::Copy { path: self.to.clone(), why }
+        failed(&self.to, why)
     }
 
     /// The bytes are on the disk before the name is, and the name before anybody hears of it.
@@ -122,9 +126,8 @@ impl Unnamed {
     }
 
     fn sync(&self) -> io::Result<u64> {
-        let file = File::open(&self.path)?;
-        file.sync_all()?;
-        Ok(file.metadata()?.len())
+        self.file.sync_all()?;
+        Ok(self.file.metadata()?.len())
     }
 }
 
@@ -133,6 +136,13 @@ impl Drop for Unnamed {
         // Gone already where it was renamed.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+fn failed(to: &Path, why: &io::Error) -> BackupFailed {
+    let text = why.to_string();
+    let full = matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let why = if full { Trouble::Full(text) } else { Trouble::Unavailable(text) };
+    BackupFailed::Copy { path: to.into(), why }
 }
 
 /// Whoever may not read the store may not read its copy.

@@ -4,21 +4,27 @@ use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 
 use super::trouble::OpenFailed;
 
 /// In order; the version of a file is how many of them it has seen.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_runs.sql")];
+/// What the first migration writes into the head of a file: by this a store is told from the files of other programs.
+pub(super) const APPLICATION_ID: i32 = 0x686f_6c64;
 /// Only a recovery of the log makes anybody wait for the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const LOCK_PATIENCE: Duration = Duration::from_millis(250);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// After a failed sync, how long somebody who reads the file is waited for.
 const READER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The writer comes back to the same pages of every index.
 const WRITER_CACHE_KIB: i32 = 16 * 1_024;
+/// A log that has grown while somebody read the file for long is cut to this when it begins anew.
+const LOG_BYTES_MAX: i64 = 64 * 1_024 * 1_024;
 /// More than there are statements.
 const STATEMENT_COUNT_MAX: usize = 128;
 
@@ -29,6 +35,8 @@ static MAKING: Mutex<()> = Mutex::new(());
 #[derive(Debug)]
 pub(super) struct StoreFile {
     path: PathBuf,
+    /// Whether there was no lock file before.
+    made_lock: bool,
     /// The system lets go of it when the process ends, however it ends. It says something only where the process
     /// ended because a sync had failed.
     lock: Arc<File>,
@@ -53,9 +61,9 @@ impl StoreFile {
     pub(super) fn lock(path: &Path) -> Result<Self, OpenFailed> {
         let failed = |why| OpenFailed::Unwritable { path: path.to_owned(), why };
         // Two names of one file must not have two locks, and a link to a file that is not there yet is one of them:
-        // first of all the file exists. One that does is not opened before it is ours. To close it would take away
-        // the locks that SQLite has on it for another store of this process, and others would take its log for
-        // abandoned.
+        // first of all the file exists. One that does is opened by nobody but SQLite. To close it would take away the
+        // locks that SQLite has on it for another store of this process, or for somebody who looks into it, and others
+        // would take its log for abandoned.
         let making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         if !path.exists() {
             File::options().create(true).append(true).open(path).map_err(failed)?;
@@ -63,13 +71,10 @@ impl StoreFile {
         drop(making);
         let path = path.canonicalize().map_err(failed)?;
         let lock_path = lock_path(&path);
+        let made_lock = !lock_path.exists();
         let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
-        match lock.map_err(TryLockError::Error).and_then(|lock| lock.try_lock().map(|()| lock)) {
-            Ok(lock) => {
-                let writable = File::options().append(true).open(&path);
-                writable.map_err(|why| OpenFailed::Unwritable { path: path.clone(), why })?;
-                Ok(Self { path, lock: Arc::new(lock) })
-            }
+        match lock.map_err(TryLockError::Error).and_then(|lock| take(&lock).map(|()| lock)) {
+            Ok(lock) => Ok(Self { path, made_lock, lock: Arc::new(lock) }),
             Err(TryLockError::WouldBlock) => Err(OpenFailed::InUse { lock: lock_path }),
             Err(TryLockError::Error(why)) => Err(OpenFailed::Unwritable { path: lock_path, why }),
         }
@@ -77,13 +82,31 @@ impl StoreFile {
 
     /// The connection that writes. Brings the file up to the version of this software.
     pub(super) fn writer(&self) -> Result<Connection, OpenFailed> {
-        let mut connection = self.connection()?;
-        // Counts only before the first table. As the first to look into the file, it is also the first to hear that
-        // no log can be kept beside it.
-        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(|error| self.failed(error))?;
+        let mut connection = self.connection().map_err(|error| self.failed(error))?;
+        // Before anything is read: whoever reads makes a log beside the file.
+        if connection.is_readonly(MAIN_DB)? {
+            let why = std::io::Error::new(ErrorKind::PermissionDenied, "it is a readonly database");
+            return Err(OpenFailed::Unwritable { path: self.path.clone(), why });
+        }
+        // The first to look into the file is also the first to hear that no log can be kept beside it.
+        if is_of_another_program(&connection).map_err(|error| self.failed(error))? {
+            return Err(self.refuse());
+        }
         migrate(&mut connection, |connection| self.begin_the_log_anew(connection))?;
         connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+        // Whoever lets the log begin anew cuts it, and that is the writer.
+        connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_MAX, |_| Ok(()))?;
         Ok(connection)
+    }
+
+    /// Leaves nothing beside a file that is not ours.
+    fn refuse(&self) -> OpenFailed {
+        if self.made_lock
+            && let Err(error) = std::fs::remove_file(lock_path(&self.path))
+        {
+            tracing::warn!(%error, "a lock file was left beside a file that is not a store");
+        }
+        OpenFailed::NotAStore { path: self.path.clone() }
     }
 
     /// What a failed sync left in memory alone is written again: nothing that is acknowledged from here on may stand
@@ -148,10 +171,35 @@ impl StoreFile {
     }
 }
 
+/// A process that another thread is just starting shares every lock of this one until it has begun: whoever closes a
+/// store and opens it again meanwhile has to be patient for a moment.
+fn take(lock: &File) -> Result<(), TryLockError> {
+    let begin = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) if begin.elapsed() < LOCK_PATIENCE => {
+                std::thread::park_timeout(LOCK_PAUSE)
+            }
+            taken => return taken,
+        }
+    }
+}
+
 fn lock_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     PathBuf::from(name)
+}
+
+/// A file without tables is not yet anybody's: a process that was lost while it made a store leaves one behind.
+fn is_of_another_program(connection: &Connection) -> rusqlite::Result<bool> {
+    let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+    let application = number("application_id")?;
+    let made = "SELECT EXISTS (SELECT 1 FROM sqlite_schema)";
+    let is_empty = application == 0
+        && number("user_version")? == 0
+        && !connection.query_row(made, [], |row| row.get::<_, bool>(0))?;
+    Ok(application != APPLICATION_ID && !is_empty)
 }
 
 fn migrate(
@@ -162,6 +210,10 @@ fn migrate(
     let known = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
     if found > known {
         return Err(OpenFailed::Newer { found, known });
+    }
+    if found == 0 {
+        // Counts only before the first table.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
     // Changes the file, so only after its version was found to be ours.
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;

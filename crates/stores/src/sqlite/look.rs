@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use engine::store::Trouble;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::file::APPLICATION_ID;
 use super::trouble::trouble;
 
 /// The version whose tables are known here. A migration that changes a table changes what a doctor must look for.
@@ -132,6 +133,10 @@ fn prepare(path: &Path, connection: Connection) -> Result<Connection, LookFailed
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) => LookFailed::Sealed { path: path.into() },
         Some(_) | None => error.into(),
     })?;
+    let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if application != APPLICATION_ID {
+        return Err(LookFailed::NotAStore { path: path.into() });
+    }
     match found {
         0 => Err(LookFailed::NotAStore { path: path.into() }),
         VERSION => Ok(connection),

@@ -15,6 +15,7 @@ pub mod doctor;
 mod entry;
 mod file;
 mod handover;
+pub mod held;
 mod inboxes;
 mod keys;
 mod lease;

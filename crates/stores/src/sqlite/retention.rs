@@ -3,7 +3,7 @@
 //! A run that delegated has children on threads of their own. They are one story: a thread goes only when every run of
 //! every thread below it has ended long enough ago too, and the threads below it go with it or after it, never before.
 //! If a sweep stops in between, what is left of a family is found by the next one. A thread that never had a run has
-//! not ended, and stays.
+//! not ended, and stays. So does one of which nobody can tell who is below it; it is counted, and the sweep goes on.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
@@ -39,6 +39,9 @@ const SCAN: &str = "SELECT t.row, \
     FROM threads t WHERE t.row > ?1 ORDER BY t.row LIMIT ?3";
 const HAS_ENDED: &str = "SELECT EXISTS (SELECT 1 FROM runs WHERE thread = ?1) \
     AND NOT EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND (ended_at IS NULL OR ended_at >= ?2))";
+/// Whether a run of this thread was delegated by one of another thread that is still there.
+const HAS_PARENT: &str = "SELECT EXISTS (SELECT 1 FROM runs r JOIN runs p ON p.row = r.parent \
+    WHERE r.thread = ?1 AND p.thread <> ?1)";
 const CHILDREN: &str = "SELECT s.run, s.seq FROM runs r JOIN suspensions s ON s.run = r.row \
     WHERE r.thread = ?1 AND s.kind = 'child_run'";
 
@@ -48,6 +51,8 @@ pub struct Pruned {
     pub threads: u64,
     pub runs: u64,
     pub events: u64,
+    /// Threads that stay because an event that names their children cannot be read.
+    pub unreadable: u64,
 }
 
 impl Pruned {
@@ -57,6 +62,7 @@ impl Pruned {
             threads: self.threads.saturating_add(other.threads),
             runs: self.runs.saturating_add(other.runs),
             events: self.events.saturating_add(other.events),
+            unreadable: self.unreadable.saturating_add(other.unreadable),
         }
     }
 }
@@ -70,6 +76,8 @@ pub struct Sweep<'s> {
     /// The last thread that was looked at.
     behind: i64,
     found: VecDeque<Doomed>,
+    /// Threads that could not be judged, and that nobody was told of yet.
+    unreadable: u64,
     over: bool,
 }
 
@@ -92,28 +100,30 @@ impl SqliteStore {
             batch_thread_count_max: batch_thread_count_max.max(1),
             behind: i64::MIN,
             found: VecDeque::new(),
+            unreadable: 0,
             over: false,
         }
     }
 
-    /// Gives pages that hold nothing back to the system, a bounded number of them. True while there are more.
+    /// Gives pages that hold nothing back to the system, a bounded number of them. True while more can be given back: a
+    /// file that was rebuilt without incremental vacuum keeps its free pages.
     pub async fn give_back(&self) -> Result<bool, Refused> {
         self.route
             .send(|desk| {
+                let before = free_page_count(desk.connection())?;
                 let sql = format!("PRAGMA incremental_vacuum({VACUUM_PAGE_COUNT})");
                 let mut vacuum = desk.prepare(&sql)?;
                 let mut pages = vacuum.query([])?;
                 while pages.next()?.is_some() {}
-                let free: i64 =
-                    desk.connection().pragma_query_value(None, "freelist_count", |row| row.get(0))?;
-                Ok(free > 0)
+                let free = free_page_count(desk.connection())?;
+                Ok(free > 0 && free < before)
             })
             .await
     }
 }
 
 impl Sweep<'_> {
-    /// Deletes the next batch in one commit. None when all threads have been looked at.
+    /// Deletes the next batch in one commit. None when all threads have been looked at, and told of.
     pub async fn next(&mut self) -> Result<Option<Pruned>, Refused> {
         while self.found.is_empty() && !self.over {
             let (behind, ended_before) = (self.behind, self.ended_before);
@@ -121,9 +131,12 @@ impl Sweep<'_> {
             self.over = scanned.last.is_none();
             self.behind = scanned.last.unwrap_or(self.behind);
             self.found.extend(scanned.doomed);
+            self.unreadable += scanned.unreadable;
         }
+        let unreadable = std::mem::take(&mut self.unreadable);
+        let passed_over = Pruned { unreadable, ..Pruned::default() };
         if self.found.is_empty() {
-            return Ok(None);
+            return Ok((unreadable > 0).then_some(passed_over));
         }
         let mut batch = Vec::new();
         let mut events = 0;
@@ -135,7 +148,8 @@ impl Sweep<'_> {
             batch.push(doomed);
         }
         let ended_before = self.ended_before;
-        self.store.route.send(move |desk| delete(desk, &batch, ended_before)).await.map(Some)
+        let pruned = self.store.route.send(move |desk| delete(desk, &batch, ended_before)).await?;
+        Ok(Some(pruned.plus(passed_over)))
     }
 }
 
@@ -159,6 +173,7 @@ pub fn survey(
                 | Refused::NotFound) => LookFailed::Trouble(Trouble::Corrupt(other.to_string())),
             })?;
             found = scanned.doomed.iter().fold(found, |found, doomed| found.plus(doomed.size));
+            found.unreadable += scanned.unreadable;
             let Some(last) = scanned.last else { return Ok(found) };
             behind = last;
             seen += scanned.seen;
@@ -170,6 +185,8 @@ pub fn survey(
 struct Scanned {
     /// Families in the order of their first threads, parents before children.
     doomed: Vec<Doomed>,
+    unreadable: u64,
+    /// None when there are no more.
     last: Option<i64>,
     seen: u64,
 }
@@ -182,33 +199,56 @@ fn scan(connection: &Connection, behind: i64, ended_before: Timestamp) -> Result
     })?;
     let rows: Vec<(i64, bool)> = rows.collect::<rusqlite::Result<_>>()?;
     let mut doomed = Vec::new();
+    let mut unreadable = 0;
     for (row, may_go) in &rows {
         if *may_go {
-            doomed.extend(family(connection, *row, ended_before)?.unwrap_or_default());
+            match fate(connection, *row, ended_before)? {
+                Fate::Goes(family) => doomed.extend(family),
+                Fate::Stays => {}
+                Fate::Unreadable => unreadable += 1,
+            }
         }
     }
     drop(statement);
     drop(moment);
-    Ok(Scanned { doomed, last: rows.last().map(|(row, _)| *row), seen: rows.len() as u64 })
+    // In a damaged table the rows need not be in order, and the same ones would come again and again.
+    let last = rows.last().map(|(row, _)| *row).filter(|last| *last > behind);
+    Ok(Scanned { doomed, unreadable, last, seen: rows.len() as u64 })
 }
 
-/// A thread and all below it, parents first; none if one of them has not ended in time.
-fn family(connection: &Connection, first: i64, ended_before: Timestamp) -> Result<Option<Vec<Doomed>>, Stop> {
+/// What becomes of a thread and all below it.
+enum Fate {
+    /// These go, parents first.
+    Goes(Vec<Doomed>),
+    /// One of them has not ended in time.
+    Stays,
+    /// Nobody can tell who is below it.
+    Unreadable,
+}
+
+fn fate(connection: &Connection, first: i64, ended_before: Timestamp) -> Result<Fate, Stop> {
     let mut family = Vec::new();
     let mut known = BTreeSet::from([first]);
     let mut ahead = VecDeque::from([first]);
     while let Some(thread) = ahead.pop_front() {
         if !has_ended(connection, thread, ended_before)? {
-            return Ok(None);
+            return Ok(Fate::Stays);
         }
         family.push(doomed(connection, thread)?);
-        for child in children(connection, thread)? {
+        let children = match children(connection, thread) {
+            Err(Stop(why @ (Refused::Trouble(Trouble::Corrupt(_)) | Refused::NotFound))) => {
+                tracing::warn!(thread, %why, "an event that names a child cannot be read; its thread stays");
+                return Ok(Fate::Unreadable);
+            }
+            children => children?,
+        };
+        for child in children {
             if known.insert(child) {
                 ahead.push_back(child);
             }
         }
     }
-    Ok(Some(family))
+    Ok(Fate::Goes(family))
 }
 
 fn has_ended(connection: &Connection, thread: i64, ended_before: Timestamp) -> Result<bool, Stop> {
@@ -227,7 +267,7 @@ fn doomed(connection: &Connection, row: i64) -> Result<Doomed, Stop> {
             row,
             tenant: Tenant::from(tenant.as_str()),
             id: ThreadId::from(id),
-            size: Pruned { threads: 1, runs, events },
+            size: Pruned { threads: 1, runs, events, unreadable: 0 },
         })
     })?)
 }
@@ -256,12 +296,29 @@ fn thread_of(connection: &Connection, parent: i64, child: &RunId) -> Result<Opti
     Ok(statement.query_row(params![parent, child.as_str()], |row| row.get(0)).optional()?)
 }
 
-/// A thread that somebody has posted to meanwhile, or has deleted, is passed over.
+fn has_parent(connection: &Connection, thread: i64) -> Result<bool, Stop> {
+    Ok(connection.prepare_cached(HAS_PARENT)?.query_row([thread], |row| row.get(0))?)
+}
+
+fn free_page_count(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "freelist_count", |row| row.get(0))
+}
+
+/// A thread that somebody has deleted meanwhile is passed over, and so is one if somebody has posted to it, to a thread
+/// below it, or to its parent: that one stays, and a parent that goes is gone before its children are looked at.
 fn delete(desk: &Desk<'_>, batch: &[Doomed], ended_before: Timestamp) -> Result<Pruned, Stop> {
     let mut pruned = Pruned::default();
     for thread in batch {
-        if !has_ended(desk.connection(), thread.row, ended_before)? {
+        if has_parent(desk.connection(), thread.row)? {
             continue;
+        }
+        match fate(desk.connection(), thread.row, ended_before)? {
+            Fate::Goes(_) => {}
+            Fate::Stays => continue,
+            Fate::Unreadable => {
+                pruned.unreadable += 1;
+                continue;
+            }
         }
         match delete_thread(desk, &thread.tenant, &thread.id) {
             Ok(()) => pruned = pruned.plus(thread.size),

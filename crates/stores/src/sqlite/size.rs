@@ -88,7 +88,12 @@ fn count_runs(connection: &Connection, size: &mut Size) -> rusqlite::Result<()> 
         let before = size.runs;
         let mut rows = statement.query([behind, ROW_COUNT_MAX])?;
         while let Some(row) = rows.next()? {
-            behind = row.get(0)?;
+            let number = row.get(0)?;
+            // In a damaged table the rows need not be in order, and the same ones would come again and again.
+            if number <= behind {
+                return Ok(());
+            }
+            behind = number;
             let control = row.get_ref(2)?.as_blob()?;
             size.runs += 1;
             size.events = size.events.saturating_add(unsigned(row.get(1)?));
@@ -111,6 +116,9 @@ fn count_commits(connection: &Connection, size: &mut Size) -> rusqlite::Result<(
         let counted: (Option<i64>, Option<i64>) =
             statement.query_row([behind, ROW_COUNT_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let (Some(last), Some(bytes)) = counted else { return Ok(()) };
+        if last <= behind {
+            return Ok(());
+        }
         size.event_bytes = size.event_bytes.saturating_add(unsigned(bytes));
         behind = last;
     }

@@ -62,6 +62,10 @@ pub enum OpenFailed {
     InUse {
         lock: PathBuf,
     },
+    /// A file of another program.
+    NotAStore {
+        path: PathBuf,
+    },
     /// Written by a later version of this software.
     Newer {
         found: u32,
@@ -90,6 +94,11 @@ impl fmt::Display for OpenFailed {
                 f,
                 "the store is in use: {} is locked by another process or by another store of this one; stop that one first",
                 lock.display()
+            ),
+            Self::NotAStore { path } => write!(
+                f,
+                "{} is not a store: another program has made it; name a store, or a file that does not exist yet",
+                path.display()
             ),
             Self::Newer { found, known } => write!(
                 f,

@@ -157,6 +157,25 @@ async fn a_file_at_rest_that_a_server_opens_meanwhile_is_copied_once_more() {
     assert_eq!(assert_healthy(&copy_path(&folder)).runs, 4);
 }
 
+#[tokio::test]
+async fn two_backups_of_one_process_to_the_same_name_do_not_touch_each_other() {
+    let folder = Folder::new();
+    crowd(&folder).await;
+    let mut before = names(&folder);
+    let to = copy_path(&folder);
+    let mut other = None;
+    let refused = backup(folder.file(), &to, |_| {
+        other.get_or_insert_with(|| backup(folder.file(), &to, |_| {}));
+    })
+    .unwrap_err();
+    assert_eq!(other.unwrap().unwrap().path, to);
+    assert!(matches!(refused, BackupFailed::Exists { .. }), "{refused}");
+    assert_healthy(&to);
+    before.push("copy.db".into());
+    before.sort();
+    assert_eq!(names(&folder), before);
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn whoever_may_not_read_the_store_may_not_read_its_backup() {

@@ -3,13 +3,19 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
+use engine::store::Trouble;
+use machine::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags};
-use stores::sqlite::doctor;
+use stores::sqlite::retention::survey;
+use stores::sqlite::{LookFailed, doctor, size};
 
-use crate::crowd::{assert_healthy, crowd};
+use crate::crowd::{assert_healthy, crowd, world};
 use crate::sqlite_fixture::Folder;
+use crate::worker::queued;
 
 const PAGE_BYTES: usize = 4_096;
 /// Shorter ones may leave words that can be read; a disk that fails does not stop after a letter.
@@ -18,6 +24,8 @@ const BURSTS_PER_PAGE: usize = 4;
 const SINGLE_BYTES_PER_PAGE: usize = 6;
 /// Many pages are almost empty.
 const TRIES_MAX: usize = 1_000;
+/// Longer than anything that ends.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The same choices in every run of the test.
 struct Choices(u64);
@@ -162,4 +170,50 @@ async fn a_single_changed_byte_is_found_unless_it_is_part_of_what_is_said_once()
     }
     println!("{found} found, {unseen} changed words that stand nowhere else");
     assert!(found > 0);
+}
+
+/// Exchanges the last two rows of a table that has its rows on one page.
+fn disorder(folder: &Folder, table: &str) {
+    let raw = Connection::open(folder.file()).unwrap();
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    let page: usize = raw.query_row(sql, [table], |row| row.get::<_, u32>(0)).unwrap().try_into().unwrap();
+    raw.close().unwrap();
+    let mut bytes = fs::read(folder.file()).unwrap();
+    let page = &mut bytes[(page - 1) * PAGE_BYTES..page * PAGE_BYTES];
+    assert_eq!(page[0], 13, "{table} has more than one page");
+    let rows = usize::from(u16::from_be_bytes([page[3], page[4]]));
+    assert!(rows >= 3, "{table} has only {rows} rows");
+    // The places of the rows follow the head of the page, two bytes each.
+    let last = 8 + 2 * (rows - 1);
+    page.swap(last, last - 2);
+    page.swap(last + 1, last - 1);
+    fs::write(folder.file(), &bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_table_whose_rows_are_out_of_order_is_read_to_an_end() {
+    let good = Folder::new();
+    let world = world(&good);
+    for index in 0..3 {
+        queued(&world, &format!("thr_{index}"), &format!("run_{index}")).await;
+    }
+    drop(world);
+    for table in ["runs", "commits", "threads"] {
+        let folder = good.copy();
+        disorder(&folder, table);
+        let path = folder.file();
+        let (sender, ends) = mpsc::channel();
+        std::thread::spawn(move || {
+            let measured = size::size(&path).is_ok();
+            // An index may lead to where its row is not, which SQLite notices.
+            let surveyed = match survey(&path, Timestamp(0), |_| {}) {
+                Ok(_) | Err(LookFailed::Trouble(Trouble::Corrupt(_))) => true,
+                Err(_) => false,
+            };
+            let _ = sender.send((measured, surveyed, doctor::examine(&path, |_| {}).is_ok()));
+        });
+        let ended = ends.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{table} is read for ever"));
+        assert_eq!(ended, (true, true, true), "{table}");
+        assert!(!said(&folder.file()).is_empty(), "{table}: the doctor says nothing");
+    }
 }

@@ -1,4 +1,5 @@
-//! Upkeep of a file: the doctor finds what is wrong with it, a backup is whole, retention takes whole families.
+//! Upkeep of a file: the doctor finds what is wrong with it, a backup is whole, retention takes whole families,
+//! and a file is opened only by whom it belongs to.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,5 +21,6 @@ mod worker;
 mod backup;
 mod crowd;
 mod damage;
+mod file;
 mod plants;
 mod retention;

@@ -260,6 +260,30 @@ async fn a_file_that_a_server_has_open_is_examined_beside_it() {
     world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3")).await.unwrap_err();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_started_again_meanwhile_is_no_fault() {
+    let folder = Folder::new();
+    let first = world(&folder);
+    freeze_agent(&first).await;
+    parked(&first, "thr", "run", "transfer").await;
+    let mut first = Some(first);
+    let mut second = None;
+    let report = doctor::examine(folder.file(), |progress| {
+        if let Progress::Threads { done: 0, .. } = progress {
+            drop(first.take());
+            let again = world(&folder);
+            tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(parked(&again, "thr_2", "run_2", "transfer"))
+            });
+            second = Some(again);
+        }
+    });
+    let report = report.unwrap();
+    assert!(second.is_some());
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    assert_eq!(report.runs, 2, "the runs of both servers were looked at");
+}
+
 #[tokio::test]
 async fn a_look_at_a_file_at_rest_leaves_nothing_beside_it() {
     let folder = Folder::new();

@@ -6,6 +6,7 @@ use machine::event::InterruptCause;
 use machine::id::ThreadId;
 use machine::inbox::Item;
 use machine::{Input, Timestamp};
+use rusqlite::Connection;
 use stores::sqlite::SqliteStore;
 use stores::sqlite::retention::{Pruned, survey};
 
@@ -227,6 +228,97 @@ async fn a_thread_that_somebody_posts_to_meanwhile_stays() {
         Some("again".into())
     );
     assert_healthy(&kept.folder.file());
+}
+
+/// A thread by itself and a family behind it, all of which have ended. Gives the threads of the family.
+async fn ended_family(kept: &Kept) -> [String; 3] {
+    kept.ended("alone", "run_alone").await;
+    let [mut parent, mut middle, mut last] = family(kept).await;
+    let threads = [&parent, &middle, &last].map(|worker| worker.lease.thread.to_string());
+    kept.end(&mut last).await;
+    hear_and_end(kept, &mut middle).await;
+    hear_and_end(kept, &mut parent).await;
+    kept.world.clock.advance(1);
+    threads
+}
+
+#[tokio::test]
+async fn a_family_stays_together_if_somebody_posts_to_any_of_its_threads_meanwhile() {
+    for posted_to in 0..3 {
+        let kept = Kept::new().await;
+        let threads = ended_family(&kept).await;
+        let mut sweep = kept.store.sweep(kept.world.clock.now(), 1);
+        assert_eq!(sweep.next().await.unwrap().map(|pruned| pruned.threads), Some(1));
+        assert!(!kept.has("alone").await);
+        // All were found by then.
+        parked(&kept.world, &threads[posted_to], "again", "transfer").await;
+        while let Some(pruned) = sweep.next().await.unwrap() {
+            assert_eq!(pruned, Pruned::default(), "posted to {posted_to}");
+        }
+        for thread in &threads {
+            assert!(kept.has(thread).await, "posted to {posted_to}: {thread} is gone");
+        }
+        assert_healthy(&kept.folder.file());
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_family_stays_if_somebody_posts_to_it_meanwhile() {
+    let kept = Kept::new().await;
+    let [parent, middle, last] = ended_family(&kept).await;
+    let mut sweep = kept.store.sweep(kept.world.clock.now(), 2);
+    assert_eq!(sweep.next().await.unwrap().map(|pruned| pruned.threads), Some(2));
+    assert!(!kept.has(&parent).await);
+    parked(&kept.world, &last, "again", "transfer").await;
+    assert_eq!(sweep.next().await.unwrap(), Some(Pruned::default()));
+    assert_eq!(sweep.next().await.unwrap(), None);
+    assert!(kept.has(&middle).await && kept.has(&last).await);
+}
+
+#[tokio::test]
+async fn a_thread_that_cannot_be_read_stays_and_keeps_no_other_from_going() {
+    let kept = Kept::new().await;
+    let threads = ended_family(&kept).await;
+    kept.ended("behind", "run_behind").await;
+    kept.world.clock.advance(1);
+    let raw = Connection::open(kept.folder.file()).unwrap();
+    let broken = "UPDATE commits SET body = replace(body, '\"type\":\"', '\"type\":\"x') \
+                  WHERE run = (SELECT row FROM runs WHERE id = 'parent')";
+    assert!(raw.execute(broken, []).unwrap() > 0);
+    let before = kept.world.clock.now();
+    let expected = survey(kept.folder.file(), before, |_| {}).unwrap();
+    assert_eq!((expected.threads, expected.unreadable), (2, 1));
+    let mut sweep = kept.store.sweep(before, 10);
+    assert_eq!(sweep.next().await.unwrap(), Some(expected));
+    assert_eq!(sweep.next().await.unwrap(), None);
+    assert!(!kept.has("alone").await && !kept.has("behind").await);
+    for thread in &threads {
+        assert!(kept.has(thread).await, "{thread}");
+    }
+    // Where nothing may go, it is said all the same.
+    let mut sweep = kept.store.sweep(before, 10);
+    assert_eq!(sweep.next().await.unwrap(), Some(Pruned { unreadable: 1, ..Pruned::default() }));
+    assert_eq!(sweep.next().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_give_pages_back_says_so() {
+    let kept = Kept::new().await;
+    let Kept { folder, store, world } = kept;
+    let clock = world.clock.clone();
+    drop((store, world));
+    // As a file is that was rebuilt elsewhere.
+    let rebuild = "PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM;";
+    Connection::open(folder.file()).unwrap().execute_batch(rebuild).unwrap();
+    let store = Arc::new(open(&folder, &clock, false));
+    let kept = Kept { folder, world: World::new(store.clone(), clock), store };
+    let mut worker = started(&kept.world, "thr", "run").await;
+    worker.says(&"word ".repeat(100_000));
+    worker.commit(&kept.world).await.unwrap();
+    kept.world.clock.advance(1);
+    assert_eq!(kept.swept(1).await, [1]);
+    assert_ne!(assert_healthy(&kept.folder.file()).size.unwrap().free_bytes, 0);
+    assert!(!kept.store.give_back().await.unwrap(), "there is more to give back for ever");
 }
 
 #[tokio::test]

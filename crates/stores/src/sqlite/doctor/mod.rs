@@ -81,7 +81,7 @@ impl<'c> Examination<'c> {
         self.part("the references between rows", pages::references);
         self.part("the frozen agents", pages::revisions);
         match pages::openings(self.connection) {
-            Ok(openings) => self.threads(openings, progress),
+            Ok(_) => self.threads(progress),
             Err(Fault { code, what }) => self.report.findings.add(code, "table openings", what),
         }
         progress(Progress::Size);
@@ -101,13 +101,13 @@ impl<'c> Examination<'c> {
         }
     }
 
-    fn threads(&mut self, openings: u64, progress: &mut dyn FnMut(Progress)) {
+    fn threads(&mut self, progress: &mut dyn FnMut(Progress)) {
         let count = "SELECT count(*) FROM threads";
         let total = self.connection.query_row(count, [], |row| row.get(0)).map_or(0, unsigned);
         let mut behind = i64::MIN;
         loop {
             progress(Progress::Threads { done: self.report.threads, total });
-            match self.some_threads(openings, behind) {
+            match self.some_threads(behind) {
                 Ok(Some(last)) if last > behind => behind = last,
                 Ok(_) => return,
                 Err(Fault { code, what }) => {
@@ -119,8 +119,10 @@ impl<'c> Examination<'c> {
     }
 
     /// The next threads, as they all are at one moment. Gives the last one, or none if there are no more.
-    fn some_threads(&mut self, openings: u64, behind: i64) -> Result<Option<i64>, Fault> {
+    fn some_threads(&mut self, behind: i64) -> Result<Option<i64>, Fault> {
         let moment = self.connection.unchecked_transaction()?;
+        // A server that is started again meanwhile opens the file once more.
+        let openings = pages::openings(self.connection)?;
         let sql = "SELECT row FROM threads WHERE row > ?1 ORDER BY row LIMIT ?2";
         let mut statement = self.connection.prepare_cached(sql)?;
         let rows = statement.query_map(params![behind, THREAD_COUNT_MAX], |row| row.get(0))?;

@@ -1,5 +1,8 @@
 -- Threads, runs, their logs, and what is shown beside the logs. Texts and arguments stand in `commits` alone.
 
+-- "hold": tells a store from the files of other programs.
+PRAGMA application_id = 0x686f6c64;
+
 CREATE TABLE threads (
     row INTEGER PRIMARY KEY,
     tenant TEXT NOT NULL,

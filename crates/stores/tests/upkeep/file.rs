@@ -1,0 +1,120 @@
+//! The file itself: whose it is, who holds locks on it, and how long its log may be.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::process::Command;
+
+use rusqlite::Connection;
+use stores::sqlite::backup::backup;
+use stores::sqlite::{OpenFailed, SqliteStore};
+
+use crate::crowd::{assert_healthy, freeze_agent, world};
+use crate::fixture::{Clock, World};
+use crate::sqlite_fixture::{Folder, open};
+use crate::worker::{held, started};
+
+/// The one file that another test asks another process to open.
+const LOOK_INTO: &str = "HOLDPOINT_UPKEEP_LOOK_INTO";
+
+/// Everything in the folder, with its contents.
+fn contents(folder: &Folder) -> BTreeMap<OsString, Vec<u8>> {
+    let entries = fs::read_dir(folder.file().parent().unwrap()).unwrap().map(Result::unwrap);
+    entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()
+}
+
+#[test]
+fn a_file_of_another_program_is_refused_and_left_alone() {
+    let theirs = [
+        "CREATE TABLE notes (text TEXT)",
+        "CREATE TABLE notes (text TEXT); PRAGMA user_version = 1",
+        "CREATE TABLE notes (text TEXT); PRAGMA user_version = 99",
+        "PRAGMA journal_mode = WAL; CREATE TABLE notes (text TEXT); PRAGMA user_version = 1",
+        "PRAGMA auto_vacuum = FULL; CREATE TABLE notes (text TEXT)",
+        "PRAGMA user_version = 1",
+        "PRAGMA application_id = 7",
+    ];
+    for sql in theirs {
+        let folder = Folder::new();
+        Connection::open(folder.file()).unwrap().execute_batch(sql).unwrap();
+        let before = contents(&folder);
+        let refused = SqliteStore::open(folder.file()).unwrap_err();
+        assert!(matches!(refused, OpenFailed::NotAStore { .. }), "{sql}: {refused}");
+        let says = refused.to_string();
+        assert!(says.contains("store.db is not a store") && says.contains("name a store"), "{says}");
+        assert!(contents(&folder) == before, "{sql}: something was written");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_anybodys_yet_becomes_a_store() {
+    for begun in ["", "PRAGMA journal_mode = WAL", "PRAGMA auto_vacuum = INCREMENTAL; VACUUM"] {
+        let folder = Folder::new();
+        fs::write(folder.file(), "").unwrap();
+        Connection::open(folder.file()).unwrap().execute_batch(begun).unwrap();
+        drop(SqliteStore::open(folder.file()).unwrap());
+        assert_healthy(&folder.file());
+    }
+}
+
+/// Whoever closes a file lets go of every lock that its process has on it, and SQLite does not take them again.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_store_that_is_opened_while_its_process_copies_the_file_keeps_its_log() {
+    let (folder, copy) = (Folder::new(), Folder::new());
+    let world = world(&folder);
+    held(&world, "thr_1", "run_1", "transfer").await;
+    // What a lost process left behind is copied as it lies there, with its log.
+    let lost = folder.copy();
+    let mut server = None;
+    backup(lost.file(), copy.file(), |_| {
+        server.get_or_insert_with(|| SqliteStore::open(lost.file()).unwrap());
+        // Another process that takes itself for the last one would copy the log into the file and delete it.
+        let seen = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "file::look_into_the_file_and_close_it", "--nocapture"])
+            .env(LOOK_INTO, lost.file())
+            .status();
+        assert!(seen.unwrap().success());
+        assert!(lost.file().with_extension("db-wal").exists(), "the log was taken for abandoned");
+    })
+    .unwrap();
+    assert!(server.is_some());
+}
+
+/// What another test starts in a process of its own.
+#[test]
+fn look_into_the_file_and_close_it() {
+    let Some(file) = std::env::var_os(LOOK_INTO) else { return };
+    let connection = Connection::open(file).unwrap();
+    let count: u32 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 1);
+    connection.close().unwrap();
+}
+
+#[tokio::test]
+async fn a_log_that_grew_while_somebody_read_the_file_is_cut_when_it_begins_anew() {
+    const LOG_BYTES_MAX: u64 = 64 * 1_024 * 1_024;
+    let (folder, clock) = (Folder::new(), Clock::new());
+    let world = World::new(std::sync::Arc::new(open(&folder, &clock, true)), clock);
+    freeze_agent(&world).await;
+    let log_bytes = || fs::metadata(folder.file().with_extension("db-wal")).unwrap().len();
+    let mut count = 0;
+    let mut said = async |length: usize| {
+        count += 1;
+        let mut worker = started(&world, &format!("thr_{count}"), &format!("run_{count}")).await;
+        worker.says(&"word ".repeat(length));
+        worker.commit(&world).await.unwrap();
+        assert!(count < 100, "the log does not grow");
+    };
+    let reader = Connection::open(folder.file()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM runs;").unwrap();
+    while log_bytes() < LOG_BYTES_MAX + LOG_BYTES_MAX / 8 {
+        said(500_000).await;
+    }
+    reader.execute_batch("COMMIT").unwrap();
+    // The pass that follows these reaches the end of the log, and the next commit stands at its beginning.
+    said(500_000).await;
+    said(500_000).await;
+    said(1).await;
+    assert_eq!(log_bytes(), LOG_BYTES_MAX);
+}
