@@ -25,11 +25,13 @@ TEST_OUTPUT := target/test-output.txt
 TALLY := awk '/^test result:/ { passed += $$4; failed += $$6 } \
 	END { printf "checks: %d passed, %d failed\n", passed, failed; exit passed == 0 }' $(TEST_OUTPUT)
 
-.PHONY: help toolchain test demo bench bench-peers test-long mutants deny fmt
+.PHONY: help toolchain test demo prove story bench bench-peers test-long mutants deny fmt
 
 help:
 	@echo 'make test        the gate: format, lints, docs, tests, behaviour index, simulated worlds, $(QUICK_KILLS) kills, $(QUICK_NODE_KILLS) of three nodes'
-	@echo 'make demo        one run, held and crashed and continued, told as a story'
+	@echo 'make demo        a server with a run that waits for your approval, and three commands to try'
+	@echo 'make prove       kills a process again and again for ten seconds, and counts approvals and effects'
+	@echo 'make story       one run, held and crashed and continued, told as a story'
 	@echo 'make bench       what runs, decisions, parked fleets, long runs and streams cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
 	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, $(NODE_KILLS) of three nodes, planted faults, dependencies'
@@ -67,6 +69,12 @@ test: toolchain
 	@$(TALLY)
 
 demo: toolchain
+	cargo run -q $(LOCKED) --release -p holdpoint --features cli -- demo
+
+prove: toolchain
+	cargo run -q $(LOCKED) --release -p holdpoint --features cli -- prove
+
+story: toolchain
 	cargo run -q $(LOCKED) --release -p sim -- story
 
 bench: toolchain

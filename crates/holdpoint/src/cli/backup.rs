@@ -24,7 +24,7 @@ pub(super) struct Backup {
 impl Backup {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
         let mut line = ProgressLine::default();
-        let made = backup(&everywhere.store.path, &self.file, |progress| {
+        let made = backup(everywhere.store.file()?, &self.file, |progress| {
             let amount = Amount::Part { done: progress.pages_done, total: progress.pages_total };
             line.say("copying pages", amount);
         })?;

@@ -21,7 +21,7 @@ pub(super) struct Doctor {}
 impl Doctor {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
         let mut line = ProgressLine::default();
-        let report = doctor::examine(&everywhere.store.path, |progress| match progress {
+        let report = doctor::examine(everywhere.store.file()?, |progress| match progress {
             Progress::Pages => line.say("looking at pages and indexes", Amount::Unknown),
             Progress::References => line.say("looking at constraints and references", Amount::Unknown),
             Progress::Threads { done, total } => line.say("looking at threads", Amount::Part { done, total }),

@@ -4,20 +4,27 @@
 //! configuration, 1 everything else.
 
 mod backup;
+mod check;
+mod config;
+mod demo;
 mod doctor;
 mod output;
 mod problem;
 mod progress;
+mod prove;
 mod prune;
+mod scratch;
+mod serve;
 mod size;
 mod store;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use problem::Problem;
-use store::StoreAddress;
+use problem::{Exit, Problem};
+use store::StoreUrl;
 
 /// Holdpoint runs AI agents whose tool calls can be held, decided by a person, and continued.
 #[derive(Debug, Parser)]
@@ -36,7 +43,10 @@ const EXIT_CODES: &str = "Exit codes: 0 success, 2 wrong command line or configu
 struct Everywhere {
     /// Where runs are kept
     #[arg(long, global = true, value_name = "sqlite:PATH", default_value = "sqlite:holdpoint.db")]
-    store: StoreAddress,
+    store: StoreUrl,
+    /// Whether somebody named the store, or the default is meant.
+    #[arg(skip)]
+    store_is_named: bool,
     /// Print one JSON object instead of text; errors too
     #[arg(long, global = true)]
     json: bool,
@@ -44,6 +54,10 @@ struct Everywhere {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Serve),
+    Demo(demo::Demo),
+    Prove(prove::Prove),
+    Check(check::Check),
     Doctor(doctor::Doctor),
     Backup(backup::Backup),
     Prune(prune::Prune),
@@ -59,8 +73,9 @@ enum Done {
 }
 
 pub(crate) fn run() -> ExitCode {
-    let CommandLine { everywhere, command } = match CommandLine::try_parse() {
+    let CommandLine { everywhere, command } = match command_line() {
         Ok(line) => line,
+        Err(refused) if refused.use_stderr() && asks_for_json() => return wrong(&refused).report(true),
         Err(refused) => {
             // Help goes to standard output and is no error. Nobody is left to tell if it cannot be printed.
             let _ = refused.print();
@@ -68,6 +83,10 @@ pub(crate) fn run() -> ExitCode {
         }
     };
     let done = match command {
+        Command::Serve(serve) => serve.run(&everywhere),
+        Command::Demo(demo) => demo.run(&everywhere),
+        Command::Prove(prove) => prove.run(&everywhere),
+        Command::Check(check) => check.run(&everywhere),
         Command::Doctor(doctor) => doctor.run(&everywhere),
         Command::Backup(backup) => backup.run(&everywhere),
         Command::Prune(prune) => prune.run(&everywhere),
@@ -78,6 +97,26 @@ pub(crate) fn run() -> ExitCode {
         Ok(Done::Found) => ExitCode::FAILURE,
         Err(problem) => problem.report(everywhere.json),
     }
+}
+
+/// For a command line that could not be understood.
+fn asks_for_json() -> bool {
+    std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
+fn wrong(refused: &clap::Error) -> Problem {
+    let text = refused.render().to_string();
+    // Behind the first paragraph stands how the command is used.
+    let cause = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+    Problem::new("WRONG_COMMAND_LINE", cause.trim_end(), "Run holdpoint --help.", Exit::Configuration)
+}
+
+fn command_line() -> Result<CommandLine, clap::Error> {
+    let mut matches = CommandLine::command().try_get_matches()?;
+    let store_is_named = matches.value_source("store") == Some(ValueSource::CommandLine);
+    let mut line = CommandLine::from_arg_matches_mut(&mut matches)?;
+    line.everywhere.store_is_named = store_is_named;
+    Ok(line)
 }
 
 type Outcome = Result<Done, Problem>;

@@ -1,4 +1,4 @@
-//! Data on standard output, as text or as one JSON object.
+//! Data on standard output, as text or as one JSON object; everything else on standard error.
 
 use std::io::{self, Write};
 
@@ -22,6 +22,11 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
 
 pub(super) fn print_json(value: &Value) -> Result<(), Problem> {
     print(&format!("{value}\n"))
+}
+
+/// Nobody is left to tell if it cannot be said, and the work goes on without.
+pub(super) fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// As a person reads it.

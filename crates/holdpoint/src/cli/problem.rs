@@ -1,8 +1,12 @@
 //! Why a command failed: a code, a cause, a next step.
 
+use std::fmt;
 use std::process::ExitCode;
 
-use serde_json::json;
+use serde_json::{Value, json};
+
+use super::config::Misconfigured;
+use super::output::say;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Exit {
@@ -12,11 +16,15 @@ pub(super) enum Exit {
 }
 
 #[derive(Debug)]
-pub(super) struct Problem {
-    code: &'static str,
-    cause: String,
-    next: String,
-    exit: Exit,
+pub(super) enum Problem {
+    Plain {
+        code: &'static str,
+        cause: String,
+        next: String,
+        exit: Exit,
+    },
+    /// Each mistake in the configuration has a cause and a next step of its own.
+    Misconfigured(Misconfigured),
 }
 
 impl Problem {
@@ -26,18 +34,32 @@ impl Problem {
         next: impl Into<String>,
         exit: Exit,
     ) -> Self {
-        Self { code, cause: cause.into(), next: next.into(), exit }
+        Self::Plain { code, cause: cause.into(), next: next.into(), exit }
     }
 
     pub(super) fn report(&self, as_json: bool) -> ExitCode {
-        if as_json {
-            eprintln!("{}", json!({"error": {"code": self.code, "cause": self.cause, "next": self.next}}));
-        } else {
-            eprintln!("{}: {}\n  next: {}", self.code, self.cause, self.next);
+        say(&if as_json { self.as_json().to_string() } else { self.to_string() });
+        match self {
+            Self::Misconfigured(_) | Self::Plain { exit: Exit::Configuration, .. } => ExitCode::from(2),
+            Self::Plain { exit: Exit::Other, .. } => ExitCode::FAILURE,
         }
-        match self.exit {
-            Exit::Configuration => ExitCode::from(2),
-            Exit::Other => ExitCode::FAILURE,
+    }
+
+    fn as_json(&self) -> Value {
+        match self {
+            Self::Plain { code, cause, next, .. } => {
+                json!({"error": {"code": code, "cause": cause, "next": next}})
+            }
+            Self::Misconfigured(file) => json!({"error": file.as_json()}),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain { code, cause, next, .. } => write!(f, "{code}: {cause}\n  next: {next}"),
+            Self::Misconfigured(file) => file.fmt(f),
         }
     }
 }

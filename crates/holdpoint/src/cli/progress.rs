@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::output::say;
+
 /// Often enough to see that it moves, seldom enough for a log.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -33,9 +35,9 @@ impl ProgressLine {
         task.clone_into(&mut self.task);
         self.said_at = Some(Instant::now());
         match amount {
-            Amount::Unknown => eprintln!("{task}"),
-            Amount::Done(done) => eprintln!("{task}: {done}"),
-            Amount::Part { done, total } => eprintln!("{task}: {done} of {total}"),
+            Amount::Unknown => say(task),
+            Amount::Done(done) => say(&format!("{task}: {done}")),
+            Amount::Part { done, total } => say(&format!("{task}: {done} of {total}")),
         }
     }
 }

@@ -20,6 +20,7 @@ use super::{Done, Everywhere, Outcome};
 ///
 /// A thread goes as a whole, with all that is kept of its runs, and only when the runs that it delegated to, and those
 /// they delegated to, have ended as long ago. Nothing that is pending goes. It may be stopped at any time.
+/// Exits with 1 if a thread stays because it cannot be read.
 /// The store must not be open elsewhere, except with --dry-run.
 #[derive(Debug, Args)]
 pub(super) struct Prune {
@@ -36,7 +37,7 @@ pub(super) struct Prune {
 
 impl Prune {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        let path = &everywhere.store.path;
+        let path = everywhere.store.file()?;
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
         let ended_before = Timestamp(now.saturating_sub(self.older_than));
@@ -48,7 +49,8 @@ impl Prune {
             self.delete(path, ended_before)?
         };
         let after = file_bytes(path)?;
-        let Pruned { threads, runs, events } = pruned;
+        let Pruned { threads, runs, events, unreadable } = pruned;
+        let done = if unreadable == 0 { Done::Well } else { Done::Found };
         if everywhere.json {
             return print_json(&json!({
                 "store": everywhere.store.to_string(),
@@ -56,10 +58,11 @@ impl Prune {
                 "threads": threads,
                 "runs": runs,
                 "events": events,
+                "unreadable_threads": unreadable,
                 "file_bytes_before": before,
                 "file_bytes_after": after,
             }))
-            .map(|()| Done::Well);
+            .map(|()| done);
         }
         let what = format!("{threads} threads with {runs} runs and {events} events");
         if self.dry_run {
@@ -67,7 +70,10 @@ impl Prune {
         } else {
             print(&format!("{what} are gone. The file had {} and has {}.\n", bytes(before), bytes(after)))?;
         }
-        Ok(Done::Well)
+        if unreadable > 0 {
+            print(&format!("{unreadable} threads cannot be read, and stay. Run holdpoint doctor.\n"))?;
+        }
+        Ok(done)
     }
 
     fn delete(&self, path: &Path, ended_before: Timestamp) -> Result<Pruned, Problem> {
@@ -97,9 +103,10 @@ impl Prune {
     }
 }
 
-/// A store that is not there is not made.
+/// A store that is not there is not made, nor is one made of a file that holds nothing.
 fn file_bytes(path: &Path) -> Result<u64, Problem> {
     match path.metadata() {
+        Ok(found) if found.len() == 0 => Err(LookFailed::NotAStore { path: path.into() }.into()),
         Ok(found) => Ok(found.len()),
         Err(_) => Err(LookFailed::NotFound { path: path.into() }.into()),
     }

@@ -17,7 +17,7 @@ pub(super) struct ShowSize {}
 
 impl ShowSize {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        let size = size::size(&everywhere.store.path)?;
+        let size = size::size(everywhere.store.file()?)?;
         if everywhere.json {
             let mut value = as_json(&size);
             value["store"] = json!(everywhere.store.to_string());

@@ -1,34 +1,84 @@
 //! Which store is meant, and why it cannot be used.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use engine::StartError;
 use engine::store::Trouble;
+use stores::postgres;
 use stores::sqlite::{LookFailed, OpenFailed};
 
 use super::problem::{Exit, Problem};
 
-/// `sqlite:PATH`.
-#[derive(Clone, Debug)]
-pub(super) struct StoreAddress {
-    pub(super) path: PathBuf,
+/// A store as a command line or a file names it.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum StoreUrl {
+    Sqlite {
+        path: PathBuf,
+    },
+    /// With whatever secret it contains: it is never shown as a whole.
+    Postgres {
+        url: String,
+    },
+    Memory,
 }
 
-impl FromStr for StoreAddress {
-    type Err = String;
+impl StoreUrl {
+    pub(super) const FORMS: &str = "sqlite:PATH, postgres://… or memory:";
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    /// None if the text names no store. `place` says what a path is relative to.
+    pub(super) fn parse(text: &str, place: impl FnOnce(&str) -> PathBuf) -> Option<Self> {
         match text.split_once(':') {
-            Some(("sqlite", path)) if !path.is_empty() => Ok(Self { path: path.into() }),
-            Some(_) | None => Err("a store is named as sqlite:PATH".into()),
+            Some(("sqlite", path)) if !path.is_empty() => Some(Self::Sqlite { path: place(path) }),
+            Some(("postgres" | "postgresql", rest)) if rest.len() > 2 && rest.starts_with("//") => {
+                Some(Self::Postgres { url: text.to_owned() })
+            }
+            Some(("memory", "")) => Some(Self::Memory),
+            Some(_) | None => None,
+        }
+    }
+
+    /// For what looks after a file.
+    pub(super) fn file(&self) -> Result<&Path, Problem> {
+        match self {
+            Self::Sqlite { path } => Ok(path),
+            Self::Postgres { .. } | Self::Memory => Err(Problem::new(
+                "NOT_A_FILE",
+                format!("{self} is no file, and this command looks after files"),
+                "Name the store with --store sqlite:PATH.",
+                Exit::Configuration,
+            )),
         }
     }
 }
 
-impl fmt::Display for StoreAddress {
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text, |path| path.into()).ok_or_else(|| format!("a store is named as {}", Self::FORMS))
+    }
+}
+
+impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sqlite:{}", self.path.display())
+        match self {
+            Self::Sqlite { path } => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres { url } => {
+                // Without the user and the password, and without options, which can hold a password too.
+                let rest = url.split_once("//").map_or("", |(_, rest)| rest);
+                let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+                write!(f, "postgres://{}", rest.split('?').next().unwrap_or_default())
+            }
+            Self::Memory => f.write_str("memory:"),
+        }
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -72,9 +122,15 @@ impl From<OpenFailed> for Problem {
             OpenFailed::InUse { .. } => Self::new(
                 "STORE_IN_USE",
                 cause,
-                "Stop the process that has the store open, then try again. doctor, backup, size and prune --dry-run \
-                 work beside it.",
+                "Stop the process that has the store open, then try again. check, doctor, backup, size and prune \
+                 --dry-run work beside it.",
                 Exit::Other,
+            ),
+            OpenFailed::NotAStore { .. } => Self::new(
+                "NOT_A_STORE",
+                cause,
+                "Name the store with --store sqlite:PATH.",
+                Exit::Configuration,
             ),
             OpenFailed::Newer { .. } => Self::new(
                 "STORE_TOO_NEW",
@@ -120,6 +176,52 @@ impl From<Trouble> for Problem {
                 "Keep a copy of the file, run holdpoint doctor, and go on with the last good backup.",
                 Exit::Other,
             ),
+        }
+    }
+}
+
+impl From<postgres::OpenFailed> for Problem {
+    fn from(failed: postgres::OpenFailed) -> Self {
+        let cause = failed.to_string();
+        match failed {
+            postgres::OpenFailed::Address(_) | postgres::OpenFailed::Schema(_) => Self::new(
+                "STORE_ADDRESS",
+                cause,
+                "Write the address as postgres://USER@HOST/DATABASE.",
+                Exit::Configuration,
+            ),
+            postgres::OpenFailed::Session => Self::new(
+                "STORE_BEHIND_A_PROXY",
+                cause,
+                "Name the address of the database itself.",
+                Exit::Configuration,
+            ),
+            postgres::OpenFailed::Newer { .. } => Self::new(
+                "STORE_TOO_NEW",
+                cause,
+                "Use the version of Holdpoint that wrote it, or a later one.",
+                Exit::Other,
+            ),
+            postgres::OpenFailed::Trouble(_) => Self::new(
+                "STORE_UNAVAILABLE",
+                cause,
+                "See to it that the database runs, can be reached and lets this user in; then try again.",
+                Exit::Other,
+            ),
+        }
+    }
+}
+
+impl From<StartError> for Problem {
+    fn from(failed: StartError) -> Self {
+        match failed {
+            StartError::Agent(fault) => Self::new(
+                "AGENT_FAULT",
+                fault.to_string(),
+                "Correct the configuration, and run holdpoint check.",
+                Exit::Configuration,
+            ),
+            StartError::Store(refused) => refused.into(),
         }
     }
 }

@@ -7,10 +7,22 @@ fn help_names_every_command_and_goes_to_standard_output() {
     let folder = Folder::new();
     let said = folder.run(&["--help"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    for word in ["doctor", "backup", "prune", "size", "--store", "--json", "Exit codes"] {
+    for word in [
+        "serve",
+        "demo",
+        "prove",
+        "check",
+        "doctor",
+        "backup",
+        "prune",
+        "size",
+        "--store",
+        "--json",
+        "Exit codes",
+    ] {
         assert!(said.out.contains(word), "{word} is missing:\n{}", said.out);
     }
-    for command in ["doctor", "backup", "prune", "size"] {
+    for command in ["serve", "check", "doctor", "backup", "prune", "size"] {
         let said = folder.run(&[command, "--help"]);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
         assert!(said.out.contains("[default: sqlite:holdpoint.db]"), "{}", said.out);
@@ -78,4 +90,68 @@ fn a_file_that_is_no_store_is_said_to_be_none() {
     std::fs::write(folder.store(), "").expect("it is written");
     let said = folder.run(&["doctor", "--json"]);
     assert_eq!((said.code, said.error()["code"].as_str()), (Some(2), Some("NOT_A_STORE")));
+}
+
+#[tokio::test]
+async fn a_file_of_another_program_is_said_to_be_no_store_and_is_left_alone() {
+    let folder = Folder::with_a_store().await;
+    std::fs::remove_file(folder.path().join("holdpoint.db.lock")).expect("the lock file is there");
+    let mut bytes = std::fs::read(folder.store()).expect("the store can be read");
+    // Where the head of a file says which program it is of.
+    bytes[68..72].fill(0);
+    for contents in [bytes, Vec::new()] {
+        std::fs::write(folder.store(), &contents).expect("it is written");
+        let before = folder.names();
+        let commands: [&[&str]; 5] = [
+            &["doctor"],
+            &["size"],
+            &["backup", "copy.db"],
+            &["prune", "--older-than", "30d"],
+            &["prune", "--older-than", "30d", "--dry-run"],
+        ];
+        for arguments in commands {
+            let said = folder.run(&[arguments, &["--json"]].concat());
+            assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{arguments:?}: {said:?}");
+            assert_eq!(said.error()["code"], "NOT_A_STORE", "{arguments:?}");
+            assert_eq!(folder.names(), before, "{arguments:?}");
+            let after = std::fs::read(folder.store()).expect("it can be read");
+            assert!(after == contents, "{arguments:?} wrote to it");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_told_as_json_where_that_was_asked_for() {
+    let folder = Folder::new();
+    let wrong: [(&[&str], &str); 4] = [
+        (&["--json"], "subcommand"),
+        (&["doctor", "--fast", "--json"], "--fast"),
+        (&["--json", "prune"], "--older-than"),
+        (&["prune", "--json", "--older-than", "a while"], "a while"),
+    ];
+    for (arguments, says) in wrong {
+        let said = folder.run(arguments);
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{arguments:?}: {said:?}");
+        assert_eq!(said.err.lines().count(), 1, "{said:?}");
+        let error = said.error();
+        assert_eq!(error["code"], "WRONG_COMMAND_LINE");
+        assert_eq!(error["next"], "Run holdpoint --help.");
+        assert!(error["cause"].as_str().is_some_and(|cause| cause.contains(says)), "{error}");
+    }
+    // Behind this nothing is an option.
+    let said = folder.run(&["backup", "copy.db", "--", "--json"]);
+    assert!(said.err.starts_with("error: "), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_program_that_nobody_listens_to_does_its_work() {
+    let folder = Folder::with_a_store().await;
+    for (arguments, code) in [(["prune", "--older-than", "0s"], 0), (["backup", "no/copy.db", "--json"], 1)] {
+        let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+        drop(reader);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+        let status = command.current_dir(folder.path()).args(arguments).stderr(writer).output();
+        assert_eq!(status.expect("the program starts").status.code(), Some(code), "{arguments:?}");
+    }
+    assert_eq!(folder.run(&["size", "--json"]).json()["runs"], 1);
 }

@@ -1,0 +1,57 @@
+//! `holdpoint check`: is the configuration right, what does it mean, and what would it do to the runs that wait?
+
+mod outlook;
+mod resolved;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use stores::sqlite::held::survey;
+
+use super::config::Configuration;
+use super::output::{print, print_json};
+use super::progress::{Amount, ProgressLine};
+use super::{Done, Everywhere, Outcome};
+use outlook::{Agents, Outlooks};
+
+/// Check the configuration and print what it means
+///
+/// Every mistake is told with its line and its key, and the exit code is 2. With --store, the file is also compared
+/// with the runs that wait: which it would fail, for which it would ask again, and which it would not touch. Changes
+/// nothing, and works while a server runs.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "holdpoint.toml")]
+    config: PathBuf,
+}
+
+impl Check {
+    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+        let configuration = Configuration::load(&self.config)?;
+        let outlooks = if everywhere.store_is_named {
+            let agents = Agents::of(&configuration);
+            let mut line = ProgressLine::default();
+            let say = |seen| line.say("looking at held calls", Amount::Done(seen));
+            Some(Outlooks::of(survey(everywhere.store.file()?, |held| agents.outlook(held), say)?))
+        } else {
+            None
+        };
+        let file = self.config.display().to_string();
+        if everywhere.json {
+            let mut whole = resolved::as_json(&file, &configuration);
+            if let Some(outlooks) = &outlooks {
+                whole["store_checked"] = everywhere.store.to_string().into();
+                whole["held"] = outlooks.as_json();
+            }
+            print_json(&whole)?;
+        } else {
+            let mut text = resolved::as_text(&file, &configuration);
+            if let Some(outlooks) = &outlooks {
+                text.push_str(&outlooks.as_text(&everywhere.store.to_string()));
+            }
+            print(&text)?;
+        }
+        Ok(Done::Well)
+    }
+}

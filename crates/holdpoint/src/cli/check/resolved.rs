@@ -1,0 +1,192 @@
+//! A configuration as it is understood, with every default filled in.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use engine::agent::{Agent, Condition, Rule, StopCondition};
+use engine::tool::ToolDefinition;
+use serde_json::{Map, Value, json};
+
+use crate::cli::config::{Auth, Configuration, Server};
+
+pub(super) fn as_json(file: &str, configuration: &Configuration) -> Value {
+    let Configuration { server, store, auth, agents, .. } = configuration;
+    json!({
+        "file": file,
+        "server": server_as_json(server),
+        "store": store.to_string(),
+        "auth": auth.as_ref().map(auth_as_json),
+        "agents": agents.iter().map(|agent| agent_as_json(agent, configuration)).collect::<Vec<_>>(),
+    })
+}
+
+fn server_as_json(server: &Server) -> Value {
+    let Server { listen, running_runs_max, public_url, drain } = server;
+    json!({
+        "listen": listen.to_string(),
+        "max_running_runs": running_runs_max,
+        "public_url": public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
+        "drain": duration(*drain),
+    })
+}
+
+fn auth_as_json(auth: &Auth) -> Value {
+    let keys = auth.keys.iter().map(|key| {
+        let roles: Vec<&str> = key.roles.iter().map(|role| role.as_str()).collect();
+        json!({
+            "name": key.name.as_str(),
+            "tenant": key.tenant.as_str(),
+            "roles": roles,
+            "fingerprint": fingerprint(&key.sha256),
+        })
+    });
+    json!({"keys": keys.collect::<Vec<_>>()})
+}
+
+/// Enough to tell keys apart, and too little to look for the token.
+fn fingerprint(sha256: &[u8; 32]) -> String {
+    sha256.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
+    let tools = agent.tools.iter().map(|tool| tool_as_json(tool.definition(), configuration));
+    let rules = agent.rules.iter().map(|rule| {
+        let when: Vec<Value> = rule.when.iter().map(condition_as_json).collect();
+        json!({"tool": rule.tool.as_str(), "when": when, "then": rule.then})
+    });
+    json!({
+        "name": agent.name.as_str(),
+        "model": {"name": agent.model_name, "provider": provider(agent, configuration)},
+        "instructions": agent.instructions,
+        "tools": tools.collect::<Vec<_>>(),
+        "rules": rules.collect::<Vec<_>>(),
+        "stop": agent.stop,
+        "policy": agent.policy,
+    })
+}
+
+fn provider(agent: &Agent, configuration: &Configuration) -> &'static str {
+    configuration.providers.get(&agent.model_name).map_or("unknown", |provider| provider.as_str())
+}
+
+fn kind(tool: &ToolDefinition, configuration: &Configuration) -> &'static str {
+    configuration.kinds.get(&tool.name).map_or("unknown", |kind| kind.as_str())
+}
+
+fn tool_as_json(tool: &ToolDefinition, configuration: &Configuration) -> Value {
+    json!({
+        "name": tool.name.as_str(),
+        "kind": kind(tool, configuration),
+        "description": tool.description,
+        "parameters": *tool.parameters,
+        "effect": tool.effect,
+        "approval": tool.approval,
+        "expires": tool.expires_in.map(duration),
+        "on_expiry": tool.on_expiry,
+        "timeout": duration(tool.timeout),
+    })
+}
+
+fn condition_as_json(condition: &Condition) -> Value {
+    json!({"path": condition.path.join("."), "test": condition.test})
+}
+
+/// In the largest unit that leaves no rest, as the file writes it.
+fn duration(duration: Duration) -> String {
+    let milliseconds = duration.as_millis();
+    for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
+        if milliseconds > 0 && milliseconds.is_multiple_of(size) {
+            return format!("{}{unit}", milliseconds / size);
+        }
+    }
+    format!("{milliseconds}ms")
+}
+
+pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
+    let Configuration { server, store, auth, agents, .. } = configuration;
+    let Server { listen, running_runs_max, public_url, drain } = server;
+    let mut text = format!("{file} is right\n");
+    let _ = writeln!(
+        text,
+        "server: {listen}, known as {}, at most {running_runs_max} running runs, drains for {}",
+        public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
+        duration(*drain)
+    );
+    let _ = writeln!(text, "store: {store}");
+    match auth {
+        None => text.push_str("auth: none, open on this machine alone\n"),
+        Some(auth) => {
+            text.push_str("auth:\n");
+            for key in &auth.keys {
+                let roles: Vec<&str> = key.roles.iter().map(|role| role.as_str()).collect();
+                let (name, tenant, mark) = (&key.name, &key.tenant, fingerprint(&key.sha256));
+                let _ = writeln!(text, "  {name}: tenant {tenant}, may {}, sha256 {mark}…", roles.join(", "));
+            }
+        }
+    }
+    for agent in agents {
+        agent_as_text(&mut text, agent, configuration);
+    }
+    if agents.is_empty() {
+        text.push_str("There is no agent.\n");
+    }
+    text
+}
+
+fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration) {
+    let _ = writeln!(text, "\nagent {}", agent.name);
+    let _ = writeln!(text, "  model: {} ({})", agent.model_name, provider(agent, configuration));
+    let _ = writeln!(text, "  instructions: {:?}", agent.instructions);
+    let _ = writeln!(text, "  tools:{}", if agent.tools.is_empty() { " none" } else { "" });
+    for tool in agent.tools.iter().map(|tool| tool.definition()) {
+        let (name, kind) = (&tool.name, kind(tool, configuration));
+        let (effect, approval) = (word(&json!(tool.effect)), word(&json!(tool.approval)));
+        let _ = write!(text, "    {name}: {kind}, effect {effect}, approval {approval}");
+        if let Some(expires_in) = tool.expires_in {
+            let _ = write!(text, ", expires {} ({})", duration(expires_in), word(&json!(tool.on_expiry)));
+        }
+        let _ = writeln!(text, ", timeout {}", duration(tool.timeout));
+    }
+    let _ = writeln!(text, "  rules:{}", if agent.rules.is_empty() { " none" } else { "" });
+    for (index, rule) in agent.rules.iter().enumerate() {
+        let _ = writeln!(text, "    {index}: {}", rule_in_words(rule));
+    }
+    let stop: Vec<String> = agent.stop.iter().map(stop_in_words).collect();
+    let _ = writeln!(text, "  stop: {}", if stop.is_empty() { "never".to_owned() } else { stop.join(", ") });
+    let policy: Vec<String> =
+        fields(&json!(agent.policy)).into_iter().map(|(key, value)| format!("{key} {value}")).collect();
+    let _ = writeln!(text, "  policy: {}", policy.join(", "));
+}
+
+fn rule_in_words(rule: &Rule) -> String {
+    let condition = |condition: &Condition| {
+        let test = fields(&json!(condition.test));
+        let test: Vec<String> = test.into_iter().map(|(key, value)| format!("{key} {value}")).collect();
+        format!("{} {}", condition.path.join("."), test.join(" "))
+    };
+    let when: Vec<String> = rule.when.iter().map(condition).collect();
+    let when = if when.is_empty() { "always".to_owned() } else { format!("when {}", when.join(" and ")) };
+    format!("{} {when}: {}", rule.tool, word(&json!(rule.then)))
+}
+
+fn stop_in_words(condition: &StopCondition) -> String {
+    let value = json!(condition);
+    let kind = value.get("type").map(word).unwrap_or_default();
+    let rest = fields(&value).into_iter().filter(|(key, _)| key != "type").map(|(_, value)| value);
+    format!("{kind} {}", rest.collect::<Vec<_>>().join(" "))
+}
+
+fn fields(value: &Value) -> Vec<(String, String)> {
+    let none = Map::new();
+    let fields = value.as_object().unwrap_or(&none);
+    fields.iter().map(|(key, value)| (key.clone(), word(value))).collect()
+}
+
+/// Null is a choice that nobody made.
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "unset".to_owned(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}

@@ -1,0 +1,74 @@
+//! Durations, sizes and addresses as they are written in the file.
+
+use std::time::Duration;
+
+use super::table::Entry;
+
+const DURATION: &str = "a whole number and ms, s, m, h or d, such as \"30s\"";
+const SIZE: &str = "a whole number and B, KiB, MiB or GiB, such as \"1MiB\"";
+
+impl Entry<'_> {
+    pub(super) fn duration(&self) -> Option<Duration> {
+        let text = self.text(DURATION)?;
+        let found = amount(text, |unit| match unit {
+            "ms" => Some(1),
+            "s" => Some(1_000),
+            "m" => Some(60_000),
+            "h" => Some(3_600_000),
+            "d" => Some(86_400_000),
+            _ => None,
+        });
+        match found {
+            Some(milliseconds) => Some(Duration::from_millis(milliseconds)),
+            None => self.place.refuse(format!("{text:?} is no duration; write {DURATION}")),
+        }
+    }
+
+    /// Where nothing would ever happen within no time.
+    pub(super) fn some_time(&self) -> Option<Duration> {
+        let duration = self.duration()?;
+        if duration.is_zero() {
+            return self.place.refuse("no time is too short; write a longer one, such as \"30s\"");
+        }
+        Some(duration)
+    }
+
+    pub(super) fn size(&self) -> Option<u64> {
+        let text = self.text(SIZE)?;
+        let found = amount(text, |unit| match unit {
+            "B" => Some(1),
+            "KiB" => Some(1 << 10),
+            "MiB" => Some(1 << 20),
+            "GiB" => Some(1 << 30),
+            _ => None,
+        });
+        found
+            .filter(|bytes| *bytes > 0)
+            .or_else(|| self.place.refuse(format!("{text:?} is no size; write {SIZE}")))
+    }
+
+    pub(super) fn http_url(&self) -> Option<&str> {
+        const URL: &str = "an address that begins with http:// or https://";
+        let text = self.text(URL)?;
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let has_host = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+        if has_host && !text.contains(char::is_whitespace) {
+            return Some(text);
+        }
+        self.place.refuse(format!("{text:?} is no such address; write {URL}"))
+    }
+}
+
+fn amount(text: &str, unit_size: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
+    let (count, unit) = text.split_at(unit_at);
+    count.parse::<u64>().ok()?.checked_mul(unit_size(unit)?)
+}
+
+/// A name that can stand in an address, in a list of tools and in a log without being quoted.
+pub(super) fn is_name(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+pub(super) const NAME_BYTES_MAX: usize = machine::revision::TOOL_NAME_BYTES_MAX;

@@ -1,0 +1,54 @@
+//! What is wrong with a configuration: where, under which key, and what to do.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Fault {
+    /// From 1.
+    pub(in crate::cli) line: usize,
+    /// Dotted, `agents.clerk.rules[0].then`.
+    pub(in crate::cli) key: String,
+    /// And what to do about it, in one line.
+    pub(in crate::cli) what: String,
+}
+
+/// A file that cannot be used, with everything that is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Misconfigured {
+    /// As it was named.
+    pub(in crate::cli) file: String,
+    /// In the order of their lines.
+    pub(in crate::cli) faults: Vec<Fault>,
+}
+
+impl Misconfigured {
+    pub(in crate::cli) fn as_json(&self) -> Value {
+        let faults: Vec<Value> = self
+            .faults
+            .iter()
+            .map(|Fault { line, key, what }| json!({"file": self.file, "line": line, "key": key, "what": what}))
+            .collect();
+        let count = self.faults.len();
+        let cause = format!("{} has {count} {}", self.file, if count == 1 { "error" } else { "errors" });
+        json!({
+            "code": "CONFIGURATION",
+            "cause": cause,
+            "next": "Correct the file, and run holdpoint check.",
+            "faults": faults,
+        })
+    }
+}
+
+/// A line for each fault.
+impl fmt::Display for Misconfigured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Fault { line, key, what }) in self.faults.iter().enumerate() {
+            let before = if index == 0 { "" } else { "\n" };
+            write!(f, "{before}{}:{line}: {key}: {what}", self.file)?;
+        }
+        Ok(())
+    }
+}

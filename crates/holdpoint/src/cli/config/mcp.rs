@@ -1,0 +1,59 @@
+//! `[mcp.NAME]`: servers whose tools appear as `NAME.TOOL`. They are not built yet; what stands there is judged
+//! all the same.
+
+use std::collections::BTreeSet;
+
+use super::table::{Entry, Table};
+use super::tools::{Asking, EFFECTS};
+
+/// The names of the servers.
+pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeSet<String> {
+    let Some(table) = entry.and_then(|entry| entry.table("tables [mcp.NAME]")) else {
+        return BTreeSet::new();
+    };
+    let mut names = BTreeSet::new();
+    for (name, entry) in table.named() {
+        names.insert(name.to_owned());
+        entry.place.fault("tools over MCP are not built yet; remove the table");
+        if let Some(table) = entry.table("a table [mcp.NAME]") {
+            read_server(table);
+        }
+    }
+    names
+}
+
+fn read_server(mut table: Table<'_>) {
+    let (command, url) = (table.take("command"), table.take("url"));
+    match (&command, &url) {
+        (None, None) => {
+            table.place.missing("command").fault("it is missing; write the program to start, or a url");
+        }
+        (Some(_), Some(url)) => url.place.fault("it stands beside command; keep one of them"),
+        (Some(command), None) => {
+            command.nonempty("the program to start");
+        }
+        (None, Some(url)) => {
+            url.http_url();
+        }
+    }
+    let arguments = table.take("args").and_then(|entry| entry.items("a list of texts"));
+    for argument in arguments.unwrap_or_default() {
+        argument.text("a text");
+    }
+    if let Some(trust) = table.take("trust_annotations") {
+        trust.boolean();
+    }
+    let tools = table.take("tools").and_then(|entry| entry.table("tables [mcp.NAME.tools.TOOL]"));
+    for (_, entry) in tools.map(Table::named).unwrap_or_default() {
+        let Some(mut tool) = entry.table("a table [mcp.NAME.tools.TOOL]") else { continue };
+        if let Some(effect) = tool.take("effect") {
+            effect.choice(&EFFECTS);
+        }
+        Asking::read(&mut tool);
+        if let Some(timeout) = tool.take("timeout") {
+            timeout.some_time();
+        }
+        tool.finish();
+    }
+    table.finish();
+}

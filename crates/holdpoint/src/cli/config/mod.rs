@@ -1,0 +1,98 @@
+//! `holdpoint.toml`: read as a whole, judged as a whole, and turned into what the engine is made of.
+//!
+//! Every mistake is told at once, each with its line and its key, and a file with a mistake gives nothing. What stands
+//! in the file is never a type of the engine: each table has a file here that turns it into one.
+
+mod agents;
+mod amounts;
+mod auth;
+mod fault;
+mod mcp;
+mod models;
+mod pattern;
+mod policy;
+mod rules;
+mod schema;
+mod server;
+mod source;
+mod stop;
+mod store_url;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ::toml::de::DeTable;
+use engine::agent::Agent;
+use machine::id::ToolName;
+
+pub(super) use auth::{Auth, Key, Role};
+pub(super) use fault::Misconfigured;
+pub(super) use models::Provider;
+pub(super) use server::{Server, listen_address};
+pub(super) use tools::ToolKind;
+
+use super::problem::{Exit, Problem};
+use super::store::StoreUrl;
+use source::Source;
+use table::Table;
+
+/// Everything that a file says, with what it does not say filled in.
+pub(super) struct Configuration {
+    pub(super) server: Server,
+    pub(super) store: StoreUrl,
+    /// None: open, and on this machine alone.
+    pub(super) auth: Option<Auth>,
+    /// In the order of the file.
+    pub(super) agents: Vec<Agent>,
+    /// Who provides each model.
+    pub(super) providers: BTreeMap<String, Provider>,
+    pub(super) kinds: BTreeMap<ToolName, ToolKind>,
+}
+
+impl Configuration {
+    pub(super) fn load(path: &Path) -> Result<Self, Problem> {
+        let source = Source::open(path).map_err(|why| {
+            let next = "Name the configuration with --config FILE.";
+            Problem::new("CONFIGURATION_UNREADABLE", why, next, Exit::Configuration)
+        })?;
+        read(&source).map_err(Problem::Misconfigured)
+    }
+}
+
+fn read(source: &Source) -> Result<Configuration, Misconfigured> {
+    let (whole, mistakes) = DeTable::parse_recoverable(source.text());
+    for mistake in &mistakes {
+        source.syntax(mistake.span().map_or(0, |span| span.start), mistake.message());
+    }
+    // What is left of a text that is no TOML says little about what was meant.
+    source.verdict()?;
+    let mut table = Table::whole(source, whole.get_ref());
+    let (server, store, auth) = (table.take("server"), table.take("store"), table.take("auth"));
+    let server = Server::read(server, auth.is_some());
+    let store = store_url::read(store, source.whole().path("holdpoint.db"));
+    let auth = auth.and_then(|entry| Auth::read(&entry));
+    let offered = agents::Offered {
+        models: models::read(table.take("models")),
+        tools: tools::read(table.take("tools")),
+        servers: mcp::read(table.take("mcp")),
+    };
+    let agents = agents::read(table.take("agents"), &offered);
+    table.finish();
+    source.verdict()?;
+    let agents::Offered { models, tools, .. } = offered;
+    Ok(Configuration {
+        server,
+        store,
+        auth,
+        agents,
+        providers: models.into_iter().filter_map(|(name, model)| Some((name, model?.provider))).collect(),
+        kinds: tools
+            .into_iter()
+            .filter_map(|(name, tool)| Some((ToolName::from(name), tool?.kind)))
+            .collect(),
+    })
+}

@@ -1,0 +1,50 @@
+//! `parameters`: the JSON Schema of a tool, as a table, as JSON in a text, or in a file.
+
+use engine::arguments::Schema;
+use serde_json::Value;
+
+use super::table::Entry;
+
+pub(super) const PARAMETERS: &str =
+    "a JSON Schema, such as { type = \"object\" } or { file = \"NAME.json\" }";
+
+pub(super) fn read(entry: &Entry<'_>) -> Option<Value> {
+    let schema = if entry.is_text() {
+        parsed(entry, entry.text(PARAMETERS)?, "")?
+    } else {
+        match file_of(entry) {
+            Some(path) => parsed(entry, &entry.place.text_of(path)?, &format!("{path}: "))?,
+            None => {
+                entry.table(PARAMETERS)?;
+                entry.json()?
+            }
+        }
+    };
+    if !schema.is_object() {
+        return entry.place.refuse(format!("this is no JSON object; write {PARAMETERS}"));
+    }
+    match Schema::compile(&schema) {
+        Ok(_) => Some(schema),
+        Err(why) => entry.place.refuse(format!("this is no JSON Schema: {why}; correct it")),
+    }
+}
+
+fn parsed(entry: &Entry<'_>, text: &str, from: &str) -> Option<Value> {
+    match serde_json::from_str(text) {
+        Ok(schema) => Some(schema),
+        Err(why) => entry.place.refuse(format!("{from}this is not JSON: {why}; correct it")),
+    }
+}
+
+/// A table with nothing but `file` is no schema that anybody means.
+fn file_of<'f>(entry: &Entry<'f>) -> Option<&'f str> {
+    if !entry.is_table() {
+        return None;
+    }
+    let mut table = entry.table(PARAMETERS)?;
+    if table.keys().ne(["file"]) {
+        return None;
+    }
+    let file = table.take("file")?;
+    if file.is_text() { file.text("a path") } else { None }
+}

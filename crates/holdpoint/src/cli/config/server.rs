@@ -1,0 +1,73 @@
+//! `[server]`: where it listens, and how much it takes on.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::table::{Entry, Table};
+
+/// As many as anybody has memory for.
+const RUNNING_RUNS_MAX: u64 = 1_000_000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Server {
+    pub(in crate::cli) listen: SocketAddr,
+    /// Executing runs; more are queued.
+    pub(in crate::cli) running_runs_max: usize,
+    /// For callbacks; the address that is listened on, if none.
+    pub(in crate::cli) public_url: Option<String>,
+    /// How long running calls may take to finish when the server is told to stop.
+    pub(in crate::cli) drain: Duration,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
+            running_runs_max: 256,
+            public_url: None,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn read(entry: Option<Entry<'_>>, guarded: bool) -> Self {
+        let mut server = Self::default();
+        let Some(mut table) = entry.and_then(|entry| entry.table("a table [server]")) else { return server };
+        if let Some(listen) = table.take("listen") {
+            server.listen = address(&listen).unwrap_or(server.listen);
+            if !server.listen.ip().is_loopback() && !guarded {
+                listen.place.fault(format!(
+                    "{} can be reached from other machines and there is no [auth]; add [auth] with keys, or listen on \
+                     127.0.0.1",
+                    server.listen
+                ));
+            }
+        }
+        let runs = table.take("max_running_runs").and_then(|entry| entry.whole(1, RUNNING_RUNS_MAX));
+        server.running_runs_max =
+            runs.and_then(|runs| usize::try_from(runs).ok()).unwrap_or(server.running_runs_max);
+        server.public_url = public_url(&mut table);
+        server.drain = table.take("drain").and_then(|entry| entry.duration()).unwrap_or(server.drain);
+        table.finish();
+        server
+    }
+}
+
+const ADDRESS: &str = "an address and a port, such as \"127.0.0.1:8787\"";
+
+fn address(entry: &Entry<'_>) -> Option<SocketAddr> {
+    listen_address(entry.text(ADDRESS)?).map_or_else(|why| entry.place.refuse(why), Some)
+}
+
+/// As a file or a command line names it.
+pub(in crate::cli) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let here = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    let found = here.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    found.or_else(|| text.parse().ok()).ok_or_else(|| format!("{text:?} is no such address; write {ADDRESS}"))
+}
+
+fn public_url(table: &mut Table<'_>) -> Option<String> {
+    let entry = table.take("public_url")?;
+    entry.http_url().map(|url| url.trim_end_matches('/').to_owned())
+}

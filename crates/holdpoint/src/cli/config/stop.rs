@@ -1,0 +1,77 @@
+//! `stop`: the conditions under which a run of an agent stops, the first that fires first.
+
+use engine::agent::StopCondition;
+use machine::id::ToolName;
+
+use super::pattern;
+use super::table::{Entry, Table};
+
+#[derive(Clone, Copy)]
+enum Kind {
+    MaxRounds,
+    Timeout,
+    TokenBudget,
+    ConsecutiveErrors,
+    StopOnTool,
+    ContentMatch,
+    LoopDetection,
+}
+
+const KINDS: [(&str, Kind); 7] = [
+    ("max_rounds", Kind::MaxRounds),
+    ("timeout", Kind::Timeout),
+    ("token_budget", Kind::TokenBudget),
+    ("consecutive_errors", Kind::ConsecutiveErrors),
+    ("stop_on_tool", Kind::StopOnTool),
+    ("content_match", Kind::ContentMatch),
+    ("loop_detection", Kind::LoopDetection),
+];
+
+/// What TOML can write: its numbers have a sign.
+const NUMBER_MAX: u64 = i64::MAX as u64;
+
+pub(super) fn read(entry: &Entry<'_>) -> Vec<StopCondition> {
+    let items = entry.items("a list of stop conditions, such as { type = \"max_rounds\", rounds = 25 }");
+    let condition = |item: Entry<'_>| {
+        read_condition(item.table("a stop condition, such as { type = \"max_rounds\", rounds = 25 }")?)
+    };
+    items.unwrap_or_default().into_iter().filter_map(condition).collect()
+}
+
+fn read_condition(mut table: Table<'_>) -> Option<StopCondition> {
+    let words: Vec<&str> = KINDS.iter().map(|(word, _)| *word).collect();
+    let kind = table.needed("type", &format!("one of {}", words.join(", ")))?.choice(&KINDS)?;
+    let condition = match kind {
+        Kind::MaxRounds => narrow(&mut table, "rounds").map(|rounds| StopCondition::MaxRounds { rounds }),
+        Kind::Timeout => {
+            number(&mut table, "seconds", NUMBER_MAX).map(|seconds| StopCondition::Timeout { seconds })
+        }
+        Kind::TokenBudget => number(&mut table, "max_total", NUMBER_MAX)
+            .map(|max_total| StopCondition::TokenBudget { max_total }),
+        Kind::ConsecutiveErrors => {
+            narrow(&mut table, "max").map(|max| StopCondition::ConsecutiveErrors { max })
+        }
+        Kind::StopOnTool => {
+            let name = table.needed("tool_name", "the name of a tool");
+            name.and_then(|entry| entry.nonempty("the name of a tool"))
+                .map(|name| StopCondition::StopOnTool { tool_name: ToolName::from(name) })
+        }
+        Kind::ContentMatch => table
+            .needed("pattern", "a regular expression")
+            .and_then(|entry| pattern::read(&entry))
+            .map(|pattern| StopCondition::ContentMatch { pattern }),
+        Kind::LoopDetection => number(&mut table, "window", u16::MAX.into())
+            .and_then(|window| u16::try_from(window).ok())
+            .map(|window| StopCondition::LoopDetection { window }),
+    };
+    table.finish();
+    condition
+}
+
+fn narrow(table: &mut Table<'_>, key: &'static str) -> Option<u32> {
+    number(table, key, u32::MAX.into()).and_then(|number| u32::try_from(number).ok())
+}
+
+fn number(table: &mut Table<'_>, key: &'static str, max: u64) -> Option<u64> {
+    table.needed(key, "a whole number; 0 means no limit")?.whole(0, max)
+}

@@ -1,0 +1,214 @@
+//! `[tools.NAME]`: what acts, and when a person is asked first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::store::Task;
+use engine::tool::{
+    Approval, DeclaredTool, EffectClass, OnExpiry, Outcome, Performer, Tool, ToolDefinition, ToolRequest,
+};
+use tools::builtin::{self, BuiltinError};
+
+use super::amounts::{NAME_BYTES_MAX, is_name};
+use super::schema::{self, PARAMETERS};
+use super::table::{Entry, Table};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum ToolKind {
+    Http,
+    Client,
+    External,
+    Agent,
+    Builtin,
+}
+
+impl ToolKind {
+    const ALL: [(&'static str, Self); 5] = [
+        ("http", Self::Http),
+        ("client", Self::Client),
+        ("external", Self::External),
+        ("agent", Self::Agent),
+        ("builtin", Self::Builtin),
+    ];
+
+    pub(in crate::cli) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Client => "client",
+            Self::External => "external",
+            Self::Agent => "agent",
+            Self::Builtin => "builtin",
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct NamedTool {
+    pub(super) kind: ToolKind,
+    pub(super) tool: Arc<dyn Tool>,
+}
+
+/// A tool that was written down wrongly is none, so that whoever names it is not blamed for it.
+pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeMap<String, Option<NamedTool>> {
+    let Some(table) = entry.and_then(|entry| entry.table("tables [tools.NAME]")) else {
+        return BTreeMap::new();
+    };
+    table
+        .named()
+        .into_iter()
+        .map(|(name, entry)| {
+            if !is_name(name) {
+                entry.place.fault(format!(
+                    "this is no name for a tool; use letters, digits, _ and -, at most {NAME_BYTES_MAX} of them"
+                ));
+            }
+            let tool = entry.table("a table [tools.NAME]").and_then(|table| read_tool(name, table));
+            (name.to_owned(), tool)
+        })
+        .collect()
+}
+
+fn read_tool(name: &str, mut table: Table<'_>) -> Option<NamedTool> {
+    let entry = table.needed("kind", "one of http, client, external, agent, builtin")?;
+    let kind = entry.choice(&ToolKind::ALL)?;
+    let tool = match kind {
+        ToolKind::Client => declared(name, table, Performer::Client),
+        ToolKind::External => declared(name, table, Performer::External),
+        ToolKind::Builtin => built_in(name, &entry, table),
+        ToolKind::Http => {
+            not_built_yet(&entry, kind);
+            http(name, table);
+            None
+        }
+        // Nobody has said yet which keys such a table has.
+        ToolKind::Agent => {
+            not_built_yet(&entry, kind);
+            None
+        }
+    };
+    Some(NamedTool { kind, tool: tool? })
+}
+
+fn not_built_yet(entry: &Entry<'_>, kind: ToolKind) {
+    let kind = kind.as_str();
+    entry.place.fault(format!("tools of kind {kind} are not built yet; use client, external or builtin"));
+}
+
+/// A tool that somebody else performs.
+fn declared(name: &str, mut table: Table<'_>, performer: Performer) -> Option<Arc<dyn Tool>> {
+    let definition = described(name, &mut table).map(|definition| definition.performed_by(performer));
+    let asking = Asking::read(&mut table);
+    table.finish();
+    Some(Arc::new(DeclaredTool::new(asking.apply(definition?))))
+}
+
+/// Judged like any other, so that the rest of the table is right once there are such tools.
+fn http(name: &str, mut table: Table<'_>) {
+    if let Some(url) = table.needed("url", "the address that is called") {
+        url.http_url();
+    }
+    described(name, &mut table);
+    Asking::read(&mut table);
+    if let Some(timeout) = table.take("timeout") {
+        timeout.some_time();
+    }
+    if let Some(size) = table.take("max_response") {
+        size.size();
+    }
+    table.finish();
+}
+
+/// Name, description, parameters and effect, with the approval that goes with the effect.
+fn described(name: &str, table: &mut Table<'_>) -> Option<ToolDefinition> {
+    let description = table.take("description").map_or(Some(""), |entry| entry.text(DESCRIPTION));
+    let parameters = table.needed("parameters", PARAMETERS).and_then(|entry| schema::read(&entry));
+    let effect = table.take("effect").map_or(Some(EffectClass::Write), |entry| entry.choice(&EFFECTS));
+    let definition = ToolDefinition::new(name, description?).parameters(parameters?);
+    Some(match effect? {
+        EffectClass::Read => definition.read(),
+        EffectClass::Idempotent => definition.idempotent(),
+        EffectClass::Write => definition,
+    })
+}
+
+const DESCRIPTION: &str = "what the tool does, for the model and for whoever approves";
+pub(super) const EFFECTS: [(&str, EffectClass); 3] =
+    [("read", EffectClass::Read), ("idempotent", EffectClass::Idempotent), ("write", EffectClass::Write)];
+const APPROVALS: [(&str, Approval); 3] =
+    [("never", Approval::Never), ("ask", Approval::Ask), ("block", Approval::Block)];
+const EXPIRIES: [(&str, OnExpiry); 2] = [("deny", OnExpiry::Deny), ("end_run", OnExpiry::EndRun)];
+
+/// What a table may say about asking a person. What it does not say stays as it is.
+pub(super) struct Asking {
+    approval: Option<Approval>,
+    expires_in: Option<std::time::Duration>,
+    on_expiry: Option<OnExpiry>,
+}
+
+impl Asking {
+    pub(super) fn read(table: &mut Table<'_>) -> Self {
+        Self {
+            approval: table.take("approval").and_then(|entry| entry.choice(&APPROVALS)),
+            expires_in: table.take("expires").and_then(|entry| entry.some_time()),
+            on_expiry: table.take("on_expiry").and_then(|entry| entry.choice(&EXPIRIES)),
+        }
+    }
+
+    fn apply(self, definition: ToolDefinition) -> ToolDefinition {
+        ToolDefinition {
+            approval: self.approval.unwrap_or(definition.approval),
+            expires_in: self.expires_in.or(definition.expires_in),
+            on_expiry: self.on_expiry.unwrap_or(definition.on_expiry),
+            ..definition
+        }
+    }
+}
+
+fn built_in(name: &str, kind: &Entry<'_>, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
+    let folder = table.take("folder");
+    let options = builtin::Options { folder: folder.as_ref().and_then(Entry::path) };
+    let found = match builtin::builtin(name, &options) {
+        Ok(tool) => Some(tool),
+        Err(error @ BuiltinError::UnknownName { .. }) => kind.place.refuse(error.to_string()),
+        // A folder that was written down wrongly is not missing besides.
+        Err(BuiltinError::FolderMissing { .. }) if folder.is_some() => None,
+        Err(error @ BuiltinError::FolderMissing { .. }) => {
+            table.place.missing("folder").refuse(error.to_string())
+        }
+    };
+    if let (Some(folder), Some(_)) = (&folder, &found)
+        && builtin::builtin(name, &builtin::Options::default()).is_ok()
+    {
+        folder.place.fault(format!("the builtin tool {name} uses no folder; remove it"));
+    }
+    for fixed in ["parameters", "effect"] {
+        if let Some(entry) = table.take(fixed) {
+            entry.place.fault("it is built in and cannot be changed; remove it");
+        }
+    }
+    let description = table.take("description").and_then(|entry| entry.text(DESCRIPTION));
+    let asking = Asking::read(&mut table);
+    let timeout = table.take("timeout").and_then(|entry| entry.some_time());
+    table.finish();
+    let tool = found?;
+    let mut definition = asking.apply(tool.definition().as_ref().clone());
+    definition.timeout = timeout.unwrap_or(definition.timeout);
+    definition.description = description.map_or(definition.description, str::to_owned);
+    Some(Arc::new(Redefined { definition: Arc::new(definition), tool }))
+}
+
+/// A tool under a definition that the file has changed.
+struct Redefined {
+    definition: Arc<ToolDefinition>,
+    tool: Arc<dyn Tool>,
+}
+
+impl Tool for Redefined {
+    fn definition(&self) -> &Arc<ToolDefinition> {
+        &self.definition
+    }
+
+    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+        self.tool.call(request)
+    }
+}

@@ -1,0 +1,45 @@
+//! What an operator reads on standard error. What runs, tools and clients say does not stand there.
+
+use std::net::SocketAddr;
+
+use clap::ValueEnum;
+use tracing::Level;
+
+use crate::cli::output::say;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum LogForm {
+    /// A line for a person
+    Text,
+    /// One JSON object in each line
+    Json,
+}
+
+/// From here on. A second log is not begun.
+pub(in crate::cli) fn begin(form: LogForm) {
+    let log = tracing_subscriber::fmt()
+        .with_max_level(Level::INFO)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        // Where nobody reads the log any more, the work goes on without.
+        .log_internal_errors(false);
+    let begun = match form {
+        LogForm::Text => log.try_init(),
+        LogForm::Json => log.json().flatten_event(true).try_init(),
+    };
+    if begun.is_ok() {
+        std::panic::set_hook(Box::new(|panic| {
+            // What was said may be about the arguments of a call, and belongs to the log of its run.
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            tracing::error!(place, "something panicked");
+        }));
+    }
+}
+
+/// The one line that others wait for.
+pub(in crate::cli) fn announce(form: LogForm, address: SocketAddr) {
+    match form {
+        LogForm::Text => say(&format!("listening on http://{address}")),
+        LogForm::Json => tracing::info!("listening on http://{address}"),
+    }
+}

@@ -1,0 +1,85 @@
+//! `holdpoint serve`: what the configuration describes, as a server, until somebody tells it to stop.
+
+mod log;
+mod reload;
+mod running;
+mod shown;
+mod signals;
+mod store;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::config::{Configuration, listen_address};
+use super::problem::{Exit, Problem};
+use super::store::StoreUrl;
+use super::{Everywhere, Outcome};
+pub(super) use log::{LogForm, begin as begin_log};
+pub(super) use running::{Running, on_a_runtime};
+
+/// Serve the configuration over HTTP
+///
+/// Listens where the configuration says, and prints "listening on http://HOST:PORT" on standard error. Without --store, runs
+/// are kept where the configuration says. SIGTERM and Ctrl-C let running calls finish for as long as `server.drain` says, and
+/// a second one ends it at once: nothing is lost either way. SIGHUP reads the configuration again; a mistake in it changes
+/// nothing.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "holdpoint.toml")]
+    config: PathBuf,
+    /// Where to listen, instead of where the configuration says; port 0 picks one
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
+    listen: Option<SocketAddr>,
+    /// How the log on standard error is written
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log: LogForm,
+}
+
+impl Serve {
+    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+        let wanted = Wanted {
+            config: self.config.clone(),
+            listen: self.listen,
+            store: everywhere.store_is_named.then(|| everywhere.store.clone()),
+        };
+        let configuration = wanted.read()?;
+        begin_log(self.log);
+        on_a_runtime(async {
+            let running = Running::start(wanted, configuration).await?;
+            log::announce(self.log, running.address());
+            running.until_told_to_stop().await
+        })
+    }
+}
+
+/// What the command line says. It wins over the file, also when the file is read again.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) config: PathBuf,
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) store: Option<StoreUrl>,
+}
+
+impl Wanted {
+    pub(super) fn read(&self) -> Result<Configuration, Problem> {
+        let mut configuration = Configuration::load(&self.config)?;
+        if let Some(listen) = self.listen {
+            if !listen.ip().is_loopback() && configuration.auth.is_none() {
+                return Err(Problem::new(
+                    "OPEN_TO_OTHERS",
+                    format!("{listen} can be reached from other machines and there is no [auth]"),
+                    "Add [auth] with keys to the configuration, or listen on 127.0.0.1.",
+                    Exit::Configuration,
+                ));
+            }
+            configuration.server.listen = listen;
+        }
+        if let Some(store) = &self.store {
+            configuration.store = store.clone();
+        }
+        Ok(configuration)
+    }
+}

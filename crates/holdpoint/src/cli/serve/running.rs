@@ -1,0 +1,132 @@
+//! A server from its start to its end.
+
+use std::net::SocketAddr;
+use std::process::exit;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Engine, Settings};
+use holdpoint_http::{Origins, Reload, Server, Setup};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::signals::{Signals, Told};
+use super::{Wanted, reload, shown, store};
+use crate::cli::config::Configuration;
+use crate::cli::problem::{Exit, Problem};
+use crate::cli::{Done, Outcome};
+
+/// What cannot be stopped at once, such as a file that is being read, is not waited for any longer.
+const PARTING: Duration = Duration::from_secs(1);
+
+pub(in crate::cli) struct Running {
+    engine: Engine,
+    server: Arc<Server>,
+    reload: Reload,
+    address: SocketAddr,
+    drain: Duration,
+    serving: JoinHandle<()>,
+    signals: Signals,
+}
+
+/// Everything that is left when the work is done is stopped, and its files are closed.
+pub(in crate::cli) fn on_a_runtime(work: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|why| {
+        let cause = format!("threads cannot be started: {why}");
+        Problem::new("NO_THREADS", cause, "See which limits this process has.", Exit::Other)
+    })?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_timeout(PARTING);
+    outcome
+}
+
+impl Running {
+    /// The store comes first, so that a second process on one file touches nothing else; the engine comes last, so that
+    /// nothing is begun where nobody can listen.
+    pub(in crate::cli) async fn start(wanted: Wanted, configuration: Configuration) -> Result<Self, Problem> {
+        let signals = Signals::listen()?;
+        let settings = &configuration.server;
+        let store = store::open(&configuration.store).await?;
+        let listener = listen(settings.listen).await?;
+        let address = listener.local_addr().map_err(|why| cannot_listen(settings.listen, &why))?;
+        let running_runs_max = settings.running_runs_max;
+        let mut engine =
+            Engine::on_shared(store).settings(Settings { running_runs_max, ..Settings::default() });
+        for agent in &configuration.agents {
+            engine = engine.agent(agent.clone());
+        }
+        let engine = engine.start().await.map_err(Problem::from)?;
+        let reload = reload::reload(engine.clone(), wanted, &configuration);
+        let server = Server::new(Setup {
+            engine: engine.clone(),
+            auth: shown::auth(configuration.auth.as_ref()),
+            agents: shown::agents(&configuration),
+            reload: reload.clone(),
+            origins: Origins { listen: address, public_url: settings.public_url.clone() },
+        });
+        // It is told to drain by name.
+        let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
+        Ok(Self { engine, server, reload, address, drain: settings.drain, serving, signals })
+    }
+
+    pub(in crate::cli) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(in crate::cli) const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(in crate::cli) async fn until_told_to_stop(mut self) -> Outcome {
+        loop {
+            tokio::select! {
+                told = self.signals.next() => match told {
+                    Told::Stop => break,
+                    // What is wrong stands in the log.
+                    Told::Reload => if let Ok(agents) = (self.reload)().await {
+                        self.server.replace_agents(agents);
+                    },
+                },
+                _ = &mut self.serving => return Err(Problem::new(
+                    "SERVER_STOPPED",
+                    "the server does not listen any more",
+                    "Read the log before this, and start it again; nothing is lost.",
+                    Exit::Other,
+                )),
+            }
+        }
+        let Self { engine, server, drain, mut serving, mut signals, .. } = self;
+        // Whoever reads the log may rely on it: nothing new is taken in from here on.
+        server.drain();
+        tracing::info!(drain_ms = drain.as_millis() as u64, "told to stop; running calls may finish");
+        let parting = async {
+            engine.drain(drain).await;
+            server.stop();
+            // It panicked or it ended: either way nobody is answered any more.
+            let _ = (&mut serving).await;
+        };
+        tokio::select! {
+            () = parting => {}
+            () = signals.stop() => {
+                tracing::warn!("told to stop again; what runs is left as after a crash");
+                exit(1);
+            }
+        }
+        tracing::info!("stopped");
+        Ok(Done::Well)
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Problem> {
+    TcpListener::bind(address).await.map_err(|why| cannot_listen(address, &why))
+}
+
+fn cannot_listen(address: SocketAddr, why: &std::io::Error) -> Problem {
+    Problem::new(
+        "CANNOT_LISTEN",
+        format!("{address} cannot be listened on: {why}"),
+        "Stop whoever listens there, or name another address with --listen; port 0 picks one that is free.",
+        Exit::Other,
+    )
+}

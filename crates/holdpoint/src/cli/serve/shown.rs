@@ -1,0 +1,61 @@
+//! Agents, keys and roles of the configuration as the server knows them.
+
+use engine::agent::Agent;
+use engine::tool::ToolDefinition;
+use holdpoint_http::{AgentShown, Auth, Key, Role, Roles, ToolShown};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cli::config::{self, Configuration};
+
+pub(super) fn agents(configuration: &Configuration) -> Vec<AgentShown> {
+    configuration.agents.iter().map(|agent| shown(agent, configuration)).collect()
+}
+
+fn shown(agent: &Agent, configuration: &Configuration) -> AgentShown {
+    AgentShown {
+        name: agent.name.to_string(),
+        model: agent.model_name.clone(),
+        instructions: agent.instructions.clone(),
+        tools: agent.tools.iter().map(|tool| tool_shown(tool.definition(), configuration)).collect(),
+        policy: serde_json::to_value(agent.policy).unwrap_or_default(),
+    }
+}
+
+fn tool_shown(tool: &ToolDefinition, configuration: &Configuration) -> ToolShown {
+    ToolShown {
+        name: tool.name.to_string(),
+        kind: configuration.kinds.get(&tool.name).map_or("unknown", |kind| kind.as_str()).to_owned(),
+        description: tool.description.clone(),
+        parameters: Value::clone(&tool.parameters),
+        effect: word(&tool.effect),
+        approval: word(&tool.approval),
+    }
+}
+
+/// Of a few words, the one that stands for this in the file.
+fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(word)) => word,
+        Ok(_) | Err(_) => String::new(),
+    }
+}
+
+pub(super) fn auth(auth: Option<&config::Auth>) -> Auth {
+    let Some(auth) = auth else { return Auth::Open };
+    let key = |key: &config::Key| Key {
+        name: key.name.to_string(),
+        sha256: key.sha256,
+        tenant: key.tenant.clone(),
+        roles: Roles::of(&key.roles.iter().copied().map(role).collect::<Vec<Role>>()),
+    };
+    Auth::Keys(auth.keys.iter().map(key).collect())
+}
+
+const fn role(role: config::Role) -> Role {
+    match role {
+        config::Role::Run => Role::Run,
+        config::Role::Approve => Role::Approve,
+        config::Role::Admin => Role::Admin,
+    }
+}

@@ -1,0 +1,49 @@
+//! What the operating system tells a server.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::problem::{Exit, Problem};
+
+/// Signals are heard from here on, and do not end the process by themselves any more.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// SIGTERM or Ctrl-C.
+    Stop,
+    /// SIGHUP.
+    Reload,
+}
+
+impl Signals {
+    pub(super) fn listen() -> Result<Self, Problem> {
+        let heard = || -> std::io::Result<Self> {
+            Ok(Self {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+                hang_up: signal(SignalKind::hangup())?,
+            })
+        };
+        heard().map_err(|why| {
+            let cause = format!("signals cannot be listened to: {why}");
+            Problem::new("NO_SIGNALS", cause, "See which limits this process has.", Exit::Other)
+        })
+    }
+
+    pub(super) async fn next(&mut self) -> Told {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hang_up.recv() => Told::Reload,
+        }
+    }
+
+    pub(super) async fn stop(&mut self) {
+        while self.next().await != Told::Stop {}
+    }
+}

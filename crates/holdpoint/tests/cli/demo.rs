@@ -1,0 +1,87 @@
+//! `holdpoint demo`: what it prints is true.
+
+use serde_json::Value;
+
+use crate::program::Folder;
+use crate::server::{Server, call};
+
+const DEMO: [&str; 5] = ["demo", "--listen", "127.0.0.1:0", "--folder", "try"];
+
+/// The commands that it prints, in order.
+fn commands(server: &Server) -> Vec<String> {
+    let mut commands = Vec::new();
+    while commands.len() < 3 {
+        let line = server.line();
+        if line.starts_with("curl ") {
+            commands.push(line);
+        }
+    }
+    commands
+}
+
+/// What curl would do with a line, as far as these lines go.
+#[track_caller]
+fn curl(line: &str) -> (u16, Value) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let (method, url) = match words.as_slice() {
+        ["curl", url] => ("GET", *url),
+        ["curl", "-X", method, url] => (*method, *url),
+        _ => panic!("{line:?} is more than this understands"),
+    };
+    let rest = url.strip_prefix("http://").expect("an address");
+    let (address, path) = rest.split_once('/').expect("a path");
+    call(address, method, &format!("/{path}"), &[("accept", "*/*")], "")
+}
+
+#[test]
+fn the_three_lines_of_the_demo_are_true() {
+    let folder = Folder::new();
+    let server = Server::start(folder.path(), &DEMO);
+    let lines = commands(&server);
+    let [list, approve, show] = lines.as_slice() else { panic!("{lines:?}") };
+    let minutes = folder.path().join("try/written/minutes.txt");
+
+    let (code, listed) = curl(list);
+    assert_eq!(code, 200, "{listed}");
+    let held = &listed["approvals"][0];
+    assert_eq!(listed["approvals"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!((held["tool"].as_str(), held["status"].as_str()), (Some("write_file"), Some("pending")));
+    let (code, run) = curl(show);
+    assert_eq!((code, run["status"].as_str()), (200, Some("waiting_approval")), "{run}");
+    assert!(!minutes.exists(), "nothing is written before it is approved");
+
+    let (code, approved) = curl(approve);
+    assert_eq!((code, approved["id"].as_str()), (200, held["id"].as_str()), "{approved}");
+    let id = run["id"].as_str().expect("it has an id");
+    server.run_with(id, "completed");
+    assert_eq!(curl(show).1["status"], "completed");
+    assert_eq!(std::fs::read_to_string(&minutes).ok().as_deref(), Some("42 votes were cast.\n"));
+}
+
+#[test]
+fn a_demo_in_a_folder_goes_on_where_it_was_killed() {
+    let folder = Folder::new();
+    let first = Server::start(folder.path(), &DEMO);
+    let before = commands(&first);
+    first.kill();
+    let second = Server::start(folder.path(), &DEMO);
+    let after = commands(&second);
+    let path = |line: &str| line.rsplit_once("/v1/").map(|(_, path)| path.to_owned());
+    assert_eq!(path(&before[1]), path(&after[1]), "the same approval");
+    assert_eq!(curl(&after[1]).0, 200);
+}
+
+#[test]
+fn a_demo_without_a_folder_leaves_nothing() {
+    let folder = Folder::new();
+    // The program asks this variable where things go that are there for a while.
+    let temporary = folder.path().join("temporary");
+    std::fs::create_dir(&temporary).expect("it can be made");
+    let variable = [("TMPDIR", temporary.as_os_str())];
+    let server = Server::start_with(folder.path(), &["demo", "--listen", "127.0.0.1:0"], &variable);
+    assert_eq!(std::fs::read_dir(&temporary).expect("it can be read").count(), 1);
+    server.signal("INT");
+    assert_eq!(server.ended().0, Some(0));
+    assert_eq!(std::fs::read_dir(&temporary).expect("it can be read").count(), 0);
+    assert_eq!(folder.names(), ["temporary"]);
+}

@@ -1,0 +1,292 @@
+//! `holdpoint serve`: starts, answers, survives, reads its file again, and stops as it should.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::program::{Folder, Said};
+use crate::server::{CONFIGURATION, Server, call, configured, write};
+
+const SERVE: [&str; 1] = ["serve"];
+
+/// Two files, each held; then an end.
+fn two_files() -> Value {
+    let file = |id: &str, path: &str| json!({"id": id, "name": "write_file", "arguments": {"path": path, "text": "A line.\n"}});
+    json!({"rules": [{"when": ".*", "replies": [
+        {"tool_calls": [file("call_a", "a.txt"), file("call_b", "b.txt")]},
+        {"text": "Both are written."},
+    ]}]})
+}
+
+fn asks_for(tool: &str, arguments: Value) -> Value {
+    json!({"rules": [{"when": ".*", "replies": [
+        {"tool_calls": [{"id": "call_1", "name": tool, "arguments": arguments}]},
+        {"text": "Done."},
+    ]}]})
+}
+
+fn written(folder: &Folder, name: &str) -> Option<String> {
+    std::fs::read_to_string(folder.path().join("written").join(name)).ok()
+}
+
+/// Ids of what is pending, in order.
+fn pending(server: &Server) -> Vec<String> {
+    let (code, listed) = server.get("/v1/approvals");
+    assert_eq!(code, 200, "{listed}");
+    let approvals = listed["approvals"].as_array().expect("a list");
+    approvals.iter().map(|approval| approval["id"].as_str().expect("it has an id").to_owned()).collect()
+}
+
+fn events(server: &Server, run: &str) -> Vec<Value> {
+    let (code, listed) = server.get(&format!("/v1/runs/{run}/events"));
+    assert_eq!(code, 200, "{listed}");
+    listed["events"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn a_server_starts_answers_and_runs_what_is_approved() {
+    let folder = configured(&two_files());
+    let server = Server::start(folder.path(), &SERVE);
+    assert_eq!(server.get("/healthz").0, 200);
+    assert_eq!(server.get("/readyz").0, 200);
+    let (code, agents) = server.get("/v1/agents");
+    assert_eq!((code, &agents["agents"][0]["name"]), (200, &json!("clerk")), "{agents}");
+
+    let run = server.begin("clerk", "Write two files.");
+    let held = server.run_with(&run, "waiting_approval");
+    assert_eq!(held["pending"].as_array().map(Vec::len), Some(2), "{held}");
+    for approval in pending(&server) {
+        assert_eq!(written(&folder, "b.txt"), None, "nothing is written before it is approved");
+        let (code, approved) = server.post_nothing(&format!("/v1/approvals/{approval}/approve"));
+        assert_eq!((code, &approved["status"]), (200, &json!("approved")), "{approved}");
+        assert_eq!(approved["decided_by"], "anonymous");
+    }
+    let ended = server.run_with(&run, "completed");
+    assert_eq!(ended["termination"]["reason"], "natural_end");
+    assert_eq!(written(&folder, "a.txt").as_deref(), Some("A line.\n"));
+    assert_eq!(written(&folder, "b.txt").as_deref(), Some("A line.\n"));
+}
+
+#[test]
+fn d41_killed_and_restarted_it_has_the_same_events_and_approvals_and_they_work() {
+    let folder = configured(&two_files());
+    let first = Server::start(folder.path(), &SERVE);
+    let run = first.begin("clerk", "Write two files.");
+    first.run_with(&run, "waiting_approval");
+    let before = pending(&first);
+    assert_eq!(before.len(), 2);
+    let (code, _) = first.post_nothing(&format!("/v1/approvals/{}/approve", before[0]));
+    assert_eq!(code, 200);
+    let told = events(&first, &run);
+    first.kill();
+
+    let second = Server::start(folder.path(), &SERVE);
+    let now = events(&second, &run);
+    assert!(now.len() >= told.len() && told.len() > 5, "{told:?}");
+    assert_eq!(now[..told.len()], told, "what was shown is what is kept");
+    // The first one was decided: it runs, or it was running and asks, and it is never pending as an approval again.
+    let left = pending(&second);
+    assert!(!left.contains(&before[0]) && left.contains(&before[1]), "{before:?} {left:?}");
+    second.until(&format!("/v1/runs/{run}"), |run| run["status"] != "running");
+    for approval in pending(&second) {
+        let (_, shown) = second.get(&format!("/v1/approvals/{approval}"));
+        let (code, said) = match shown["kind"].as_str() {
+            Some("approval") => second.post_nothing(&format!("/v1/approvals/{approval}/approve")),
+            _ => second.post(&format!("/v1/approvals/{approval}/answer"), &json!({"choice": "retry"})),
+        };
+        assert_eq!(code, 200, "{said}");
+    }
+    second.run_with(&run, "completed");
+    assert!(written(&folder, "a.txt").is_some() && written(&folder, "b.txt").is_some());
+    let (code, refused) = second.post_nothing(&format!("/v1/approvals/{}/approve", before[0]));
+    assert_eq!((code, &refused["error"]["code"]), (409, &json!("APPROVAL_NOT_PENDING")), "{refused}");
+}
+
+#[test]
+fn client_and_external_tools_wait_for_whoever_performs_them() {
+    let folder = configured(&asks_for("pick", json!({})));
+    let server = Server::start(folder.path(), &SERVE);
+    let run = server.begin("clerk", "Which colour?");
+    let held = server.run_with(&run, "waiting_tool");
+    assert_eq!(held["pending"][0]["kind"], "client_tool", "{held}");
+    let decision = json!({"decisions": [{"call_id": "call_1", "action": "resume", "result": "blue"}]});
+    let (code, said) = server.post(&format!("/v1/runs/{run}/decisions"), &decision);
+    assert_eq!((code, &said["results"][0]["outcome"]), (200, &json!("applied")), "{said}");
+    server.run_with(&run, "completed");
+
+    write(&folder, "script.json", &asks_for("post_office", json!({})).to_string());
+    server.signal("HUP");
+    let mut server = server;
+    server.wait_for("the configuration was read again");
+    let run = server.begin("clerk", "Send it.");
+    let held = server.run_with(&run, "waiting_tool");
+    assert_eq!(held["pending"][0]["kind"], "external", "{held}");
+}
+
+#[test]
+fn sigterm_lets_a_running_call_finish_and_exits_with_0() {
+    let folder = configured(&asks_for("sleep", json!({"ms": 3000})));
+    let mut server = Server::start(folder.path(), &SERVE);
+    let run = server.begin("clerk", "Sleep.");
+    server.until(&format!("/v1/runs/{run}/calls"), |calls| calls["calls"][0]["status"] == "running");
+    server.signal("TERM");
+    server.wait_for("told to stop");
+    // It says so while the call goes on.
+    let (code, _) = server.get("/readyz");
+    assert_eq!(code, 503);
+    let (code, refused) = server.post("/v1/threads", &json!({}));
+    assert_eq!((code, &refused["error"]["code"]), (503, &json!("DRAINING")), "{refused}");
+    let (code, said) = server.ended();
+    assert_eq!(code, Some(0), "{said:#?}");
+
+    let again = Server::start(folder.path(), &SERVE);
+    let (_, calls) = again.get(&format!("/v1/runs/{run}/calls"));
+    assert_eq!(calls["calls"][0]["status"], "succeeded", "{calls}");
+    assert_eq!(calls["calls"][0]["attempts"], 1, "it was not cut off and begun again: {calls}");
+    again.run_with(&run, "completed");
+}
+
+#[test]
+fn waiting_runs_do_not_delay_the_end_and_ctrl_c_ends_it_too() {
+    let folder = configured(&two_files());
+    for signal in ["INT", "TERM"] {
+        let server = Server::start(folder.path(), &SERVE);
+        let run = server.begin("clerk", "Write two files.");
+        server.run_with(&run, "waiting_approval");
+        let before = std::time::Instant::now();
+        server.signal(signal);
+        assert_eq!(server.ended().0, Some(0));
+        // The file allows twenty seconds, and nothing needs them.
+        assert!(before.elapsed() < std::time::Duration::from_secs(10), "{:?}", before.elapsed());
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_nothing_is_lost() {
+    let folder = configured(&asks_for("sleep", json!({"ms": 60_000})));
+    let mut server = Server::start(folder.path(), &SERVE);
+    let run = server.begin("clerk", "Sleep.");
+    server.until(&format!("/v1/runs/{run}/calls"), |calls| calls["calls"][0]["status"] == "running");
+    server.signal("TERM");
+    server.wait_for("told to stop");
+    server.signal("TERM");
+    let (code, said) = server.ended();
+    assert_eq!(code, Some(1), "{said:#?}");
+    let again = Server::start(folder.path(), &SERVE);
+    let (code, found) = again.get(&format!("/v1/runs/{run}"));
+    assert_eq!((code, &found["status"]), (200, &json!("running")), "{found}");
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_says_what_is_wrong() {
+    let folder = configured(&two_files());
+    let mut server = Server::start(folder.path(), &SERVE);
+    let (_, before) = server.get("/v1/agents");
+    let bad = CONFIGURATION.replace("\"sleep\", ", "\"slepe\", ");
+    write(&folder, "holdpoint.toml", &bad);
+    let (code, refused) = server.post_nothing("/v1/admin/reload");
+    assert!((400..500).contains(&code), "{code}: {refused}");
+    assert!(refused.to_string().contains("slepe"), "it says what is wrong: {refused}");
+    server.signal("HUP");
+    let line = server.wait_for("nothing was changed");
+    assert!(line.contains("agents.clerk.tools[1]"), "{line}");
+    assert_eq!(server.get("/v1/agents").1, before);
+
+    // Who may call, where it listens and where runs are kept stay as they are until it is started again.
+    let sealed = format!("{CONFIGURATION}\n[store]\nurl = \"memory:\"\n");
+    write(&folder, "holdpoint.toml", &sealed);
+    let (code, refused) = server.post_nothing("/v1/admin/reload");
+    assert!((400..500).contains(&code) && refused.to_string().contains("[store]"), "{code}: {refused}");
+    assert_eq!(server.get("/v1/agents").1, before);
+
+    let good = format!("{CONFIGURATION}\n[agents.porter]\nmodel = \"script\"\n");
+    write(&folder, "holdpoint.toml", &good);
+    let (code, _) = server.post_nothing("/v1/admin/reload");
+    assert_eq!(code, 200);
+    let (_, after) = server.get("/v1/agents");
+    assert_eq!(after["agents"].as_array().map(Vec::len), Some(2), "{after}");
+    server.begin("porter", "Good morning.");
+}
+
+#[test]
+fn a_second_process_on_one_file_is_refused() {
+    let folder = configured(&two_files());
+    let server = Server::start(folder.path(), &SERVE);
+    let said = folder.run(&["serve", "--json"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
+    assert_eq!(said.error()["code"], "STORE_IN_USE");
+    assert!(said.error()["next"].is_string());
+    assert_eq!(server.get("/healthz").0, 200, "the first one does not notice");
+}
+
+#[test]
+fn an_address_that_is_taken_is_refused() {
+    let folder = configured(&two_files());
+    let server = Server::start(folder.path(), &SERVE);
+    let other = configured(&two_files());
+    let said = other.run(&["serve", "--listen", server.address(), "--json"]);
+    assert_eq!((said.code, said.error()["code"].as_str()), (Some(1), Some("CANNOT_LISTEN")), "{said:?}");
+}
+
+#[test]
+fn what_cannot_be_served_exits_with_2_and_makes_nothing() {
+    let folder = Folder::new();
+    let said = folder.run(&["serve", "--json"]);
+    assert_eq!((said.code, said.error()["code"].as_str()), (Some(2), Some("CONFIGURATION_UNREADABLE")));
+    write(&folder, "holdpoint.toml", "[server]\nlisten = 7\n");
+    let said = folder.run(&["serve"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.starts_with("holdpoint.toml:2: server.listen: "), "{said:?}");
+    write(&folder, "holdpoint.toml", "");
+    let said = folder.run(&["serve", "--listen", "0.0.0.0:0", "--json"]);
+    assert_eq!((said.code, said.error()["code"].as_str()), (Some(2), Some("OPEN_TO_OTHERS")), "{said:?}");
+    assert_eq!(folder.names(), ["holdpoint.toml"]);
+}
+
+/// SHA-256 of `open sesame`.
+const SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
+
+#[test]
+fn with_keys_it_listens_to_others_and_the_token_is_in_no_log() {
+    let folder = configured(&two_files());
+    let keys =
+        format!("{CONFIGURATION}\n[[auth.keys]]\nname = \"ops\"\nsha256 = \"{SESAME}\"\nroles = [\"run\"]\n");
+    write(&folder, "holdpoint.toml", &keys);
+    let server = Server::start(folder.path(), &["serve", "--listen", "0.0.0.0:0", "--log", "json"]);
+    let address = server.address().replace("0.0.0.0", "127.0.0.1");
+    let bearer = |token: &'static str| [("authorization", token)];
+    let asked = |headers: &[(&str, &str)], path: &str| call(&address, "GET", path, headers, "").0;
+    assert_eq!(asked(&[], "/v1/runs"), 401);
+    assert_eq!(asked(&bearer("Bearer close sesame"), "/v1/runs"), 401);
+    assert_eq!(asked(&bearer("Bearer open sesame"), "/v1/runs"), 200);
+    assert_eq!(asked(&bearer("Bearer open sesame"), "/metrics"), 403);
+    server.signal("TERM");
+    let (code, said) = server.ended();
+    assert_eq!(code, Some(0));
+    for line in &said {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|why| panic!("{why}: {line}"));
+        assert!(!line.contains("sesame") && !line.contains(SESAME), "{line}");
+    }
+    assert!(said.len() >= 3, "it says that it listens, that it stops, and that it has stopped: {said:#?}");
+}
+
+#[test]
+fn a_store_in_memory_is_gone_with_its_process() {
+    let folder = configured(&two_files());
+    let server = Server::start(folder.path(), &["serve", "--store", "memory:"]);
+    let run = server.begin("clerk", "Write two files.");
+    server.run_with(&run, "waiting_approval");
+    server.kill();
+    assert_eq!(folder.names(), ["holdpoint.toml", "script.json"]);
+}
+
+#[test]
+fn a_password_of_a_store_is_not_repeated() {
+    let folder = configured(&two_files());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+    command.current_dir(folder.path());
+    // Nobody listens on port 1.
+    let said = Said::of(command.args(["serve", "--store", "postgres://ann:sesame@127.0.0.1:1/runs"]));
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("next: ") && !said.err.contains("sesame"), "{said:?}");
+}

@@ -1,0 +1,242 @@
+//! A server as a process, and whoever calls it over a plain connection.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::program::Folder;
+
+/// Nothing here takes so long; what does is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// A process that listens. It is killed with the test.
+pub(crate) struct Server {
+    child: Child,
+    address: String,
+    out: Receiver<String>,
+    err: Receiver<String>,
+    /// What it has said on standard error so far.
+    said: Vec<String>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// Waits until it listens. Where it ends before, the test ends with what it said.
+    #[track_caller]
+    pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
+        Self::start_with(folder, arguments, &[])
+    }
+
+    #[track_caller]
+    pub(crate) fn start_with(folder: &Path, arguments: &[&str], variables: &[(&str, &OsStr)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+        command.current_dir(folder).args(arguments).envs(variables.iter().copied()).stdin(Stdio::null());
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let out = lines(child.stdout.take().expect("it has a standard output"));
+        let err = lines(child.stderr.take().expect("it has a standard error"));
+        let mut server = Self { child, address: String::new(), out, err, said: Vec::new() };
+        let line = server.wait_for("listening on http://");
+        let (_, address) = line.split_once("listening on http://").expect("that was waited for");
+        server.address = address.chars().take_while(|c| !matches!(c, '"' | ' ')).collect();
+        server
+    }
+
+    /// The next line on standard error that contains this.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
+        loop {
+            let Ok(line) = self.err.recv_timeout(STUCK_AFTER) else {
+                panic!("it never said {text:?}: {:?} {:#?}", self.child.try_wait(), self.said)
+            };
+            self.said.push(line.clone());
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// The next line on standard output.
+    #[track_caller]
+    pub(crate) fn line(&self) -> String {
+        self.out.recv_timeout(STUCK_AFTER).expect("it says something")
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status().expect("kill can be run");
+        assert!(sent.success(), "{name} cannot be sent to {id}");
+    }
+
+    /// With its exit code, and all that it said on standard error.
+    #[track_caller]
+    pub(crate) fn ended(mut self) -> (Option<i32>, Vec<String>) {
+        let until = Instant::now() + STUCK_AFTER;
+        // The pipe closes when the process ends.
+        while let Ok(line) = self.err.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            self.said.push(line);
+        }
+        assert!(Instant::now() < until, "it does not end: {:#?}", self.said);
+        let status = self.child.wait().expect("it can be waited for");
+        (status.code(), std::mem::take(&mut self.said))
+    }
+
+    /// With SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it can be waited for");
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> (u16, Value) {
+        call(&self.address, "GET", path, &[], "")
+    }
+
+    #[track_caller]
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        call(&self.address, "POST", path, &[("content-type", "application/json")], &body.to_string())
+    }
+
+    #[track_caller]
+    pub(crate) fn post_nothing(&self, path: &str) -> (u16, Value) {
+        call(&self.address, "POST", path, &[], "")
+    }
+
+    /// Posts a message to a new thread, and gives the id of the run.
+    #[track_caller]
+    pub(crate) fn begin(&self, agent: &str, text: &str) -> String {
+        let (code, thread) = self.post("/v1/threads", &serde_json::json!({}));
+        assert_eq!(code, 201, "{thread}");
+        let path = format!("/v1/threads/{}/messages", thread["id"].as_str().expect("it has an id"));
+        let (code, posted) = self.post(&path, &serde_json::json!({"agent": agent, "text": text}));
+        assert_eq!(code, 202, "{posted}");
+        posted["run_id"].as_str().expect("it has an id").to_owned()
+    }
+
+    /// Waits until a run has this status, and gives the run.
+    #[track_caller]
+    pub(crate) fn run_with(&self, run: &str, status: &str) -> Value {
+        self.until(&format!("/v1/runs/{run}"), |run| run["status"] == status)
+    }
+
+    /// Waits until what is found there is as it should be: the other process does not tell.
+    #[track_caller]
+    pub(crate) fn until(&self, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + STUCK_AFTER;
+        loop {
+            let (code, found) = self.get(path);
+            if code == 200 && is_right(&found) {
+                return found;
+            }
+            assert!(Instant::now() < until, "{path} stays {code}: {found}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// One request on a connection of its own: the status, and the body as JSON, null where there is none.
+#[track_caller]
+pub(crate) fn call(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, Value) {
+    let mut stream = TcpStream::connect(address).unwrap_or_else(|why| panic!("{address}: {why}"));
+    stream.set_read_timeout(Some(STUCK_AFTER)).expect("a limit can be set");
+    let mut request = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+    stream.write_all(request.as_bytes()).expect("the request is sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the answer is read");
+    let answer = String::from_utf8(answer).expect("the answer is a text");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {answer:?}"));
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let code = code.unwrap_or_else(|| panic!("no status: {head:?}"));
+    // What has no length comes in pieces, each on a line of its own behind its length.
+    let body: String = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+        body.split("\r\n").skip(1).step_by(2).collect()
+    } else {
+        body.to_owned()
+    };
+    let value = if body.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_str(&body).unwrap_or(Value::String(body))
+    };
+    (code, value)
+}
+
+/// A folder with a configuration: the agent `clerk` follows a script.
+pub(crate) fn configured(script: &Value) -> Folder {
+    let folder = Folder::new();
+    write(&folder, "script.json", &script.to_string());
+    write(&folder, "holdpoint.toml", CONFIGURATION);
+    folder
+}
+
+pub(crate) const CONFIGURATION: &str = r#"[server]
+listen = "127.0.0.1:0"
+drain = "20s"
+
+[models.script]
+provider = "scripted"
+script = "script.json"
+
+[tools.write_file]
+kind = "builtin"
+folder = "written"
+
+[tools.sleep]
+kind = "builtin"
+
+[tools.pick]
+kind = "client"
+description = "Lets the user pick a colour"
+parameters = { type = "object" }
+
+[tools.post_office]
+kind = "external"
+description = "Somebody carries a letter"
+parameters = { type = "object" }
+
+[agents.clerk]
+model = "script"
+tools = ["write_file", "sleep", "pick", "post_office"]
+"#;
+
+pub(crate) fn write(folder: &Folder, name: &str, text: &str) {
+    std::fs::write(folder.path().join(name), text).expect("it is written");
+}
