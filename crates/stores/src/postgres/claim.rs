@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 
 use super::Shared;
 use super::commit::lapsed;
+use super::connection::{Does, Parameters};
 use super::moment::Moment;
 use super::stored_run::StoredRun;
 use super::text::{kept, told};
@@ -65,18 +66,22 @@ impl Shared {
             Claim::Run { tenant, run } => {
                 let sql = include_str!("sql/claim_run.sql");
                 let (tenant, run) = (kept(tenant.as_str()), kept(run.as_str()));
-                self.change(sql, &[&node, &tenant, &run, &self.clock.given()]).await?
+                let asked: Parameters<'_> = &[&node, &tenant, &run, &self.clock.given()];
+                self.connections.ask(Does::Write, sql, asked).await?
             }
             Claim::Next { limit } => {
                 let limit = i32::try_from(*limit).unwrap_or(i32::MAX);
                 let sql = include_str!("sql/claim_next.sql");
-                self.change(sql, &[&node, &limit, &self.turn.last(), &self.clock.given()]).await?
+                let asked: Parameters<'_> = &[&node, &limit, &self.turn.last(), &self.clock.given()];
+                self.connections.ask(Does::Write, sql, asked).await?
             }
         };
         let leases = self.given(node, &rows)?;
+        // A claim that finds nothing writes nothing.
         if leases.is_empty() {
             return Ok(Vec::new());
         }
+        self.tally.sync();
         let Given { claimed, refused } = self.load_all(&leases).await?;
         match refused {
             Some(stop) if claimed.is_empty() => Err(stop),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, Tenant, ThreadView};
 use machine::event::InterruptCause;
-use machine::id::RunId;
+use machine::id::{MessageId, RunId};
 use machine::inbox::{Item, Shown, Verdict, judge};
 use machine::thread::{Admission, Thread};
 use serde::Serialize;
@@ -24,6 +24,15 @@ use crate::words::number;
 
 /// Times that an item is judged again because something else came in between.
 const JUDGE_COUNT_MAX: usize = 64;
+
+/// Where a run comes into being.
+struct Place {
+    tenant: Tenant,
+    seen: ThreadView,
+    admission: Admission,
+    begins_after: Option<MessageId>,
+    key: Option<PostKey>,
+}
 
 impl Shared {
     pub(super) async fn append(self: &Arc<Self>, lease: &Lease, append: Append) -> Result<Appended, Stop> {
@@ -94,32 +103,38 @@ impl Shared {
             let now = thread::view(&self.connections, &tenant, &seen.id).await?;
             return Err(if now.admits_as(&seen) { misfit } else { Refused::Stale.into() });
         }
-        let holds = admission == Admission::Hold;
-        let takes_over = match &admission {
+        let leased = lease && admission == Admission::Hold && !entry.state.standing.status.ended();
+        let alone = begins_after.is_some() || key.is_some() || entry.state.parent.is_some();
+        if leased
+            && !alone
+            && is_plain(&entry)
+            && let Some(InHand { node, run }) = self.create_plain(&tenant, &seen, entry.clone()).await?
+        {
+            self.tally.commit(entry.bytes);
+            let lease = Some(self.give(node, run, &tenant, &entry));
+            return Ok(Created { lease, woken: Vec::new() });
+        }
+        let node = if leased { Some(self.node().await?) } else { None };
+        let place = Place { tenant, seen, admission, begins_after, key };
+        self.create_alone(&place, node, &entry).await
+    }
+
+    async fn create_alone(&self, place: &Place, node: Option<i64>, entry: &Entry) -> Result<Created, Stop> {
+        let Place { tenant, seen, admission, begins_after, key } = place;
+        let holds = *admission == Admission::Hold;
+        let takes_over = match admission {
             Admission::TakeOver { from } => {
                 let cause = InterruptCause::Superseded(entry.state.run.clone());
                 Some((from, Written::of(Item::Interrupt { cause })?))
             }
             Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => None,
         };
-        let leased = lease && holds && !entry.state.standing.status.ended();
-        let plain = leased
-            && begins_after.is_none()
-            && key.is_none()
-            && entry.state.parent.is_none()
-            && is_plain(&entry);
-        if plain && let Some(InHand { node, run }) = self.create_plain(&tenant, &seen, entry.clone()).await? {
-            self.tally.commit(entry.bytes);
-            let lease = Some(self.give(node, run, &tenant, &entry));
-            return Ok(Created { lease, woken: Vec::new() });
-        }
-        let node = if leased { Some(self.node().await?) } else { None };
-        let bound = Bound::of(tenant.as_str(), &entry.state.run, &entry);
-        let mut bound = bound.born(&entry, begins_after.as_ref(), key.as_ref(), holds);
+        let bound = Bound::of(tenant.as_str(), &entry.state.run, entry);
+        let mut bound = bound.born(entry, begins_after.as_ref(), key.as_ref(), holds);
         if let Some((from, interrupt)) = &takes_over {
             bound.deliver_too(from, interrupt);
         }
-        let (seen_there, bound) = (json(&Seen::of(&seen))?, json(&bound)?);
+        let (seen_there, bound) = (json(&Seen::of(seen))?, json(&bound)?);
         let body = entry.log.as_ref().map(|log| log.body.as_str());
         let row = self
             .connections
@@ -152,7 +167,7 @@ impl Shared {
         self.tally.commit(entry.bytes);
         let woken = self.woken(&row, 2)?;
         let number = row.try_get(1)?;
-        let lease = node.map(|node| self.give(node, number, &tenant, &entry));
+        let lease = node.map(|node| self.give(node, number, tenant, entry));
         if lease.is_none() && holds {
             self.posts.ready();
         }
