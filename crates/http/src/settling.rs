@@ -6,7 +6,7 @@ use engine::deciding::{Answer, Decide};
 use engine::feed::FeedItem;
 use engine::store::{ApprovalFilter, Page, Refused, SuspensionView};
 use machine::id::{Principal, SuspensionId};
-use machine::inbox::Verdict;
+use machine::inbox::{Refusal, Verdict};
 use machine::rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 
@@ -27,6 +27,7 @@ pub(crate) async fn settle(
         Err(refused) => return Err(refused.into()),
     };
     server.metrics.decided(&verdict, began.elapsed());
+    let is_void_already = verdict == Verdict::ToolChanged;
     match verdict {
         Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged => {}
         Verdict::Refused(refusal) => {
@@ -36,9 +37,15 @@ pub(crate) async fn settle(
     }
     let settled = match closed(server, &held).await? {
         Some(settled) => settled,
-        None => accepted(server, held, by, &answer),
+        // The run has not heard it yet, and will hold the call again when it does.
+        None if is_void_already => return Err(ApiError::tool_changed(&held, None)),
+        None => accepted(server, held, by.clone(), &answer),
     };
     if !is_void(&settled) {
+        // An earlier answer that ends the run was on its way: this one was too late after all.
+        if settled.decided_by.as_ref() != Some(&by) {
+            return Err(ApiError::not_decided(&Refusal::RunOver, &settled));
+        }
         return Ok(settled);
     }
     let again = asked_again(server, &settled).await?;

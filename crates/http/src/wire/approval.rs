@@ -105,6 +105,14 @@ impl Approval {
         self
     }
 
+    /// What will run, where what holds the call does not say so itself.
+    #[must_use]
+    pub fn running(mut self, arguments: &Arguments) -> Self {
+        self.arguments = super::arguments(arguments);
+        self.arguments_digest = Some(arguments.digest().to_string());
+        self
+    }
+
     /// The approver changed what runs.
     #[must_use]
     pub fn edited(mut self, to: &Arguments) -> Self {

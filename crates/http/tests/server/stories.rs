@@ -27,7 +27,6 @@ on_both_stores! {
     a_question_is_answered_and_only_answered;
     a_call_in_doubt_is_retried_settled_or_given_up;
     a_changed_tool_voids_its_approval_and_names_the_new_one;
-    a_decision_that_is_heard_later_is_answered_now;
     an_expired_approval_cannot_be_decided;
     d44_d10_a_message_that_meets_a_waiting_run_may_wait_or_take_over;
     what_was_said_and_called_can_be_read;
@@ -327,6 +326,7 @@ async fn a_question_is_answered_and_only_answered(kept: Kept) {
     let path = |verb: &str| format!("/v1/approvals/{approval}/{verb}");
     let shown = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
     assert_eq!((&shown["kind"], &shown["question"]), (&json!("question"), &json!("Which one?")));
+    assert_eq!(shown["arguments"], json!({"question": "Which one?"}));
     client.post_nothing(&path("approve")).await.refused(409, "WRONG_KIND");
     client.post_nothing(&path("reject")).await.refused(409, "WRONG_KIND");
     client.post(&path("answer"), json!({"choice": "retry"})).await.refused(409, "WRONG_KIND");
@@ -355,7 +355,7 @@ async fn a_call_in_doubt_is_retried_settled_or_given_up(kept: Kept) {
         (json!({"result": "I saw it happen"}), json!("succeeded"), json!("I saw it happen")),
         (json!({"choice": "give_up"}), json!("cancelled"), json!(null)),
     ];
-    let mut plan = Plan::new(kept, [Reply::call("d", "doubt", json!({})), Reply::text("Done.")]);
+    let mut plan = Plan::new(kept, [Reply::call("d", "doubt", json!({"n": 1})), Reply::text("Done.")]);
     plan.change = with_a_doubtful_tool;
     let stage = plan.build().await;
     let client = &stage.client;
@@ -363,10 +363,14 @@ async fn a_call_in_doubt_is_retried_settled_or_given_up(kept: Kept) {
         let (run, approval) = client.begin_held_run("do it").await;
         let shown = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
         assert_eq!((&shown["kind"], &shown["choices"]), (&json!("in_doubt"), &json!(["retry", "give_up"])));
+        assert_eq!(shown["arguments"], json!({"n": 1}), "what a retry would run");
+        assert!(shown["arguments_digest"].as_str().is_some_and(|digest| digest.len() == 64), "{shown}");
         client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.refused(409, "WRONG_KIND");
         let path = format!("/v1/approvals/{approval}/answer");
         assert_eq!(client.post(&path, answer).await.ok(200)["status"], "answered");
         client.run_reaches(&run, "completed").await;
+        let later = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
+        assert_eq!(later["arguments"], shown["arguments"]);
         let calls = client.get(&format!("/v1/runs/{run}/calls")).await.ok(200);
         let call = &calls["calls"][0];
         assert_eq!((&call["status"], call.get("result").unwrap_or(&json!(null))), (&status, &result));
@@ -391,29 +395,6 @@ async fn a_changed_tool_voids_its_approval_and_names_the_new_one(kept: Kept) {
     client.post_nothing(&format!("/v1/approvals/{again}/approve")).await.ok(200);
     client.run_reaches(&run, "completed").await;
     assert_eq!(stage.count(), 0, "the tool that was shown first never ran");
-}
-
-async fn a_decision_that_is_heard_later_is_answered_now(kept: Kept) {
-    let calls = Reply::call("c", "count", json!({})).and_call("b", "block", json!({}));
-    let mut plan = Plan::new(kept, [calls, Reply::text("Done.")]);
-    plan.limits.decided_time = Duration::from_millis(50);
-    let stage = plan.build().await;
-    let client = &stage.client;
-    client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
-    let body = json!({"agent": "assistant", "text": "go", "policy": {"decisions": "at_boundary"}});
-    let run =
-        client.post("/v1/threads/t/messages", body).await.ok(202)["run_id"].as_str().unwrap().to_owned();
-    stage.begun.notified().await;
-    let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
-    assert_eq!(held["status"], "running", "the other call executes");
-    let approval = held["pending"][0]["approval_id"].as_str().unwrap();
-    let path = format!("/v1/approvals/{approval}/approve");
-    let decided = client.post_nothing(&path).await.ok(200);
-    assert_eq!((&decided["status"], &decided["decided_by"]), (&json!("approved"), &json!("anonymous")));
-    client.post_nothing(&path).await.refused(409, "APPROVAL_NOT_PENDING");
-    stage.gate.notify_one();
-    client.run_reaches(&run, "completed").await;
-    assert_eq!(stage.count(), 1);
 }
 
 fn with_a_brief_tool(agent: Agent) -> Agent {
