@@ -299,13 +299,20 @@ impl Subscription {
         self.bell.rung().await;
     }
 
+    /// Nothing will ever come behind what was read.
+    async fn is_over(&self) -> Result<bool, Refused> {
+        let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(Refused::NotFound)?;
+        Ok(run.status.ended() && run.control.seq <= self.after)
+    }
+
     async fn read(&mut self) -> Result<(), Refused> {
         let published = self.feed.published.load(Ordering::Acquire);
         // What is in memory belongs to somebody: whoever watches must be able to find the run.
         if !self.found && self.feed.owner.get() == Some(&self.tenant) && self.feed.last().is_some() {
             self.found = true;
         }
-        if !self.found {
+        let looks = !self.found;
+        if looks {
             let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(Refused::NotFound)?;
             self.found = true;
             let _ = self.feed.owner.set(self.tenant.clone());
@@ -332,6 +339,11 @@ impl Subscription {
             return Ok(());
         }
         if let Some((_, true)) = known {
+            self.ended = true;
+            return Ok(());
+        }
+        // What was known was forgotten, and nothing is behind `after`: the last event of all may have been seen before.
+        if known.is_none() && !looks && self.is_over().await? {
             self.ended = true;
             return Ok(());
         }

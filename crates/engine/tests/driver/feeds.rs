@@ -9,7 +9,7 @@ use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::feed::{FeedItem, Subscription};
 use engine::store::{Refused, Tenant};
-use machine::event::Event;
+use machine::event::{Event, Fact};
 use machine::id::RunId;
 use machine::termination::Termination;
 use serde_json::{Value, json};
@@ -56,6 +56,25 @@ async fn a_run_that_ended_before_this_process_began_is_shown_from_the_store() {
     let engine = stage.start(agent()).await;
     let mut watched = engine.subscribe(&Tenant::default(), &finished.run, 0);
     assert_eq!(rest(&mut watched).await, stage.log(&finished.run).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_knows_the_last_event_before_its_process_does_is_told_that_it_was_the_last() {
+    let stage = Stage::new();
+    let is_last = |event: &Arc<Event>| matches!(event.fact, Fact::RunEnded { .. });
+    let store = FaultyStore::new(&stage.store, move |_, events| {
+        if events.iter().any(is_last) { Fate::FailsAfter } else { Fate::Stored }
+    });
+    let agent = Agent::new("assistant", two_echoes()).tool(echo());
+    let engine = stage.engine_on(store).agent(agent).start().await.unwrap();
+    let (posted, _watched) = engine.stream(to_assistant()).await.unwrap();
+    while stage.ended(&posted.run).await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    let last = stage.log(&posted.run).await.len() as u64;
+    let mut late = engine.subscribe(&Tenant::default(), &posted.run, last);
+    let told = timeout(Duration::from_secs(3_600), late.next()).await.expect("it does not wait for ever");
+    assert!(told.is_none(), "{told:?}");
 }
 
 /// Also where others may work on the same runs, and therefore what is not at hand has to be read.
