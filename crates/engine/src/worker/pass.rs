@@ -304,6 +304,7 @@ impl Worker {
     }
 
     async fn commit(&mut self, batch: Batch, answers: Answers) -> Result<(), NotStored> {
+        self.hold_back_unwanted();
         let control = Arc::new(self.run.control.clone());
         let deliver = self.deliveries(&batch).await?;
         let agents = self.node.agents();

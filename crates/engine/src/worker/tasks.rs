@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use machine::phase::Phase;
 use machine::{Control, Effect};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,8 @@ pub(crate) struct UnderWay {
     cancelled: CancellationToken,
     /// None where it came back at once.
     task: Option<AbortHandle>,
+    /// Of an attempt that waits before it is sent: while this is true it goes on waiting.
+    pub(super) held_back: Option<watch::Sender<bool>>,
 }
 
 /// How often the same thing may come back without consequence before the run is stopped.
@@ -38,7 +41,27 @@ impl Drop for UnderWay {
     }
 }
 
+impl UnderWay {
+    fn hold_back(&self, held: bool) {
+        if let Some(held_back) = &self.held_back {
+            held_back.send_replace(held);
+        }
+    }
+}
+
 impl Worker {
+    /// Before a commit: an attempt that waits for its time and is wanted no more must not be sent while the commit that
+    /// says so is under way. If nothing comes of the commit, [`Worker::reconcile`] lets it go on.
+    pub(super) fn hold_back_unwanted(&self) {
+        let waits = |task: &&UnderWay| task.held_back.is_some() && !task.finished;
+        if !self.under_way.iter().any(|task| waits(&task)) {
+            return;
+        }
+        let wanted = self.run.wanted();
+        let unwanted = |task: &&UnderWay| !wanted.iter().any(|effect| effect.same_task(&task.effect));
+        self.under_way.iter().filter(waits).filter(unwanted).for_each(|task| task.hold_back(true));
+    }
+
     /// After a commit: stops what is not wanted any more, and starts what is wanted and not under way.
     pub(super) async fn reconcile(&mut self) -> Result<(), Stop> {
         let wanted = self.run.wanted();
@@ -51,6 +74,7 @@ impl Worker {
             match still {
                 Some(effect) if !task.finished => {
                     let effect = effect.clone();
+                    task.hold_back(false);
                     self.under_way.push(task);
                     if let Some(kept) = self.under_way.last_mut() {
                         kept.effect = effect;
@@ -157,7 +181,15 @@ impl Worker {
     fn under_way(&mut self, effect: Effect, cancelled: CancellationToken) -> u64 {
         self.last_task += 1;
         let number = self.last_task;
-        self.under_way.push(UnderWay { number, effect, finished: false, round: 0, cancelled, task: None });
+        self.under_way.push(UnderWay {
+            number,
+            effect,
+            finished: false,
+            round: 0,
+            cancelled,
+            task: None,
+            held_back: None,
+        });
         number
     }
 

@@ -8,6 +8,7 @@ use machine::id::{Digest, idempotency_key};
 use machine::input::{Outcome, ToolAnswer};
 use machine::tool::{Arguments, EffectClass};
 use machine::{Effect, Input, Timestamp};
+use tokio::sync::watch;
 
 use super::panics::contained;
 use super::{NewsBody, Stop, Worker};
@@ -24,6 +25,8 @@ struct Attempt {
     /// Of the tool as the gate saw it.
     gated: Option<Digest>,
     not_before: Timestamp,
+    /// None where it need not wait: then it is sent at once.
+    held_back: Option<watch::Receiver<bool>>,
 }
 
 impl Worker {
@@ -53,6 +56,8 @@ impl Worker {
             cancelled: CancellationToken::new(),
             notes: ToolNotes::of(self.feed.clone(), call.id.clone(), attempt),
         };
+        let waits = (not_before > self.node.clock.now()).then(|| watch::channel(false));
+        let (hold, held_back) = waits.unzip();
         let task = Attempt {
             node: self.node.clone(),
             lease: self.lease.clone(),
@@ -60,8 +65,12 @@ impl Worker {
             gated: self.gated.get(&call.id).copied(),
             request,
             not_before,
+            held_back,
         };
         self.spawn(effect, move |cancelled| task.work(cancelled));
+        if let Some(begun) = self.under_way.last_mut() {
+            begun.held_back = hold;
+        }
         Ok(())
     }
 
@@ -95,8 +104,12 @@ impl Attempt {
     async fn work(mut self, cancelled: CancellationToken) -> NewsBody {
         self.request.cancelled = cancelled;
         let (step, call, attempt) = (self.request.step, self.request.call.clone(), self.request.attempt);
-        if self.not_before > self.node.clock.now() {
+        if let Some(held_back) = &mut self.held_back {
             self.node.clock.sleep_until(self.not_before).await;
+            if held_back.wait_for(|held| !held).await.is_err() {
+                // Whoever would let it go on is gone, and stops this task too.
+                std::future::pending::<()>().await;
+            }
         }
         let outcome = self.send().await;
         NewsBody::Said(Box::new(Input::ToolReturned { step, call, attempt, outcome }))

@@ -12,14 +12,16 @@ use machine::Timestamp;
 use machine::event::{CallErrorCode, Fact};
 use machine::id::idempotency_key;
 use machine::inbox::Verdict;
+use machine::policy::OnReject;
 use machine::suspension::{Held, SuspensionKind};
 use machine::termination::Termination;
 use serde_json::json;
+use tokio::sync::Notify;
 
 use crate::faulty_store::{Fate, FaultyStore};
 use crate::stage::{
-    BEGIN, Scripted, Sent, Stage, accepted, asking, call, echo, held, rest, success, to_assistant,
-    until_named,
+    BEGIN, Scripted, Sent, Stage, accepted, asking, call, echo, gated, held, rest, success, to_assistant,
+    until, until_named,
 };
 
 fn one(tool: &str) -> Scripted {
@@ -228,4 +230,38 @@ async fn the_tool_that_changes_during_a_pause_before_a_repeat_is_not_sent_what_w
     rest(&mut watched).await;
     assert_eq!((tries.load(Ordering::Relaxed), sent.count()), (1, 1));
     assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_waits_is_not_sent_while_the_commit_that_cancels_it_is_under_way() {
+    let (stage, sent, gate) = (Stage::new(), Sent::default(), Arc::new(Notify::new()));
+    let store = FaultyStore::new(&stage.store, |_, events| {
+        let ends = events.iter().any(|event| matches!(event.fact, Fact::RunEnding { .. }));
+        if ends { Fate::HangsAfter } else { Fate::Stored }
+    });
+    let model = asking(&[("a", "look", json!({})), ("b", "transfer", json!({})), ("c", "wait", json!({}))]);
+    let lost = |_: &ToolRequest| Outcome::Unknown { why: "503".into(), retry_after_ms: Some(4_000) };
+    let agent = Agent::new("assistant", model)
+        .tool(sent.tool(read(), lost))
+        .tool(Sent::default().transfer())
+        .tool(gated("wait", &gate));
+    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let again = |fact: &Fact| matches!(fact, Fact::ExecutionStarted { attempt: 2, .. });
+    until(&mut watched, again).await;
+    let rejected = {
+        let (engine, decide) = (engine.clone(), Decide::approve(&posted.run, &call("b"), "ann"));
+        let answer = Answer::Cancel { reason: None, then: Some(OnReject::EndRun) };
+        tokio::spawn(async move { engine.decide(Decide { answer, ..decide }).await })
+    };
+    store.hung.notified().await;
+    tokio::time::advance(Duration::from_secs(5)).await;
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+    store.go_on.notify_one();
+    accepted(rejected.await.unwrap());
+    gate.notify_one();
+    rest(&mut watched).await;
+    assert_eq!(sent.count(), 1, "the second attempt was cancelled before its time came");
 }
