@@ -26,7 +26,6 @@ fn a_hundred_worlds_on_a_server_keep_every_invariant() {
         "process: drained",
         "store: fenced",
         "store: behind",
-        "store: may not send",
         "store: release refused",
         "store: accepted into the inbox",
         "run: recovered with a lost attempt",
