@@ -53,15 +53,18 @@ pub(super) struct Outrun {
     /// What others had claimed by then.
     epochs: BTreeMap<RunId, u64>,
     since: Instant,
+    /// It stood before a commit, and had not asked for it. Anywhere else what it had asked for may have been taken
+    /// before it stopped, and only its answer is heard now.
+    stood_before_storing: bool,
     /// Others wait until it has heard what became of its commit.
     is_followed: bool,
 }
 
 impl Outrun {
-    /// The epoch that had outrun this holding before its process went on.
+    /// The epoch that had outrun this holding before its process asked for anything under it.
     pub(super) fn outran(&self, process: u32, run: &RunId, epoch: u64) -> Option<u64> {
         let latest = self.epochs.get(run).copied().filter(|latest| *latest > epoch);
-        latest.filter(|_| process == self.process)
+        latest.filter(|_| process == self.process && self.stood_before_storing)
     }
 }
 
@@ -120,6 +123,7 @@ impl World<'_> {
             process: number,
             epochs: self.epochs.clone(),
             since: Instant::now(),
+            stood_before_storing: standing.until == Until::Outrun,
             is_followed: standing.until == Until::Outrun,
         });
         if let Some((_, member)) = self.members.by_number(number) {
