@@ -242,8 +242,13 @@ impl Node {
         }
         // Whoever asked may go away meanwhile; what is stored has to be heard all the same.
         let (node, tenant, run) = (self.clone(), tenant.clone(), run.clone());
+        let answers = item.call().is_some();
         let submitted = self.surely(async move {
             let submitted = node.store.submit(&tenant, &run, item).await;
+            // What is answered is shown as its answer says, long before the run has heard it.
+            if answers && submitted.as_ref().is_ok_and(Verdict::is_taken) {
+                node.approvals.changed(&tenant, &run);
+            }
             match &submitted {
                 Ok(Verdict::Accepted | Verdict::ToolChanged | Verdict::AlreadyApplied) => {
                     node.wake(&tenant, &run)

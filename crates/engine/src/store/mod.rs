@@ -10,8 +10,9 @@
 //! 3. An append that closes a suspension over the head of an accepted answer is refused ([`Refused::Behind`]): the
 //!    answer is heard before the event that closes what it answers, also within one commit
 //!    ([`Heard::overtakes`](machine::rows::Heard::overtakes)). So is one that accepts what somebody else has answered
-//!    meanwhile, or anything after an accepted interrupt. A row that was consumed and closed nothing answers nothing
-//!    any more.
+//!    meanwhile, or anything after an accepted interrupt, or anything but an interrupt after an unheard decision that
+//!    ends the run ([`ends_run`](machine::inbox::ends_run)). A row that was consumed and closed nothing answers nothing
+//!    any more, and ends nothing.
 //! 4. [`Store::release`] is refused while the inbox holds an item: no wake-up is lost. Inbox rows come back in the
 //!    order of arrival.
 //! 5. `spawn` creates child runs and `deliver` fills other inboxes in the same transaction. A delivery to a run that
@@ -25,7 +26,9 @@
 //! 9. One run holds a thread. [`Store::create`] is refused ([`Refused::Stale`]) if the thread is not what the
 //!    admission was judged on; the append that ends the holder makes the next run in line the holder.
 //! 10. [`Store::submit`] judges, marks the suspension answered, inserts the row and wakes the run in one transaction;
-//!     its verdict is what the caller gets. An item that is not taken leaves nothing behind.
+//!     its verdict is what the caller gets. An item that is not taken leaves nothing behind. What is answered is not
+//!     pending: no list of what is pending has it, and it is shown as its answer says
+//!     ([`SuspensionView::answered_by`]) until the run has heard that. Lists of any other status follow the log.
 //! 11. A call id is used once in a thread, a message id too, and what waits to join the thread counts: the message of
 //!     a run that has not started, and the message `msg_CALL` that each call gets. An append or creation that breaks
 //!     this is refused ([`Refused::Impossible`]), and nothing changed; [`Store::taken_call_ids`] names ids that are

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use machine::checkpoint::Checkpoint;
 use machine::event::{Event, Fact, Message, Opened};
+use machine::foretold::foretell;
 use machine::id::{AgentName, CallId, MessageId, Principal, RunId, SuspensionId, ThreadId};
+use machine::inbox::Item;
 use machine::rows::{ApprovalStatus, Role, ShownStatus};
 use machine::suspension::SuspensionKind;
 use machine::thread::Thread;
+use machine::tool::Arguments;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
@@ -109,9 +112,12 @@ pub struct SuspensionView {
     pub call: CallId,
     pub step: u32,
     pub kind: SuspensionKind,
+    /// With who, when and why: as it stands in the log, or as the accepted answer says.
     pub status: ApprovalStatus,
-    /// An accepted answer is on its way; nobody else can decide any more.
+    /// An accepted answer is on its way, and the run has not heard it; nobody else can decide any more.
     pub answered: bool,
+    /// What will run in place of what is shown, where an accepted answer that the run has not heard says so.
+    pub edited: Option<Arguments>,
     pub opened: Arc<Opened>,
     pub created_at: Timestamp,
     pub decided_at: Option<Timestamp>,
@@ -123,6 +129,22 @@ pub struct SuspensionView {
 }
 
 impl SuspensionView {
+    /// As it is shown while the run has not heard the accepted item that answers it.
+    #[must_use]
+    pub fn answered_by(self, item: &Item) -> Self {
+        let Some(foretold) = foretell(&self.opened, item) else { return Self { answered: true, ..self } };
+        Self {
+            status: foretold.status,
+            answered: true,
+            edited: foretold.edited,
+            decided_at: foretold.at,
+            decided_by: Some(foretold.by),
+            reason: foretold.reason,
+            note: foretold.note,
+            ..self
+        }
+    }
+
     /// What will run, exactly; none where nothing is left to run.
     #[must_use]
     pub fn arguments(&self) -> Option<&Value> {

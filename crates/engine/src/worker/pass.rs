@@ -227,8 +227,15 @@ impl Worker {
             Item::Interrupt { .. } => {}
             Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return None,
         }
-        let shown =
-            Shown { control, interrupt_accepted: false, answered: false, early_kept: false, earlier: None };
+        // What the store knows beyond this copy, it says when the commit is appended.
+        let shown = Shown {
+            control,
+            interrupt_accepted: false,
+            end_accepted: false,
+            answered: false,
+            early_kept: false,
+            earlier: None,
+        };
         if !inbox::judge(item, &shown).is_taken() {
             return None;
         }

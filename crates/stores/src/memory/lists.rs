@@ -107,7 +107,9 @@ impl State {
         oldest_first(by_age, page, |id| {
             let run = self.runs.get(rows.suspensions.get(id)?)?;
             let suspension = run.suspensions.get(id)?;
-            let fits = filter.status.is_none_or(|status| status_of(suspension) == status)
+            // What is answered and not heard is not pending, and is nothing else yet.
+            let is = |status| status_of(suspension) == status && suspension.answered_by.is_none();
+            let fits = filter.status.is_none_or(is)
                 && filter.run.as_ref().is_none_or(|id| run.id == *id)
                 && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread);
             if fits { self.suspension_view(run, suspension) } else { None }
@@ -120,7 +122,7 @@ impl State {
         let event = &run.log.get(index)?.event;
         let (Fact::ApprovalRequested(shown) | Fact::ToolSuspended(shown)) = &event.fact else { return None };
         let closed: Option<&ClosedRow> = closed.as_ref();
-        Some(SuspensionView {
+        let view = SuspensionView {
             tenant: run.tenant.clone(),
             id: opened.id.clone(),
             run: run.id.clone(),
@@ -130,7 +132,8 @@ impl State {
             step: event.step.unwrap_or_default(),
             kind: opened.kind,
             status: status_of(suspension),
-            answered: answered_by.is_some(),
+            answered: false,
+            edited: None,
             opened: Arc::<Opened>::new(shown.clone()),
             created_at: opened.at,
             decided_at: closed.map(|closed| closed.at),
@@ -145,6 +148,11 @@ impl State {
                     call: opened.call.clone(),
                 },
             ),
+        };
+        let answer = answered_by.and_then(|ticket| run.inbox.get(&ticket));
+        Some(match answer {
+            Some(item) => view.answered_by(item),
+            None => view,
         })
     }
 

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Params, params};
 use super::births::birth;
 use super::desk::Desk;
 use super::entry::{Entry, Written};
-use super::inboxes::{deliver, remember};
+use super::inboxes::{deliver, end_accepted, remember};
 use super::thread::promote_next;
 use super::trouble::{Stop, impossible};
 use super::words::{item_word, millis, number, role_word, unsigned};
@@ -92,11 +92,14 @@ fn is_behind(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<bool, St
 }
 
 fn has_lost(desk: &Desk<'_>, target: &Target, accepted: &[Written]) -> Result<bool, Stop> {
-    let mut interrupted = target.interrupt_accepted;
+    if accepted.is_empty() {
+        return Ok(false);
+    }
+    let (mut interrupted, ends) = (target.interrupt_accepted, end_accepted(desk, target.row)?);
     let mut ids: BTreeSet<&DecisionId> = BTreeSet::new();
     let mut answered: BTreeSet<SuspensionId> = BTreeSet::new();
     for Written { item, .. } in accepted {
-        if interrupted {
+        if interrupted || (ends && !matches!(item, Item::Interrupt { .. })) {
             return Ok(true);
         }
         if let Some(id) = item.decision().and_then(|decision| decision.id.as_ref())

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView, Tenant};
 use machine::event::{Fact, Opened};
 use machine::id::{AgentName, CallId, Principal, RunId, SuspensionId, ThreadId};
+use machine::inbox::Item;
 use machine::rows::ApprovalStatus;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
@@ -51,10 +52,15 @@ pub(super) fn approvals(
             params![tenant.as_str(), status, behind.at, behind.id, asked.row_count(), thread.as_str()];
         found = views(connection, tenant, include_str!("sql/approvals_of_thread.sql"), params)?;
     } else {
-        // One index serves every filter: without one, the pages of all statuses are merged.
-        for status in
-            ApprovalStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
-        {
+        if filter.status.is_none_or(|asked| asked == ApprovalStatus::Pending) {
+            let params = params![tenant.as_str(), behind.at, behind.id, asked.row_count()];
+            found = views(connection, tenant, include_str!("sql/approvals_pending.sql"), params)?;
+        }
+        // One index serves every other filter: without one, the pages of all statuses are merged, and with them what
+        // is answered and not heard.
+        let is_asked_for = |one: &ApprovalStatus| filter.status.is_none_or(|asked| asked == *one);
+        let only_pending = filter.status == Some(ApprovalStatus::Pending);
+        for status in ApprovalStatus::ALL.into_iter().filter(|one| is_asked_for(one) && !only_pending) {
             let params = params![tenant.as_str(), status.as_str(), behind.at, behind.id, asked.row_count()];
             found.extend(views(connection, tenant, include_str!("sql/approvals_oldest.sql"), params)?);
         }
@@ -89,7 +95,8 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
     let call = CallId::from(row.get::<_, String>(3)?);
     let (step, opened) = opening(connection, row.get(1)?, unsigned(row.get(2)?))?;
     let last = PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() };
-    Ok(SuspensionView {
+    let answered: bool = row.get(6)?;
+    let view = SuspensionView {
         tenant: tenant.clone(),
         id: SuspensionId::from(row.get::<_, String>(0)?),
         run,
@@ -99,7 +106,8 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
         step,
         kind: kind_of(&kind)?,
         status: approval_status_of(&status)?,
-        answered: row.get(6)?,
+        answered,
+        edited: None,
         opened: Arc::new(opened),
         created_at: timestamp(row.get(7)?),
         decided_at: row.get::<_, Option<i64>>(8)?.map(timestamp),
@@ -107,7 +115,17 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
         reason: row.get(10)?,
         note: row.get(11)?,
         path: path(connection, last, row.get(14)?, row.get(15)?)?,
-    })
+    };
+    if answered { with_its_answer(connection, view) } else { Ok(view) }
+}
+
+/// What the run has not heard yet stands in its inbox.
+fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<SuspensionView, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/suspension_answer_given.sql"))?;
+    let text: String =
+        statement.query_row(params![view.tenant.as_str(), view.id.as_str()], |row| row.get(0))?;
+    let item: Item = serde_json::from_str(&text).map_err(|error| corrupt(error.to_string()))?;
+    Ok(view.answered_by(&item))
 }
 
 /// What a person needs to see stands in the event.

@@ -133,12 +133,15 @@ CREATE TABLE inbox (
     -- Of an early decision: what it will answer.
     call text COLLATE "C",
     arguments bytea CHECK (arguments IS NULL OR length(arguments) = 32),
+    -- The run ends once it has heard it; of an early decision: once it answers an approval.
+    ends_run boolean NOT NULL DEFAULT false,
     item text NOT NULL,
     CHECK ((kind = 'early') = (call IS NOT NULL)),
     CHECK ((kind = 'early') = (arguments IS NOT NULL))
 );
 CREATE INDEX inbox_by_run ON inbox (run, ticket);
 CREATE UNIQUE INDEX inbox_one_early ON inbox (run, call) WHERE kind = 'early';
+CREATE INDEX inbox_ending ON inbox (run) WHERE ends_run;
 
 CREATE TABLE suspensions (
     tenant text COLLATE "C" NOT NULL,
@@ -168,8 +171,11 @@ CREATE TABLE suspensions (
 );
 CREATE INDEX suspensions_by_run ON suspensions (run);
 CREATE UNIQUE INDEX suspensions_one_open ON suspensions (run, call) WHERE status = 'pending';
+-- What people have to answer, and all the rest: each in one of the two.
+CREATE INDEX suspensions_pending ON suspensions (tenant, created_at, id)
+    WHERE status = 'pending' AND answered_by IS NULL AND kind IN ('approval', 'question', 'in_doubt');
 CREATE INDEX suspensions_by_age ON suspensions (tenant, status, created_at, id)
-    WHERE kind IN ('approval', 'question', 'in_doubt');
+    WHERE (status <> 'pending' OR answered_by IS NOT NULL) AND kind IN ('approval', 'question', 'in_doubt');
 
 -- Answers repeats for ever.
 CREATE TABLE decisions (
@@ -261,10 +267,11 @@ LEFT JOIN LATERAL (
     ORDER BY r.holds DESC, r.run LIMIT 1
 ) f ON true;
 
--- A suspension with the commit that opened it, and the way down to it: no run is nested deeper than 64.
+-- A suspension with the commit that opened it, the answer that its run has not heard, and the way down to it: no run is
+-- nested deeper than 64.
 CREATE VIEW suspensions_shown AS
 SELECT
-    s.*, r.id AS run_id, r.agent, t.id AS thread_id, c.first_seq, c.body,
+    s.*, (SELECT i.item FROM inbox i WHERE i.ticket = s.answered_by) AS answer, r.id AS run_id, r.agent, t.id AS thread_id, c.first_seq, c.body,
     p.runs AS above_runs, p.agents AS above_agents, p.calls AS above_calls
 FROM suspensions s
 JOIN runs r ON r.run = s.run

@@ -48,10 +48,10 @@ CREATE FUNCTION put(p_tenant text, p_run bigint, p_item jsonb, p_at bigint) RETU
 DECLARE
     the_ticket bigint;
 BEGIN
-    INSERT INTO inbox (tenant, run, kind, call, arguments, item)
+    INSERT INTO inbox (tenant, run, kind, call, arguments, ends_run, item)
     VALUES (
         p_tenant, p_run, p_item ->> 'kind', p_item ->> 'early_call', decode(p_item ->> 'arguments', 'hex'),
-        p_item ->> 'text'
+        (p_item ->> 'ends_run')::boolean, p_item ->> 'text'
     ) RETURNING ticket INTO the_ticket;
     UPDATE runs SET
         ready_at = CASE WHEN ready = 1 THEN ready_at ELSE now_us(p_at) END, ready = 1, change = change + 1,
@@ -94,6 +94,14 @@ CREATE FUNCTION overtakes(p_tenant text, p_run bigint, p_suspensions jsonb) RETU
     )
 $$;
 
+-- A decision that ends the run answers an open approval, and the run has not heard it.
+CREATE FUNCTION end_accepted(p_run bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM inbox i JOIN suspensions s ON s.run = i.run AND s.status = 'pending' AND s.answered_by = i.ticket
+        WHERE i.run = p_run AND i.ends_run
+    )
+$$;
+
 -- Whether one of these items, accepted at the worker, has lost against something that was accepted before it.
 CREATE FUNCTION has_lost(p_run bigint, p_interrupted boolean, p_accepted jsonb) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -103,11 +111,12 @@ DECLARE
     ids text[] := '{}';
     answered text[] := '{}';
     interrupted boolean := p_interrupted;
+    ends boolean := end_accepted(p_run);
 BEGIN
     FOR one IN SELECT * FROM jsonb_to_recordset(p_accepted)
         AS a (kind text, call text, suspension text, decision_id text)
     LOOP
-        IF interrupted THEN
+        IF interrupted OR (ends AND one.kind <> 'interrupt') THEN
             RETURN true;
         END IF;
         IF one.decision_id IS NOT NULL THEN

@@ -7,6 +7,7 @@ WITH asked AS (
 ), found AS (
     SELECT s.id FROM asked a JOIN suspensions s ON s.run = a.run
     WHERE s.kind IN ('approval', 'question', 'in_doubt') AND s.status = ANY ($2::text[])
+        AND (s.answered_by IS NULL OR $8)
         AND (s.created_at, s.id) > ($3, $4)
     ORDER BY s.created_at, s.id LIMIT $5
 )
