@@ -96,6 +96,10 @@ async fn edited_of(server: &Server, view: &SuspensionView) -> Result<Option<Argu
     if view.kind != SuspensionKind::Approval || view.status != ApprovalStatus::Approved {
         return Ok(None);
     }
+    // No event has it before the run has heard the answer.
+    if view.answered {
+        return Ok(view.edited.clone());
+    }
     // While the call is remembered its digest tells whether there is anything to look for.
     if let Some(run) = server.engine.view(&view.tenant, &view.run).await?
         && let Some(call) = run.control.call(&view.call)

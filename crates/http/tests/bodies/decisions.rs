@@ -58,6 +58,7 @@ fn held(kind: SuspensionKind) -> SuspensionView {
         kind,
         status: ApprovalStatus::Pending,
         answered: false,
+        edited: None,
         opened: Arc::new(opened),
         created_at: Timestamp(0),
         decided_at: None,

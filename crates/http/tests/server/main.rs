@@ -7,6 +7,7 @@
     reason = "a story that cannot be told fails"
 )]
 
+mod changed_tools;
 mod client;
 mod crowds;
 mod decisions;
@@ -16,6 +17,7 @@ mod endings;
 mod heard_later;
 mod keys;
 mod limits;
+mod questions;
 mod roles;
 mod stage;
 mod stories;

@@ -137,6 +137,7 @@ fn held(thread: ThreadId, run: RunId, event: &Event, opened: &Opened) -> Suspens
         kind: opened.held.kind(),
         status: ApprovalStatus::Pending,
         answered: false,
+        edited: None,
         opened: Arc::new(opened.clone()),
         created_at: event.at,
         decided_at: None,
