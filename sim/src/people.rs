@@ -128,7 +128,7 @@ fn approve(tape: &mut Tape, resume: &mut Resume) -> Form {
         }
         13 => {
             resume.arguments = Some(arguments::malformed());
-            Form::Malformed
+            Form::BadEdit
         }
         _ => {
             resume.mode =

@@ -16,6 +16,8 @@ use crate::store::{RunIndex, Store, StoredRun, is_taken, same_content};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Good,
+    /// A plain yes, with arguments that cannot run: where the tool has changed, nobody looks at them.
+    BadEdit,
     Malformed,
 }
 
@@ -167,6 +169,7 @@ fn expected_verdict(stored: &StoredRun, decision: &Decision, form: Form) -> Expe
     match (refused, changed) {
         (true, _) => Expected::Refused,
         (false, true) => Expected::Voided,
+        (false, false) if form == Form::BadEdit => Expected::Refused,
         (false, false) => Expected::Accepted,
     }
 }
