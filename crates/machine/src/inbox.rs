@@ -178,6 +178,21 @@ pub struct Shown<'s> {
     pub earlier: Option<&'s Decision>,
 }
 
+impl<'s> Shown<'s> {
+    /// As its worker sees it, without what only the store knows.
+    #[must_use]
+    pub const fn of(control: &'s Control) -> Self {
+        Self {
+            control,
+            interrupt_accepted: false,
+            end_accepted: false,
+            answered: false,
+            early_kept: false,
+            earlier: None,
+        }
+    }
+}
+
 /// The verdict on any item, in the transaction that puts it into the inbox. An interrupt that was accepted before
 /// needs no second one.
 pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {

@@ -257,7 +257,8 @@ fn shown(control: &Control, call: &CallId) -> Option<(ToolName, Digest)> {
     }
 }
 
-/// Why an approval that was given counts for nothing.
+/// Why an approval that was given counts for nothing. Whoever had given it did not decide that: the event names them, and
+/// the row says `system`.
 pub const TOOL_CHANGED: &str = "tool_changed";
 
 struct Closing<'e> {
@@ -285,7 +286,6 @@ fn closing(fact: &Fact) -> Option<Closing<'_>> {
             reason: reason.clone(),
             note: None,
         }),
-        // Whoever had approved it did not decide that it counts for nothing; the event names them.
         Fact::ApprovalVoided { approval_id, .. } => Some(Closing {
             id: approval_id,
             status: ApprovalStatus::Expired,

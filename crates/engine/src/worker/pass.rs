@@ -228,15 +228,7 @@ impl Worker {
             Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return None,
         }
         // What the store knows beyond this copy, it says when the commit is appended.
-        let shown = Shown {
-            control,
-            interrupt_accepted: false,
-            end_accepted: false,
-            answered: false,
-            early_kept: false,
-            earlier: None,
-        };
-        if !inbox::judge(item, &shown).is_taken() {
+        if !inbox::judge(item, &Shown::of(control)).is_taken() {
             return None;
         }
         inbox::hear(control, item)

@@ -310,14 +310,7 @@ fn a_run_is_open_on_its_way_out_or_ended_for_whoever_submits() {
 }
 
 fn shown(control: &Control) -> Shown<'_> {
-    Shown {
-        control,
-        interrupt_accepted: false,
-        end_accepted: false,
-        answered: false,
-        early_kept: false,
-        earlier: None,
-    }
+    Shown::of(control)
 }
 
 /// Held: A. Running: C. On its way out: the same after a denial that ends the run. Ended: after an interrupt.
