@@ -340,6 +340,18 @@ impl Engine {
         Ok(History::load(&**self.store(), tenant, &view.control).await?.messages())
     }
 
+    /// The same for whoever has only so much room: none where it takes up more, and then no more is read either.
+    pub async fn transcript_within(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        bytes_max: usize,
+    ) -> Result<Option<Messages>, Refused> {
+        let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
+        let history = History::load_within(&**self.store(), tenant, &view.control, bytes_max).await?;
+        Ok(history.map(|history| history.messages()))
+    }
+
     pub async fn approval(
         &self,
         tenant: &Tenant,

@@ -15,10 +15,9 @@ use machine::id::RunId;
 use crate::crowd::{Bell, Crowd, Herald};
 use crate::live::{Live, LiveCursor, LiveItem, lock};
 use crate::pages::{PAGE_EVENTS, Pages};
+use crate::recent::Recent;
 use crate::store::{Committed, Refused, Store, Tenant};
 
-/// Latest events of a run that are kept while it is in memory or watched.
-const RECENT_MAX: usize = 256;
 /// Events that a watcher reads from the store at once.
 const READ_MAX: usize = 256;
 
@@ -92,7 +91,7 @@ pub(crate) struct RunFeed {
     version: AtomicU64,
     /// Rises with every commit.
     published: AtomicU64,
-    recent: Mutex<VecDeque<Committed>>,
+    recent: Mutex<Recent>,
     /// What those who are behind have read lately, where many watch.
     pages: Pages,
     live: Mutex<Live>,
@@ -113,17 +112,7 @@ impl RunFeed {
         if answered {
             self.live().clear();
         }
-        {
-            let mut recent = lock(&self.recent);
-            let last = recent.back().map(|committed| committed.event.seq);
-            // A commit whose answer was lost has left a gap: the store has what stands in it.
-            if last.is_some_and(|last| events.first().is_some_and(|next| next.event.seq != last + 1)) {
-                recent.clear();
-            }
-            recent.extend(events);
-            let surplus = recent.len().saturating_sub(RECENT_MAX);
-            recent.drain(..surplus);
-        }
+        lock(&self.recent).push(events);
         self.signal();
     }
 
@@ -145,21 +134,12 @@ impl RunFeed {
 
     /// The events behind `after`, if the first of them is still in memory.
     fn recent_after(&self, after: u64, limit: usize) -> Vec<Committed> {
-        let recent = lock(&self.recent);
-        let Some(first) = recent.front().map(|committed| committed.event.seq) else { return Vec::new() };
-        let next = after.saturating_add(1);
-        if first > next {
-            return Vec::new();
-        }
-        let skipped = usize::try_from(next - first).unwrap_or(usize::MAX);
-        recent.iter().skip(skipped).take(limit).cloned().collect()
+        lock(&self.recent).after(after, limit)
     }
 
     /// The number of the last event, and whether it is the last one for ever.
     fn last(&self) -> Option<(u64, bool)> {
-        let recent = lock(&self.recent);
-        let last = recent.back()?;
-        Some((last.event.seq, matches!(last.event.fact, Fact::RunEnded { .. })))
+        lock(&self.recent).last()
     }
 }
 

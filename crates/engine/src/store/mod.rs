@@ -41,14 +41,17 @@
 //! 16. [`Store::state`] shows what plugins keep to whoever has no lease, as [`Store::plugin_state`] shows it to the
 //!     worker: what is kept for the run first, then what is kept for its thread, each by plugin and key.
 //! 17. Keys and remembered answers have a largest size ([`SCOPE_BYTES_MAX`], [`ANSWER_BYTES_MAX`]), beyond which they
-//!     are refused ([`Refused::Impossible`]). They go with their thread, as everything of it does.
+//!     are refused ([`Refused::Impossible`]). They go with their thread, as everything of it does. A run remembers about
+//!     [`REMEMBERED_MAX`] answers; one more is refused in the same way.
+//! 18. [`Store::events`] stops with the event that brings it to [`EVENTS_BYTES_MAX`] bytes, however many were asked for:
+//!     whoever reads goes on behind the last event that they got, and is at the end where they get none.
 
 mod append;
 mod keys;
 mod views;
 
 pub use append::{Append, Appended, Birth, Create, Created};
-pub use keys::{ANSWER_BYTES_MAX, PostKey, Remembered, SCOPE_BYTES_MAX};
+pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
     ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
     SuspensionView, ThreadView,
@@ -72,6 +75,9 @@ use machine::{Control, Timestamp};
 use serde_json::Value;
 
 use crate::clock::Clock;
+
+/// Events of this size, as they are stored, are read at once; with one more, which may be of any size.
+pub const EVENTS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Work that is awaited behind a trait object. Dropping it cancels it.
 pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -308,7 +314,8 @@ pub trait Store: Send + Sync + 'static {
         page: &Page,
     ) -> Task<'_, Result<Listed<RunView>, Refused>>;
 
-    /// The events behind `after`, oldest first, at least one if there is one, at most about `limit`.
+    /// The events behind `after`, oldest first, at least one if there is one, at most about `limit`, and no more than
+    /// rule 18 allows.
     fn events(
         &self,
         tenant: &Tenant,
@@ -344,7 +351,8 @@ pub trait Store: Send + Sync + 'static {
         scope: &str,
     ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>>;
 
-    /// Keeps an answer as long as the run, unless one is kept under this scope; gives the one that is.
+    /// Keeps an answer as long as the run, unless one is kept under this scope; gives the one that is. One more than a
+    /// run remembers is [`Refused::Impossible`].
     /// [`Refused::NotFound`] where the tenant has no such run.
     fn remember(
         &self,

@@ -12,12 +12,21 @@ use machine::{Control, Timestamp};
 use serde_json::Value;
 
 use super::Tenant;
+use crate::weight::weight;
 
 /// An event with the name of its commit, on the last event of the commit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Committed {
     pub event: Arc<Event>,
     pub checkpoint: Option<Checkpoint>,
+}
+
+impl Committed {
+    /// What the event takes up in memory, roughly.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        weight(&self.event)
+    }
 }
 
 /// A thread as admission and lists show it.
@@ -98,6 +107,17 @@ pub struct RunView {
     pub ended_at: Option<Timestamp>,
 }
 
+impl RunView {
+    /// An interrupt that was accepted shows at once, heard or not.
+    #[must_use]
+    pub const fn shown_status(&self) -> ShownStatus {
+        if self.interrupt_accepted && !self.status.ended() {
+            return ShownStatus::Interrupting;
+        }
+        self.status
+    }
+}
+
 /// A suspension with what a person needs to see.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuspensionView {
@@ -113,6 +133,10 @@ pub struct SuspensionView {
     /// An accepted answer is on its way; nobody else can decide any more.
     pub answered: bool,
     pub opened: Arc<Opened>,
+    /// Of the event that opened it.
+    pub opened_seq: u64,
+    /// Of the event that closed it, which has what was decided in full.
+    pub closed_seq: Option<u64>,
     pub created_at: Timestamp,
     pub decided_at: Option<Timestamp>,
     pub decided_by: Option<Principal>,
@@ -123,6 +147,12 @@ pub struct SuspensionView {
 }
 
 impl SuspensionView {
+    /// Of the event that changed it last.
+    #[must_use]
+    pub fn changed_seq(&self) -> u64 {
+        self.closed_seq.unwrap_or(self.opened_seq)
+    }
+
     /// What will run, exactly; none where nothing is left to run.
     #[must_use]
     pub fn arguments(&self) -> Option<&Value> {
@@ -153,11 +183,13 @@ pub struct ApprovalFilter {
     pub status: Option<ApprovalStatus>,
     pub run: Option<RunId>,
     pub thread: Option<ThreadId>,
+    /// Those that a later event of `run` than this has opened or closed. It says nothing where no run is named.
+    pub changed_after: u64,
 }
 
 impl Default for ApprovalFilter {
     fn default() -> Self {
-        Self { status: Some(ApprovalStatus::Pending), run: None, thread: None }
+        Self { status: Some(ApprovalStatus::Pending), run: None, thread: None, changed_after: 0 }
     }
 }
 
@@ -166,6 +198,12 @@ impl ApprovalFilter {
     #[must_use]
     pub fn of_run(run: &RunId) -> Self {
         Self { run: Some(run.clone()), ..Self::default() }
+    }
+
+    /// What has changed in one run since this event, whatever became of it.
+    #[must_use]
+    pub fn changed(run: &RunId, after: u64) -> Self {
+        Self { status: None, run: Some(run.clone()), thread: None, changed_after: after }
     }
 }
 

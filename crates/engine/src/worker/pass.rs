@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::hooks::put;
 use super::{Batch, Desk, NewsBody, Stop, Worker, birth};
-use crate::history::History;
+use crate::history::{History, has_stored};
 use crate::node::{Direct, Reply};
 use crate::store::{Append, Committed, Refused};
 
@@ -344,12 +344,8 @@ impl Worker {
     pub(super) async fn find_out(&mut self) -> Result<(), Stop> {
         let Some(unsure) = &self.unsure else { return Ok(()) };
         let (tenant, run) = (&self.lease.tenant, &self.lease.run);
-        let before = unsure.events.first().map_or(0, |first| first.seq - 1);
-        let mut stored = self.node.store.events(tenant, run, before, unsure.events.len()).await?;
-        stored.truncate(unsure.events.len());
         // All of them: another worker may have stored some that look the same.
-        let is_there =
-            !stored.is_empty() && stored.iter().map(|committed| &committed.event).eq(&unsure.events);
+        let is_there = has_stored(&*self.node.store, tenant, run, &unsure.events).await?;
         if let Some(Unsure { answers, .. }) = self.unsure.take() {
             if is_there { answer(answers) } else { not_stored(answers) }
         }

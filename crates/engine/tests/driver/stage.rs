@@ -257,7 +257,7 @@ impl Stage {
 
     /// What a person had to answer in a run and is closed.
     pub(crate) async fn closed(&self, run: &RunId) -> Vec<SuspensionView> {
-        let filter = ApprovalFilter { status: None, run: Some(run.clone()), thread: None };
+        let filter = ApprovalFilter::changed(run, 0);
         let all = self.store.approvals(&Tenant::default(), &filter, &Page::default()).await.unwrap().items;
         all.into_iter().filter(|shown| shown.decided_at.is_some()).collect()
     }

@@ -109,7 +109,8 @@ impl State {
             let suspension = run.suspensions.get(id)?;
             let fits = filter.status.is_none_or(|status| status_of(suspension) == status)
                 && filter.run.as_ref().is_none_or(|id| run.id == *id)
-                && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread);
+                && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
+                && (filter.run.is_none() || changed_seq(suspension) > filter.changed_after);
             if fits { self.suspension_view(run, suspension) } else { None }
         })
     }
@@ -132,6 +133,8 @@ impl State {
             status: status_of(suspension),
             answered: answered_by.is_some(),
             opened: Arc::<Opened>::new(shown.clone()),
+            opened_seq: opened.seq,
+            closed_seq: closed.map(|closed| closed.seq),
             created_at: opened.at,
             decided_at: closed.map(|closed| closed.at),
             decided_by: closed.map(|closed| closed.by.clone()),
@@ -178,6 +181,10 @@ pub(super) fn run_view(run: &StoredRun) -> RunView {
         started_at: run.started_at,
         ended_at: run.ended_at,
     }
+}
+
+fn changed_seq(suspension: &StoredSuspension) -> u64 {
+    suspension.closed.as_ref().map_or(suspension.opened.seq, |closed| closed.seq)
 }
 
 fn status_of(suspension: &StoredSuspension) -> ApprovalStatus {

@@ -13,7 +13,7 @@ use super::stored_run::event_in;
 use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
-use crate::words::{approval_status_of, kind_of, timestamp, unsigned};
+use crate::words::{approval_status_of, kind_of, number, timestamp, unsigned};
 
 pub(super) async fn suspension(
     connections: &Connections,
@@ -41,8 +41,9 @@ pub(super) async fn approvals(
         ApprovalStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one));
     let statuses: Vec<&str> = asked_for.map(ApprovalStatus::as_str).collect();
     let found = if run.is_some() || thread.is_some() {
+        let changed_after = number(filter.changed_after);
         let parameters: Parameters<'_> =
-            &[&tenant_there, &statuses, &behind.at, &after_id, &count, &run, &thread];
+            &[&tenant_there, &statuses, &behind.at, &after_id, &count, &run, &thread, &changed_after];
         views(connections, tenant, include_str!("sql/approvals_of_run.sql"), parameters).await?
     } else {
         // One index serves every filter: the pages of all statuses that are asked for are merged.
@@ -84,6 +85,8 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
         status: approval_status_of(row.try_get("status")?)?,
         answered: row.try_get::<_, Option<i64>>("answered_by")?.is_some(),
         opened: Arc::new(opened),
+        opened_seq: seq,
+        closed_seq: row.try_get::<_, Option<i64>>("closed_seq")?.map(unsigned),
         created_at: timestamp(row.try_get("created_at")?),
         decided_at: row.try_get::<_, Option<i64>>("decided_at")?.map(timestamp),
         decided_by: text("decided_by")?.map(Principal::from),

@@ -40,12 +40,12 @@ impl Shared {
     }
 
     /// Whoever has read all of a run that another node holds may wait for more.
-    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[Committed], limit: usize) {
+    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[Committed], is_all: bool) {
         let last = events.last().map(|committed| &committed.event);
         let ended = last.is_some_and(|event| matches!(event.fact, Fact::RunEnded { .. }));
         if ended {
             self.watched.forget(number);
-        } else if events.len() < limit && self.leases.of_run(number).is_none() {
+        } else if is_all && self.leases.of_run(number).is_none() {
             let seq = last.map_or(after, |event| event.seq);
             self.watched.read(number, run, words::number(seq));
         }
@@ -189,8 +189,9 @@ impl Store for PostgresStore {
         let (tenant, run) = (tenant.clone(), run.clone());
         task(async move {
             let connections = &self.shared.connections;
-            let (number, events) = stored_run::events_of(connections, &tenant, &run, after, limit).await?;
-            self.shared.note_reader(number, &run, after, &events, limit);
+            let (number, events, is_all) =
+                stored_run::events_of(connections, &tenant, &run, after, limit).await?;
+            self.shared.note_reader(number, &run, after, &events, is_all);
             Ok(events)
         })
     }

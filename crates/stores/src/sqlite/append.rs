@@ -327,8 +327,8 @@ fn write_suspensions(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<
 
 fn decide(desk: &Desk<'_>, target: &Target, sql: &str, closed: &ClosedRow) -> Result<usize, Stop> {
     let (status, by) = (closed.status.as_str(), closed.by.as_str());
-    let (at, id) = (millis(closed.at), closed.id.as_str());
-    desk.execute(sql, params![target.tenant, id, target.row, status, at, by, closed.reason, closed.note])
+    let (at, id, seq) = (millis(closed.at), closed.id.as_str(), number(closed.seq));
+    desk.execute(sql, params![target.tenant, id, target.row, status, at, by, closed.reason, closed.note, seq])
 }
 
 fn close(desk: &Desk<'_>, target: &Target, closed: &ClosedRow) -> Result<(), Stop> {

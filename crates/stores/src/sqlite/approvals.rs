@@ -12,7 +12,7 @@ use super::page::{Asked, Place};
 use super::stored_run::event_at;
 use super::trouble::{Stop, corrupt};
 use super::views::row_of;
-use super::words::{approval_status_of, kind_of, timestamp, unsigned};
+use super::words::{approval_status_of, kind_of, number, timestamp, unsigned};
 
 /// No run is nested deeper; a longer way is a circle.
 const PATH_COUNT_MAX: usize = 64;
@@ -42,7 +42,8 @@ pub(super) fn approvals(
     let mut found = Vec::new();
     if let Some(run) = &filter.run {
         if let Some(run) = row_of(connection, tenant, run)? {
-            let params = params![run, status, behind.at, behind.id, asked.row_count()];
+            let changed_after = number(filter.changed_after);
+            let params = params![run, status, behind.at, behind.id, asked.row_count(), changed_after];
             found = views(connection, tenant, include_str!("sql/approvals_of_run.sql"), params)?;
         }
         found.retain(|view| filter.thread.as_ref().is_none_or(|thread| view.thread == *thread));
@@ -87,7 +88,8 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
     let (kind, status): (String, String) = (row.get(4)?, row.get(5)?);
     let (run, agent) = (RunId::from(row.get::<_, String>(12)?), AgentName::from(row.get::<_, String>(13)?));
     let call = CallId::from(row.get::<_, String>(3)?);
-    let (step, opened) = opening(connection, row.get(1)?, unsigned(row.get(2)?))?;
+    let opened_seq = unsigned(row.get(2)?);
+    let (step, opened) = opening(connection, row.get(1)?, opened_seq)?;
     let last = PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() };
     Ok(SuspensionView {
         tenant: tenant.clone(),
@@ -101,6 +103,8 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
         status: approval_status_of(&status)?,
         answered: row.get(6)?,
         opened: Arc::new(opened),
+        opened_seq,
+        closed_seq: row.get::<_, Option<i64>>(17)?.map(unsigned),
         created_at: timestamp(row.get(7)?),
         decided_at: row.get::<_, Option<i64>>(8)?.map(timestamp),
         decided_by: row.get::<_, Option<String>>(9)?.map(Principal::from),

@@ -12,6 +12,7 @@ mod postgres_fixture;
 #[path = "../postgres/server.rs"]
 mod postgres_server;
 mod rule_01_append;
+mod rule_01_suspensions;
 mod rule_02_consumed;
 mod rule_03_behind;
 mod rule_04_release;
@@ -26,6 +27,7 @@ mod rule_12_crash;
 mod rule_13_messages;
 mod rule_14_post_keys;
 mod rule_15_answers;
+mod rule_18_bytes;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -43,6 +45,7 @@ macro_rules! conformance {
                 rule_01_append::rule_01_of_many_equal_appends_one_is_stored,
                 rule_01_append::rule_01_many_runs_append_side_by_side,
                 rule_01_append::rule_01_a_log_is_read_in_parts,
+                rule_01_suspensions::rule_01_a_suspension_names_the_events_that_opened_and_closed_it,
                 rule_02_consumed::rule_02_consumed_rows_leave_the_inbox_with_the_commit,
                 rule_02_consumed::rule_02_a_row_that_changed_nothing_is_consumed_without_events,
                 rule_02_consumed::rule_02_a_row_is_consumed_once,
@@ -156,6 +159,9 @@ macro_rules! conformance {
                 rule_15_answers::rule_15_of_many_answers_at_once_everybody_gets_the_same,
                 rule_15_answers::rule_16_what_plugins_keep_is_shown_without_a_lease,
                 rule_15_answers::rule_17_an_answer_has_a_largest_size_and_goes_with_its_thread,
+                rule_15_answers::rule_17_a_run_remembers_so_many_answers_and_no_more,
+                rule_18_bytes::rule_18_what_is_read_at_once_has_a_largest_size,
+                rule_18_bytes::rule_18_an_event_of_any_size_is_read,
             }
         }
     };

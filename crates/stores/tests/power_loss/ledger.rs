@@ -204,7 +204,7 @@ impl Account {
                 assert!(world.store.run(&world.tenant, child).await.unwrap().is_some(), "{child} is missing");
             }
         }
-        let filter = ApprovalFilter { status: None, run: Some(run.clone()), thread: None };
+        let filter = ApprovalFilter::changed(run, 0);
         let page = Page { cursor: None, limit: Page::LIMIT_MAX };
         let shown = world.store.approvals(&world.tenant, &filter, &page).await.unwrap().items;
         let open =

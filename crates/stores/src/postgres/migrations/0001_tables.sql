@@ -146,6 +146,8 @@ CREATE TABLE suspensions (
     run bigint NOT NULL REFERENCES runs (run),
     -- The event that opened it has what a person needs to see.
     seq bigint NOT NULL CHECK (seq >= 1),
+    -- The event that closed it has what was decided.
+    closed_seq bigint CHECK (closed_seq > seq),
     call text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL CHECK (kind IN (
         'approval', 'client_tool', 'external', 'question', 'in_doubt', 'child_run'
@@ -164,9 +166,11 @@ CREATE TABLE suspensions (
     PRIMARY KEY (tenant, id),
     CHECK ((status = 'pending') = (decided_at IS NULL)),
     CHECK ((status = 'pending') = (decided_by IS NULL)),
+    CHECK ((status = 'pending') = (closed_seq IS NULL)),
     CHECK (status = 'pending' OR answered_by IS NULL)
 );
-CREATE INDEX suspensions_by_run ON suspensions (run);
+-- By what changed them last.
+CREATE INDEX suspensions_by_run ON suspensions (run, coalesce(closed_seq, seq));
 CREATE UNIQUE INDEX suspensions_one_open ON suspensions (run, call) WHERE status = 'pending';
 CREATE INDEX suspensions_by_age ON suspensions (tenant, status, created_at, id)
     WHERE kind IN ('approval', 'question', 'in_doubt');

@@ -213,7 +213,7 @@ BEGIN
             ELSE
                 UPDATE suspensions SET
                     status = one.status, answered_by = NULL, decided_at = one.at, decided_by = one.decided_by,
-                    reason = one.reason, note = one.note
+                    reason = one.reason, note = one.note, closed_seq = one.seq
                 WHERE tenant = p_tenant AND id = one.id AND run = p_run AND status = 'pending';
                 IF NOT FOUND THEN
                     PERFORM impossible(format('suspension %s is not open', one.id));
@@ -223,10 +223,11 @@ BEGIN
     END IF;
     IF p_entry ? 'voided' THEN
         FOR one IN SELECT * FROM jsonb_to_recordset(p_entry -> 'voided')
-            AS v (id text, at bigint, status text, decided_by text, reason text, note text)
+            AS v (id text, seq bigint, at bigint, status text, decided_by text, reason text, note text)
         LOOP
             UPDATE suspensions SET
-                status = one.status, decided_at = one.at, decided_by = one.decided_by, reason = one.reason, note = one.note
+                status = one.status, decided_at = one.at, decided_by = one.decided_by, reason = one.reason, note = one.note,
+                closed_seq = one.seq
             WHERE tenant = p_tenant AND id = one.id AND run = p_run AND status <> 'pending';
             IF NOT FOUND THEN
                 PERFORM impossible(format('suspension %s was not given before it was void', one.id));
@@ -512,7 +513,7 @@ END $$;
 -- The first answer under a scope is kept; gives the one that is. Nothing comes back where there is no such run. The
 -- thread is locked so that it does not go meanwhile; whoever commits to it does not wait.
 CREATE FUNCTION remember_answer(
-    p_tenant text, p_run text, p_scope text, p_body bytea, p_status integer, p_answer text
+    p_tenant text, p_run text, p_scope text, p_body bytea, p_status integer, p_answer text, p_most bigint
 ) RETURNS TABLE (kept_body bytea, kept_status integer, kept_answer text) LANGUAGE plpgsql AS $$
 DECLARE
     the_run bigint;
@@ -523,9 +524,15 @@ BEGIN
     IF the_run IS NULL THEN
         RETURN;
     END IF;
-    INSERT INTO remembered (tenant, run, scope, body, status, answer)
-    VALUES (p_tenant, the_run, p_scope, p_body, p_status, p_answer) ON CONFLICT DO NOTHING;
+    IF NOT EXISTS (SELECT 1 FROM remembered a WHERE a.run = the_run LIMIT 1 OFFSET p_most - 1) THEN
+        INSERT INTO remembered (tenant, run, scope, body, status, answer)
+        VALUES (p_tenant, the_run, p_scope, p_body, p_status, p_answer) ON CONFLICT DO NOTHING;
+    END IF;
     RETURN QUERY SELECT a.body, a.status, a.answer FROM remembered a WHERE a.run = the_run AND a.scope = p_scope;
+    -- Nothing is kept under this scope, and one more would be too many.
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT NULL::bytea, NULL::integer, NULL::text;
+    END IF;
 END $$;
 
 -- Child runs have threads of their own, which stay.
