@@ -282,6 +282,11 @@ impl Engine {
         deciding::decide_early(&self.inner.node, decision, digest).await
     }
 
+    /// Whether whoever posts this may ask for it, as far as that is said without looking anything up.
+    pub fn may_ask(&self, message: &Message) -> Result<(), PostRefused> {
+        posting::check_loosening(&self.inner.node, message)
+    }
+
     /// Ends a run without waiting for anything.
     pub async fn interrupt(&self, tenant: &Tenant, run: &RunId, by: &Principal) -> Result<Verdict, Refused> {
         if self.view(tenant, run).await?.is_none() {

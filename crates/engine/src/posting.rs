@@ -247,6 +247,17 @@ async fn repeated(node: &Node, message: &Message) -> Result<Option<Posted>, Post
     Ok(view.map(|view| Posted { run, status: view.shown_status(), thread: view.thread }))
 }
 
+/// Only whoever may approve can ask that fewer calls wait. An agent that is not there has nothing to loosen.
+pub(crate) fn check_loosening(node: &Node, message: &Message) -> Result<(), PostRefused> {
+    let agents = node.agents();
+    let Some(agent) = agents.by_name.get(&message.agent) else { return Ok(()) };
+    let own = agent.pinned.revision.policy;
+    match resolve(&own, &message.policy, &message.by, message.may_approve) {
+        Ok(_) => Ok(()),
+        Err(refused) => Err(PostRefused::Loosening(refused)),
+    }
+}
+
 /// What the message asks for, as far as it can be judged without its thread.
 fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Arc<LiveAgent>), PostRefused> {
     let agents = node.agents();

@@ -17,6 +17,8 @@ use subtle::ConstantTimeEq;
 
 use crate::error::{ApiError, Code};
 use crate::limits::{Bucket, Limits, too_much};
+use crate::places::{Place, Places, Share};
+use crate::received::{body_bytes, whole};
 use crate::server::Server;
 use crate::setup::{Auth, Key, Origins, Role, Roles};
 
@@ -29,7 +31,8 @@ pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) tenant: Tenant,
     pub(crate) roles: Roles,
-    bucket: Arc<Bucket>,
+    /// Where their request is worked on.
+    pub(crate) place: Arc<Place>,
 }
 
 impl Caller {
@@ -61,31 +64,34 @@ pub(crate) struct Access {
 }
 
 enum Doors {
-    Open(Caller),
-    Keys(Vec<KeyHolder>),
+    Open(Holder),
+    Keys(Vec<([u8; 32], Holder)>),
 }
 
-struct KeyHolder {
-    sha256: [u8; 32],
-    caller: Caller,
+/// Whoever has a key, and how much they may take of the server.
+struct Holder {
+    principal: Principal,
+    tenant: Tenant,
+    roles: Roles,
+    bucket: Bucket,
+    share: Share,
 }
 
 impl Access {
     pub(crate) fn new(auth: Auth, origins: Origins, limits: &Limits) -> Self {
-        let caller = |name: &str, tenant: Tenant, roles: Roles| Caller {
+        let mut places = Places::new(limits);
+        let mut holder = |name: &str, tenant: Tenant, roles: Roles| Holder {
             principal: Principal::from(name),
+            share: places.share(&tenant, limits),
             tenant,
             roles,
-            bucket: Arc::new(Bucket::new(limits)),
+            bucket: Bucket::new(limits),
         };
         let doors = match auth {
-            Auth::Open => Doors::Open(caller("anonymous", Tenant::default(), Roles::ALL)),
+            Auth::Open => Doors::Open(holder("anonymous", Tenant::default(), Roles::ALL)),
             Auth::Keys(keys) => Doors::Keys(
                 keys.into_iter()
-                    .map(|Key { name, sha256, tenant, roles }| KeyHolder {
-                        sha256,
-                        caller: caller(&name, tenant, roles),
-                    })
+                    .map(|Key { name, sha256, tenant, roles }| (sha256, holder(&name, tenant, roles)))
                     .collect(),
             ),
         };
@@ -93,15 +99,15 @@ impl Access {
     }
 
     /// Whoever holds the key. Every key is compared, and each in the same time, so that the time tells nothing.
-    fn caller(&self, headers: &HeaderMap) -> Option<&Caller> {
+    fn holder(&self, headers: &HeaderMap) -> Option<&Holder> {
         match &self.doors {
-            Doors::Open(caller) => Some(caller),
+            Doors::Open(holder) => Some(holder),
             Doors::Keys(holders) => {
                 let digest: [u8; 32] = Sha256::digest(bearer_token(headers)?).into();
                 let mut found = None;
-                for holder in holders {
-                    if bool::from(holder.sha256.ct_eq(&digest)) {
-                        found = Some(&holder.caller);
+                for (sha256, holder) in holders {
+                    if bool::from(sha256.ct_eq(&digest)) {
+                        found = Some(holder);
                     }
                 }
                 found
@@ -187,27 +193,52 @@ pub(crate) struct Guard {
     pub(crate) roles: &'static [Role],
 }
 
-pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let server = &guard.server;
-    let Some(caller) = server.access.caller(request.headers()) else {
+    let Some(holder) = server.access.holder(request.headers()) else {
         return unauthorized().into_response();
     };
-    if !caller.bucket.take() {
+    if !holder.bucket.take() {
         return too_much("this key asks too often").into_response();
     }
-    if !guard.roles.is_empty() && !guard.roles.iter().any(|role| caller.roles.has(*role)) {
+    if !guard.roles.is_empty() && !guard.roles.iter().any(|role| holder.roles.has(*role)) {
         return forbidden(guard.roles).into_response();
     }
     if server.is_draining() && !matches!(*request.method(), Method::GET | Method::HEAD) {
         return draining().into_response();
     }
-    let turn = tokio::time::timeout(server.limits.turn_time, server.requests.acquire());
-    let Ok(_place) = turn.await else {
-        return too_much("too many requests are worked on").into_response();
+    match answered(server, holder, request, next).await {
+        Ok(response) => response,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// The body comes first: no place is held for whoever is slow to say what they want.
+async fn answered(
+    server: &Server,
+    holder: &Holder,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let Some(room) = holder.share.room(body_bytes(&request, server.limits.body_bytes_max)).await else {
+        return Err(too_much("too many bodies are on their way"));
     };
-    let caller = caller.clone();
-    request.extensions_mut().insert(caller);
-    next.run(request).await
+    let mut request = whole(request, &server.limits).await?;
+    let Some(place) = holder.share.place().await else {
+        return Err(too_much("too many requests are worked on"));
+    };
+    let place = Arc::new(place);
+    request.extensions_mut().insert(Caller {
+        principal: holder.principal.clone(),
+        tenant: holder.tenant.clone(),
+        roles: holder.roles,
+        place: place.clone(),
+    });
+    let response = next.run(request).await;
+    // What is streamed from here on is counted as a stream.
+    place.leave();
+    drop(room);
+    Ok(response)
 }
 
 fn unauthorized() -> ApiError {
@@ -312,7 +343,7 @@ mod tests {
         let name = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, value.parse().expect("a header"));
-            access.caller(&headers).map(|caller| caller.principal.to_string())
+            access.holder(&headers).map(|holder| holder.principal.to_string())
         };
         assert_eq!(name("Bearer token-b").as_deref(), Some("b"));
         assert_eq!(name("bearer token-a").as_deref(), Some("a"));
@@ -321,6 +352,6 @@ mod tests {
         {
             assert_eq!(name(bad), None, "{bad}");
         }
-        assert!(access.caller(&HeaderMap::new()).is_none());
+        assert!(access.holder(&HeaderMap::new()).is_none());
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::response::sse::Event;
 use engine::store::{ApprovalFilter, Page, SuspensionView, Tenant};
 use engine::{ApprovalFeed, ApprovalNews};
-use futures_util::{Stream, stream};
+use futures_util::{FutureExt, Stream, stream};
 use machine::Timestamp;
 use machine::id::{RunId, SuspensionId};
 use machine::rows::ApprovalStatus;
@@ -24,6 +24,10 @@ use crate::streaming;
 const RECENT_MS: u64 = 10 * 60 * 1_000;
 /// Changes that one stream remembers to have told.
 const TOLD_MAX: usize = 16 * 1_024;
+/// Runs of which one stream remembers how far it has looked.
+const LOOKED_MAX: usize = 4 * 1_024;
+/// Approvals that are read at once.
+const ROWS_MAX: usize = 8;
 
 pub(crate) fn open(
     server: &Arc<Server>,
@@ -35,9 +39,12 @@ pub(crate) fn open(
         feed: server.engine.approval_feed(),
         server: server.clone(),
         tenant: tenant.clone(),
-        listing: Some(Page::default()),
+        listing: Some(Listing::of(ApprovalFilter::default())),
         ready: VecDeque::new(),
         told: Told::default(),
+        looked: BTreeMap::new(),
+        began_at: server.engine.store().now(),
+        caught_up_at: server.engine.store().now(),
     };
     Ok(stream::unfold(watched, |mut watched| async move {
         match watched.next().await {
@@ -56,11 +63,28 @@ struct Watched {
     server: Arc<Server>,
     tenant: Tenant,
     feed: ApprovalFeed,
-    /// The next page of the pending ones, until all were read.
-    listing: Option<Page>,
+    /// What is read next: the pending ones first, and then what has changed in one run after the other.
+    listing: Option<Listing>,
     ready: VecDeque<SuspensionView>,
     told: Told,
+    /// The last event of each run whose changes were seen. A run that is not in here is looked at from its beginning.
+    looked: BTreeMap<RunId, u64>,
+    began_at: Timestamp,
+    /// When it was last known that nothing was left unread.
+    caught_up_at: Timestamp,
     _open: OpenStream,
+}
+
+/// Approvals that are read a few at a time.
+struct Listing {
+    filter: ApprovalFilter,
+    page: Page,
+}
+
+impl Listing {
+    const fn of(filter: ApprovalFilter) -> Self {
+        Self { filter, page: Page { cursor: None, limit: ROWS_MAX } }
+    }
 }
 
 impl Watched {
@@ -74,18 +98,17 @@ impl Watched {
                 let approval = shown(&self.server, &view).await?;
                 return Ok(streaming::event("approval", &approval));
             }
-            if let Some(page) = self.listing.take() {
-                self.read_pending(page).await?;
+            if let Some(listing) = self.listing.take() {
+                if self.is_too_late() {
+                    return Ok(None);
+                }
+                self.read(listing).await?;
                 continue;
             }
-            let news = tokio::select! {
-                biased;
-                () = self.server.draining.cancelled() => return Ok(None),
-                news = self.feed.next() => news,
-            };
-            match news {
+            match self.news().await {
                 Some(ApprovalNews::Run { tenant, run }) if tenant == self.tenant => {
-                    self.look_at(&run).await?
+                    let after = self.looked.get(&run).copied().unwrap_or(0);
+                    self.listing = Some(Listing::of(ApprovalFilter::changed(&run, after)));
                 }
                 Some(ApprovalNews::Run { .. }) => {}
                 Some(ApprovalNews::Missed) | None => return Ok(None),
@@ -93,31 +116,70 @@ impl Watched {
         }
     }
 
-    async fn read_pending(&mut self, page: Page) -> Result<(), ApiError> {
-        let listed = self.server.engine.approvals(&self.tenant, &ApprovalFilter::default(), &page).await?;
-        let now = self.server.engine.store().now();
-        for view in listed.items {
-            self.told.is_news(&view, now);
-            self.ready.push_back(view);
+    /// None where the stream is over.
+    async fn news(&mut self) -> Option<ApprovalNews> {
+        if let Some(news) = self.feed.next().now_or_never() {
+            return news;
         }
-        self.listing = listed.next.map(|next| Page { cursor: Some(next), ..page });
-        Ok(())
+        let news = tokio::select! {
+            biased;
+            () = self.server.draining.cancelled() => None,
+            news = self.feed.next() => news,
+        };
+        // Until now there was nothing to read.
+        self.caught_up_at = self.now();
+        news
     }
 
-    /// Something of this run was opened or closed.
-    async fn look_at(&mut self, run: &RunId) -> Result<(), ApiError> {
-        let filter = ApprovalFilter { status: None, run: Some(run.clone()), thread: None };
-        let mut page = Page::default();
-        loop {
-            let listed = self.server.engine.approvals(&self.tenant, &filter, &page).await?;
-            let now = self.server.engine.store().now();
-            let told = &mut self.told;
-            self.ready.extend(listed.items.into_iter().filter(|view| told.is_news(view, now)));
-            match listed.next {
-                Some(next) => page.cursor = Some(next),
-                None => return Ok(()),
+    /// A reader this slow may have missed what is not recent any more. Whoever reconnects starts over.
+    fn is_too_late(&self) -> bool {
+        self.now().0.saturating_sub(self.caught_up_at.0) > RECENT_MS
+    }
+
+    fn now(&self) -> Timestamp {
+        self.server.engine.store().now()
+    }
+
+    async fn read(&mut self, Listing { filter, page }: Listing) -> Result<(), ApiError> {
+        let listed = self.server.engine.approvals(&self.tenant, &filter, &page).await?;
+        // What changes between two pages is behind all that the first one shows.
+        if let (Some(run), None) = (&filter.run, &page.cursor)
+            && let Some(last) = listed.items.iter().map(SuspensionView::changed_seq).max()
+        {
+            if self.looked.len() >= LOOKED_MAX {
+                self.looked.pop_first();
             }
+            self.looked.insert(run.clone(), last);
         }
+        let now = self.now();
+        for view in listed.items {
+            let is_known = self.told.knows(&view.id);
+            let is_news = self.told.is_news(&view, now);
+            let is_change = filter.run.is_some();
+            if is_change && !is_news {
+                continue;
+            }
+            // Opened and closed before anybody looked: those are two changes.
+            if is_change && !is_known && view.closed_seq.is_some() && view.created_at >= self.began_at {
+                self.ready.push_back(as_opened(&view));
+            }
+            self.ready.push_back(view);
+        }
+        self.listing = listed.next.map(|next| Listing { filter, page: Page { cursor: Some(next), ..page } });
+        Ok(())
+    }
+}
+
+/// As it stood before anybody decided.
+fn as_opened(view: &SuspensionView) -> SuspensionView {
+    SuspensionView {
+        status: ApprovalStatus::Pending,
+        closed_seq: None,
+        decided_at: None,
+        decided_by: None,
+        reason: None,
+        note: None,
+        ..view.clone()
     }
 }
 
@@ -128,6 +190,10 @@ struct Told {
 }
 
 impl Told {
+    fn knows(&self, id: &SuspensionId) -> bool {
+        self.standing.contains_key(id)
+    }
+
     /// Whether this has changed lately and was not told; from here on it was.
     fn is_news(&mut self, view: &SuspensionView, now: Timestamp) -> bool {
         let changed_at = view.decided_at.unwrap_or(view.created_at);

@@ -5,13 +5,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use axum::Router;
 use engine::Engine;
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::connection;
 use crate::limits::{Limits, Streams};
 use crate::metrics::Metrics;
+use crate::readiness::Readiness;
 use crate::router;
 use crate::setup::{AgentShown, Reload, Setup};
 
@@ -20,7 +21,7 @@ pub struct Server {
     pub(crate) engine: Engine,
     pub(crate) access: Access,
     pub(crate) limits: Limits,
-    pub(crate) requests: Semaphore,
+    pub(crate) readiness: Readiness,
     pub(crate) streams: Arc<Streams>,
     pub(crate) metrics: Metrics,
     pub(crate) reload: Reload,
@@ -44,7 +45,7 @@ impl Server {
             metrics: Metrics::new(&setup.engine, &streams),
             access: Access::new(setup.auth, setup.origins, &limits),
             engine: setup.engine,
-            requests: Semaphore::new(limits.requests_max),
+            readiness: Readiness::default(),
             limits,
             streams,
             reload: setup.reload,

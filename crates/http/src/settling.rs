@@ -11,11 +11,13 @@ use machine::rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 
 use crate::error::ApiError;
+use crate::places::Place;
 use crate::server::Server;
 
 /// The approval after the decision, or why nothing came of it.
 pub(crate) async fn settle(
     server: &Server,
+    place: &Place,
     held: SuspensionView,
     decide: Decide,
 ) -> Result<SuspensionView, ApiError> {
@@ -35,7 +37,7 @@ pub(crate) async fn settle(
             return Err(ApiError::not_decided(&refusal, &now.unwrap_or(held)));
         }
     }
-    let settled = match closed(server, &held).await? {
+    let settled = match closed(server, place, &held).await? {
         Some(settled) => settled,
         // The run has not heard it yet, and will hold the call again when it does.
         None if is_void_already => return Err(ApiError::tool_changed(&held, None)),
@@ -54,7 +56,11 @@ pub(crate) async fn settle(
 
 /// The suspension once it is closed. The commit that closes it may be another one than the commit that accepted the
 /// decision: then whoever works on the run has to hear it first.
-async fn closed(server: &Server, held: &SuspensionView) -> Result<Option<SuspensionView>, ApiError> {
+async fn closed(
+    server: &Server,
+    place: &Place,
+    held: &SuspensionView,
+) -> Result<Option<SuspensionView>, ApiError> {
     let engine = &server.engine;
     let seen = engine.view(&held.tenant, &held.run).await?.map_or(0, |run| run.control.seq);
     if let Some(settled) = no_longer_pending(server, held).await? {
@@ -72,7 +78,7 @@ async fn closed(server: &Server, held: &SuspensionView) -> Result<Option<Suspens
         }
         no_longer_pending(server, held).await
     };
-    tokio::time::timeout(server.limits.decided_time, watching).await.unwrap_or(Ok(None))
+    place.away(tokio::time::timeout(server.limits.decided_time, watching)).await.unwrap_or(Ok(None))
 }
 
 async fn no_longer_pending(

@@ -1,7 +1,6 @@
 //! The events of a run: a page of them, or all of them as they happen.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Caller;
 use crate::error::ApiError;
 use crate::limits::OpenStream;
+use crate::paging::{PAGE_BYTES_MAX, json_bytes};
 use crate::received::{Asked, RunPath};
 use crate::routes::runs::{found, gone};
 use crate::server::Server;
@@ -29,9 +29,6 @@ use crate::wire::event::Envelope;
 use crate::wire::live::Frame;
 use crate::wire::page::{Events, limit_of};
 use crate::wire::telling::Telling;
-
-/// A page ends with the event that brings it to so many bytes, however many were asked for.
-const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The events of a run, from the one behind `after` on
 ///
@@ -71,27 +68,6 @@ pub(crate) async fn events(
         .map_err(|refused| gone(&run, refused))?;
     let last_seq = events.last().map_or(view.control.seq, |last| last.seq.max(view.control.seq));
     Ok(Json(Events::of(events, last_seq)).into_response())
-}
-
-/// How long something is once it is written down.
-fn json_bytes(envelope: &Envelope) -> usize {
-    struct Count(usize);
-
-    impl Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    let mut count = Count(0);
-    // What cannot be written down fails where the page is.
-    let _ = serde_json::to_writer(&mut count, envelope);
-    count.0
 }
 
 /// What the client says it has seen, if that can be.

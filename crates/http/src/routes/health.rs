@@ -35,7 +35,7 @@ pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Json<Heal
     if server.is_draining() {
         return Err(draining());
     }
-    server.engine.store().next_wake().await?;
+    server.readiness.of(&**server.engine.store()).await?;
     Ok(Json(OK))
 }
 

@@ -80,13 +80,6 @@ pub struct Events {
     pub next_after: Option<u64>,
 }
 
-impl Runs {
-    #[must_use]
-    pub fn of(listed: &Listed<engine::store::RunView>) -> Self {
-        Self { runs: listed.items.iter().map(Run::of).collect(), next_cursor: listed.next.clone() }
-    }
-}
-
 impl Threads {
     #[must_use]
     pub fn of(listed: &Listed<engine::store::ThreadView>) -> Self {

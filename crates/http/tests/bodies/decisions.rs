@@ -59,6 +59,8 @@ fn held(kind: SuspensionKind) -> SuspensionView {
         status: ApprovalStatus::Pending,
         answered: false,
         opened: Arc::new(opened),
+        opened_seq: 1,
+        closed_seq: None,
         created_at: Timestamp(0),
         decided_at: None,
         decided_by: None,

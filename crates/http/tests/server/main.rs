@@ -7,6 +7,7 @@
     reason = "a story that cannot be told fails"
 )]
 
+mod bounds;
 mod client;
 mod crowds;
 mod decisions;
@@ -16,8 +17,11 @@ mod endings;
 mod heard_later;
 mod keys;
 mod limits;
+mod lists;
+mod places;
 mod roles;
 mod stage;
 mod stories;
 mod streams;
 mod strictness;
+mod watched_store;

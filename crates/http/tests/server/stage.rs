@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tools::builtin::{Options, builtin};
 
 use crate::client::Client;
+use crate::watched_store::{Notes, WatchedStore};
 
 /// Where runs are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,8 @@ pub(crate) struct Stage {
     pub(crate) gate: Arc<Notify>,
     /// Rings when a call of `block` has begun.
     pub(crate) begun: Arc<Notify>,
+    /// What was read of the store.
+    pub(crate) notes: Arc<Notes>,
     replies: Vec<Reply>,
     folder: PathBuf,
 }
@@ -129,6 +132,8 @@ impl Stage {
             Kept::InMemory => Arc::new(MemoryStore::new()),
             Kept::OnSqlite => Arc::new(SqliteStore::open(folder.join("runs.db")).expect("a store")),
         };
+        let notes = Arc::<Notes>::default();
+        let store = Arc::new(WatchedStore { store, notes: notes.clone() });
         let (counted, gate, begun) = (Arc::default(), Arc::default(), Arc::default());
         let tools = tools(&folder, &counted, &gate, &begun);
         let replies = plan.replies.clone();
@@ -155,7 +160,7 @@ impl Stage {
         let draining = CancellationToken::new();
         tokio::spawn(server.clone().serve(listener, draining.clone()));
         let client = Client::new(address);
-        Self { client, engine, server, draining, counted, gate, begun, replies, folder }
+        Self { client, engine, server, draining, counted, gate, begun, notes, replies, folder }
     }
 
     pub(crate) fn as_key(&self, name: &str) -> Client {

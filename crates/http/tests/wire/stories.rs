@@ -138,6 +138,8 @@ fn held(thread: ThreadId, run: RunId, event: &Event, opened: &Opened) -> Suspens
         status: ApprovalStatus::Pending,
         answered: false,
         opened: Arc::new(opened.clone()),
+        opened_seq: event.seq,
+        closed_seq: None,
         created_at: event.at,
         decided_at: None,
         decided_by: None,
