@@ -123,6 +123,11 @@ async fn each_planted_fault_is_found_where_it_is() {
             "status is \"approved\", the log says \"rejected\"",
         ),
         (
+            "UPDATE suspensions SET closed_seq = closed_seq + 1 WHERE status = 'rejected'",
+            SuspensionDiffers,
+            "closed_seq is",
+        ),
+        (
             "UPDATE suspensions SET decided_by = 'eve' WHERE decided_by = 'ana'",
             SuspensionDiffers,
             "decided_by is \"eve\"",
