@@ -152,6 +152,7 @@ impl Watched {
             self.looked.insert(run.clone(), last);
         }
         let now = self.now();
+        let mut changes: Vec<SuspensionView> = Vec::new();
         for view in listed.items {
             let is_known = self.told.knows(&view.id);
             let is_news = self.told.is_news(&view, now);
@@ -161,10 +162,14 @@ impl Watched {
             }
             // Opened and closed before anybody looked: those are two changes.
             if is_change && !is_known && view.closed_seq.is_some() && view.created_at >= self.began_at {
-                self.ready.push_back(as_opened(&view));
+                changes.push(as_opened(&view));
             }
-            self.ready.push_back(view);
+            changes.push(view);
         }
+        if filter.run.is_some() {
+            changes.sort_by_key(SuspensionView::changed_seq);
+        }
+        self.ready.extend(changes);
         self.listing = listed.next.map(|next| Listing { filter, page: Page { cursor: Some(next), ..page } });
         Ok(())
     }

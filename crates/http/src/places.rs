@@ -172,7 +172,7 @@ mod tests {
     async fn bodies_on_their_way_have_a_largest_size_together() {
         let limits = Limits { body_bytes_max: 2 * 1024, bodies_bytes_max: 8 * 1024, ..Limits::default() };
         let (one, other) = shares(&limits);
-        let (_first, second) = (one.room(2 * 1024).await, one.room(usize::MAX).await);
+        let (_first, second) = (one.room(2 * 1024).await, one.room(2 * 1024).await);
         assert!(one.room(1).await.is_none(), "half of it is taken");
         assert!(other.room(2 * 1024).await.is_some());
         drop(second);
