@@ -8,9 +8,12 @@ use machine::rows::ApprovalStatus;
 use crate::fixture::{Fixture, World};
 use crate::worker::{approve, reject, started};
 
+/// In the order of the log: what is opened at the same moment is listed in any order.
 async fn changed(world: &World, after: u64) -> Vec<SuspensionView> {
     let filter = ApprovalFilter::changed(&"run".into(), after);
-    world.store.approvals(&world.tenant, &filter, &Page::default()).await.unwrap().items
+    let mut found = world.store.approvals(&world.tenant, &filter, &Page::default()).await.unwrap().items;
+    found.sort_by_key(SuspensionView::changed_seq);
+    found
 }
 
 async fn calls_changed(world: &World, after: u64) -> Vec<String> {
