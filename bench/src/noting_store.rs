@@ -8,8 +8,8 @@ use std::time::Instant;
 use engine::Engine;
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
+    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
     SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -283,6 +283,10 @@ impl Store for NotingStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         self.store.approvals(tenant, filter, page)
+    }
+
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        self.store.census()
     }
 
     fn counts(&self) -> Counts {

@@ -20,6 +20,7 @@ use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
 use crate::history::History;
 use crate::node::{Agents, Node, Settings};
+use crate::numbers::Numbers;
 use crate::posting::{self, Message, PostRefused, Posted};
 use crate::store::{
     ApprovalFilter, Listed, Page, Refused, RunFilter, RunView, Store, SuspensionView, Tenant,
@@ -360,6 +361,12 @@ impl Engine {
     #[must_use]
     pub fn held_count(&self) -> usize {
         self.inner.node.held_count()
+    }
+
+    /// What this engine has done since it started.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        self.inner.node.tally.seen()
     }
 
     /// Takes nothing new, lets what executes finish within this time, and leaves the rest as after a crash.

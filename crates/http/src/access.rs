@@ -1,7 +1,7 @@
 //! Who asks, and whether they may: decided before anything is looked up.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -14,6 +14,7 @@ use machine::id::Principal;
 use machine::suspension::SuspensionKind;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{ApiError, Code};
 use crate::limits::{Bucket, Limits, too_much};
@@ -30,6 +31,8 @@ pub(crate) struct Caller {
     pub(crate) tenant: Tenant,
     pub(crate) roles: Roles,
     bucket: Arc<Bucket>,
+    /// Cancelled once the key counts for nothing any more: what goes on in its name ends.
+    pub(crate) revoked: CancellationToken,
 }
 
 impl Caller {
@@ -56,7 +59,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
 /// The doors of a server.
 pub(crate) struct Access {
-    doors: Doors,
+    doors: RwLock<Arc<Doors>>,
     origins: Origins,
 }
 
@@ -70,32 +73,82 @@ struct KeyHolder {
     caller: Caller,
 }
 
-impl Access {
-    pub(crate) fn new(auth: Auth, origins: Origins, limits: &Limits) -> Self {
+impl Doors {
+    fn of(auth: Auth, limits: &Limits) -> Self {
         let caller = |name: &str, tenant: Tenant, roles: Roles| Caller {
             principal: Principal::from(name),
             tenant,
             roles,
             bucket: Arc::new(Bucket::new(limits)),
+            revoked: CancellationToken::new(),
         };
-        let doors = match auth {
-            Auth::Open => Doors::Open(caller("anonymous", Tenant::default(), Roles::ALL)),
-            Auth::Keys(keys) => Doors::Keys(
-                keys.into_iter()
-                    .map(|Key { name, sha256, tenant, roles }| KeyHolder {
-                        sha256,
-                        caller: caller(&name, tenant, roles),
-                    })
-                    .collect(),
-            ),
-        };
-        Self { doors, origins }
+        let holder =
+            |Key { name, sha256, tenant, roles }| KeyHolder { sha256, caller: caller(&name, tenant, roles) };
+        match auth {
+            Auth::Open => Self::Open(caller("anonymous", Tenant::default(), Roles::ALL)),
+            Auth::Keys(keys) => Self::Keys(keys.into_iter().map(holder).collect()),
+        }
+    }
+
+    /// Whoever was there before and is the same stays as they were, with what they have asked for lately. Gives how
+    /// the others hear that they are gone.
+    fn take_over(&mut self, before: &Self) -> Vec<CancellationToken> {
+        match (self, before) {
+            (Self::Open(caller), Self::Open(known)) => {
+                *caller = known.clone();
+                Vec::new()
+            }
+            (Self::Keys(holders), Self::Keys(known)) => {
+                let mut gone = Vec::new();
+                for old in known {
+                    match holders.iter_mut().find(|holder| holder.is_same_as(old)) {
+                        Some(same) => same.caller = old.caller.clone(),
+                        None => gone.push(old.caller.revoked.clone()),
+                    }
+                }
+                gone
+            }
+            (Self::Keys(_), Self::Open(known)) => vec![known.revoked.clone()],
+            (Self::Open(_), Self::Keys(known)) => {
+                known.iter().map(|old| old.caller.revoked.clone()).collect()
+            }
+        }
+    }
+}
+
+impl KeyHolder {
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.sha256 == other.sha256
+            && self.caller.principal == other.caller.principal
+            && self.caller.tenant == other.caller.tenant
+            && self.caller.roles == other.caller.roles
+    }
+}
+
+impl Access {
+    pub(crate) fn new(auth: Auth, origins: Origins, limits: &Limits) -> Self {
+        Self { doors: RwLock::new(Arc::new(Doors::of(auth, limits))), origins }
+    }
+
+    /// Others may come in from here on. Whoever's key is the same as before notices nothing.
+    pub(crate) fn renew(&self, auth: Auth, limits: &Limits) {
+        let mut doors = Doors::of(auth, limits);
+        let mut current = self.doors.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = doors.take_over(&current);
+        *current = Arc::new(doors);
+        drop(current);
+        // Only now: what begins in the name of an old key meanwhile ends too.
+        gone.iter().for_each(CancellationToken::cancel);
+    }
+
+    fn doors(&self) -> Arc<Doors> {
+        self.doors.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whoever holds the key. Every key is compared, and each in the same time, so that the time tells nothing.
-    fn caller(&self, headers: &HeaderMap) -> Option<&Caller> {
-        match &self.doors {
-            Doors::Open(caller) => Some(caller),
+    fn caller(&self, headers: &HeaderMap) -> Option<Caller> {
+        match &*self.doors() {
+            Doors::Open(caller) => Some(caller.clone()),
             Doors::Keys(holders) => {
                 let digest: [u8; 32] = Sha256::digest(bearer_token(headers)?).into();
                 let mut found = None;
@@ -104,7 +157,7 @@ impl Access {
                         found = Some(&holder.caller);
                     }
                 }
-                found
+                found.cloned()
             }
         }
     }
@@ -112,7 +165,7 @@ impl Access {
     /// Without keys only whoever is on this machine may ask, and no page of another site: such a page can send
     /// requests to this machine, but it cannot hide where they come from.
     fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
-        if matches!(self.doors, Doors::Keys(_)) {
+        if matches!(*self.doors(), Doors::Keys(_)) {
             return Ok(());
         }
         let mut hosts = headers.get_all(header::HOST).iter();
@@ -205,7 +258,6 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
     let Ok(_place) = turn.await else {
         return too_much("too many requests are worked on").into_response();
     };
-    let caller = caller.clone();
     request.extensions_mut().insert(caller);
     next.run(request).await
 }

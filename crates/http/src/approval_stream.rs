@@ -13,7 +13,9 @@ use futures_util::{Stream, stream};
 use machine::Timestamp;
 use machine::id::{RunId, SuspensionId};
 use machine::rows::ApprovalStatus;
+use tokio_util::sync::CancellationToken;
 
+use crate::access::Caller;
 use crate::error::ApiError;
 use crate::limits::OpenStream;
 use crate::server::Server;
@@ -27,14 +29,15 @@ const TOLD_MAX: usize = 16 * 1_024;
 
 pub(crate) fn open(
     server: &Arc<Server>,
-    tenant: &Tenant,
+    caller: &Caller,
 ) -> Result<impl Stream<Item = Result<Event, Infallible>> + Send + use<>, ApiError> {
     let watched = Watched {
-        _open: server.streams.open(tenant, server.limits.streams_per_tenant_max)?,
+        _open: server.streams.open(&caller.tenant, server.limits.streams_per_tenant_max)?,
         // Before the list is read: nothing may happen in between.
         feed: server.engine.approval_feed(),
         server: server.clone(),
-        tenant: tenant.clone(),
+        tenant: caller.tenant.clone(),
+        revoked: caller.revoked.clone(),
         listing: Some(Page::default()),
         ready: VecDeque::new(),
         told: Told::default(),
@@ -55,6 +58,7 @@ pub(crate) fn open(
 struct Watched {
     server: Arc<Server>,
     tenant: Tenant,
+    revoked: CancellationToken,
     feed: ApprovalFeed,
     /// The next page of the pending ones, until all were read.
     listing: Option<Page>,
@@ -64,10 +68,10 @@ struct Watched {
 }
 
 impl Watched {
-    /// None where the stream is over: the server drains, or more happened than this stream heard of.
+    /// None where the stream is over: the server drains, the key is gone, or more happened than this stream heard of.
     async fn next(&mut self) -> Result<Option<Event>, ApiError> {
         loop {
-            if self.server.is_draining() {
+            if self.server.is_draining() || self.revoked.is_cancelled() {
                 return Ok(None);
             }
             if let Some(view) = self.ready.pop_front() {
@@ -81,6 +85,7 @@ impl Watched {
             let news = tokio::select! {
                 biased;
                 () = self.server.draining.cancelled() => return Ok(None),
+                () = self.revoked.cancelled() => return Ok(None),
                 news = self.feed.next() => news,
             };
             match news {

@@ -34,4 +34,4 @@ pub mod wire;
 pub use limits::Limits;
 pub use router::openapi;
 pub use server::Server;
-pub use setup::{AgentShown, Auth, Key, Origins, Reload, Role, Roles, Setup, ToolShown};
+pub use setup::{AgentShown, Auth, Key, Origins, Reload, Reloaded, Role, Roles, Setup, ToolShown};

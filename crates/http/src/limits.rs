@@ -32,6 +32,8 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// How long an answer waits for the commit that closes what was decided.
     pub decided_time: Duration,
+    /// How old a count of the runs may be that the numbers show.
+    pub census_age_max: Duration,
     /// How long open answers may go on after the server was told to stop.
     pub parting_time: Duration,
 }
@@ -51,6 +53,7 @@ impl Default for Limits {
             requests_per_second_max: 5_000,
             heartbeat: Duration::from_secs(15),
             decided_time: Duration::from_secs(5),
+            census_age_max: Duration::from_secs(10),
             parting_time: Duration::from_secs(1),
         }
     }

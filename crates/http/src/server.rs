@@ -13,7 +13,7 @@ use crate::connection;
 use crate::limits::{Limits, Streams};
 use crate::metrics::Metrics;
 use crate::router;
-use crate::setup::{AgentShown, Reload, Setup};
+use crate::setup::{AgentShown, Reload, Reloaded, Setup};
 
 /// Answers requests for one engine.
 pub struct Server {
@@ -23,9 +23,9 @@ pub struct Server {
     pub(crate) requests: Semaphore,
     pub(crate) streams: Arc<Streams>,
     pub(crate) metrics: Metrics,
-    pub(crate) reload: Reload,
-    /// One reload at a time.
-    pub(crate) reloading: Mutex<()>,
+    reload: Reload,
+    /// One reload at a time: what was read last is what holds.
+    reloading: Mutex<()>,
     agents: RwLock<Arc<Vec<AgentShown>>>,
     pub(crate) draining: CancellationToken,
     stopped: CancellationToken,
@@ -87,9 +87,14 @@ impl Server {
         self.stopped.cancel();
     }
 
-    /// What is shown of the agents from here on. The engine's own are replaced by whoever has them.
-    pub fn replace_agents(&self, agents: Vec<AgentShown>) {
+    /// Reads the configuration again: other agents, other keys. A key that is gone is refused from the next request on,
+    /// and its open streams end. Where the configuration is not taken, nothing has changed.
+    pub async fn reload(&self) -> Result<(), String> {
+        let _one_at_a_time = self.reloading.lock().await;
+        let Reloaded { agents, auth } = (self.reload)().await?;
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
+        self.access.renew(auth, &self.limits);
+        Ok(())
     }
 
     pub(crate) fn agents(&self) -> Arc<Vec<AgentShown>> {

@@ -10,5 +10,7 @@ pub mod sqlite;
 mod entry;
 #[cfg(feature = "postgres")]
 mod page;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod troublesome;
 #[cfg(feature = "postgres")]
 mod words;

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::feed::Feeds;
 use crate::live::lock;
 use crate::model::Model;
+use crate::numbers::Tally;
 use crate::shelf::Shelf;
 use crate::store::{Refused, Store, Tenant, Trouble};
 use crate::worker::{self, Entry};
@@ -154,6 +155,7 @@ pub(crate) struct Node {
     aborted: CancellationToken,
     /// Rings whenever a suspension opens or closes.
     pub(crate) approvals: ApprovalBell,
+    pub(crate) tally: Tally,
     /// Everything that this engine has under way.
     pub(crate) tasks: TaskTracker,
 }
@@ -183,6 +185,7 @@ impl Node {
             stopping: CancellationToken::new(),
             aborted: CancellationToken::new(),
             approvals: ApprovalBell::default(),
+            tally: Tally::default(),
             tasks: TaskTracker::new(),
         })
     }

@@ -42,6 +42,8 @@
 //!     worker: what is kept for the run first, then what is kept for its thread, each by plugin and key.
 //! 17. Keys and remembered answers have a largest size ([`SCOPE_BYTES_MAX`], [`ANSWER_BYTES_MAX`]), beyond which they
 //!     are refused ([`Refused::Impossible`]). They go with their thread, as everything of it does.
+//! 18. [`Store::census`] counts the runs that have not ended, each in the status that is shown, and what is accepted and
+//!     not heard, over all tenants. Runs that have ended cost it nothing.
 
 mod append;
 mod keys;
@@ -54,7 +56,7 @@ pub use views::{
     SuspensionView, ThreadView,
 };
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -66,12 +68,13 @@ use machine::id::{
     CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
 };
 use machine::inbox::{Item, Ticket, Verdict};
-use machine::rows::StateRow;
+use machine::rows::{ShownStatus, StateRow};
 use machine::tool::Leave;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
 use crate::clock::Clock;
+use crate::numbers::Sizes;
 
 /// Work that is awaited behind a trait object. Dropping it cancels it.
 pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -229,6 +232,28 @@ pub struct Counts {
     pub syncs: u64,
     /// Bytes of events, controls and rows handed to the storage, before it adds its own.
     pub bytes: u64,
+    /// Commits that shared a sync, for every sync that had any.
+    pub batches: Sizes,
+    /// What each sync took in microseconds, with the way to the database where there is one.
+    pub sync_us: Sizes,
+    pub troubles: Troubles,
+}
+
+/// What was asked of the store and met trouble, by its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Troubles {
+    pub unavailable: u64,
+    pub full: u64,
+    pub corrupt: u64,
+}
+
+/// Runs and what waits for them, of all tenants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Those that have not ended. A status without a run may be missing.
+    pub runs: BTreeMap<ShownStatus, u64>,
+    /// Items that were accepted and that no run has heard.
+    pub inbox: u64,
 }
 
 /// Keeps runs, under the rules of this module.
@@ -388,6 +413,9 @@ pub trait Store: Send + Sync + 'static {
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>>;
 
     fn counts(&self) -> Counts;
+
+    /// Costs about as much as there are runs that have not ended: not for every request.
+    fn census(&self) -> Task<'_, Result<Census, Refused>>;
 
     /// Whether other processes may work on the same runs.
     fn is_shared(&self) -> bool {

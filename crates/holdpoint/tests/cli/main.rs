@@ -7,6 +7,8 @@ mod demo;
 mod program;
 mod prove;
 mod read_only;
+mod rotation;
+mod secrets;
 mod serve;
 mod server;
 mod upkeep;

@@ -73,7 +73,7 @@ pub(crate) async fn stream(
     parts: Parts,
 ) -> Result<Response, ApiError> {
     Asked::of(&parts, &[])?;
-    let frames = approval_stream::open(&server, &caller.tenant)?;
+    let frames = approval_stream::open(&server, &caller)?;
     Ok(streaming::respond(&server, frames))
 }
 

@@ -120,6 +120,7 @@ async fn streamed(
         run: view.id,
         ready: VecDeque::new(),
         draining: server.draining.clone(),
+        revoked: caller.revoked.clone(),
         _open: server.streams.open(&caller.tenant, server.limits.streams_per_tenant_max)?,
     };
     let frames = stream::unfold(watched, |mut watched| async move {
@@ -139,6 +140,7 @@ struct Watched {
     run: RunId,
     ready: VecDeque<Envelope>,
     draining: CancellationToken,
+    revoked: CancellationToken,
     _open: OpenStream,
 }
 
@@ -146,6 +148,9 @@ impl Watched {
     /// None after the terminal event, and where the stream cannot go on: whoever reconnects gets exactly the rest.
     async fn next(&mut self) -> Option<Event> {
         loop {
+            if self.revoked.is_cancelled() {
+                return None;
+            }
             if let Some(envelope) = self.ready.pop_front() {
                 let event = streaming::event(envelope.name, &envelope)?;
                 return Some(event.id(envelope.seq.to_string()));
@@ -153,6 +158,7 @@ impl Watched {
             let item = tokio::select! {
                 biased;
                 () = self.draining.cancelled() => return None,
+                () = self.revoked.cancelled() => return None,
                 item = self.subscription.next() => item?,
             };
             match item {

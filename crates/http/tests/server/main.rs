@@ -8,6 +8,7 @@
 )]
 
 mod client;
+mod contract;
 mod crowds;
 mod decisions;
 mod document;
@@ -16,7 +17,9 @@ mod endings;
 mod heard_later;
 mod keys;
 mod limits;
+mod metrics;
 mod roles;
+mod rotation;
 mod stage;
 mod stories;
 mod streams;

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use engine::store::{
-    ApprovalFilter, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView, SuspensionView,
-    Tenant, ThreadView,
+    ApprovalFilter, Census, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView,
+    SuspensionView, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::event::{Fact, Opened};
@@ -38,6 +38,15 @@ impl State {
             in_doubt: front.standing.in_doubt,
             queued: thread.queue.len(),
         }
+    }
+
+    pub(super) fn census(&self) -> Census {
+        let mut census = Census::default();
+        for run in self.runs.values().filter(|run| !run.standing.status.ended()) {
+            *census.runs.entry(run.standing.status).or_default() += 1;
+            census.inbox += run.inbox.len() as u64;
+        }
+        census
     }
 
     pub(super) fn threads(&self, tenant: &Tenant, page: &Page) -> Result<Listed<ThreadView>, Refused> {

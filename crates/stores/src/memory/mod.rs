@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
-    Task, Tenant, ThreadView, Trouble,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
+    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    SuspensionView, Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -375,6 +375,10 @@ impl Store for MemoryStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         self.read(|state| state.approvals(tenant, filter, page))
+    }
+
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        self.read(|state| Ok(state.census()))
     }
 
     /// Nothing is synced and no byte is handed to a disk, so both stay 0.

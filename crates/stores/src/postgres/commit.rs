@@ -91,7 +91,7 @@ impl Shared {
             "fenced" => return Err(Refused::Fenced.into()),
             other => return Err(corrupt(format!("an append came to {other}"))),
         }
-        self.tally.sync();
+        self.tally.sync(1);
         self.woken(&row, 1)
     }
 
@@ -163,7 +163,7 @@ impl Shared {
             }
             other => return Err(corrupt(format!("a creation came to {other}"))),
         }
-        self.tally.sync();
+        self.tally.sync(1);
         self.tally.commit(entry.bytes);
         let woken = self.woken(&row, 2)?;
         let number = row.try_get(1)?;
@@ -194,7 +194,7 @@ impl Shared {
             let row =
                 self.connections.write_one(sql, &[&number, &change, &bound, &self.clock.given()]).await?;
             if row.try_get::<_, &str>(0)? == "taken" {
-                self.tally.sync();
+                self.tally.sync(1);
                 self.tally
                     .commit((written.text.len() + written.decision.as_ref().map_or(0, String::len)) as u64);
                 if let Some(node) = row.try_get::<_, Option<i64>>(1)? {

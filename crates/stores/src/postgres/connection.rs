@@ -1,16 +1,18 @@
 //! Connections: how many there are, how long anybody waits for one or for an answer, and what is asked again.
 
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
 };
+use engine::numbers::Spread;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row};
 
 use super::Settings;
 use super::trouble::{OpenFailed, Stop, is_lost, is_unprepared, is_worth_repeating, unavailable};
+use crate::troublesome::Troublesome;
 
 /// Tries of what two transactions stood in each other's way for.
 const REPEAT_COUNT_MAX: u32 = 8;
@@ -62,6 +64,14 @@ pub(super) struct Connections {
     count_max: usize,
     wait_max: Duration,
     answer_timeout: Duration,
+    pub(super) written: Written,
+}
+
+/// What writing takes, and what is in its way.
+#[derive(Default)]
+pub(super) struct Written {
+    pub(super) sync_us: Spread,
+    pub(super) troubles: Troublesome,
 }
 
 impl Connections {
@@ -86,11 +96,27 @@ impl Connections {
             count_max: settings.connection_count_max,
             wait_max: settings.connection_wait_max,
             answer_timeout: settings.answer_timeout,
+            written: Written::default(),
         })
     }
 
     /// One statement, which is one transaction.
     pub(super) async fn ask(
+        &self,
+        does: Does,
+        sql: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, Stop> {
+        let began = Instant::now();
+        let asked = self.ask_patiently(does, sql, parameters).await.map_err(|Stop(refused)| refused);
+        self.written.troubles.heard(&asked);
+        if does == Does::Write && asked.is_ok() {
+            self.written.sync_us.note(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+        }
+        Ok(asked?)
+    }
+
+    async fn ask_patiently(
         &self,
         does: Does,
         sql: &str,

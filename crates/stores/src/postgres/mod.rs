@@ -56,6 +56,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use engine::numbers::Spread;
 use engine::store::Counts;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
@@ -200,8 +201,20 @@ impl Shared {
     /// A statement that changes something and is no commit of a run.
     async fn change(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
         let rows = self.connections.ask(Does::Write, sql, parameters).await?;
-        self.tally.sync();
+        self.tally.sync(0);
         Ok(rows)
+    }
+
+    fn counts(&self) -> Counts {
+        let (tally, written) = (&self.tally, &self.connections.written);
+        Counts {
+            commits: tally.commits.load(Ordering::Relaxed),
+            syncs: tally.syncs.load(Ordering::Relaxed),
+            bytes: tally.bytes.load(Ordering::Relaxed),
+            batches: tally.batches.seen(),
+            sync_us: written.sync_us.seen(),
+            troubles: written.troubles.seen(),
+        }
     }
 }
 
@@ -210,6 +223,7 @@ struct Tally {
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
+    batches: Spread,
 }
 
 impl Tally {
@@ -219,15 +233,10 @@ impl Tally {
     }
 
     /// Commits that go together share one.
-    fn sync(&self) {
+    fn sync(&self, commits: u64) {
         self.syncs.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn counts(&self) -> Counts {
-        Counts {
-            commits: self.commits.load(Ordering::Relaxed),
-            syncs: self.syncs.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
+        if commits > 0 {
+            self.batches.note(commits);
         }
     }
 }

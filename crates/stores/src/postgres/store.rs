@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
+    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
     SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -294,8 +294,12 @@ impl Store for PostgresStore {
         task(async move { approvals::approvals(&self.shared.connections, &tenant, &filter, &page).await })
     }
 
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        task(views::census(&self.shared.connections))
+    }
+
     fn counts(&self) -> Counts {
-        self.shared.tally.counts()
+        self.shared.counts()
     }
 
     fn is_shared(&self) -> bool {

@@ -208,7 +208,7 @@ impl Shared {
             )
             .await?;
         let outcomes: Vec<&str> = row.try_get(0)?;
-        self.tally.sync();
+        self.tally.sync(outcomes.iter().filter(|word| **word == "held").count() as u64);
         let outcome = |word: &str| match word {
             "held" => Ok(Ok(Appended::Held)),
             "alone" => Ok(Ok(Appended::Alone)),
@@ -287,7 +287,7 @@ impl Shared {
             )
             .await?;
         let numbers: Vec<Option<i64>> = row.try_get(0)?;
-        self.tally.sync();
+        self.tally.sync(numbers.iter().flatten().count() as u64);
         if numbers.len() != creations.len() {
             return Err(corrupt("a creation was not answered"));
         }

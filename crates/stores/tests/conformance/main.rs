@@ -26,6 +26,7 @@ mod rule_12_crash;
 mod rule_13_messages;
 mod rule_14_post_keys;
 mod rule_15_answers;
+mod rule_18_census;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -156,6 +157,8 @@ macro_rules! conformance {
                 rule_15_answers::rule_15_of_many_answers_at_once_everybody_gets_the_same,
                 rule_15_answers::rule_16_what_plugins_keep_is_shown_without_a_lease,
                 rule_15_answers::rule_17_an_answer_has_a_largest_size_and_goes_with_its_thread,
+                rule_18_census::rule_18_unended_runs_of_all_tenants_are_counted_by_status,
+                rule_18_census::rule_18_what_is_not_heard_is_counted_until_it_is,
             }
         }
     };

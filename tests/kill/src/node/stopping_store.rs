@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
+    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
     SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -269,6 +269,10 @@ impl<S: Store> Store for StoppingStore<S> {
         page: &Page,
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         self.store.approvals(tenant, filter, page)
+    }
+
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        self.store.census()
     }
 
     fn counts(&self) -> Counts {
