@@ -35,7 +35,7 @@ help:
 	@echo 'make story       one run, held and crashed and continued, told as a story'
 	@echo 'make bench       what runs, decisions, parked fleets, long runs and streams cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
-	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, $(NODE_KILLS) of three nodes, planted faults, dependencies'
+	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, $(NODE_KILLS) of three nodes, planted faults, the README in a fresh clone, dependencies'
 	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
 	@echo 'make deny        licences, bans and sources of the dependencies'
 	@echo 'make fmt         format every source file'
@@ -90,6 +90,7 @@ test-long: toolchain
 	cargo run -q $(LOCKED) -p kill -- matrix --kills $(KILLS)
 	cargo run -q $(LOCKED) -p kill -- matrix --store postgres --kills $(NODE_KILLS)
 	sim/faults/run
+	tests/readme/run
 	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
 	else echo 'Skipped the dependency rules: cargo-deny is missing. Install it with: cargo install --locked cargo-deny'; fi
 
