@@ -260,7 +260,8 @@ pub mod store {
     pub use engine::store as contract;
     #[doc(inline)]
     pub use engine::store::{
-        Counts, MessageView, PostKey, Refused, Remembered, RunFilter, RunView, Store, ThreadView, Trouble,
+        Census, Counts, MessageView, PostKey, Refused, Remembered, RunFilter, RunView, Store, ThreadView,
+        Trouble, Troubles,
     };
     /// What a store calls inside of its transactions.
     #[doc(no_inline)]
@@ -284,6 +285,12 @@ pub mod store {
     #[cfg(feature = "postgres")]
     #[doc(inline)]
     pub use stores::postgres;
+}
+
+/// How the work goes, in numbers: [`Engine::numbers`](crate::Engine::numbers).
+pub mod numbers {
+    #[doc(inline)]
+    pub use engine::numbers::{Numbers, SPREAD_COUNT, Sizes, Spread};
 }
 
 /// Where time comes from. A test stops the clock and moves it on.
