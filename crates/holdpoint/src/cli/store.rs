@@ -69,11 +69,24 @@ impl fmt::Display for StoreUrl {
                 // Without the user and the password, and without options, which can hold a password too.
                 let rest = url.split_once("//").map_or("", |(_, rest)| rest);
                 let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-                write!(f, "postgres://{}", rest.split('?').next().unwrap_or_default())
+                let rest = rest.split('?').next().unwrap_or_default();
+                write!(f, "postgres://{}", if is_place(rest) { rest } else { "…" })
             }
             Self::Memory => f.write_str("memory:"),
         }
     }
+}
+
+/// `HOST:PORT/DATABASE` and nothing else: in an address that was written down wrongly anything can be a password.
+fn is_place(text: &str) -> bool {
+    let plain =
+        |text: &str, signs: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c));
+    let (server, database) = text.split_once('/').unwrap_or((text, ""));
+    let (host, port) = match server.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        Some(_) | None => (server, ""),
+    };
+    plain(host, ".-_[]:") && port.chars().all(|c| c.is_ascii_digit()) && plain(database, "_-")
 }
 
 impl fmt::Debug for StoreUrl {
@@ -222,6 +235,27 @@ impl From<StartError> for Problem {
                 Exit::Configuration,
             ),
             StartError::Store(refused) => refused.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_shown_without_what_may_be_a_secret() {
+        let shown = |url: &str| StoreUrl::from_str(url).map(|url| url.to_string()).unwrap_or_default();
+        for (url, place) in [
+            ("postgres://ann:sesame@db.example:5432/runs?sslmode=disable", "postgres://db.example:5432/runs"),
+            ("postgres://ann:se@same@[::1]/runs", "postgres://[::1]/runs"),
+            ("postgres://localhost", "postgres://localhost"),
+            // The host was forgotten, or the address was cut off.
+            ("postgres://ann:sesame/runs", "postgres://…"),
+            ("postgres://ann:sesame", "postgres://…"),
+            ("postgres://host:1/%se/same", "postgres://…"),
+        ] {
+            assert_eq!(shown(url), place, "{url}");
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) async fn rule_18_unended_runs_of_all_tenants_are_counted_by_status<F:
     assert_eq!(census(&world).await, (Vec::new(), 0));
     started(&world, "thr_1", "run_1").await;
     enqueued(&world, "thr_1", "run_2").await;
-    for tenant in ["acme", "bond", "zoo"] {
+    for tenant in ["atlas", "bond", "zoo"] {
         let other = world.of(tenant);
         parked(&other, "thr_1", "run_1", "transfer").await;
         queued(&other, "thr_2", "run_2").await;
