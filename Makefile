@@ -70,7 +70,7 @@ test: toolchain
 	@$(TALLY)
 
 demo: toolchain
-	cargo run -q $(LOCKED) --release -p holdpoint --features cli -- demo
+	@cargo run -q $(LOCKED) --release -p holdpoint --features cli -- demo
 
 prove: toolchain
 	cargo run -q $(LOCKED) --release -p holdpoint --features cli -- prove
