@@ -17,7 +17,7 @@ use crate::error::{ApiError, Code};
 use crate::server::Server;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// A longer name is nobody's.
 const NAME_BYTES_MAX: usize = 255;
 

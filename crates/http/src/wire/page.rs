@@ -11,6 +11,8 @@ use super::run::Run;
 use super::thread::Thread;
 use crate::error::{ApiError, bad_field};
 
+/// A time and an id.
+pub(crate) const CURSOR_PATTERN: &str = r"^[0-9]{1,18}\..+$";
 /// Longer than any that was given out.
 const CURSOR_CHARS_MAX: usize = 600;
 
