@@ -19,7 +19,9 @@ use crate::server::Server;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// A longer name is nobody's.
-const NAME_BYTES_MAX: usize = 255;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+/// Without control characters.
+pub(crate) const NAME_PATTERN: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 
 /// A body as it came, with what says how to read it and how to recognise it.
 pub(crate) struct Received {

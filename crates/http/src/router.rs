@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 use crate::access::{Guard, at_home, guard};
 use crate::error::{ApiError, Code, ErrorBody};
 use crate::frame::frame;
-use crate::received::IDEMPOTENCY_KEY_BYTES_MAX;
+use crate::received::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
 use crate::routes::{agents, approvals, deciding, events, health, messages, runs, threads};
 use crate::server::Server;
 use crate::setup::Role;
@@ -194,7 +194,11 @@ fn bound_parameters(operation: &mut Operation) {
         let text = ObjectBuilder::new().schema_type(Type::String);
         let bounded = match parameter.name.as_str() {
             "limit" => ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)),
-            "cursor" => text.pattern(Some(CURSOR_PATTERN)),
+            "after" => ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)),
+            "cursor" => text.pattern(Some(CURSOR_PATTERN)).max_length(Some(NAME_BYTES_MAX)),
+            "run_id" | "thread_id" | "agent" => {
+                text.pattern(Some(NAME_PATTERN)).max_length(Some(NAME_BYTES_MAX))
+            }
             "Idempotency-Key" => text.min_length(Some(1)).max_length(Some(IDEMPOTENCY_KEY_BYTES_MAX)),
             "Last-Event-ID" => text,
             _ => continue,

@@ -29,7 +29,7 @@ pub const ENTRIES_MAX: usize = 1_000;
 pub struct Approve {
     /// What shall run in place of what is shown.
     #[serde(default, deserialize_with = "not_null")]
-    #[schema(value_type = Option<Value>, nullable = false)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     pub arguments: Option<Value>,
     /// Of the arguments as they are shown: others than these are not approved.
     #[serde(default, deserialize_with = "present")]
@@ -213,7 +213,7 @@ pub struct DecisionEntry {
     pub error: Option<Remark>,
     /// Only where the call waits for an approval.
     #[serde(default, deserialize_with = "not_null")]
-    #[schema(value_type = Option<Value>, nullable = false)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     pub arguments: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
