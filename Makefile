@@ -33,7 +33,7 @@ help:
 	@echo 'make demo        a server with a run that waits for your approval, and three commands to try'
 	@echo 'make prove       kills a process again and again for ten seconds, and counts approvals and effects'
 	@echo 'make story       one run, held and crashed and continued, told as a story'
-	@echo 'make bench       what runs, decisions, parked fleets, long runs and streams cost, in memory and on SQLite'
+	@echo 'make bench       what runs, decisions, parked fleets, long runs, streams and a server cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
 	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, $(NODE_KILLS) of three nodes, planted faults, dependencies'
 	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
@@ -56,6 +56,8 @@ test: toolchain
 	@set -o pipefail; cargo test $(LOCKED) --workspace --no-fail-fast 2>&1 | tee $(TEST_OUTPUT) || { $(TALLY); exit 1; }
 	@echo '== behaviour index'
 	cargo run -q $(LOCKED) -p checks --bin behaviour-index -- $(TEST_OUTPUT) docs/behaviours.md
+	@echo '== requests by the OpenAPI document'
+	HOLDPOINT_PROGRAM=$(or $(CARGO_TARGET_DIR),target)/debug/holdpoint tests/schemathesis/run
 	@echo '== simulator'
 	cargo run -q $(LOCKED) -p sim -- --seeds $(QUICK_SEEDS)
 	cargo run -q $(LOCKED) -p sim -- --engine --seeds $(QUICK_ENGINE_SEEDS)
@@ -79,6 +81,7 @@ story: toolchain
 	cargo run -q $(LOCKED) --release -p sim -- story
 
 bench: toolchain
+	cargo build -q $(LOCKED) --release -p holdpoint --features cli --bin holdpoint
 	cargo run -q $(LOCKED) --release -p bench
 
 bench-peers: toolchain

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::http::Load;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Full,
@@ -43,6 +45,8 @@ pub(crate) struct Effort {
     pub(crate) idle: Duration,
     /// Runs whose tools are another process; 0 where this program cannot start itself as one.
     pub(crate) remote_run_count: usize,
+    /// What is asked of a server.
+    pub(crate) http: Load,
 }
 
 impl Effort {
@@ -64,6 +68,12 @@ impl Effort {
             woken_count: 1_000,
             idle: Duration::from_secs(60),
             remote_run_count: 1_000,
+            http: Load {
+                duration: Duration::from_secs(60),
+                stream_count: 2_000,
+                busy_count: 200,
+                runs_per_second: 300,
+            },
         };
         match level {
             Level::Full => full,
@@ -76,6 +86,7 @@ impl Effort {
                 stream_count: 50,
                 fleets: &[10_000, 100_000],
                 remote_run_count: 300,
+                http: Load { duration: Duration::from_secs(10), ..full.http },
                 ..full
             },
             Level::Once(repetition) => Self {
@@ -83,6 +94,7 @@ impl Effort {
                 repetition,
                 run_count_max: usize::MAX,
                 woken_count: 100,
+                http: Load { duration: repetition, ..full.http },
                 ..Self::of(Level::Short)
             },
             Level::Quick => Self {
@@ -101,6 +113,12 @@ impl Effort {
                 woken_count: 100,
                 idle: Duration::from_secs(3),
                 remote_run_count: 50,
+                http: Load {
+                    duration: Duration::from_secs(5),
+                    stream_count: 200,
+                    busy_count: 20,
+                    runs_per_second: 50,
+                },
                 ..full
             },
         }
@@ -125,5 +143,6 @@ impl Effort {
         woken_count: 4,
         idle: Duration::from_millis(500),
         remote_run_count: 0,
+        http: Load { duration: Duration::from_secs(1), stream_count: 20, busy_count: 5, runs_per_second: 10 },
     };
 }
