@@ -13,6 +13,7 @@ mod decisions;
 mod document;
 mod doors;
 mod endings;
+mod fuzz;
 mod heard_later;
 mod keys;
 mod limits;

@@ -7,6 +7,8 @@ mod agents;
 mod amounts;
 mod auth;
 mod fault;
+#[cfg(test)]
+mod fuzz_tests;
 mod mcp;
 mod models;
 mod pattern;

@@ -25,6 +25,17 @@ impl Source {
         Ok(Self { name, folder, text, faults: RefCell::default() })
     }
 
+    /// A file of this folder, without being one.
+    #[cfg(test)]
+    pub(super) fn with(folder: &Path, text: String) -> Self {
+        Self {
+            name: "holdpoint.toml".to_owned(),
+            folder: folder.to_owned(),
+            text,
+            faults: RefCell::default(),
+        }
+    }
+
     pub(super) fn text(&self) -> &str {
         &self.text
     }
