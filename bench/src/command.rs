@@ -117,9 +117,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
                 stores.push(store(&word)?);
                 database = if word.contains("://") { Some(word) } else { database };
             }
-            "--concurrency" => {
-                concurrency = count(&name, &value("a number of runs")?, CONCURRENCY_MAX)?;
-            }
+            "--concurrency" => concurrency = count(&name, &value("a number")?, CONCURRENCY_MAX)?,
             "--runs" => run_count_max = Some(count(&name, &value("a number of runs")?, RUN_COUNT_MAX)?),
             RESTARTED => return Ok(Asked::Restarted(Place::File(value("a file")?.into()))),
             NODE => {

@@ -68,12 +68,7 @@ impl Effort {
             woken_count: 1_000,
             idle: Duration::from_secs(60),
             remote_run_count: 1_000,
-            http: Load {
-                duration: Duration::from_secs(60),
-                stream_count: 2_000,
-                busy_count: 200,
-                runs_per_second: 300,
-            },
+            http: Load::FULL,
         };
         match level {
             Level::Full => full,
@@ -86,7 +81,7 @@ impl Effort {
                 stream_count: 50,
                 fleets: &[10_000, 100_000],
                 remote_run_count: 300,
-                http: Load { duration: Duration::from_secs(10), ..full.http },
+                http: Load { duration: Duration::from_secs(10), ..Load::FULL },
                 ..full
             },
             Level::Once(repetition) => Self {
@@ -94,7 +89,7 @@ impl Effort {
                 repetition,
                 run_count_max: usize::MAX,
                 woken_count: 100,
-                http: Load { duration: repetition, ..full.http },
+                http: Load { duration: repetition, ..Load::FULL },
                 ..Self::of(Level::Short)
             },
             Level::Quick => Self {
@@ -113,12 +108,7 @@ impl Effort {
                 woken_count: 100,
                 idle: Duration::from_secs(3),
                 remote_run_count: 50,
-                http: Load {
-                    duration: Duration::from_secs(5),
-                    stream_count: 200,
-                    busy_count: 20,
-                    runs_per_second: 50,
-                },
+                http: Load::QUICK,
                 ..full
             },
         }
@@ -143,6 +133,6 @@ impl Effort {
         woken_count: 4,
         idle: Duration::from_millis(500),
         remote_run_count: 0,
-        http: Load { duration: Duration::from_secs(1), stream_count: 20, busy_count: 5, runs_per_second: 10 },
+        http: Load::QUICK,
     };
 }

@@ -33,6 +33,17 @@ pub(crate) struct Load {
     pub(crate) runs_per_second: u32,
 }
 
+impl Load {
+    pub(crate) const FULL: Self = Self {
+        duration: Duration::from_secs(60),
+        stream_count: 2_000,
+        busy_count: 200,
+        runs_per_second: 300,
+    };
+    pub(crate) const QUICK: Self =
+        Self { duration: Duration::from_secs(5), stream_count: 200, busy_count: 20, runs_per_second: 50 };
+}
+
 /// At the end, of what the server had at the beginning. What it keeps must not depend on how many runs there were.
 const MEMORY_GROWTH_MAX: f64 = 1.2;
 /// Beside the streams: connections for posts, decisions and streams of tool rounds.
