@@ -80,7 +80,9 @@ async fn arbitrary_requests_are_answered_or_refused_and_change_nothing(kept: Kep
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     let ended = client.run_reaches(&run, "completed").await;
     let (_, held) = client.begin_held_run("write it too").await;
-    let corpus = corpus(client.address, &run, ended["thread_id"].as_str().unwrap(), &held);
+    let thread = ended["thread_id"].as_str().unwrap();
+    let paths = paths(&run, thread, &held);
+    let corpus = corpus(client.address, &run, thread, &held);
     let corpus: Vec<&[u8]> = corpus.iter().map(String::as_bytes).collect();
     let before = everything(client).await;
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
@@ -93,10 +95,16 @@ async fn arbitrary_requests_are_answered_or_refused_and_change_nothing(kept: Kep
     let (answered, refused) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for first in 0..CLIENT_COUNT {
-            let (seeds, corpus, answered, refused) = (seeds.clone(), &corpus, &answered, &refused);
+            let (seeds, corpus, paths) = (seeds.clone(), &corpus, &paths);
+            let (answered, refused) = (&answered, &refused);
             scope.spawn(move || {
                 for seed in seeds.skip(first).step_by(CLIENT_COUNT) {
-                    let request = mutated(&mut Chance::of(seed), corpus, &PIECES);
+                    let mut chance = Chance::of(seed);
+                    let request = if chance.one_in(3) {
+                        mutated(&mut chance, corpus, &PIECES)
+                    } else {
+                        composed(&mut chance, paths, address)
+                    };
                     let count = match status_of(address, &request, seed) {
                         Some(200..300) => answered,
                         Some(_) | None => refused,
@@ -138,6 +146,68 @@ fn corpus(address: SocketAddr, run: &str, thread: &str, approval: &str) -> Vec<S
             "POST /v1/approvals/nobody/approve HTTP/1.1\r\nhost: {address}\r\nidempotency-key: k-1\r\n{json}\r\n{body}"
         ),
     ]
+}
+
+fn paths(run: &str, thread: &str, approval: &str) -> Vec<String> {
+    let lists = ["/v1/runs", "/v1/threads", "/v1/approvals"].map(str::to_owned);
+    let more = [
+        format!("/v1/runs/{run}/events"),
+        format!("/v1/threads/{thread}/messages"),
+        format!("/v1/runs/{run}"),
+        format!("/v1/approvals/{approval}"),
+    ];
+    lists.into_iter().chain(more).collect()
+}
+
+const FIELDS: [&str; 8] = ["limit", "cursor", "after", "status", "run_id", "thread_id", "agent", "Limit"];
+const HEADERS: [&str; 7] =
+    ["last-event-id", "idempotency-key", "authorization", "accept", "x-request-id", "origin", "content-type"];
+const VALUES: [&str; 16] = [
+    "1",
+    "10",
+    "1000",
+    "0",
+    "007",
+    "pending",
+    "completed",
+    "assistant",
+    "1767225600000.run_1",
+    "1.x",
+    "1.'x",
+    "9223372036854775807.z",
+    "1.%",
+    "text/event-stream",
+    "Bearer abc",
+    "http://127.0.0.1:1",
+];
+
+/// A request whose every part has its place, and in each place something that is almost right.
+fn composed(chance: &mut Chance, paths: &[String], address: SocketAddr) -> Vec<u8> {
+    let corpus = VALUES.map(str::as_bytes);
+    let mut request = format!("GET {}", chance.pick(paths)).into_bytes();
+    for place in 0..chance.below(4) {
+        request.push(if place == 0 { b'?' } else { b'&' });
+        request.extend_from_slice(chance.pick(&FIELDS).as_bytes());
+        request.push(b'=');
+        for byte in mutated(chance, &corpus, &PIECES) {
+            if byte.is_ascii_alphanumeric() || b".:-_".contains(&byte) {
+                request.push(byte);
+            } else {
+                request.extend_from_slice(format!("%{byte:02x}").as_bytes());
+            }
+        }
+    }
+    request.extend_from_slice(format!(" HTTP/1.1\r\nhost: {address}\r\n").as_bytes());
+    for _ in 0..chance.below(3) {
+        request.extend_from_slice(chance.pick(&HEADERS).as_bytes());
+        request.extend_from_slice(b": ");
+        // What a line cannot hold would begin another.
+        let value = mutated(chance, &corpus, &PIECES);
+        request.extend(value.into_iter().filter(|byte| *byte >= b' ' && *byte != 0x7f));
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"\r\n");
+    request
 }
 
 /// None where the connection was closed without an answer, as it may be where nobody could tell what was asked.
