@@ -9,7 +9,7 @@ use engine::Engine;
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said, Store,
     SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -291,6 +291,14 @@ impl Store for NotingStore {
 
     fn rung(&self) -> Task<'_, Ring> {
         self.store.rung()
+    }
+
+    fn watch(&self, run: &RunId) {
+        self.store.watch(run);
+    }
+
+    fn tell(&self, run: &RunId, after: u64, said: Vec<Said>) {
+        self.store.tell(run, after, said);
     }
 
     fn hand_over(&self) -> Task<'_, Result<(), Refused>> {

@@ -105,6 +105,7 @@ impl EngineBuilder {
         let background = vec![
             node.tasks.spawn(node.clone().dispatch()).abort_handle(),
             node.tasks.spawn(node.clone().listen()).abort_handle(),
+            node.tasks.spawn(node.clone().relay()).abort_handle(),
             node.tasks.spawn(async move { herald.work().await }).abort_handle(),
         ];
         Ok(Engine { inner: Arc::new(Inner { node, background }) })

@@ -36,6 +36,7 @@ mod node;
 mod pages;
 pub mod plugin;
 pub mod posting;
+mod relay;
 mod shelf;
 pub mod store;
 pub mod tool;

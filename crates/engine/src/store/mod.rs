@@ -72,6 +72,7 @@ use machine::{Control, Timestamp};
 use serde_json::Value;
 
 use crate::clock::Clock;
+use crate::live::{Delta, ToolNote};
 
 /// Work that is awaited behind a trait object. Dropping it cancels it.
 pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -218,6 +219,17 @@ pub enum Ring {
     Approvals { tenant: Tenant, run: RunId },
     /// What is held anywhere may have changed without a word.
     ApprovalsMissed,
+    /// In another process somebody watches this run, and wants to hear what is said on the way.
+    Watched { run: RunId },
+    /// The process that holds this run says this on the way, behind the event of this number.
+    Said { run: RunId, after: u64, said: Vec<Said> },
+}
+
+/// What is said on the way of a run and not stored, from one process to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    Delta(Delta),
+    Note(ToolNote),
 }
 
 /// What the store has done since it was opened.
@@ -398,6 +410,14 @@ pub trait Store: Send + Sync + 'static {
     fn rung(&self) -> Task<'_, Ring> {
         Box::pin(std::future::pending())
     }
+
+    /// Somebody here watches a run that another process may hold, and wants to hear what is said on the way: until its
+    /// next commit, whoever holds it is rung ([`Ring::Watched`]). Does not wait.
+    fn watch(&self, _run: &RunId) {}
+
+    /// Brings what is said on the way of a run that is held here to whoever else watches it ([`Ring::Said`]). Does not
+    /// wait, and may fail without a word: the event that follows carries the whole.
+    fn tell(&self, _run: &RunId, _after: u64, _said: Vec<Said>) {}
 
     /// Nobody in this process works on any run from here on: other processes may go on with what it holds at once.
     /// Where leases end with the process there is nothing to do.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
 
-use super::Shared;
 use super::bells::{Heard, read};
 use super::trouble::{Stop, unavailable};
+use super::{Shared, said};
 
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -40,6 +40,7 @@ async fn ask(shared: &Shared, client: &Client) -> Stop {
             shared.pulse.notify_one();
             shared.bells.committed(shared.watched.take_all());
             shared.bells.approvals_missed();
+            shared.posts.was_deaf();
             std::future::pending().await
         }
         Ok(Err(error)) => error.into(),
@@ -67,6 +68,13 @@ fn understand(shared: &Shared, note: &str) {
         }
         Heard::Committed(runs) => shared.bells.committed(runs),
         Heard::Approvals(runs) => shared.bells.approvals(runs),
+        Heard::AskAgain => shared.watched.ids().iter().for_each(|run| shared.posts.watch(run)),
+        Heard::Watched(runs) => shared.bells.watched(runs),
+        Heard::Said(note) => {
+            if let Some((run, after, said)) = said::read(note) {
+                shared.bells.said(run, after, said);
+            }
+        }
         Heard::Nothing => {}
     }
 }

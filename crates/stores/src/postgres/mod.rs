@@ -42,6 +42,7 @@ mod messages;
 mod migrate;
 mod moment;
 mod pulse;
+mod said;
 mod store;
 mod stored_run;
 mod text;

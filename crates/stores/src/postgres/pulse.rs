@@ -228,7 +228,7 @@ impl Pulse {
         if notes.is_empty() {
             return Ok(());
         }
-        let sql = "SELECT pg_notify($1, note) FROM unnest($2::text[]) AS note";
+        let sql = include_str!("sql/notify.sql");
         let channel = self.shared.channel.clone();
         let sent = self.ask(sql, &[&channel, &notes]).await;
         if sent.is_err() {

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said, Store,
     SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -23,7 +24,7 @@ use serde_json::Value;
 
 use super::text::{kept, told};
 use super::trouble::Stop;
-use super::{PostgresStore, Shared, approvals, keys, messages, stored_run, thread, views};
+use super::{PostgresStore, Shared, approvals, keys, messages, said, stored_run, thread, views};
 use crate::words;
 
 /// Begins when somebody waits for it: a run must not be given to nobody.
@@ -304,6 +305,16 @@ impl Store for PostgresStore {
 
     fn rung(&self) -> Task<'_, Ring> {
         Box::pin(self.shared.bells.rung())
+    }
+
+    fn watch(&self, run: &RunId) {
+        if self.shared.has_company.load(Ordering::Relaxed) {
+            self.shared.posts.watch(run);
+        }
+    }
+
+    fn tell(&self, run: &RunId, after: u64, said: Vec<Said>) {
+        self.shared.posts.tell(said::notes(run, after, said));
     }
 
     fn hand_over(&self) -> Task<'_, Result<(), Refused>> {

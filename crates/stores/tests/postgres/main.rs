@@ -26,6 +26,7 @@ mod worker;
 
 mod against_memory;
 mod claims;
+mod deltas;
 mod engines;
 mod failover;
 mod leases;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
+    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said, Store,
     SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -281,6 +281,14 @@ impl<S: Store> Store for StoppingStore<S> {
             self.changed.notify_one();
             ring
         })
+    }
+
+    fn watch(&self, run: &RunId) {
+        self.store.watch(run);
+    }
+
+    fn tell(&self, run: &RunId, after: u64, said: Vec<Said>) {
+        self.store.tell(run, after, said);
     }
 
     fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
