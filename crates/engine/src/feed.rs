@@ -51,9 +51,9 @@ impl Feeds {
             held: AtomicBool::new(false),
             owner: OnceLock::new(),
             version: AtomicU64::new(0),
-            published: AtomicU64::new(0),
             asked_at: AtomicU64::new(u64::MAX),
             said_after: AtomicU64::new(0),
+            published: AtomicU64::new(0),
             recent: Mutex::default(),
             pages: Pages::default(),
             live: Mutex::default(),
@@ -67,7 +67,7 @@ impl Feeds {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
         // A worker that has lost its run finds out by itself.
         if let Some(feed) = feed.filter(|feed| !feed.is_held()) {
-            feed.forget();
+            feed.look_again();
         }
     }
 
@@ -152,9 +152,14 @@ impl RunFeed {
 
     /// Something was stored that was not published here: whoever watches finds it in the store.
     pub(crate) fn forget(&self) {
+        self.live().clear();
+        self.look_again();
+    }
+
+    /// What is said on the way goes on: it may be another process that speaks.
+    fn look_again(&self) {
         self.published.fetch_add(1, Ordering::AcqRel);
         lock(&self.recent).clear();
-        self.live().clear();
         self.signal();
     }
 

@@ -19,7 +19,8 @@
 //!   turns (`crowd`), so that the run goes on beside them.
 //!
 //! What is where: [`posting`] takes messages in, [`deciding`] takes decisions, `node` knows which runs this process
-//! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see.
+//! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see, `relay` tells
+//! those in other processes.
 
 pub mod agent;
 mod approval_feed;

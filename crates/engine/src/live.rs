@@ -213,7 +213,10 @@ impl Live {
     /// A piece that another process has said. False if something before it is missing: it is not taken, for what is
     /// kept here has no gaps.
     pub(crate) fn hear(&mut self, delta: &Delta) -> bool {
-        let is_current = self.message.as_ref() == Some(&(delta.message_id.clone(), delta.attempt));
+        let is_current = self.is_current(&delta.message_id, delta.attempt);
+        if !is_current && self.is_late(&delta.message_id, delta.attempt) {
+            return true;
+        }
         let part = self.parts.iter().find(|known| is_current && known.part == delta.part);
         let known = part.map_or(0, |part| part.char_count);
         if delta.offset > known {
@@ -235,14 +238,21 @@ impl Live {
         self.over = Some((message_id.clone(), u32::MAX));
     }
 
+    fn is_current(&self, message_id: &MessageId, attempt: u32) -> bool {
+        self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known == attempt)
+    }
+
+    /// A late word of an attempt that was given up, or of an answer that is stored, is not heard.
+    fn is_late(&self, message_id: &MessageId, attempt: u32) -> bool {
+        [&self.message, &self.over]
+            .into_iter()
+            .flatten()
+            .any(|(id, last)| id == message_id && *last >= attempt)
+    }
+
     fn say(&mut self, message_id: &MessageId, attempt: u32, part: Part, text: &str) {
-        let current = self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known == attempt);
-        if !current {
-            // A late word of an attempt that was given up, or of an answer that is stored, is not heard.
-            let late = |known: &Option<(MessageId, u32)>| {
-                known.as_ref().is_some_and(|(id, last)| id == message_id && *last >= attempt)
-            };
-            if late(&self.message) || late(&self.over) {
+        if !self.is_current(message_id, attempt) {
+            if self.is_late(message_id, attempt) {
                 return;
             }
             self.clear();
@@ -397,6 +407,7 @@ mod tests {
         live.is_stored(&"msg".into());
         assert!(live.hear(&piece(2, 0, "two")));
         assert!(live.hear(&piece(3, 0, "three")));
+        assert!(live.hear(&piece(3, 5, "four")), "nothing is missing of what is over");
         assert_eq!(read(&live, &mut cursor), []);
     }
 

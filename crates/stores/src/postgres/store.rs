@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use engine::clock::Clock;
 use engine::store::{
@@ -308,9 +307,7 @@ impl Store for PostgresStore {
     }
 
     fn watch(&self, run: &RunId) {
-        if self.shared.has_company.load(Ordering::Relaxed) {
-            self.shared.posts.watch(run);
-        }
+        self.shared.posts.watch(run);
     }
 
     fn tell(&self, run: &RunId, after: u64, said: Vec<Said>) {

@@ -170,15 +170,20 @@ async fn what_nobody_watches_elsewhere_is_told_to_nobody() {
     let cluster = Cluster::new();
     let stage = stage(&cluster).await;
     let notes = overheard(&cluster).await;
-    stage.says(WORDS.len() + 1);
-    let run = stage.post().await;
-    let ended = stage.first.ended(&Tenant::default(), &run);
-    patiently("the end", ended).await.expect("the run can be followed");
+    let tenant = Tenant::default();
     let said = |sign: char| {
         let notes = notes.lock().expect("nobody panicked").clone();
         notes.into_iter().filter(|note| note.starts_with(sign)).collect::<Vec<_>>()
     };
-    until("word of its commits", || async { !said('+').is_empty() }).await;
+    // Nodes know of each other after a while, and then say what they commit.
+    until("word of its commits", || async {
+        stage.says(WORDS.len() + 1);
+        let run = stage.post().await;
+        patiently("the end", stage.first.ended(&tenant, &run)).await.expect("the run can be followed");
+        !said('+').is_empty()
+    })
+    .await;
+    assert_eq!((said('~'), said('?')), (Vec::new(), Vec::new()));
     let watched = stage.post().await;
     let mut watcher = stage.watch(&watched);
     stage.says(1);
