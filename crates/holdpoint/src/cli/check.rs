@@ -14,6 +14,9 @@ use super::progress::{Amount, ProgressLine};
 use super::{Done, Everywhere, Outcome};
 use outlook::{Agents, Outlooks};
 
+const IN_POSTGRES: &str =
+    "Leave --store out: the runs that wait in a PostgreSQL database are not compared yet.";
+
 /// Check the configuration and print what it means
 ///
 /// Every mistake is told with its line and its key, and the exit code is 2. With --store, the file is also compared
@@ -33,7 +36,7 @@ impl Check {
             let agents = Agents::of(&configuration);
             let mut line = ProgressLine::default();
             let say = |seen| line.say("looking at held calls", Amount::Done(seen));
-            Some(Outlooks::of(survey(everywhere.store.file()?, |held| agents.outlook(held), say)?))
+            Some(Outlooks::of(survey(everywhere.store.file(IN_POSTGRES)?, |held| agents.outlook(held), say)?))
         } else {
             None
         };

@@ -39,17 +39,15 @@ impl StoreUrl {
         }
     }
 
-    /// For what looks after a file.
-    pub(super) fn file(&self) -> Result<&Path, Problem> {
-        match self {
-            Self::Sqlite { path } => Ok(path),
-            Self::Postgres { .. } | Self::Memory => Err(Problem::new(
-                "NOT_A_FILE",
-                format!("{self} is no file, and this command looks after files"),
-                "Name the store with --store sqlite:PATH.",
-                Exit::Configuration,
-            )),
-        }
+    /// For what looks after a file. `in_postgres` says what does the same for a database.
+    pub(super) fn file(&self, in_postgres: &str) -> Result<&Path, Problem> {
+        let next = match self {
+            Self::Sqlite { path } => return Ok(path),
+            Self::Postgres { .. } => in_postgres,
+            Self::Memory => "Name the store with --store sqlite:PATH.",
+        };
+        let cause = format!("{self} is no file, and this command looks after files");
+        Err(Problem::new("NOT_A_FILE", cause, next, Exit::Configuration))
     }
 }
 
@@ -166,14 +164,15 @@ impl From<Trouble> for Problem {
             Trouble::Unavailable(_) => Self::new(
                 "STORE_UNAVAILABLE",
                 cause,
-                "See to it that the file, its folder and its disk can be used, then try again.",
+                "See to it that the file with its folder and disk, or the database, can be used; then try again.",
                 Exit::Other,
             ),
             Trouble::Full(_) => Self::new("DISK_FULL", cause, "Make space, then try again.", Exit::Other),
             Trouble::Corrupt(_) => Self::new(
                 "STORE_DAMAGED",
                 cause,
-                "Keep a copy of the file, run holdpoint doctor, and go on with the last good backup.",
+                "Keep a copy of the store, run holdpoint doctor or, for PostgreSQL, pg_amcheck, and go on with the last \
+                 good backup.",
                 Exit::Other,
             ),
         }
@@ -190,11 +189,29 @@ impl From<postgres::OpenFailed> for Problem {
                 "Write the address as postgres://USER@HOST/DATABASE.",
                 Exit::Configuration,
             ),
+            postgres::OpenFailed::Certificates(_) => Self::new(
+                "STORE_CERTIFICATES",
+                cause,
+                "Name a file with the authority's certificate as sslrootcert=FILE in the address.",
+                Exit::Configuration,
+            ),
             postgres::OpenFailed::Session => Self::new(
                 "STORE_BEHIND_A_PROXY",
                 cause,
                 "Name the address of the database itself.",
                 Exit::Configuration,
+            ),
+            postgres::OpenFailed::NoStore { .. } => Self::new(
+                "STORE_NOT_FOUND",
+                cause,
+                "Name the database of a server that has run before.",
+                Exit::Configuration,
+            ),
+            postgres::OpenFailed::Older { .. } => Self::new(
+                "STORE_TOO_OLD",
+                cause,
+                "Start a server of this version once; it brings the tables up.",
+                Exit::Other,
             ),
             postgres::OpenFailed::Newer { .. } => Self::new(
                 "STORE_TOO_NEW",

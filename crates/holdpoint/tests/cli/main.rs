@@ -3,7 +3,11 @@
 mod check;
 mod check_faults;
 mod check_store;
+mod database;
 mod demo;
+#[path = "../../../stores/tests/postgres/server.rs"]
+#[allow(dead_code, reason = "the tests of the store use all of it")]
+mod postgres_server;
 mod program;
 mod prove;
 mod read_only;

@@ -7,9 +7,10 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
 };
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, NoTls, Row};
+use tokio_postgres::{Client, Config, Connection, Row, Socket};
 
 use super::Settings;
+use super::tls::{self, Encrypted, Tls};
 use super::trouble::{OpenFailed, Stop, is_lost, is_unprepared, is_worth_repeating, unavailable};
 
 /// Tries of what two transactions stood in each other's way for.
@@ -28,8 +29,30 @@ pub(super) enum Does {
 
 pub(super) type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
 
-/// The address of the database with what every connection of ours needs.
-pub(super) fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
+/// Where the database is, and how every connection of ours is made.
+#[derive(Clone)]
+pub(super) struct Address {
+    config: Config,
+    tls: Tls,
+}
+
+impl Address {
+    pub(super) fn new(address: &str, settings: &Settings) -> Result<Self, OpenFailed> {
+        let (address, asked) = tls::split(address);
+        let mut config = config(&address, settings)?;
+        let tls = Tls::new(&mut config, &asked)?;
+        Ok(Self { config, tls })
+    }
+
+    pub(super) async fn connect(
+        &self,
+    ) -> Result<(Client, Connection<Socket, Encrypted>), tokio_postgres::Error> {
+        self.config.connect(self.tls.clone()).await
+    }
+}
+
+/// With what every session of ours needs.
+fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
     let mut config = Config::from_str(address).map_err(|why| OpenFailed::Address(why.to_string()))?;
     let schema = &settings.schema;
     let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
@@ -65,9 +88,10 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(config: Config, settings: &Settings) -> Result<Self, OpenFailed> {
+    pub(super) fn new(address: Address, settings: &Settings) -> Result<Self, OpenFailed> {
         let recycling_method = RecyclingMethod::Fast;
-        let connections = Manager::from_config(config, NoTls, ManagerConfig { recycling_method });
+        let connections =
+            Manager::from_config(address.config, address.tls, ManagerConfig { recycling_method });
         let pool = Pool::builder(connections)
             .max_size(settings.connection_count_max)
             // Those that were used last have their plans at hand.

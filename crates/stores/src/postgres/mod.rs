@@ -47,8 +47,10 @@ mod store;
 mod stored_run;
 mod text;
 mod thread;
+mod tls;
 mod together;
 mod trouble;
+pub mod upkeep;
 mod views;
 mod watched;
 
@@ -66,7 +68,7 @@ use bells::{Bells, Posts};
 use claim::Turn;
 pub use clock::Clock;
 use clock::DatabaseClock;
-use connection::{Connections, Does, Parameters};
+use connection::{Address, Connections, Does, Parameters};
 use lease::Leases;
 use together::Together;
 pub use trouble::OpenFailed;
@@ -163,10 +165,10 @@ impl PostgresStore {
     }
 
     pub async fn open_with(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
-        let config = connection::config(address, &settings)?;
-        migrate::migrate(&config, &settings.schema, settings.answer_timeout).await?;
+        let address = Address::new(address, &settings)?;
+        migrate::migrate(&address, &settings.schema, settings.answer_timeout).await?;
         let shared = Arc::new(Shared {
-            connections: Connections::new(config.clone(), &settings)?,
+            connections: Connections::new(address.clone(), &settings)?,
             together: Together::default(),
             leases: Leases::new(),
             joining: Mutex::default(),
@@ -185,8 +187,8 @@ impl PostgresStore {
         if let Some(row) = rows.first() {
             shared.clock.hear(row.try_get(0)?);
         }
-        let pulse = tokio::spawn(pulse::beat(shared.clone(), config.clone()));
-        let ear = tokio::spawn(listen::listen(shared.clone(), config));
+        let pulse = tokio::spawn(pulse::beat(shared.clone(), address.clone()));
+        let ear = tokio::spawn(listen::listen(shared.clone(), address));
         Ok(Self { shared, tasks: [pulse.abort_handle(), ear.abort_handle()] })
     }
 }

@@ -34,5 +34,7 @@ mod migrations;
 mod nodes;
 mod outages;
 mod proxy;
+mod retention;
 mod rings;
+mod tls;
 mod together;

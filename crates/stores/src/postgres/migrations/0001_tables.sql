@@ -84,6 +84,8 @@ CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds;
 CREATE INDEX runs_unended ON runs (thread, run) WHERE ended_at IS NULL;
 CREATE UNIQUE INDEX runs_promised ON runs (thread, promised) WHERE promised IS NOT NULL;
+-- To whom a run has delegated.
+CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL;
 -- What may be claimed.
 CREATE INDEX runs_woken ON runs (ready_at, run) WHERE ready = 1 AND node IS NULL;
 CREATE INDEX runs_due ON runs (wake_at, run) WHERE wake_at IS NOT NULL AND node IS NULL;
