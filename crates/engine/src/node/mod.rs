@@ -125,8 +125,10 @@ impl Agents {
         self.by_name.values().any(|agent| agent.tools.contains_key(name))
     }
 
-    pub(crate) fn model(&self, name: &str) -> Option<Arc<dyn Model>> {
-        let agent = self.by_name.values().find(|agent| agent.pinned.model == name)?;
+    /// Under one name agents may have different models, such as one with others behind it: a run's own agent comes first.
+    pub(crate) fn model(&self, agent: &AgentName, name: &str) -> Option<Arc<dyn Model>> {
+        let own = self.by_name.get(agent);
+        let agent = own.into_iter().chain(self.by_name.values()).find(|agent| agent.pinned.model == name)?;
         Some(agent.model.clone())
     }
 }
