@@ -114,6 +114,7 @@
 //! |---|---|---|
 //! | `scripted` | yes | [`model::ScriptedModel`], for tests, demos and trying things out without a key |
 //! | `sqlite` | yes | [`store::SqliteStore`] |
+//! | `providers` | no | `model::RemoteModel`, for OpenAI, Anthropic, Gemini, Ollama and whoever speaks like OpenAI |
 //! | `postgres` | no | `store::postgres`, for many nodes |
 //! | `builtin` | no | `tool::builtin`, a few tools that need no configuration |
 //! | `cli` | no | the program `holdpoint` |
@@ -207,7 +208,7 @@ pub mod id {
     };
 }
 
-/// What answers: the trait, and a model that follows a script.
+/// What answers: the trait, models behind an address, and a model that follows a script.
 pub mod model {
     #[doc(inline)]
     pub use engine::live::Deltas;
@@ -217,6 +218,11 @@ pub mod model {
     };
     #[doc(inline)]
     pub use machine::event::Usage;
+    #[cfg(feature = "providers")]
+    #[doc(inline)]
+    pub use models::providers::{
+        self, ApiKey, BadSettings, Provider, ProviderSettings, RemoteModel, Timeouts,
+    };
     #[cfg(feature = "scripted")]
     #[doc(inline)]
     pub use models::scripted::{self, Reply, Script, ScriptError, ScriptedModel};

@@ -3,6 +3,7 @@
 mod outlook;
 mod resolved;
 
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -16,7 +17,8 @@ use outlook::{Agents, Outlooks};
 
 /// Check the configuration and print what it means
 ///
-/// Every mistake is told with its line and its key, and the exit code is 2. With --store, the file is also compared
+/// Every mistake is told with its line and its key, and the exit code is 2. Keys that the environment does not hold are
+/// told too, and are no mistake. With --store, the file is also compared
 /// with the runs that wait: which it would fail, for which it would ask again, and which it would not touch. Changes
 /// nothing, and works while a server runs.
 #[derive(Debug, Args)]
@@ -44,11 +46,17 @@ impl Check {
                 whole["store_checked"] = everywhere.store.to_string().into();
                 whole["held"] = outlooks.as_json();
             }
+            if let Some(unset) = &configuration.unset {
+                whole["unset"] = unset.as_json()["faults"].take();
+            }
             print_json(&whole)?;
         } else {
             let mut text = resolved::as_text(&file, &configuration);
             if let Some(outlooks) = &outlooks {
                 text.push_str(&outlooks.as_text(&everywhere.store.to_string()));
+            }
+            if let Some(unset) = &configuration.unset {
+                let _ = write!(text, "\nA server would not start here:\n{unset}\n");
             }
             print(&text)?;
         }

@@ -7,6 +7,7 @@ mod demo;
 mod program;
 mod prove;
 mod read_only;
+mod real_models;
 mod serve;
 mod server;
 mod upkeep;

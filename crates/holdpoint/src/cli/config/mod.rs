@@ -27,7 +27,7 @@ use std::path::Path;
 
 use ::toml::de::DeTable;
 use engine::agent::Agent;
-use machine::id::ToolName;
+use machine::id::{AgentName, ToolName};
 
 pub(super) use auth::{Auth, Key, Role};
 pub(super) use fault::Misconfigured;
@@ -48,9 +48,13 @@ pub(super) struct Configuration {
     pub(super) auth: Option<Auth>,
     /// In the order of the file.
     pub(super) agents: Vec<Agent>,
+    /// The models that are asked when the first one of an agent has failed, by the name of the agent.
+    pub(super) backups: BTreeMap<AgentName, Vec<String>>,
     /// Who provides each model.
     pub(super) providers: BTreeMap<String, Provider>,
     pub(super) kinds: BTreeMap<ToolName, ToolKind>,
+    /// Keys that the environment does not hold. Whoever serves needs them; whoever checks need not.
+    pub(super) unset: Option<Misconfigured>,
 }
 
 impl Configuration {
@@ -84,15 +88,18 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
     table.finish();
     source.verdict()?;
     let agents::Offered { models, tools, .. } = offered;
+    let backups = agents.iter().map(|(agent, backups)| (agent.name.clone(), backups.clone())).collect();
     Ok(Configuration {
         server,
         store,
         auth,
-        agents,
+        agents: agents.into_iter().map(|(agent, _)| agent).collect(),
+        backups,
         providers: models.into_iter().filter_map(|(name, model)| Some((name, model?.provider))).collect(),
         kinds: tools
             .into_iter()
             .filter_map(|(name, tool)| Some((ToolName::from(name), tool?.kind)))
             .collect(),
+        unset: source.unset(),
     })
 }

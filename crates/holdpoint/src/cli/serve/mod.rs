@@ -66,6 +66,9 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) fn read(&self) -> Result<Configuration, Problem> {
         let mut configuration = Configuration::load(&self.config)?;
+        if let Some(unset) = configuration.unset.take() {
+            return Err(Problem::Misconfigured(unset));
+        }
         if let Some(listen) = self.listen {
             if !listen.ip().is_loopback() && configuration.auth.is_none() {
                 return Err(Problem::new(
