@@ -26,7 +26,7 @@ TEST_OUTPUT := target/test-output.txt
 TALLY := awk '/^test result:/ { passed += $$4; failed += $$6 } \
 	END { printf "checks: %d passed, %d failed\n", passed, failed; exit passed == 0 }' $(TEST_OUTPUT)
 
-.PHONY: help toolchain test demo prove story bench bench-peers test-long mutants deny fmt
+.PHONY: help toolchain test test-real-model demo prove story bench bench-peers test-long mutants deny fmt
 
 help:
 	@echo 'make test        the gate: format, lints, docs, tests, behaviour index, simulated worlds, $(QUICK_KILLS) kills, $(QUICK_NODE_KILLS) of three nodes'
@@ -36,6 +36,7 @@ help:
 	@echo 'make bench       what runs, decisions, parked fleets, long runs and streams cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
 	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, $(NODE_KILLS) of three nodes, planted faults, dependencies'
+	@echo 'make test-real-model  installs a small real model into target/real-model, and streams, counts and interrupts it'
 	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
 	@echo 'make deny        licences, bans and sources of the dependencies'
 	@echo 'make fmt         format every source file'
@@ -68,6 +69,10 @@ test: toolchain
 	@echo '$(QUICK_SEEDS) simulated worlds of the machine and $(QUICK_ENGINE_SEEDS) of the engine kept every invariant,'
 	@echo 'and $(QUICK_KILLS) killed processes and $(QUICK_NODE_KILLS) killed nodes of three lost nothing and repeated nothing.'
 	@$(TALLY)
+
+test-real-model: toolchain
+	cargo build $(LOCKED) -p holdpoint --features cli
+	python3 tests/real_model/check.py $(or $(CARGO_TARGET_DIR),target)/debug/holdpoint target/real-model
 
 demo: toolchain
 	cargo run -q $(LOCKED) --release -p holdpoint --features cli -- demo
