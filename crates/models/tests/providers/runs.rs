@@ -159,3 +159,19 @@ async fn the_last_model_has_the_last_word() {
     // A worker that was lost took an attempt with it.
     assert_eq!(asked(9).await, failure("backup: 400: never", false));
 }
+
+#[tokio::test]
+async fn agents_with_different_models_under_one_name_are_answered_by_their_own() {
+    let named = |name: &str, says: &str| {
+        let mut agent = Agent::new(name, ScriptedModel::replying([Reply::text(says)]));
+        "main".clone_into(&mut agent.model_name);
+        agent
+    };
+    let engine =
+        Engine::on(MemoryStore::new()).agent(named("ada", "I am Ada.")).agent(named("bob", "I am Bob."));
+    let engine = engine.start().await.expect("an engine");
+    for (agent, says) in [("ada", "I am Ada."), ("bob", "I am Bob.")] {
+        let finished = engine.run(Message::to(agent, "Who are you?")).await.expect("a run");
+        assert_eq!(finished.text, says);
+    }
+}
