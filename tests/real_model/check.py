@@ -123,7 +123,7 @@ def is_interrupted(server, model):
     answer = call(f"{root}/completion", body)
     assert "content" in answer, answer
     # The story that nobody reads would keep it busy for minutes.
-    assert time.monotonic() - begun < 15, "the model goes on after the interrupt"
+    assert time.monotonic() - begun < 20, "the model goes on after the interrupt"
     print(f"the model was free again {1000 * (time.monotonic() - begun):.0f} ms after the request")
 
 
