@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::arguments::Schema;
 use crate::model::Model;
 use crate::plugin::Plugin;
-use crate::tool::{Tool, ToolDefinition};
+use crate::tool::{DeclaredTool, Tool, ToolDefinition};
 
 /// A description of an agent. What is not said takes a careful default.
 #[derive(Clone)]
@@ -133,19 +133,26 @@ pub(crate) struct LiveTool {
     pub(crate) gate: GateTool,
 }
 
+impl LiveTool {
+    fn compile(tool: Arc<dyn Tool>) -> Result<Self, String> {
+        let definition = tool.definition();
+        if definition.name.as_str().is_empty() || definition.name.as_str().len() > TOOL_NAME_BYTES_MAX {
+            return Err(format!("a name has 1 to {TOOL_NAME_BYTES_MAX} bytes"));
+        }
+        let schema = Schema::compile(&definition.parameters)
+            .map_err(|why| format!("its parameters are no JSON Schema: {why}"))?;
+        let gate = gate_tool(definition);
+        Ok(Self { tool, schema, gate })
+    }
+}
+
 impl LiveAgent {
     pub(crate) fn compile(agent: Agent) -> Result<Self, AgentFault> {
         let fault = |why: String| AgentFault { agent: agent.name.clone(), why };
         let mut tools = BTreeMap::new();
         for tool in &agent.tools {
-            let definition = tool.definition().clone();
-            let name = definition.name.clone();
-            if name.as_str().is_empty() || name.as_str().len() > TOOL_NAME_BYTES_MAX {
-                return Err(fault(format!("tool {name}: a name has 1 to {TOOL_NAME_BYTES_MAX} bytes")));
-            }
-            let schema = Schema::compile(&definition.parameters)
-                .map_err(|why| fault(format!("tool {name}: its parameters are no JSON Schema: {why}")))?;
-            let live = LiveTool { tool: tool.clone(), schema, gate: gate_tool(&definition) };
+            let name = tool.definition().name.clone();
+            let live = LiveTool::compile(tool.clone()).map_err(|why| fault(format!("tool {name}: {why}")))?;
             if tools.insert(name.clone(), live).is_some() {
                 return Err(fault(format!("tool {name} is there twice; give one of them another name")));
             }
@@ -164,6 +171,7 @@ impl LiveAgent {
             instructions: agent.instructions.clone(),
             model: agent.model_name.clone(),
             tools: agent.tools.iter().map(|tool| FrozenTool::of(tool.definition())).collect(),
+            brought: Vec::new(),
             plugins: agent.plugins.iter().map(|plugin| (plugin.name().clone(), plugin.phases())).collect(),
             revision: Revision {
                 policy: agent.policy,
@@ -200,6 +208,9 @@ pub(crate) struct Frozen {
     pub(crate) instructions: String,
     pub(crate) model: String,
     pub(crate) tools: Vec<FrozenTool>,
+    /// Tools that came with a message: no configuration has them, so what is frozen here is all there is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    brought: Vec<FrozenTool>,
     /// In registration order: a plugin that is gone is missed, not forgotten.
     pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
     pub(crate) revision: Revision,
@@ -247,6 +258,11 @@ impl FrozenTool {
 }
 
 impl Frozen {
+    /// The same agent for one message that brings tools of its own.
+    pub(crate) fn with_brought(&self, tools: &[ToolDefinition]) -> Self {
+        Self { brought: tools.iter().map(FrozenTool::of).collect(), ..self.clone() }
+    }
+
     /// The stored text. The same agent has the same text, and so the same digest.
     pub(crate) fn text(&self) -> Result<String, String> {
         serde_json::to_string(self).map_err(|error| error.to_string())
@@ -261,6 +277,7 @@ pub(crate) struct Pinned {
     pub(crate) model: String,
     /// What the model is shown.
     pub(crate) tools: Vec<Arc<ToolDefinition>>,
+    brought: BTreeMap<ToolName, LiveTool>,
     pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
     pub(crate) revision: Arc<Revision>,
     stop_patterns: Vec<(u16, Regex)>,
@@ -297,12 +314,20 @@ impl Pinned {
                 }
             }
         }
+        let mut brought = BTreeMap::new();
+        for tool in &frozen.brought {
+            let declared = LiveTool::compile(Arc::new(DeclaredTool::new(tool.definition())))
+                .map_err(|why| format!("tool {}: {why}", tool.name))?;
+            brought.insert(tool.name.clone(), declared);
+        }
+        let shown = frozen.tools.iter().chain(&frozen.brought);
         Ok(Self {
             digest: Digest::of(frozen.text()?.as_bytes()),
             agent: frozen.agent.clone(),
             instructions: Arc::from(frozen.instructions.as_str()),
             model: frozen.model.clone(),
-            tools: frozen.tools.iter().map(|tool| Arc::new(tool.definition())).collect(),
+            tools: shown.map(|tool| Arc::new(tool.definition())).collect(),
+            brought,
             plugins: frozen.plugins.clone(),
             revision: Arc::new(frozen.revision.clone()),
             stop_patterns,
@@ -312,6 +337,15 @@ impl Pinned {
 
     pub(crate) fn has_tool(&self, name: &ToolName) -> bool {
         self.tools.iter().any(|tool| tool.name == *name)
+    }
+
+    /// The tool as it is now. What came with the message stays as it came; all else is looked up in the configuration.
+    pub(crate) fn live<'a>(&'a self, agent: Option<&'a LiveAgent>, name: &ToolName) -> Option<&'a LiveTool> {
+        self.brought.get(name).or_else(|| agent?.tools.get(name))
+    }
+
+    pub(crate) fn brought(&self, name: &ToolName) -> Option<&Arc<ToolDefinition>> {
+        self.brought.get(name).map(|live| live.tool.definition())
     }
 
     /// Places of the stop conditions whose pattern the text matches.

@@ -161,9 +161,10 @@ async fn complete(
     open: Option<&Suspension>,
 ) -> Result<Decision, Refused> {
     let agents = node.agents();
-    let tool = run.control.call(&said.call).map(|call| &call.tool);
-    let live =
-        agents.by_name.get(&run.control.agent).and_then(|agent| tool.and_then(|tool| agent.tools.get(tool)));
+    let pinned = node.pinned(&run.control.revision).await?;
+    let agent = agents.by_name.get(&run.control.agent).map(|agent| &**agent);
+    let call = run.control.call(&said.call);
+    let live = call.and_then(|call| pinned.live(agent, &call.tool));
     let schema = live.map(|live| &live.schema);
     let action = match &said.answer {
         Answer::Cancel { reason, then } => DecisionAction::Cancel { reason: reason.clone(), then: *then },

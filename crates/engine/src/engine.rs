@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machine::event::{Fact, InterruptCause, Message as Said, Pending};
-use machine::id::{Digest, Principal, RunId, SuspensionId, ThreadId};
+use machine::id::{Digest, Principal, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Verdict};
 use machine::termination::Termination;
 use machine::tool::Performer;
@@ -24,6 +24,7 @@ use crate::posting::{self, Message, PostRefused, Posted};
 use crate::store::{
     ApprovalFilter, Listed, Page, Refused, RunFilter, RunView, Store, SuspensionView, Tenant,
 };
+use crate::tool::ToolDefinition;
 
 /// Drives runs on a store. Cheap to clone; everything stops when the last one is gone.
 #[derive(Clone)]
@@ -346,6 +347,18 @@ impl Engine {
         id: &SuspensionId,
     ) -> Result<Option<SuspensionView>, Refused> {
         self.store().suspension(tenant, id).await
+    }
+
+    /// A tool that came with the message of this run.
+    pub async fn brought_tool(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        tool: &ToolName,
+    ) -> Result<Option<Arc<ToolDefinition>>, Refused> {
+        let Some(view) = self.view(tenant, run).await? else { return Ok(None) };
+        let pinned = self.inner.node.pinned(&view.control.revision).await?;
+        Ok(pinned.brought(tool).cloned())
     }
 
     /// Other agents from here on. Runs stay pinned to what they began with; tools are looked up in these.

@@ -24,6 +24,7 @@
 pub mod agent;
 mod approval_feed;
 pub mod arguments;
+mod brought;
 pub mod clock;
 mod crowd;
 pub mod deciding;

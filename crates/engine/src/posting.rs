@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use machine::depth::too_deep;
 use machine::event::{Fact, Message as Said, Order, UserMessage};
-use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId};
+use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::policy::{LooseningRefused, resolve};
 pub use machine::policy::{OnBusy, PolicyRequest};
 use machine::rows::ShownStatus;
@@ -14,10 +14,13 @@ use machine::{Input, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::agent::{LiveAgent, Pinned};
+use crate::agent::Pinned;
+pub use crate::brought::BROUGHT_MAX;
+use crate::brought::{self, Pin};
 use crate::history::History;
 use crate::node::Node;
 use crate::store::{Create, PostKey, Refused, SCOPE_BYTES_MAX, Tenant, ThreadView};
+use crate::tool::ToolDefinition;
 use crate::worker::{Batch, Entry, Newborn, committed};
 
 /// Longer ones are refused.
@@ -42,6 +45,8 @@ pub struct Message {
     pub after: Option<MessageId>,
     pub on_busy: Option<OnBusy>,
     pub policy: PolicyRequest,
+    /// Tools that the sender's front end performs, for this run alone.
+    pub tools: Vec<ToolDefinition>,
     pub by: Principal,
     /// Whoever may approve may also ask that fewer calls wait.
     pub may_approve: bool,
@@ -60,6 +65,7 @@ impl Message {
             after: None,
             on_busy: None,
             policy: PolicyRequest::default(),
+            tools: Vec::new(),
             by: Principal::from("anonymous"),
             may_approve: false,
             key: None,
@@ -117,6 +123,12 @@ pub enum PostRefused {
     TooDeep,
     Busy(Busy),
     Loosening(LooseningRefused),
+    /// There is such a tool already: of some agent's, or twice in the message.
+    ToolNameTaken(ToolName),
+    /// A tool that the message brings cannot be used.
+    BadTools {
+        why: String,
+    },
     /// The message to begin after is not there, or leaves a call open.
     CannotBeginAfter {
         message: MessageId,
@@ -155,6 +167,8 @@ impl fmt::Display for PostRefused {
             Self::Loosening(LooseningRefused { from, to }) => {
                 write!(f, "only whoever may approve can ask for {to:?} where the agent says {from:?}")
             }
+            Self::ToolNameTaken(tool) => write!(f, "there is a tool {tool} already"),
+            Self::BadTools { why } => f.write_str(why),
             Self::CannotBeginAfter { message, why } => write!(f, "cannot begin after {message}: {why}"),
             Self::MessageIdTaken(message) => write!(f, "the thread has a message {message} already"),
             Self::MessageIdReserved(message) => {
@@ -202,17 +216,18 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         if let Some(posted) = repeated(node, &message).await? {
             return Ok(posted);
         }
-        let (order, agent) = ordered.clone()?;
+        let (order, pin) = ordered.clone()?;
         ids?;
-        let own = agent.pinned.revision.policy;
+        let own = pin.pinned.revision.policy;
         let admission = admit(&seen.state, message.on_busy, &message.policy, &own);
         if let Admission::Refuse(busy) = admission {
             return Err(PostRefused::Busy(busy));
         }
+        node.keep(&pin).await?;
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
         let (task_node, task_message) = (node.clone(), message.clone());
         let created = node.surely(async move {
-            create(&task_node, &task_message, order, &agent.pinned, seen, admission).await
+            create(&task_node, &task_message, order, &pin.pinned, seen, admission).await
         });
         match created.await {
             Ok(posted) => return Ok(posted),
@@ -247,7 +262,7 @@ async fn repeated(node: &Node, message: &Message) -> Result<Option<Posted>, Post
 }
 
 /// What the message asks for, as far as it can be judged without its thread.
-fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Arc<LiveAgent>), PostRefused> {
+fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Pin), PostRefused> {
     let agents = node.agents();
     let Some(agent) = agents.by_name.get(&message.agent) else {
         return Err(PostRefused::NoSuchAgent(message.agent.clone()));
@@ -261,12 +276,17 @@ fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Ar
     let own = agent.pinned.revision.policy;
     let resolved =
         resolve(&own, &message.policy, &message.by, message.may_approve).map_err(PostRefused::Loosening)?;
+    let pin = if message.tools.is_empty() {
+        Pin::of(agent)
+    } else {
+        brought::pin(node, &agents, agent, &message.tools)?
+    };
     let now = node.clock.now();
     let order = Order {
         run_id: RunId::from(fresh("run", now)),
         thread_id: thread.clone(),
         agent: message.agent.clone(),
-        revision: agent.pinned.digest,
+        revision: pin.pinned.digest,
         policy: resolved.policy,
         loosened_by: resolved.loosened_by,
         message: message.content.clone().map(|content| UserMessage {
@@ -275,7 +295,7 @@ fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Ar
         }),
         parent: None,
     };
-    Ok((order, agent.clone()))
+    Ok((order, pin))
 }
 
 async fn create(

@@ -17,7 +17,7 @@ const READ_MAX: usize = 256;
 
 pub(crate) async fn shown(server: &Server, view: &SuspensionView) -> Result<Approval, ApiError> {
     let edited = edited_of(server, view).await?;
-    let mut approval = Approval::of(view).described(&description(server, view));
+    let mut approval = Approval::of(view).described(&description(server, view).await?);
     if view.opened.arguments.is_none()
         && let Some(arguments) = standing_of(server, view).await?
     {
@@ -42,12 +42,16 @@ pub(crate) async fn shown_all(server: &Server, views: &[SuspensionView]) -> Resu
     Ok(all)
 }
 
-/// As the configuration describes the tool now; empty where it is gone.
-fn description(server: &Server, view: &SuspensionView) -> String {
+/// As the configuration describes the tool now, or as it came with the message of the run; empty where it is gone.
+async fn description(server: &Server, view: &SuspensionView) -> Result<String, ApiError> {
     let agents = server.agents();
     let agent = agents.iter().find(|agent| agent.name == view.agent.as_str());
     let tool = agent.and_then(|agent| agent.tools.iter().find(|tool| tool.name == view.opened.tool.as_str()));
-    tool.map(|tool| tool.description.clone()).unwrap_or_default()
+    if let Some(tool) = tool {
+        return Ok(tool.description.clone());
+    }
+    let brought = server.engine.brought_tool(&view.tenant, &view.run, &view.opened.tool).await?;
+    Ok(brought.map(|tool| tool.description.clone()).unwrap_or_default())
 }
 
 /// The arguments of a call as they stood when it was held, where what holds it does not show them itself: whoever is

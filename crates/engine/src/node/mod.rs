@@ -201,8 +201,8 @@ impl Node {
         if let Some(agent) = live {
             return Ok(agent.pinned.clone());
         }
-        if let Some(known) = lock(&self.pinned).get(digest) {
-            return Ok(known.clone());
+        if let Some(known) = self.remembered(digest) {
+            return Ok(known);
         }
         let text = self.store.revision(digest).await?;
         let unreadable =
@@ -210,12 +210,21 @@ impl Node {
         let text = text.ok_or_else(|| unreadable("it is not stored".into()))?;
         let frozen: Frozen = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
         let pinned = Arc::new(Pinned::compile(&frozen).map_err(unreadable)?);
+        self.remember(pinned.clone());
+        Ok(pinned)
+    }
+
+    /// A frozen agent that is stored, if it is at hand.
+    pub(crate) fn remembered(&self, digest: &Digest) -> Option<Arc<Pinned>> {
+        lock(&self.pinned).get(digest).cloned()
+    }
+
+    pub(crate) fn remember(&self, pinned: Arc<Pinned>) {
         let mut known = lock(&self.pinned);
         if known.len() >= PINNED_MAX {
             known.clear();
         }
-        known.insert(*digest, pinned.clone());
-        Ok(pinned)
+        known.insert(pinned.digest, pinned);
     }
 
     /// A place for one more run, if one is free.

@@ -24,8 +24,8 @@ impl Worker {
         let tool = self.tool_now(&agents, &call, hidden);
         let arguments = match &stored {
             Arguments::Valid { value, .. } => {
-                let live = agents.by_name.get(&self.pinned.agent);
-                let schema = live.and_then(|agent| agent.tools.get(&call.tool)).map(|tool| &tool.schema);
+                let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
+                let schema = self.pinned.live(agent, &call.tool).map(|tool| &tool.schema);
                 arguments::of_value(value.clone(), schema)
             }
             Arguments::Invalid { .. } => stored,
@@ -55,8 +55,8 @@ impl Worker {
     }
 
     fn tool_now(&self, agents: &Agents, call: &Call, hidden: bool) -> ToolNow {
-        let agent = agents.by_name.get(&self.pinned.agent);
-        match agent.and_then(|agent| agent.tools.get(&call.tool)) {
+        let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
+        match self.pinned.live(agent, &call.tool) {
             Some(live) if self.pinned.has_tool(&call.tool) && !hidden => match &live.gate.performer {
                 Performer::Agent { agent, .. } if !agents.by_name.contains_key(agent) => ToolNow::Unknown,
                 Performer::Server | Performer::Client | Performer::External | Performer::Agent { .. } => {

@@ -234,7 +234,7 @@ impl ModelTask {
     }
 
     fn schema(&self, tool: &ToolName) -> Option<&arguments::Schema> {
-        self.agent.as_ref()?.tools.get(tool).map(|live| &live.schema)
+        self.pinned.live(self.agent.as_deref(), tool).map(|live| &live.schema)
     }
 
     /// Arguments that a hook sets are judged like the model's own.

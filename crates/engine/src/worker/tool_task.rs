@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::panics::contained;
 use super::{NewsBody, Stop, Worker};
+use crate::agent::Pinned;
 use crate::live::ToolNotes;
 use crate::node::Node;
 use crate::store::Lease;
@@ -20,7 +21,7 @@ use crate::tool::{CancellationToken, Resumed, ToolRequest};
 struct Attempt {
     node: Arc<Node>,
     lease: Lease,
-    agent: machine::id::AgentName,
+    pinned: Arc<Pinned>,
     request: ToolRequest,
     /// Of the tool as the gate saw it.
     gated: Option<Digest>,
@@ -61,7 +62,7 @@ impl Worker {
         let task = Attempt {
             node: self.node.clone(),
             lease: self.lease.clone(),
-            agent: self.pinned.agent.clone(),
+            pinned: self.pinned.clone(),
             gated: self.gated.get(&call.id).copied(),
             request,
             not_before,
@@ -118,8 +119,8 @@ impl Attempt {
     /// The last look before anything leaves this machine, and then there is no way back.
     async fn send(self) -> Outcome {
         let agents = self.node.agents();
-        let live = agents.by_name.get(&self.agent).and_then(|agent| agent.tools.get(&self.request.tool));
-        let Some(live) = live else {
+        let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
+        let Some(live) = self.pinned.live(agent, &self.request.tool) else {
             return not_sent("the tool was removed before the call was sent");
         };
         if self.gated != Some(live.gate.definition) {

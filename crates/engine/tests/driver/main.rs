@@ -10,6 +10,7 @@
 
 mod approvals;
 mod attempts;
+mod brought_tools;
 mod crowds;
 mod delegation;
 mod draining;

@@ -108,7 +108,8 @@
 //!
 //! A [`DeclaredTool`](crate::tool::DeclaredTool) has no body: the front end ([`Performer::Client`](crate::tool::Performer))
 //! or anybody else (`Performer::External`) performs the call and gives its result with
-//! [`Decide::result`](crate::decision::Decide::result).
+//! [`Decide::result`](crate::decision::Decide::result). A front end may also bring such tools with a message, in
+//! `Message::tools`: they are there for the run that it starts, and for no other.
 //!
 //! ```
 //! # use holdpoint::prelude::*;

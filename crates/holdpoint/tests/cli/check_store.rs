@@ -340,6 +340,25 @@ async fn a_run_whose_agent_or_model_is_gone_fails() {
 }
 
 #[tokio::test]
+async fn a_tool_that_came_with_its_message_needs_no_file() {
+    let folder = Folder::new();
+    let script = r#"{"rules": [{"when": ".*", "replies": [
+        {"tool_calls": [{"id": "p", "name": "pick_file", "arguments": {}}]}, {"text": "Picked."}]}]}"#;
+    let mut agent = Agent::new("clerk", ScriptedModel::new(Script::from_json(script).expect("it is good")));
+    "demo".clone_into(&mut agent.model_name);
+    let engine = start(&folder, agent).await;
+    let mut message = Message::to("clerk", "go");
+    message.tools = vec![ToolDefinition::new("pick_file", "Picks").performed_by(Performer::Client)];
+    message.policy.approval = Some(holdpoint::agent::ApprovalScope::AllTools);
+    let finished = engine.run(message).await.expect("the run is held");
+    engine.close(Duration::from_secs(5)).await;
+    write_configuration(&folder, FILE);
+    let said = folder.run(&["check", "--store", "sqlite:holdpoint.db", "--json"]).json();
+    let untouched = vec![(finished.run.to_string(), "p".to_owned(), None)];
+    assert_eq!((calls(&said, "fail"), calls(&said, "untouched")), (Vec::new(), untouched), "{said}");
+}
+
+#[tokio::test]
 async fn many_held_calls_are_counted_and_twenty_of_each_shown() {
     let folder = Folder::new();
     write_configuration(&folder, FILE);

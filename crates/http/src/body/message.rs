@@ -1,9 +1,8 @@
 //! A message to an agent, as a client posts it.
 
-use std::collections::BTreeSet;
-
-use engine::posting;
+use engine::posting::{self, BROUGHT_MAX};
 use engine::store::Tenant;
+use engine::tool::{Performer, ToolDefinition};
 use machine::id::{AgentName, MessageId, Principal, ThreadId};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
@@ -13,10 +12,7 @@ use utoipa::ToSchema;
 use super::policy::{ApprovalScope, OnBusy, PolicyFields};
 use super::strict::{object, present, present_object};
 use super::text::{ForeignId, Id, Text};
-use crate::error::{ApiError, Code, bad_field};
-
-/// Tools that one message may bring along.
-const TOOLS_MAX: usize = 128;
+use crate::error::{ApiError, bad_field};
 
 /// `POST /v1/threads/{id}/messages`
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
@@ -69,26 +65,18 @@ pub struct ClientTool {
     pub parameters: Option<Map<String, Value>>,
 }
 
-impl PostMessage {
-    /// A client tool may not stand in for a tool of the server.
-    pub fn check_tool_names<'n>(&self, server: impl IntoIterator<Item = &'n str>) -> Result<(), ApiError> {
-        let server: BTreeSet<&str> = server.into_iter().collect();
-        let mut own = BTreeSet::new();
-        for tool in self.tools.iter().flatten() {
-            if server.contains(&*tool.name) || !own.insert(&*tool.name) {
-                let name = &*tool.name;
-                return Err(ApiError::new(
-                    Code::ToolNameTaken,
-                    format!(
-                        "there is a tool `{name}` already, and no run was started; give yours another name"
-                    ),
-                )
-                .with("tool", name));
-            }
+impl ClientTool {
+    fn definition(self) -> ToolDefinition {
+        let description = self.description.as_deref().unwrap_or_default();
+        let definition = ToolDefinition::new(&self.name, description).performed_by(Performer::Client);
+        match self.parameters {
+            Some(parameters) => definition.parameters(Value::Object(parameters)),
+            None => definition,
         }
-        Ok(())
     }
+}
 
+impl PostMessage {
     /// What the engine is asked. `may_loosen`: whoever asks may approve, and so may make fewer calls wait.
     pub fn into_message(
         self,
@@ -97,13 +85,6 @@ impl PostMessage {
         principal: Principal,
         may_loosen: bool,
     ) -> Result<posting::Message, ApiError> {
-        if self.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
-            return Err(bad_field(
-                "tools",
-                "this server runs no client tools that come with a message, and no run was started; declare them \
-                 in its configuration with `kind = \"client\"`",
-            ));
-        }
         let mut policy = self.policy.unwrap_or_default();
         if self.auto_approve == Some(true) {
             match policy.approval {
@@ -136,6 +117,7 @@ impl PostMessage {
             key: None,
             on_busy: self.on_busy.map(Into::into),
             policy: policy.into(),
+            tools: self.tools.into_iter().flatten().map(ClientTool::definition).collect(),
             by: principal,
             may_approve: may_loosen,
         })
@@ -159,8 +141,8 @@ fn client_tools<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec
     struct Entry(#[serde(deserialize_with = "object")] ClientTool);
 
     let tools = Vec::<Entry>::deserialize(deserializer)?;
-    if tools.len() > TOOLS_MAX {
-        return Err(D::Error::custom(format!("{} tools, at most {TOOLS_MAX}", tools.len())));
+    if tools.len() > BROUGHT_MAX {
+        return Err(D::Error::custom(format!("{} tools, at most {BROUGHT_MAX}", tools.len())));
     }
     Ok(Some(tools.into_iter().map(|Entry(tool)| tool).collect()))
 }

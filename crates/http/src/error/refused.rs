@@ -80,6 +80,14 @@ impl From<PostRefused> for ApiError {
             }
             PostRefused::Busy(busy) => busy.into(),
             PostRefused::Loosening(refused) => refused.into(),
+            PostRefused::ToolNameTaken(tool) => Self::new(
+                Code::ToolNameTaken,
+                format!("there is a tool `{tool}` already, and no run was started; give yours another name"),
+            )
+            .with("tool", tool.as_str()),
+            PostRefused::BadTools { why } => {
+                bad_field("tools", &format!("{why}; no run was started"))
+            }
             PostRefused::CannotBeginAfter { message, why } => {
                 bad_field("after", &format!("cannot begin after `{message}`: {why}; name another message"))
             }

@@ -42,9 +42,6 @@ pub(crate) async fn post(
 ) -> Result<impl IntoResponse, ApiError> {
     let asked: PostMessage = received.strict()?;
     found(&server, &caller, &thread).await?;
-    let agents = server.agents();
-    let agent = agents.iter().find(|agent| agent.name == *asked.agent);
-    asked.check_tool_names(agent.iter().flat_map(|agent| &agent.tools).map(|tool| &*tool.name))?;
     let named = thread.clone();
     let may_loosen = caller.roles.has(Role::Approve);
     let mut message =
@@ -73,6 +70,8 @@ async fn told(
         | PostRefused::TooLarge { .. }
         | PostRefused::TooDeep
         | PostRefused::Loosening(_)
+        | PostRefused::ToolNameTaken(_)
+        | PostRefused::BadTools { .. }
         | PostRefused::CannotBeginAfter { .. }
         | PostRefused::MessageIdTaken(_)
         | PostRefused::MessageIdReserved(_)

@@ -2,6 +2,7 @@
 
 use engine::posting;
 use engine::store::Tenant;
+use engine::tool::{Approval, Performer};
 use holdpoint_http::body::{PostMessage, strict};
 use holdpoint_http::error::{ApiError, Code};
 use machine::policy::{
@@ -89,20 +90,14 @@ fn auto_approve_is_a_looser_policy_and_nothing_that_the_engine_would_not_judge()
 }
 
 #[test]
-fn a_client_tool_may_not_have_the_name_of_a_tool_of_the_server() {
-    let message =
-        read(&json!({"agent": "a", "text": "b", "tools": [{"name": "pick_file"}, {"name": "transfer"}]}));
-    assert_eq!(message.check_tool_names(["echo"]), Ok(()));
-    let taken = message.check_tool_names(["echo", "transfer"]).unwrap_err();
-    assert_eq!((taken.code, &taken.details["tool"]), (Code::ToolNameTaken, &json!("transfer")));
-    let twice = read(&json!({"agent": "a", "text": "b", "tools": [{"name": "t"}, {"name": "t"}]}));
-    assert_eq!(twice.check_tool_names([]).unwrap_err().code, Code::ToolNameTaken);
-}
-
-/// What cannot be done is refused, not left out.
-#[test]
-fn client_tools_are_not_silently_dropped() {
-    let body = json!({"agent": "a", "text": "b", "tools": [{"name": "pick_file"}]});
-    assert_eq!(asked(&body).unwrap_err().details["field"], "tools");
-    assert!(asked(&json!({"agent": "a", "text": "b", "tools": []})).is_ok());
+fn client_tools_are_declared_and_performed_by_the_front_end() {
+    let schema = json!({"type": "object"});
+    let body = json!({"agent": "a", "text": "b", "tools": [{"name": "pick_file", "description": "Picks",
+        "parameters": schema}, {"name": "ask"}]});
+    let message = asked(&body).unwrap();
+    let [pick, ask] = &message.tools[..] else { panic!("{:?}", message.tools) };
+    assert_eq!((pick.name.as_str(), &*pick.description, &*pick.parameters), ("pick_file", "Picks", &schema));
+    assert_eq!((&pick.performer, pick.approval), (&Performer::Client, Approval::Never));
+    assert_eq!((&*ask.description, &*ask.parameters), ("", &schema));
+    assert_eq!(asked(&json!({"agent": "a", "text": "b", "tools": []})).unwrap().tools, []);
 }

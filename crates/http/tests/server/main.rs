@@ -8,6 +8,7 @@
 )]
 
 mod client;
+mod client_tools;
 mod crowds;
 mod decisions;
 mod document;

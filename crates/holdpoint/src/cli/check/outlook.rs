@@ -121,7 +121,7 @@ impl Agents {
         if pinned_model(&held.revision).is_none_or(|model| !self.models.contains(&model)) {
             return Fate::Fail(Why::ModelGone);
         }
-        if !runs_again(held) {
+        if !runs_again(held) || brings(&held.revision, &held.call.tool) {
             return Fate::Untouched;
         }
         let Some(tools) = self.by_name.get(&held.agent) else { return Fate::Fail(Why::AgentGone) };
@@ -146,6 +146,13 @@ impl Agents {
 fn pinned_model(revision: &str) -> Option<String> {
     let frozen: Value = serde_json::from_str(revision).ok()?;
     frozen.get("model")?.as_str().map(str::to_owned)
+}
+
+/// The tool came with the message of the run, and no file has a say in it.
+fn brings(revision: &str, tool: &ToolName) -> bool {
+    let frozen: Value = serde_json::from_str(revision).unwrap_or_default();
+    let brought = frozen.get("brought").and_then(Value::as_array);
+    brought.into_iter().flatten().any(|known| known.get("name").is_some_and(|name| name == tool.as_str()))
 }
 
 /// Whether the tool is needed once somebody has answered. Where the answer is the result, it is not.

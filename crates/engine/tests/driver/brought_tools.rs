@@ -1,0 +1,134 @@
+//! Tools that come with a message: shown to the model, performed by whoever sent them, and found again after a restart.
+
+use engine::agent::Agent;
+use engine::deciding::Decide;
+use engine::posting::{BROUGHT_MAX, Message, PolicyRequest, PostRefused};
+use engine::store::{Page, RunFilter, Tenant};
+use engine::tool::{Performer, ToolDefinition};
+use engine::{Engine, Pass};
+use machine::id::{CallId, ToolName};
+use machine::inbox::{Refusal, Verdict};
+use machine::policy::ApprovalScope;
+use machine::suspension::SuspensionKind;
+use machine::termination::Termination;
+use serde_json::{Value, json};
+use stores::memory::MemoryStore;
+
+use crate::stage::{Scripted, accepted, asking, echo, on};
+
+fn pick() -> ToolDefinition {
+    ToolDefinition::new("pick_file", "Lets the user pick a file")
+        .parameters(
+            json!({"type": "object", "required": ["kind"], "properties": {"kind": {"type": "string"}}}),
+        )
+        .performed_by(Performer::Client)
+}
+
+fn bringing(tools: Vec<ToolDefinition>) -> Message {
+    Message { tools, ..Message::to("assistant", "go").on_thread("t") }
+}
+
+fn picking(arguments: Value) -> Scripted {
+    asking(&[("a", "pick_file", arguments)])
+}
+
+async fn held(engine: &Engine, message: Message) -> (machine::id::RunId, Vec<SuspensionKind>) {
+    let finished = engine.run(message).await.unwrap();
+    let Pass::Suspended(pending) = &finished.pass else { panic!("{finished:?}") };
+    (finished.run, pending.iter().map(|one| one.kind).collect())
+}
+
+#[tokio::test]
+async fn a_tool_that_comes_with_a_message_is_performed_by_its_sender() {
+    let store = MemoryStore::new();
+    let model = picking(json!({"kind": "pdf"}));
+    let engine = on(&store, Agent::new("assistant", model.clone()).tool(echo())).start().await.unwrap();
+    let (run, kinds) = held(&engine, bringing(vec![pick()])).await;
+    assert_eq!(kinds, [SuspensionKind::ClientTool]);
+    let shown: Vec<String> = model.requests()[0].tools.iter().map(|tool| tool.name.to_string()).collect();
+    assert_eq!(shown, ["echo", "pick_file"], "its own tools come first");
+
+    // Nobody but the stored run knows the tool now.
+    engine.abort();
+    let reopened = store.reopen();
+    let engine = on(&reopened, Agent::new("assistant", model.clone())).start().await.unwrap();
+    let tenant = Tenant::default();
+    let known = engine.brought_tool(&tenant, &run, &ToolName::from("pick_file")).await.unwrap().unwrap();
+    assert_eq!(known.description, "Lets the user pick a file");
+    accepted(engine.decide(Decide::result(&run, &CallId::from("a"), "ann", json!("a.pdf"))).await);
+    let ended = engine.ended(&tenant, &run).await.unwrap();
+    assert_eq!(ended.pass, Pass::Ended(Termination::NaturalEnd));
+    assert!(model.last_read().contains(&"tool a: a.pdf".to_owned()), "{:?}", model.last_read());
+}
+
+#[tokio::test]
+async fn a_tool_of_one_message_is_not_there_for_the_next() {
+    let store = MemoryStore::new();
+    let model = picking(json!({"kind": "pdf"}));
+    let engine = on(&store, Agent::new("assistant", model.clone())).start().await.unwrap();
+    let finished = engine.run(bringing(Vec::new())).await.unwrap();
+    assert_eq!(finished.pass, Pass::Ended(Termination::NaturalEnd));
+    let read = model.last_read();
+    assert!(read.iter().any(|line| line.starts_with("tool a: Error")), "{read:?}");
+}
+
+#[tokio::test]
+async fn arguments_are_checked_against_the_schema_that_came_along() {
+    let store = MemoryStore::new();
+    let model = picking(json!({"kind": 7}));
+    let engine = on(&store, Agent::new("assistant", model.clone())).start().await.unwrap();
+    let finished = engine.run(bringing(vec![pick()])).await.unwrap();
+    assert_eq!(finished.pass, Pass::Ended(Termination::NaturalEnd), "a call with bad arguments is not held");
+    let read = model.last_read();
+    assert!(read.iter().any(|line| line.starts_with("tool a: Error") && line.contains("kind")), "{read:?}");
+}
+
+/// Held twice: for the person who approves, and then for the front end.
+#[tokio::test]
+async fn where_all_tools_are_held_a_brought_one_is_too_and_an_edit_has_to_fit_its_schema() {
+    let store = MemoryStore::new();
+    let model = picking(json!({"kind": "pdf"}));
+    let engine = on(&store, Agent::new("assistant", model)).start().await.unwrap();
+    let policy = PolicyRequest { approval: Some(ApprovalScope::AllTools), ..PolicyRequest::default() };
+    let (run, kinds) = held(&engine, Message { policy, ..bringing(vec![pick()]) }).await;
+    assert_eq!(kinds, [SuspensionKind::Approval]);
+    let approve = Decide::approve(&run, &CallId::from("a"), "ann");
+    let unfit = engine.decide(approve.clone().with_arguments(json!({"kind": 7}))).await.unwrap();
+    assert!(matches!(unfit, Verdict::Refused(Refusal::Invalid(_))), "{unfit:?}");
+    let last = engine.view(&Tenant::default(), &run).await.unwrap().unwrap().control.seq;
+    accepted(engine.decide(approve.with_arguments(json!({"kind": "png"}))).await);
+    let next = engine.follow(&Tenant::default(), &run, last).await.unwrap();
+    let Pass::Suspended(pending) = &next.pass else { panic!("{next:?}") };
+    assert_eq!(pending[0].kind, SuspensionKind::ClientTool);
+}
+
+#[tokio::test]
+async fn a_brought_tool_cannot_stand_in_for_one_of_the_server() {
+    let store = MemoryStore::new();
+    let agent = Agent::new("assistant", picking(json!({})));
+    let other = Agent::new("other", picking(json!({}))).tool(echo());
+    let engine = on(&store, agent).agent(other).start().await.unwrap();
+    let named = |name: &str| ToolDefinition { name: ToolName::from(name), ..pick() };
+    let taken = |name: &str| PostRefused::ToolNameTaken(ToolName::from(name));
+    let refused = engine.post(bringing(vec![pick(), named("echo")])).await.unwrap_err();
+    assert_eq!(refused, taken("echo"), "a tool of another agent is one of the server too");
+    let refused = engine.post(bringing(vec![pick(), pick()])).await.unwrap_err();
+    assert_eq!(refused, taken("pick_file"));
+
+    let bad = [
+        named(""),
+        named(&"n".repeat(129)),
+        ToolDefinition { performer: Performer::Server, ..pick() },
+        pick().parameters(json!({"type": "no such type"})),
+        pick().parameters(json!({"description": "x".repeat(70_000)})),
+    ];
+    for tool in bad {
+        let refused = engine.post(bringing(vec![tool])).await.unwrap_err();
+        assert!(matches!(refused, PostRefused::BadTools { .. }), "{refused:?}");
+    }
+    let many = (0..=BROUGHT_MAX).map(|number| named(&format!("t{number}"))).collect();
+    let refused = engine.post(bringing(many)).await.unwrap_err();
+    assert!(matches!(refused, PostRefused::BadTools { .. }), "{refused:?}");
+    let runs = engine.runs(&Tenant::default(), &RunFilter::default(), &Page::default()).await.unwrap();
+    assert!(runs.items.is_empty(), "nothing was started");
+}
