@@ -26,16 +26,17 @@ TEST_OUTPUT := target/test-output.txt
 TALLY := awk '/^test result:/ { passed += $$4; failed += $$6 } \
 	END { printf "checks: %d passed, %d failed\n", passed, failed; exit passed == 0 }' $(TEST_OUTPUT)
 
-.PHONY: help toolchain test demo prove story bench bench-peers test-long mutants deny fmt
+.PHONY: help toolchain test test-real-model demo prove story bench bench-peers test-long mutants deny fmt
 
 help:
 	@echo 'make test        the gate: format, lints, docs, tests, behaviour index, simulated worlds, $(QUICK_KILLS) kills, $(QUICK_NODE_KILLS) of three nodes'
 	@echo 'make demo        a server with a run that waits for your approval, and three commands to try'
 	@echo 'make prove       kills a process again and again for ten seconds, and counts approvals and effects'
 	@echo 'make story       one run, held and crashed and continued, told as a story'
-	@echo 'make bench       what runs, decisions, parked fleets, long runs and streams cost, in memory and on SQLite'
+	@echo 'make bench       what runs, decisions, parked fleets, long runs, streams and a server cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
-	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, $(NODE_KILLS) of three nodes, planted faults, dependencies'
+	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(KILLS) kills, $(NODE_KILLS) of three nodes, planted faults, the README in a fresh clone, dependencies'
+	@echo 'make test-real-model  installs a small real model into target/real-model, and streams, counts and interrupts it'
 	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
 	@echo 'make deny        licences, bans and sources of the dependencies'
 	@echo 'make fmt         format every source file'
@@ -56,6 +57,8 @@ test: toolchain
 	@set -o pipefail; cargo test $(LOCKED) --workspace --no-fail-fast 2>&1 | tee $(TEST_OUTPUT) || { $(TALLY); exit 1; }
 	@echo '== behaviour index'
 	cargo run -q $(LOCKED) -p checks --bin behaviour-index -- $(TEST_OUTPUT) docs/behaviours.md
+	@echo '== requests by the OpenAPI document'
+	HOLDPOINT_PROGRAM=$(or $(CARGO_TARGET_DIR),target)/debug/holdpoint tests/schemathesis/run
 	@echo '== simulator'
 	cargo run -q $(LOCKED) -p sim -- --seeds $(QUICK_SEEDS)
 	cargo run -q $(LOCKED) -p sim -- --engine --seeds $(QUICK_ENGINE_SEEDS)
@@ -69,8 +72,12 @@ test: toolchain
 	@echo 'and $(QUICK_KILLS) killed processes and $(QUICK_NODE_KILLS) killed nodes of three lost nothing and repeated nothing.'
 	@$(TALLY)
 
+test-real-model: toolchain
+	cargo build $(LOCKED) -p holdpoint --features cli
+	python3 tests/real_model/check.py $(or $(CARGO_TARGET_DIR),target)/debug/holdpoint target/real-model
+
 demo: toolchain
-	cargo run -q $(LOCKED) --release -p holdpoint --features cli -- demo
+	@cargo run -q $(LOCKED) --release -p holdpoint --features cli -- demo
 
 prove: toolchain
 	cargo run -q $(LOCKED) --release -p holdpoint --features cli -- prove
@@ -79,6 +86,7 @@ story: toolchain
 	cargo run -q $(LOCKED) --release -p sim -- story
 
 bench: toolchain
+	cargo build -q $(LOCKED) --release -p holdpoint --features cli --bin holdpoint
 	cargo run -q $(LOCKED) --release -p bench
 
 bench-peers: toolchain
@@ -90,6 +98,7 @@ test-long: toolchain
 	cargo run -q $(LOCKED) -p kill -- matrix --kills $(KILLS)
 	cargo run -q $(LOCKED) -p kill -- matrix --store postgres --kills $(NODE_KILLS)
 	sim/faults/run
+	tests/readme/run
 	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
 	else echo 'Skipped the dependency rules: cargo-deny is missing. Install it with: cargo install --locked cargo-deny'; fi
 

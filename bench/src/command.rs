@@ -22,6 +22,8 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
   W4           long run: 200 and 1,000 tool rounds, kept in memory and parked at every step
   W5           stream: 1,000 small deltas, to 1 and to 100 subscribers
   subscribers  the speed of a run that 10,000 watch, half of whom never read
+  http         the server as another process, on sqlite: 2,000 open streams, of which 200 are told something all the
+               time, 300 tool rounds posted in a second and decisions beside them, for 60 seconds; --once sets the time
   machine      the bare machine: no store, no engine
   Without a workload all of them are measured with a short effort.
 
@@ -33,6 +35,7 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
   --runs N               runs in the largest fleet of W3; 1,000,000, if it is not given and W3 is asked for by name
   --folder PATH          where the files go; beside this program, if it is not given. What is measured is
                          the disk of this folder: a folder in memory syncs nothing
+  --program PATH         the server of http; the program holdpoint beside this one, if it is not given
   --quick                a look, not a figure to quote
   --once SECONDS         one repetition of this length, so that it can take turns with other programs
   --json                 JSON lines instead of a table: {peer, version, workload, metric, title, unit, value}, with
@@ -71,6 +74,8 @@ pub(crate) struct Command {
     pub(crate) concurrency: usize,
     /// In the largest fleet.
     pub(crate) run_count_max: Option<usize>,
+    /// The server that is measured, if it does not lie beside this program.
+    pub(crate) program: Option<PathBuf>,
     pub(crate) level: Level,
     pub(crate) form: Form,
     pub(crate) folder: PathBuf,
@@ -91,7 +96,7 @@ pub(crate) enum Asked {
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, String> {
     let (mut suites, mut stores, mut database) = (Vec::new(), Vec::new(), None);
     let (mut concurrency, mut form, mut folder) = (CONCURRENCY_DEFAULT, Form::Table, None);
-    let mut run_count_max = None;
+    let (mut run_count_max, mut program) = (None, None);
     let (mut is_quick, mut once, mut is_server) = (false, None, false);
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
@@ -112,9 +117,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
                 stores.push(store(&word)?);
                 database = if word.contains("://") { Some(word) } else { database };
             }
-            "--concurrency" => {
-                concurrency = count(&name, &value("a number of runs")?, CONCURRENCY_MAX)?;
-            }
+            "--concurrency" => concurrency = count(&name, &value("a number")?, CONCURRENCY_MAX)?,
             "--runs" => run_count_max = Some(count(&name, &value("a number of runs")?, RUN_COUNT_MAX)?),
             RESTARTED => return Ok(Asked::Restarted(Place::File(value("a file")?.into()))),
             NODE => {
@@ -123,6 +126,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
             }
             SERVER => is_server = true,
             TOOL => return Ok(Asked::Tool),
+            "--program" => program = Some(PathBuf::from(value("a program")?)),
             "--folder" => folder = Some(PathBuf::from(value("a folder")?)),
             other => match Suite::ALL.into_iter().find(|suite| suite.name().eq_ignore_ascii_case(other)) {
                 Some(suite) => suites.push(suite),
@@ -154,7 +158,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
     if suites.is_empty() {
         suites = Suite::ALL.to_vec();
     }
-    let command = Command { suites, stores, database, concurrency, run_count_max, level, form, folder };
+    let command =
+        Command { suites, stores, database, concurrency, run_count_max, program, level, form, folder };
     Ok(Asked::Measurement(command))
 }
 
@@ -212,10 +217,13 @@ mod tests {
         let folder = "/x".into();
         let (suites, stores) = (vec![Suite::ToolRound], vec![StoreKind::Sqlite]);
         let (level, form, run_count_max) = (Level::Full, Form::JsonLines, Some(9));
-        let (database, concurrency) = (None, 8);
-        let expected = Command { suites, stores, database, concurrency, run_count_max, level, form, folder };
+        let (database, concurrency, program) = (None, 8, None);
+        let expected =
+            Command { suites, stores, database, concurrency, run_count_max, program, level, form, folder };
         assert_eq!(command, expected);
         assert_eq!(parsed("w4 --quick").unwrap().level, Level::Quick);
+        let http = parsed("http --program=/x/holdpoint").unwrap();
+        assert_eq!((http.suites, http.program), (vec![Suite::Http], Some("/x/holdpoint".into())));
         assert_eq!(parsed("W1 --once 3").unwrap().level, Level::Once(Duration::from_secs(3)));
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::http::Load;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Full,
@@ -43,6 +45,8 @@ pub(crate) struct Effort {
     pub(crate) idle: Duration,
     /// Runs whose tools are another process; 0 where this program cannot start itself as one.
     pub(crate) remote_run_count: usize,
+    /// What is asked of a server.
+    pub(crate) http: Load,
 }
 
 impl Effort {
@@ -64,6 +68,7 @@ impl Effort {
             woken_count: 1_000,
             idle: Duration::from_secs(60),
             remote_run_count: 1_000,
+            http: Load::FULL,
         };
         match level {
             Level::Full => full,
@@ -76,6 +81,7 @@ impl Effort {
                 stream_count: 50,
                 fleets: &[10_000, 100_000],
                 remote_run_count: 300,
+                http: Load { duration: Duration::from_secs(10), ..Load::FULL },
                 ..full
             },
             Level::Once(repetition) => Self {
@@ -83,6 +89,7 @@ impl Effort {
                 repetition,
                 run_count_max: usize::MAX,
                 woken_count: 100,
+                http: Load { duration: repetition, ..Load::FULL },
                 ..Self::of(Level::Short)
             },
             Level::Quick => Self {
@@ -101,6 +108,7 @@ impl Effort {
                 woken_count: 100,
                 idle: Duration::from_secs(3),
                 remote_run_count: 50,
+                http: Load::QUICK,
                 ..full
             },
         }
@@ -125,5 +133,6 @@ impl Effort {
         woken_count: 4,
         idle: Duration::from_millis(500),
         remote_run_count: 0,
+        http: Load::QUICK,
     };
 }

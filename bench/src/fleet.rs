@@ -113,7 +113,14 @@ pub(crate) async fn check_each(store: &dyn Store, runs: &[RunId]) -> Result<(), 
     for run in runs {
         let wrong = |what: &str| Failure::new(format!("run {run} of the fleet: {what}"));
         let view = store.run(&tenant, run).await?.ok_or_else(|| wrong("is not there"))?;
-        let log = store.events(&tenant, run, 0, usize::MAX).await?;
+        let mut log = Vec::new();
+        loop {
+            let page = store.events(&tenant, run, log.len() as u64, usize::MAX).await?;
+            if page.is_empty() {
+                break;
+            }
+            log.extend(page);
+        }
         let folded = fold(log.iter().map(|committed| &*committed.event));
         if folded.map_err(|why| wrong(&format!("{why:?}")))? != view.control {
             return Err(wrong("its log does not fold to its control"));

@@ -16,6 +16,7 @@ mod effort;
 mod failure;
 mod fleet;
 mod fleet_in_postgres;
+mod http;
 mod idle_nodes;
 mod noting_store;
 mod pace;

@@ -56,6 +56,7 @@ impl Used {
                 commits: self.counts.commits - before.counts.commits,
                 syncs: self.counts.syncs - before.counts.syncs,
                 bytes: self.counts.bytes - before.counts.bytes,
+                ..Counts::default()
             },
             cpu: between(self.cpu, before.cpu),
             server_cpu: between(self.server_cpu, before.server_cpu),

@@ -50,6 +50,16 @@ pub(crate) fn memory() -> Option<u64> {
     Some(number_behind("/proc/self/status", "VmRSS:")? * 1024)
 }
 
+/// The memory that another process has at this moment.
+pub(crate) fn memory_of(number: u32) -> Option<u64> {
+    Some(number_behind(&format!("/proc/{number}/status"), "VmRSS:")? * 1024)
+}
+
+/// How many files and connections this process, and whatever it starts, may have open.
+pub(crate) fn open_files_max() -> Option<u64> {
+    number_behind("/proc/self/limits", "Max open files")
+}
+
 /// The most memory that the process has had.
 pub(crate) fn peak_memory() -> Option<u64> {
     Some(number_behind("/proc/self/status", "VmHWM:")? * 1024)
@@ -63,7 +73,7 @@ fn number_behind(path: &str, name: &str) -> Option<u64> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use super::{bytes_written, cpu_time, memory, peak_memory};
+    use super::{bytes_written, cpu_time, memory, memory_of, open_files_max, peak_memory};
 
     #[test]
     fn the_system_tells_what_the_process_used() {
@@ -71,5 +81,7 @@ mod tests {
         assert!(bytes_written().is_some());
         assert!(memory().is_some_and(|bytes| bytes > 100_000));
         assert!(peak_memory() >= memory());
+        assert!(memory_of(std::process::id()).is_some_and(|bytes| bytes > 100_000));
+        assert!(open_files_max().is_some_and(|count| count > 10));
     }
 }

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::Figure;
 use crate::stage::{Setting, StoreKind, many_threads, on};
-use crate::{bare_machine, idle_nodes, subscribers, w1, w2, w3, w4, w5};
+use crate::{bare_machine, http, idle_nodes, subscribers, w1, w2, w3, w4, w5};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suite {
@@ -20,17 +20,19 @@ pub(crate) enum Suite {
     LongRun,
     Stream,
     Subscribers,
+    Http,
     Machine,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::ToolRound,
         Self::Approval,
         Self::ParkedFleet,
         Self::LongRun,
         Self::Stream,
         Self::Subscribers,
+        Self::Http,
         Self::Machine,
     ];
 
@@ -42,6 +44,7 @@ impl Suite {
             Self::LongRun => "W4",
             Self::Stream => "W5",
             Self::Subscribers => "subscribers",
+            Self::Http => "http",
             Self::Machine => "machine",
         }
     }
@@ -53,6 +56,8 @@ impl Suite {
             Self::ParkedFleet => {
                 asked.iter().copied().filter(|kind| *kind != StoreKind::Memory).map(Some).collect()
             }
+            // A server keeps what it acknowledges, and the embedded store is the one that it has by default.
+            Self::Http => asked.iter().copied().filter(|kind| *kind == StoreKind::Sqlite).map(Some).collect(),
             Self::ToolRound | Self::Approval | Self::LongRun | Self::Stream | Self::Subscribers => {
                 asked.iter().copied().map(Some).collect()
             }
@@ -112,6 +117,7 @@ fn one(
         Suite::LongRun => w4::run(setting, effort, progress),
         Suite::Stream => w5::run(setting, effort, progress),
         Suite::Subscribers => subscribers::run(setting, effort, progress),
+        Suite::Http => http::run(setting, effort, command.program.as_deref(), progress),
         Suite::Machine => Ok(Vec::new()),
     }
 }

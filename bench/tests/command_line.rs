@@ -35,7 +35,9 @@ fn the_help_names_every_workload_and_goes_to_stdout() {
     let output = bench(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
-    for word in ["W1", "W2", "W3", "W4", "W5", "subscribers", "machine", "--store", "--quick", "--json"] {
+    for word in
+        ["W1", "W2", "W3", "W4", "W5", "subscribers", "http", "machine", "--store", "--quick", "--json"]
+    {
         assert!(help.contains(word), "{word}");
     }
 }

@@ -173,12 +173,12 @@ impl RunLedger {
         self.calls.iter().filter_map(|call| call.open.as_ref().map(|open| (call, open)))
     }
 
-    /// The store's projection of the run while something is submitted.
+    /// The store's projection of the run while something is submitted. What ends it may be accepted and unheard.
     #[must_use]
-    pub fn row(&self, interrupt_accepted: bool) -> RunRow {
+    pub fn row(&self, end_is_accepted: bool) -> RunRow {
         if self.ended() {
             RunRow::Ended
-        } else if interrupt_accepted || self.ending.is_some() {
+        } else if end_is_accepted || self.ending.is_some() {
             RunRow::OnTheWayOut
         } else {
             RunRow::Open

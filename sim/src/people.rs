@@ -128,7 +128,7 @@ fn approve(tape: &mut Tape, resume: &mut Resume) -> Form {
         }
         13 => {
             resume.arguments = Some(arguments::malformed());
-            Form::Malformed
+            Form::BadEdit
         }
         _ => {
             resume.mode =
@@ -189,18 +189,21 @@ fn answer(tape: &mut Tape, resume: &mut Resume, own_mode: ResumeMode) -> Form {
         _ => None,
     };
     let mode = resume.mode.unwrap_or(own_mode);
-    let fits = mode == ResumeMode::PassDecisionToTool || tape.chance(6);
-    resume.arguments = if fits { arguments } else { None };
-    judge_answer(&resume.payload, resume.arguments.as_ref(), mode)
+    if mode == ResumeMode::PassDecisionToTool {
+        resume.payload_arguments = arguments;
+    } else if tape.chance(6) {
+        resume.arguments = arguments;
+    }
+    if resume.arguments.is_some() {
+        return Form::Malformed;
+    }
+    judge_answer(&resume.payload, resume.payload_arguments.as_ref(), mode)
 }
 
 /// The table of answers, written down a second time.
 fn judge_answer(payload: &Payload, as_arguments: Option<&Arguments>, mode: ResumeMode) -> Form {
     let good = match (payload, mode) {
         (Payload::Error(_), _) => true,
-        (_, ResumeMode::ReplayToolCall | ResumeMode::UseDecisionAsToolResult) if as_arguments.is_some() => {
-            false
-        }
         (Payload::Absent, ResumeMode::ReplayToolCall) => true,
         (Payload::Absent, ResumeMode::UseDecisionAsToolResult | ResumeMode::PassDecisionToTool) => false,
         (Payload::Result(_), ResumeMode::UseDecisionAsToolResult) => true,

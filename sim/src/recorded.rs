@@ -76,9 +76,11 @@ fn supplied(action: &Action) -> Option<&Value> {
 
 /// Whoever decided stands in the log, with the edit and the answer that they gave.
 fn check_decision(decision: &Decision, events: &[Event]) -> Checked {
-    let (edited, payload) = match &decision.action {
-        DecisionAction::Resume(resume) => (resume.arguments.as_ref(), Some(&resume.payload)),
-        DecisionAction::Cancel { .. } => (None, None),
+    let (edited, passed, payload) = match &decision.action {
+        DecisionAction::Resume(resume) => {
+            (resume.arguments.as_ref(), resume.payload_arguments.as_ref(), Some(&resume.payload))
+        }
+        DecisionAction::Cancel { .. } => (None, None, None),
     };
     for event in events {
         let mut right = true;
@@ -90,7 +92,7 @@ fn check_decision(decision: &Decision, events: &[Event]) -> Checked {
             named = Some((call_id, by));
             let answered = answer.clone().map(Payload::Result);
             right = (answered.is_none() || answered.as_ref() == payload)
-                && (arguments.is_none() || arguments.as_ref() == edited);
+                && (arguments.is_none() || arguments.as_ref() == passed);
         } else if let Fact::ToolDenied { call_id, by, .. } | Fact::ToolCancelled { call_id, by, .. } =
             &event.fact
         {

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use machine::decision::Decision;
+use machine::decision::{Decision, DecisionAction};
 use machine::delivery;
 use machine::event::{Event, Fact, Message};
 use machine::id::{CallId, DecisionId, MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::inbox::{self, Item, Verdict};
+use machine::policy::OnReject;
 use machine::revision::Revision;
+use machine::suspension::SuspensionKind;
 use machine::tool::ToolLeave;
 use machine::transcript::Transcript;
 use machine::{Control, Input, Rejection, Run, Timestamp};
@@ -229,7 +231,7 @@ impl Store {
             let row = ledger.suspension_row(&decision.call);
             let verdict = inbox::judge_decision(
                 decision,
-                ledger.row(stored.interrupt_accepted),
+                ledger.row(stored.is_on_its_way_out()),
                 row.as_ref(),
                 stored.earlier(decision),
             );
@@ -274,7 +276,7 @@ impl Store {
             let Some(call) = stored.ledger.call_mut(&decision.call) else { continue };
             let same = call.arguments.digest() == *digest;
             if let Some(open) = &mut call.open
-                && open.kind == machine::suspension::SuspensionKind::Approval
+                && open.kind == SuspensionKind::Approval
                 && open.answered_by.is_none()
                 && same
             {
@@ -349,6 +351,26 @@ impl StoredRun {
             Ok(control) => Ok(Run::new(self.revision.clone(), control)),
             Err(unreadable) => breach(Invariant::FoldIsControl, format!("{unreadable:?}")),
         }
+    }
+
+    /// Nothing is accepted any more but an interrupt: one was accepted, or a denial that ends the run and that is still
+    /// unheard. Written down a second time.
+    pub(crate) fn is_on_its_way_out(&self) -> bool {
+        let ends = |item: &Item| {
+            let (Item::Decision(decision) | Item::Early { decision, .. }) = item else { return false };
+            match &decision.action {
+                DecisionAction::Resume(_) => false,
+                DecisionAction::Cancel { then: Some(then), .. } => *then == OnReject::EndRun,
+                DecisionAction::Cancel { then: None, .. } => {
+                    self.ledger.policy.on_reject == Some(OnReject::EndRun)
+                }
+            }
+        };
+        let denied = self.ledger.open_suspensions().any(|(_, open)| {
+            open.kind == SuspensionKind::Approval
+                && self.inbox.iter().any(|row| open.answered_by == Some(row.ticket) && ends(&row.item))
+        });
+        self.interrupt_accepted || denied
     }
 
     pub(crate) fn earlier(&self, decision: &Decision) -> Option<inbox::Earlier> {

@@ -16,6 +16,8 @@ use crate::store::{RunIndex, Store, StoredRun, is_taken, same_content};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Good,
+    /// A plain yes, with arguments that cannot run: where the tool has changed, nobody looks at them.
+    BadEdit,
     Malformed,
 }
 
@@ -24,7 +26,7 @@ impl Store {
     pub fn judge(&self, run: RunIndex, decision: &Decision, form: Form) -> Checked<Verdict> {
         let stored = &self.runs[run];
         let row = stored.ledger.suspension_row(&decision.call);
-        let over = stored.ledger.row(stored.interrupt_accepted);
+        let over = stored.ledger.row(stored.is_on_its_way_out());
         let verdict = inbox::judge_decision(decision, over, row.as_ref(), stored.earlier(decision));
         let expected = expected_verdict(stored, decision, form);
         let got = match &verdict {
@@ -65,7 +67,7 @@ impl Store {
             Some(inbox::Earlier { same_content: false }) => return Verdict::Refused(Refusal::IdUsed),
             None => {}
         }
-        match stored.ledger.row(stored.interrupt_accepted) {
+        match stored.ledger.row(stored.is_on_its_way_out()) {
             RunRow::Open => {}
             RunRow::OnTheWayOut | RunRow::Ended => return Verdict::Refused(Refusal::RunOver),
         }
@@ -93,7 +95,7 @@ impl Store {
     ) -> Checked<Verdict> {
         let stored = &self.runs[run];
         let row = stored.ledger.suspension_row(call);
-        let over = stored.ledger.row(stored.interrupt_accepted);
+        let over = stored.ledger.row(stored.is_on_its_way_out());
         let under_way = stored
             .ledger
             .call(call)
@@ -142,7 +144,7 @@ fn expected_verdict(stored: &StoredRun, decision: &Decision, form: Form) -> Expe
         return if same_content(earlier, decision) { Expected::Repeated } else { Expected::Refused };
     }
     let ledger = &stored.ledger;
-    if ledger.ended() || ledger.ending.is_some() || stored.interrupt_accepted {
+    if ledger.ended() || ledger.ending.is_some() || stored.is_on_its_way_out() {
         return Expected::Refused;
     }
     let Some(call) = ledger.call(&decision.call) else { return Expected::Refused };
@@ -167,6 +169,7 @@ fn expected_verdict(stored: &StoredRun, decision: &Decision, form: Form) -> Expe
     match (refused, changed) {
         (true, _) => Expected::Refused,
         (false, true) => Expected::Voided,
+        (false, false) if form == Form::BadEdit => Expected::Refused,
         (false, false) => Expected::Accepted,
     }
 }

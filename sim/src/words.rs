@@ -51,7 +51,8 @@ pub fn decision(decision: &Decision) -> String {
                 Payload::Result(value) => format!("result {value}"),
                 Payload::Error(why) => format!("error {why:?}"),
             };
-            let edited = if resume.arguments.is_some() { ", with arguments" } else { "" };
+            let with = resume.arguments.is_some() || resume.payload_arguments.is_some();
+            let edited = if with { ", with arguments" } else { "" };
             let mode = resume.mode.map(names::resume_mode).unwrap_or_default();
             format!("{payload}{edited} {mode}")
         }

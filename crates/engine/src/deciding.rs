@@ -170,22 +170,24 @@ async fn complete(
         Answer::Cancel { reason, then } => DecisionAction::Cancel { reason: reason.clone(), then: *then },
         Answer::Resume(resumption) => {
             let mode = resumption.mode.or_else(|| open.map(|open| open.mode));
-            let payload_fault = payload_fault(node, said, &suspension, resumption).await?;
-            let arguments = match (&resumption.arguments, &resumption.payload) {
-                (Some(edited), _) => Some(arguments::of_value(Arc::new(edited.clone()), schema)),
+            let judged = against_schema(node, said, &suspension, resumption).await?;
+            let edited = resumption.arguments.clone();
+            let payload_arguments = match &resumption.payload {
                 // A bare `true` means the arguments as they are.
-                (None, Payload::Result(value))
+                Payload::Result(value)
                     if mode == Some(ResumeMode::PassDecisionToTool) && **value != Value::Bool(true) =>
                 {
                     Some(arguments::of_value(value.clone(), schema))
                 }
-                (None, _) => None,
+                Payload::Result(_) | Payload::Absent | Payload::Error(_) => None,
             };
             DecisionAction::Resume(Resume {
                 payload: resumption.payload.clone(),
-                payload_fault,
+                has_schema: judged.is_some(),
+                payload_fault: judged.flatten(),
                 expect_digest: resumption.expect_digest,
-                arguments,
+                arguments: edited.map(|edited| arguments::of_value(Arc::new(edited), schema)),
+                payload_arguments,
                 mode: resumption.mode,
                 note: resumption.note.clone(),
                 apply_to_future: resumption.apply_to_future,
@@ -203,18 +205,18 @@ async fn complete(
     })
 }
 
-/// What the suspension's schema says against the answer.
-async fn payload_fault(
+/// What the suspension's schema says against the answer; none where there is no schema.
+async fn against_schema(
     node: &Node,
     said: &Decide,
     suspension: &SuspensionId,
     resumption: &Resumption,
-) -> Result<Option<String>, Refused> {
+) -> Result<Option<Option<String>>, Refused> {
     let Payload::Result(value) = &resumption.payload else { return Ok(None) };
     let Some(view) = node.store.suspension(&said.tenant, suspension).await? else { return Ok(None) };
     let Some(schema) = &view.opened.schema else { return Ok(None) };
-    Ok(match Schema::compile(schema) {
+    Ok(Some(match Schema::compile(schema) {
         Ok(schema) => schema.fault(value),
         Err(why) => Some(format!("its schema cannot be used: {why}")),
-    })
+    }))
 }

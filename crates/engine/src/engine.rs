@@ -20,6 +20,7 @@ use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
 use crate::history::History;
 use crate::node::{Agents, Node, Settings};
+use crate::numbers::Numbers;
 use crate::posting::{self, Message, PostRefused, Posted};
 use crate::store::{
     ApprovalFilter, Listed, Page, Refused, RunFilter, RunView, Store, SuspensionView, Tenant,
@@ -106,6 +107,7 @@ impl EngineBuilder {
         let background = vec![
             node.tasks.spawn(node.clone().dispatch()).abort_handle(),
             node.tasks.spawn(node.clone().listen()).abort_handle(),
+            node.tasks.spawn(node.clone().relay()).abort_handle(),
             node.tasks.spawn(async move { herald.work().await }).abort_handle(),
         ];
         Ok(Engine { inner: Arc::new(Inner { node, background }) })
@@ -283,6 +285,11 @@ impl Engine {
         deciding::decide_early(&self.inner.node, decision, digest).await
     }
 
+    /// Whether whoever posts this may ask for it, as far as that is said without looking anything up.
+    pub fn may_ask(&self, message: &Message) -> Result<(), PostRefused> {
+        posting::check_loosening(&self.inner.node, message)
+    }
+
     /// Ends a run without waiting for anything.
     pub async fn interrupt(&self, tenant: &Tenant, run: &RunId, by: &Principal) -> Result<Verdict, Refused> {
         if self.view(tenant, run).await?.is_none() {
@@ -341,6 +348,18 @@ impl Engine {
         Ok(History::load(&**self.store(), tenant, &view.control).await?.messages())
     }
 
+    /// The same for whoever has only so much room: none where it takes up more, and then no more is read either.
+    pub async fn transcript_within(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        bytes_max: usize,
+    ) -> Result<Option<Messages>, Refused> {
+        let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
+        let history = History::load_within(&**self.store(), tenant, &view.control, bytes_max).await?;
+        Ok(history.map(|history| history.messages()))
+    }
+
     pub async fn approval(
         &self,
         tenant: &Tenant,
@@ -373,6 +392,12 @@ impl Engine {
     #[must_use]
     pub fn held_count(&self) -> usize {
         self.inner.node.held_count()
+    }
+
+    /// What this engine has done since it started.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        self.inner.node.tally.seen()
     }
 
     /// Takes nothing new, lets what executes finish within this time, and leaves the rest as after a crash.

@@ -15,10 +15,10 @@ use machine::id::RunId;
 use crate::crowd::{Bell, Crowd, Herald};
 use crate::live::{Live, LiveCursor, LiveItem, lock};
 use crate::pages::{PAGE_EVENTS, Pages};
-use crate::store::{Committed, Refused, Store, Tenant};
+use crate::recent::Recent;
+use crate::relay::Relay;
+use crate::store::{Committed, Refused, Said, Store, Tenant};
 
-/// Latest events of a run that are kept while it is in memory or watched.
-const RECENT_MAX: usize = 256;
 /// Events that a watcher reads from the store at once.
 const READ_MAX: usize = 256;
 
@@ -34,6 +34,7 @@ pub enum FeedItem {
 pub(crate) struct Feeds {
     feeds: Mutex<BTreeMap<RunId, Weak<RunFeed>>>,
     herald: Arc<Herald>,
+    pub(crate) relay: Relay,
 }
 
 impl Feeds {
@@ -49,6 +50,8 @@ impl Feeds {
             held: AtomicBool::new(false),
             owner: OnceLock::new(),
             version: AtomicU64::new(0),
+            asked_at: AtomicU64::new(u64::MAX),
+            said_after: AtomicU64::new(0),
             published: AtomicU64::new(0),
             recent: Mutex::default(),
             pages: Pages::default(),
@@ -62,9 +65,24 @@ impl Feeds {
     pub(crate) fn heard_of(&self, run: &RunId) {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
         // A worker that has lost its run finds out by itself.
-        if let Some(feed) = feed.filter(|feed| !feed.held.load(Ordering::Acquire)) {
-            feed.forget();
+        if let Some(feed) = feed.filter(|feed| !feed.is_held()) {
+            feed.look_again();
         }
+    }
+
+    /// Somebody in another process watches this run.
+    pub(crate) fn watched_elsewhere(&self, run: &RunId) {
+        let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
+        if let Some(feed) = feed.filter(|feed| feed.is_held()) {
+            self.relay.ask(run, &feed);
+        }
+    }
+
+    /// What the process that holds this run says on the way, behind the event of this number. False if something that
+    /// was said before has not arrived.
+    pub(crate) fn said_elsewhere(&self, run: &RunId, after: u64, said: Vec<Said>) -> bool {
+        let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
+        feed.filter(|feed| !feed.is_held()).is_none_or(|feed| feed.hear(after, said))
     }
 
     /// The engine stops: nobody gives turns to crowds any more, and what is stored can still be read.
@@ -90,9 +108,13 @@ pub(crate) struct RunFeed {
     owner: OnceLock<Tenant>,
     /// Rises with everything new.
     version: AtomicU64,
-    /// Rises with every commit.
+    /// Rises with every commit, here and, as far as it is heard of, elsewhere.
     published: AtomicU64,
-    recent: Mutex<VecDeque<Committed>>,
+    /// At so many commits another process was asked last for what is said on the way.
+    asked_at: AtomicU64,
+    /// The last event before what another process has said on the way.
+    said_after: AtomicU64,
+    recent: Mutex<Recent>,
     /// What those who are behind have read lately, where many watch.
     pages: Pages,
     live: Mutex<Live>,
@@ -113,25 +135,67 @@ impl RunFeed {
         if answered {
             self.live().clear();
         }
-        {
-            let mut recent = lock(&self.recent);
-            let last = recent.back().map(|committed| committed.event.seq);
-            // A commit whose answer was lost has left a gap: the store has what stands in it.
-            if last.is_some_and(|last| events.first().is_some_and(|next| next.event.seq != last + 1)) {
-                recent.clear();
-            }
-            recent.extend(events);
-            let surplus = recent.len().saturating_sub(RECENT_MAX);
-            recent.drain(..surplus);
-        }
+        lock(&self.recent).push(events);
         self.signal();
     }
 
     /// Something was stored that was not published here: whoever watches finds it in the store.
     pub(crate) fn forget(&self) {
-        lock(&self.recent).clear();
         self.live().clear();
+        self.look_again();
+    }
+
+    /// What is said on the way goes on: it may be another process that speaks.
+    fn look_again(&self) {
+        self.published.fetch_add(1, Ordering::AcqRel);
+        lock(&self.recent).clear();
         self.signal();
+    }
+
+    fn hear(&self, after: u64, said: Vec<Said>) -> bool {
+        let mut live = self.live();
+        let mut is_whole = true;
+        for said in said {
+            match said {
+                Said::Delta(delta) => is_whole &= live.hear(&delta),
+                Said::Note(note) => live.note(note),
+            }
+        }
+        drop(live);
+        self.said_after.fetch_max(after, Ordering::AcqRel);
+        self.signal();
+        is_whole
+    }
+
+    /// True once for each commit.
+    fn may_ask(&self, published: u64) -> bool {
+        !self.is_held() && self.asked_at.swap(published, Ordering::AcqRel) != published
+    }
+
+    /// Somebody has read these in the store: what was said on the way to them is over.
+    fn seen_stored(&self, events: &[Committed]) {
+        let Some(last) = events.last() else { return };
+        // Whoever reads what is long past says nothing about what is said now.
+        if self.is_held() || last.event.seq < self.said_after.load(Ordering::Acquire) {
+            return;
+        }
+        for committed in events {
+            if let Fact::MessageAdded(Message::Assistant { id, .. }) = &committed.event.fact {
+                self.live().is_stored(id);
+            }
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn commit_count(&self) -> u64 {
+        self.published.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.last().map_or(0, |(seq, _)| seq)
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
@@ -145,21 +209,12 @@ impl RunFeed {
 
     /// The events behind `after`, if the first of them is still in memory.
     fn recent_after(&self, after: u64, limit: usize) -> Vec<Committed> {
-        let recent = lock(&self.recent);
-        let Some(first) = recent.front().map(|committed| committed.event.seq) else { return Vec::new() };
-        let next = after.saturating_add(1);
-        if first > next {
-            return Vec::new();
-        }
-        let skipped = usize::try_from(next - first).unwrap_or(usize::MAX);
-        recent.iter().skip(skipped).take(limit).cloned().collect()
+        lock(&self.recent).after(after, limit)
     }
 
     /// The number of the last event, and whether it is the last one for ever.
     fn last(&self) -> Option<(u64, bool)> {
-        let recent = lock(&self.recent);
-        let last = recent.back()?;
-        Some((last.event.seq, matches!(last.event.fact, Fact::RunEnded { .. })))
+        lock(&self.recent).last()
     }
 }
 
@@ -218,6 +273,8 @@ pub struct Subscription {
     cursor: LiveCursor,
     /// The tenant has such a run.
     found: bool,
+    /// At so many commits there was nothing behind `after` in the store.
+    quiet_at: Option<u64>,
     /// The version at which it has read since it was woken.
     read_at: Option<u64>,
     /// There was more than it took.
@@ -237,6 +294,7 @@ impl Subscription {
             ready: VecDeque::new(),
             cursor: LiveCursor::default(),
             found: false,
+            quiet_at: None,
             read_at: None,
             behind: false,
             ended: false,
@@ -305,6 +363,10 @@ impl Subscription {
         Ok(run.status.ended() && run.control.seq <= self.after)
     }
 
+    fn is_behind_what_is_said(&self) -> bool {
+        self.feed.said_after.load(Ordering::Acquire) > self.after
+    }
+
     async fn read(&mut self) -> Result<(), Refused> {
         let published = self.feed.published.load(Ordering::Acquire);
         // What is in memory belongs to somebody: whoever watches must be able to find the run.
@@ -324,13 +386,16 @@ impl Subscription {
         let shared = self.feed.crowd.takes_turns();
         let mut events = self.feed.recent_after(self.after, if shared { PAGE_EVENTS } else { READ_MAX });
         let known = self.feed.last();
-        if events.is_empty() && known.is_none_or(|(last, _)| last > self.after) {
+        // What woke it was only said: what is stored has been read.
+        let is_quiet = known.is_none() && self.quiet_at == Some(published) && !self.is_behind_what_is_said();
+        if !is_quiet && events.is_empty() && known.is_none_or(|(last, _)| last > self.after) {
             let (store, run) = (&*self.store, &self.feed.run);
             events = if shared {
                 self.feed.pages.after(store, &self.tenant, run, self.after).await?
             } else {
                 store.events(&self.tenant, run, self.after, READ_MAX).await?
             };
+            self.feed.seen_stored(&events);
         }
         if let Some(last) = events.last() {
             self.after = last.event.seq;
@@ -343,9 +408,15 @@ impl Subscription {
             return Ok(());
         }
         // What was known was forgotten, and nothing is behind `after`: the last event of all may have been seen before.
-        if known.is_none() && !looks && self.is_over().await? {
-            self.ended = true;
-            return Ok(());
+        if known.is_none() && !is_quiet {
+            if !looks && self.is_over().await? {
+                self.ended = true;
+                return Ok(());
+            }
+            self.quiet_at = Some(published);
+            if self.feed.may_ask(published) {
+                self.store.watch(&self.feed.run);
+            }
         }
         // Deltas come only to whoever has read every event before them.
         let (mut items, mut cursor) = (Vec::new(), self.cursor.clone());

@@ -1,6 +1,7 @@
 //! What a worker remembers of the log while it holds a run: the transcript, and which answer the model gives next.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use machine::Control;
@@ -126,8 +127,32 @@ impl History {
     /// Reads what the run begins with and its own log.
     pub(crate) async fn load(store: &dyn Store, tenant: &Tenant, control: &Control) -> Result<Self, Refused> {
         let mut history = Self::before(store, tenant, &control.thread, control.after.as_ref()).await?;
-        each_up_to(store, tenant, &control.run, control.seq, |event| history.push(event)).await?;
+        let hear = |event: &Arc<Event>| {
+            history.push(event);
+            ControlFlow::Continue(())
+        };
+        each_up_to(store, tenant, &control.run, control.seq, hear).await?;
         Ok(history)
+    }
+
+    /// The same for whoever only looks: none where it takes up more than this, and then no more was read either.
+    pub(crate) async fn load_within(
+        store: &dyn Store,
+        tenant: &Tenant,
+        control: &Control,
+        bytes_max: usize,
+    ) -> Result<Option<Self>, Refused> {
+        let after = control.after.as_ref();
+        let Some(mut history) = Self::before_within(store, tenant, &control.thread, after, bytes_max).await?
+        else {
+            return Ok(None);
+        };
+        let hear = |event: &Arc<Event>| {
+            history.push(event);
+            if history.bytes <= bytes_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        each_up_to(store, tenant, &control.run, control.seq, hear).await?;
+        Ok(Some(history).filter(|history| history.bytes <= bytes_max))
     }
 
     #[cfg(test)]
@@ -142,14 +167,35 @@ impl History {
         thread: &ThreadId,
         after: Option<&MessageId>,
     ) -> Result<Self, Refused> {
+        let history = Self::before_within(store, tenant, thread, after, usize::MAX).await?;
+        Ok(history.unwrap_or_default())
+    }
+
+    async fn before_within(
+        store: &dyn Store,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&MessageId>,
+        bytes_max: usize,
+    ) -> Result<Option<Self>, Refused> {
         // From the latest run back to the first: each begins after a message of an earlier one.
         let mut logs: Vec<Vec<Arc<Event>>> = Vec::new();
+        let mut bytes = 0;
         let mut next = after.cloned();
         while let Some(message) = next {
             let Some(place) = store.message(tenant, thread, &message).await? else {
                 return Err(Refused::Impossible(format!("message {message} is not in its thread")));
             };
-            let events = events_up_to(store, tenant, &place.run, place.seq).await?;
+            let mut events = Vec::new();
+            let hear = |event: &Arc<Event>| {
+                bytes += weight(event);
+                events.push(event.clone());
+                if bytes <= bytes_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            each_up_to(store, tenant, &place.run, place.seq, hear).await?;
+            if bytes > bytes_max {
+                return Ok(None);
+            }
             next = events.iter().find_map(|event| {
                 if let Fact::RunStarted { after } = &event.fact { after.clone() } else { None }
             });
@@ -162,35 +208,46 @@ impl History {
         for event in logs.iter().rev().flatten() {
             history.tell(event);
         }
-        Ok(history)
+        Ok(Some(history))
     }
 }
 
-pub(crate) async fn events_up_to(
+/// Every event up to `last`, until `hear` has enough. Page by page: a long log is never in memory as a whole.
+pub(crate) async fn each_up_to(
     store: &dyn Store,
     tenant: &Tenant,
     run: &RunId,
     last: u64,
-) -> Result<Vec<Arc<Event>>, Refused> {
-    let mut events = Vec::new();
-    each_up_to(store, tenant, run, last, |event| events.push(event.clone())).await?;
-    Ok(events)
-}
-
-/// Page by page: a long log is never in memory as a whole.
-async fn each_up_to(
-    store: &dyn Store,
-    tenant: &Tenant,
-    run: &RunId,
-    last: u64,
-    mut hear: impl FnMut(&Arc<Event>),
+    mut hear: impl FnMut(&Arc<Event>) -> ControlFlow<()>,
 ) -> Result<(), Refused> {
     let mut after = 0;
     while after < last {
         let page = store.events(tenant, run, after, READ_MAX).await?;
         let Some(end) = page.last().map(|committed| committed.event.seq) else { return Ok(()) };
-        page.iter().map(|committed| &committed.event).filter(|event| event.seq <= last).for_each(&mut hear);
+        let mut events = page.iter().map(|committed| &committed.event).filter(|event| event.seq <= last);
+        if events.try_for_each(&mut hear).is_break() {
+            return Ok(());
+        }
         after = end;
     }
     Ok(())
+}
+
+/// Whether the log has all of these events, where they say that they stand.
+pub(crate) async fn has_stored(
+    store: &dyn Store,
+    tenant: &Tenant,
+    run: &RunId,
+    events: &[Arc<Event>],
+) -> Result<bool, Refused> {
+    let mut missing = events;
+    while let Some(next) = missing.first() {
+        let page = store.events(tenant, run, next.seq.saturating_sub(1), missing.len()).await?;
+        let (here, rest) = missing.split_at(page.len().min(missing.len()));
+        if here.is_empty() || here.iter().zip(&page).any(|(event, stored)| *event != stored.event) {
+            return Ok(false);
+        }
+        missing = rest;
+    }
+    Ok(!events.is_empty())
 }

@@ -19,7 +19,8 @@
 //!   turns (`crowd`), so that the run goes on beside them.
 //!
 //! What is where: [`posting`] takes messages in, [`deciding`] takes decisions, `node` knows which runs this process
-//! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see.
+//! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see, `relay` tells
+//! those in other processes, and [`numbers`] is what somebody who watches the engine itself sees.
 
 pub mod agent;
 mod approval_feed;
@@ -34,9 +35,12 @@ mod history;
 pub mod live;
 pub mod model;
 mod node;
+pub mod numbers;
 mod pages;
 pub mod plugin;
 pub mod posting;
+mod recent;
+mod relay;
 mod shelf;
 pub mod store;
 pub mod tool;

@@ -35,14 +35,14 @@ pub enum Part {
 }
 
 /// What a tool says while it works. It changes no status.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolNote {
     pub call_id: CallId,
     pub attempt: u32,
     pub body: ToolNoteBody,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolNoteBody {
     Log(String),
     Progress(Value),
@@ -202,15 +202,57 @@ pub(crate) struct LiveCursor {
     notes_read: u64,
 }
 
+impl LiveCursor {
+    /// As if nothing of the answer had been read. Notes are told once.
+    pub(crate) fn start_over(&mut self) {
+        *self = Self { notes_read: self.notes_read, ..Self::default() };
+    }
+}
+
 impl Live {
+    /// A piece that another process has said. False if something before it is missing: it is not taken, for what is
+    /// kept here has no gaps.
+    pub(crate) fn hear(&mut self, delta: &Delta) -> bool {
+        let is_current = self.is_current(&delta.message_id, delta.attempt);
+        if !is_current && self.is_late(&delta.message_id, delta.attempt) {
+            return true;
+        }
+        let part = self.parts.iter().find(|known| is_current && known.part == delta.part);
+        let known = part.map_or(0, |part| part.char_count);
+        if delta.offset > known {
+            return false;
+        }
+        let skipped = usize::try_from(known - delta.offset).unwrap_or(usize::MAX);
+        if let Some((begin, _)) = delta.text.char_indices().nth(skipped) {
+            let news = delta.text.get(begin..).unwrap_or_default();
+            self.say(&delta.message_id, delta.attempt, delta.part.clone(), news);
+        }
+        true
+    }
+
+    /// The answer is stored, as its event in the store says: nothing is added to it any more.
+    pub(crate) fn is_stored(&mut self, message_id: &MessageId) {
+        if self.message.as_ref().is_some_and(|(id, _)| id == message_id) {
+            self.clear();
+        }
+        self.over = Some((message_id.clone(), u32::MAX));
+    }
+
+    fn is_current(&self, message_id: &MessageId, attempt: u32) -> bool {
+        self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known == attempt)
+    }
+
+    /// A late word of an attempt that was given up, or of an answer that is stored, is not heard.
+    fn is_late(&self, message_id: &MessageId, attempt: u32) -> bool {
+        [&self.message, &self.over]
+            .into_iter()
+            .flatten()
+            .any(|(id, last)| id == message_id && *last >= attempt)
+    }
+
     fn say(&mut self, message_id: &MessageId, attempt: u32, part: Part, text: &str) {
-        let current = self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known == attempt);
-        if !current {
-            // A late word of an attempt that was given up, or of an answer that is stored, is not heard.
-            let late = |known: &Option<(MessageId, u32)>| {
-                known.as_ref().is_some_and(|(id, last)| id == message_id && *last >= attempt)
-            };
-            if late(&self.message) || late(&self.over) {
+        if !self.is_current(message_id, attempt) {
+            if self.is_late(message_id, attempt) {
                 return;
             }
             self.clear();
@@ -234,7 +276,7 @@ impl Live {
         self.pieces.push(Piece { part: place, begin, end: whole.text.len(), offset });
     }
 
-    fn note(&mut self, note: ToolNote) {
+    pub(crate) fn note(&mut self, note: ToolNote) {
         if self.notes.len() == NOTES_MAX {
             self.notes.pop_front();
             self.notes_dropped += 1;
@@ -253,13 +295,22 @@ impl Live {
 
     /// Everything that this watcher has not read yet.
     pub(crate) fn read(&self, cursor: &mut LiveCursor, into: &mut impl Extend<LiveItem>) {
-        self.read_answer(cursor, into);
+        self.read_pieces(cursor, BEHIND_MAX, into);
+    }
+
+    /// The same, with one piece of each part.
+    pub(crate) fn read_joined(&self, cursor: &mut LiveCursor, into: &mut impl Extend<LiveItem>) {
+        self.read_pieces(cursor, 1, into);
+    }
+
+    fn read_pieces(&self, cursor: &mut LiveCursor, pieces_max: usize, into: &mut impl Extend<LiveItem>) {
+        self.read_answer(cursor, pieces_max, into);
         let fresh = cursor.notes_read.saturating_sub(self.notes_dropped);
         into.extend(self.notes.iter().skip(fresh as usize).cloned().map(LiveItem::Note));
         cursor.notes_read = self.notes_dropped + self.notes.len() as u64;
     }
 
-    fn read_answer(&self, cursor: &mut LiveCursor, into: &mut impl Extend<LiveItem>) {
+    fn read_answer(&self, cursor: &mut LiveCursor, pieces_max: usize, into: &mut impl Extend<LiveItem>) {
         let Some((message_id, attempt)) = &self.message else { return };
         if cursor.generation != self.generation {
             if cursor.seen.as_ref() == Some(message_id) {
@@ -280,7 +331,7 @@ impl Live {
         }
         let missed = self.pieces.get(cursor.piece..).unwrap_or_default();
         cursor.piece = self.pieces.len();
-        if missed.len() > BEHIND_MAX {
+        if missed.len() > pieces_max {
             for (place, whole) in self.parts.iter().enumerate() {
                 if let Some(first) = missed.iter().find(|piece| piece.part == place) {
                     into.extend([self.delta(message_id, *attempt, whole, first.begin, first.offset)]);
@@ -314,4 +365,71 @@ impl Live {
 /// A panic elsewhere leaves the text as it was: it is good enough to be read.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(attempt: u32, offset: u64, text: &str) -> Delta {
+        Delta { message_id: "msg".into(), attempt, part: Part::Text, offset, text: text.into() }
+    }
+
+    fn read(live: &Live, cursor: &mut LiveCursor) -> Vec<LiveItem> {
+        let mut items = Vec::new();
+        live.read(cursor, &mut items);
+        items
+    }
+
+    #[test]
+    fn what_another_process_says_is_taken_once_and_never_over_a_gap() {
+        let (mut live, mut cursor) = (Live::default(), LiveCursor::default());
+        assert!(!live.hear(&piece(1, 4, "two ")), "something before it is missing");
+        assert_eq!(read(&live, &mut cursor), []);
+        assert!(live.hear(&piece(1, 0, "ünö ")));
+        assert!(live.hear(&piece(1, 0, "ünö two ")), "the text so far, told again");
+        assert!(live.hear(&piece(1, 0, "ü")));
+        assert!(!live.hear(&piece(1, 9, "four")));
+        let whole = [LiveItem::Delta(piece(1, 0, "ünö two "))];
+        assert_eq!(read(&live, &mut cursor), whole, "whoever comes late gets it in one");
+        assert!(live.hear(&piece(1, 8, "three")));
+        assert_eq!(read(&live, &mut cursor), [LiveItem::Delta(piece(1, 8, "three"))]);
+    }
+
+    #[test]
+    fn a_later_attempt_starts_over_and_an_answer_that_is_stored_is_over() {
+        let (mut live, mut cursor) = (Live::default(), LiveCursor::default());
+        assert!(live.hear(&piece(1, 0, "one")));
+        read(&live, &mut cursor);
+        assert!(live.hear(&piece(2, 0, "two")));
+        let reset = LiveItem::Reset { message_id: "msg".into(), attempt: 2 };
+        assert_eq!(read(&live, &mut cursor), [reset, LiveItem::Delta(piece(2, 0, "two"))]);
+        live.is_stored(&"msg".into());
+        assert!(live.hear(&piece(2, 0, "two")));
+        assert!(live.hear(&piece(3, 0, "three")));
+        assert!(live.hear(&piece(3, 5, "four")), "nothing is missing of what is over");
+        assert_eq!(read(&live, &mut cursor), []);
+    }
+
+    #[test]
+    fn whoever_tells_others_reads_each_part_in_one_piece_and_can_start_over() {
+        let (mut live, mut cursor) = (Live::default(), LiveCursor::default());
+        for text in ["one ", "two ", "three"] {
+            live.say(&"msg".into(), 1, Part::Text, text);
+        }
+        let told = |live: &Live, cursor: &mut LiveCursor| {
+            let mut items = Vec::new();
+            live.read_joined(cursor, &mut items);
+            items
+        };
+        let whole = [LiveItem::Delta(piece(1, 0, "one two three"))];
+        assert_eq!(told(&live, &mut cursor), whole);
+        for text in [" four", " five"] {
+            live.say(&"msg".into(), 1, Part::Text, text);
+        }
+        assert_eq!(told(&live, &mut cursor), [LiveItem::Delta(piece(1, 13, " four five"))]);
+        assert_eq!(told(&live, &mut cursor), []);
+        cursor.start_over();
+        assert_eq!(told(&live, &mut cursor), [LiveItem::Delta(piece(1, 0, "one two three four five"))]);
+    }
 }

@@ -1,10 +1,11 @@
 //! A message comes in: what it meets on its thread, and the run that it starts.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use machine::depth::too_deep;
-use machine::event::{Fact, Message as Said, Order, UserMessage};
+use machine::event::{Event, Fact, Message as Said, Order, UserMessage};
 use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::policy::{LooseningRefused, resolve};
 pub use machine::policy::{OnBusy, PolicyRequest};
@@ -17,7 +18,7 @@ use uuid::Uuid;
 use crate::agent::Pinned;
 pub use crate::brought::BROUGHT_MAX;
 use crate::brought::{self, Pin};
-use crate::history::History;
+use crate::history::{History, each_up_to};
 use crate::node::Node;
 use crate::store::{Create, PostKey, Refused, SCOPE_BYTES_MAX, Tenant, ThreadView};
 use crate::tool::ToolDefinition;
@@ -258,7 +259,18 @@ async fn repeated(node: &Node, message: &Message) -> Result<Option<Posted>, Post
     }
     // One that is gone went with its thread, and its key too.
     let view = node.store.run(&message.tenant, &run).await?;
-    Ok(view.map(|view| Posted { run, thread: view.thread, status: view.status }))
+    Ok(view.map(|view| Posted { run, status: view.shown_status(), thread: view.thread }))
+}
+
+/// Only whoever may approve can ask that fewer calls wait. An agent that is not there has nothing to loosen.
+pub(crate) fn check_loosening(node: &Node, message: &Message) -> Result<(), PostRefused> {
+    let agents = node.agents();
+    let Some(agent) = agents.by_name.get(&message.agent) else { return Ok(()) };
+    let own = agent.pinned.revision.policy;
+    match resolve(&own, &message.policy, &message.by, message.may_approve) {
+        Ok(_) => Ok(()),
+        Err(refused) => Err(PostRefused::Loosening(refused)),
+    }
 }
 
 /// What the message asks for, as far as it can be judged without its thread.
@@ -359,7 +371,7 @@ fn check_content(content: Option<&Value>) -> Result<(), PostRefused> {
     let Some(content) = content else { return Ok(()) };
     let empty = match content {
         Value::String(text) => text.trim().is_empty(),
-        Value::Array(parts) => parts.is_empty(),
+        Value::Array(parts) => parts.iter().all(says_nothing),
         Value::Null => true,
         Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
     };
@@ -379,6 +391,22 @@ fn check_content(content: Option<&Value>) -> Result<(), PostRefused> {
         return Err(PostRefused::TooLarge { bytes });
     }
     Ok(())
+}
+
+/// A part of a message without a word, and without anything in place of words.
+fn says_nothing(part: &Value) -> bool {
+    let is_blank = |text: &Value| text.as_str().is_some_and(|text| text.trim().is_empty());
+    match part {
+        Value::Null => true,
+        Value::String(_) => is_blank(part),
+        Value::Object(fields) => {
+            // What is not a text may say something by whatever it has beside its type.
+            let is_text = fields.get("type").is_none_or(|kind| kind == "text");
+            let mut rest = fields.iter().filter(|(name, _)| name.as_str() != "type");
+            rest.all(|(name, value)| is_text && name == "text" && is_blank(value))
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
+    }
 }
 
 /// The message's own id must be new, and the one it begins after must leave no call open.
@@ -401,9 +429,8 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
     let Some(place) = store.message(&message.tenant, thread, after).await? else {
         return Err(refused("the thread has no such message"));
     };
-    let events = crate::history::events_up_to(&**store, &message.tenant, &place.run, place.seq).await?;
     let mut open = Vec::new();
-    for event in events {
+    let hear = |event: &Arc<Event>| {
         if let Fact::MessageAdded(said) = &event.fact {
             match said {
                 Said::Assistant { calls, .. } => open.extend(calls.iter().map(|call| call.call_id.clone())),
@@ -411,7 +438,9 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
                 Said::User { .. } | Said::Note { .. } => {}
             }
         }
-    }
+        ControlFlow::Continue(())
+    };
+    each_up_to(&**store, &message.tenant, &place.run, place.seq, hear).await?;
     if open.is_empty() { Ok(()) } else { Err(refused("it leaves a call without its result")) }
 }
 

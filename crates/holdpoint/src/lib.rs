@@ -114,8 +114,10 @@
 //! |---|---|---|
 //! | `scripted` | yes | [`model::ScriptedModel`], for tests, demos and trying things out without a key |
 //! | `sqlite` | yes | [`store::SqliteStore`] |
+//! | `providers` | no | `model::RemoteModel`, for OpenAI, Anthropic, Gemini, Ollama and whoever speaks like OpenAI |
 //! | `postgres` | no | `store::postgres`, for many nodes |
 //! | `builtin` | no | `tool::builtin`, a few tools that need no configuration |
+//! | `http` | no | `tool::http`, tools behind an address |
 //! | `cli` | no | the program `holdpoint` |
 
 pub mod guide;
@@ -207,7 +209,7 @@ pub mod id {
     };
 }
 
-/// What answers: the trait, and a model that follows a script.
+/// What answers: the trait, models behind an address, and a model that follows a script.
 pub mod model {
     #[doc(inline)]
     pub use engine::live::Deltas;
@@ -217,6 +219,11 @@ pub mod model {
     };
     #[doc(inline)]
     pub use machine::event::Usage;
+    #[cfg(feature = "providers")]
+    #[doc(inline)]
+    pub use models::providers::{
+        self, ApiKey, BadSettings, Provider, ProviderSettings, RemoteModel, Timeouts,
+    };
     #[cfg(feature = "scripted")]
     #[doc(inline)]
     pub use models::scripted::{self, Reply, Script, ScriptError, ScriptedModel};
@@ -251,6 +258,9 @@ pub mod tool {
     #[cfg(feature = "builtin")]
     #[doc(inline)]
     pub use tools::builtin;
+    #[cfg(feature = "http")]
+    #[doc(inline)]
+    pub use tools::http;
 }
 
 /// Where runs are kept: the contract, and the stores that keep it.
@@ -260,7 +270,8 @@ pub mod store {
     pub use engine::store as contract;
     #[doc(inline)]
     pub use engine::store::{
-        Counts, MessageView, PostKey, Refused, Remembered, RunFilter, RunView, Store, ThreadView, Trouble,
+        Census, Counts, MessageView, PostKey, Refused, Remembered, RunFilter, RunView, Store, ThreadView,
+        Trouble, Troubles,
     };
     /// What a store calls inside of its transactions.
     #[doc(no_inline)]
@@ -284,6 +295,12 @@ pub mod store {
     #[cfg(feature = "postgres")]
     #[doc(inline)]
     pub use stores::postgres;
+}
+
+/// How the work goes, in numbers: [`Engine::numbers`](crate::Engine::numbers).
+pub mod numbers {
+    #[doc(inline)]
+    pub use engine::numbers::{Numbers, SPREAD_COUNT, Sizes, Spread};
 }
 
 /// Where time comes from. A test stops the clock and moves it on.

@@ -1,7 +1,7 @@
 //! Who asks, and whether they may: decided before anything is looked up.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -14,9 +14,12 @@ use machine::id::Principal;
 use machine::suspension::SuspensionKind;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{ApiError, Code};
 use crate::limits::{Bucket, Limits, too_much};
+use crate::places::{Place, Places, Share};
+use crate::received::{body_bytes, whole};
 use crate::server::Server;
 use crate::setup::{Auth, Key, Origins, Role, Roles};
 
@@ -29,7 +32,10 @@ pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) tenant: Tenant,
     pub(crate) roles: Roles,
-    bucket: Arc<Bucket>,
+    /// Where their request is worked on.
+    pub(crate) place: Arc<Place>,
+    /// Cancelled once the key counts for nothing any more: what goes on in its name ends.
+    pub(crate) revoked: CancellationToken,
 }
 
 impl Caller {
@@ -56,55 +62,113 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
 /// The doors of a server.
 pub(crate) struct Access {
-    doors: Doors,
+    doors: RwLock<Arc<Doors>>,
+    places: Mutex<Places>,
     origins: Origins,
 }
 
 enum Doors {
-    Open(Caller),
-    Keys(Vec<KeyHolder>),
+    Open(Holder),
+    Keys(Vec<([u8; 32], Holder)>),
 }
 
-struct KeyHolder {
-    sha256: [u8; 32],
-    caller: Caller,
+/// Whoever has a key, and how much they may take of the server.
+#[derive(Clone)]
+struct Holder {
+    principal: Principal,
+    tenant: Tenant,
+    roles: Roles,
+    bucket: Arc<Bucket>,
+    share: Share,
+    revoked: CancellationToken,
+}
+
+impl Holder {
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.principal == other.principal && self.tenant == other.tenant && self.roles == other.roles
+    }
+}
+
+impl Doors {
+    fn of(auth: Auth, places: &mut Places, limits: &Limits) -> Self {
+        let mut holder = |name: &str, tenant: Tenant, roles: Roles| Holder {
+            principal: Principal::from(name),
+            share: places.share(&tenant, limits),
+            tenant,
+            roles,
+            bucket: Arc::new(Bucket::new(limits)),
+            revoked: CancellationToken::new(),
+        };
+        match auth {
+            Auth::Open => Self::Open(holder("anonymous", Tenant::default(), Roles::ALL)),
+            Auth::Keys(keys) => Self::Keys(
+                keys.into_iter()
+                    .map(|Key { name, sha256, tenant, roles }| (sha256, holder(&name, tenant, roles)))
+                    .collect(),
+            ),
+        }
+    }
+
+    /// Whoever was there before and is the same stays as they were, with what they have asked for lately. Gives how
+    /// the others hear that they are gone.
+    fn take_over(&mut self, before: &Self) -> Vec<CancellationToken> {
+        match (self, before) {
+            (Self::Open(holder), Self::Open(known)) => {
+                *holder = known.clone();
+                Vec::new()
+            }
+            (Self::Keys(holders), Self::Keys(known)) => {
+                let mut gone = Vec::new();
+                for (key, old) in known {
+                    match holders.iter_mut().find(|(new, holder)| new == key && holder.is_same_as(old)) {
+                        Some((_, same)) => *same = old.clone(),
+                        None => gone.push(old.revoked.clone()),
+                    }
+                }
+                gone
+            }
+            (Self::Keys(_), Self::Open(known)) => vec![known.revoked.clone()],
+            (Self::Open(_), Self::Keys(known)) => known.iter().map(|(_, old)| old.revoked.clone()).collect(),
+        }
+    }
 }
 
 impl Access {
     pub(crate) fn new(auth: Auth, origins: Origins, limits: &Limits) -> Self {
-        let caller = |name: &str, tenant: Tenant, roles: Roles| Caller {
-            principal: Principal::from(name),
-            tenant,
-            roles,
-            bucket: Arc::new(Bucket::new(limits)),
-        };
-        let doors = match auth {
-            Auth::Open => Doors::Open(caller("anonymous", Tenant::default(), Roles::ALL)),
-            Auth::Keys(keys) => Doors::Keys(
-                keys.into_iter()
-                    .map(|Key { name, sha256, tenant, roles }| KeyHolder {
-                        sha256,
-                        caller: caller(&name, tenant, roles),
-                    })
-                    .collect(),
-            ),
-        };
-        Self { doors, origins }
+        let mut places = Places::new(limits);
+        let doors = Doors::of(auth, &mut places, limits);
+        Self { doors: RwLock::new(Arc::new(doors)), places: Mutex::new(places), origins }
+    }
+
+    /// Others may come in from here on. Whoever's key is the same as before notices nothing.
+    pub(crate) fn renew(&self, auth: Auth, limits: &Limits) {
+        let mut doors =
+            Doors::of(auth, &mut self.places.lock().unwrap_or_else(PoisonError::into_inner), limits);
+        let mut current = self.doors.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = doors.take_over(&current);
+        *current = Arc::new(doors);
+        drop(current);
+        // Only now: what begins in the name of an old key meanwhile ends too.
+        gone.iter().for_each(CancellationToken::cancel);
+    }
+
+    fn doors(&self) -> Arc<Doors> {
+        self.doors.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whoever holds the key. Every key is compared, and each in the same time, so that the time tells nothing.
-    fn caller(&self, headers: &HeaderMap) -> Option<&Caller> {
-        match &self.doors {
-            Doors::Open(caller) => Some(caller),
+    fn holder(&self, headers: &HeaderMap) -> Option<Holder> {
+        match &*self.doors() {
+            Doors::Open(holder) => Some(holder.clone()),
             Doors::Keys(holders) => {
                 let digest: [u8; 32] = Sha256::digest(bearer_token(headers)?).into();
                 let mut found = None;
-                for holder in holders {
-                    if bool::from(holder.sha256.ct_eq(&digest)) {
-                        found = Some(&holder.caller);
+                for (sha256, holder) in holders {
+                    if bool::from(sha256.ct_eq(&digest)) {
+                        found = Some(holder);
                     }
                 }
-                found
+                found.cloned()
             }
         }
     }
@@ -112,7 +176,7 @@ impl Access {
     /// Without keys only whoever is on this machine may ask, and no page of another site: such a page can send
     /// requests to this machine, but it cannot hide where they come from.
     fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
-        if matches!(self.doors, Doors::Keys(_)) {
+        if matches!(*self.doors(), Doors::Keys(_)) {
             return Ok(());
         }
         let mut hosts = headers.get_all(header::HOST).iter();
@@ -187,27 +251,53 @@ pub(crate) struct Guard {
     pub(crate) roles: &'static [Role],
 }
 
-pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let server = &guard.server;
-    let Some(caller) = server.access.caller(request.headers()) else {
+    let Some(holder) = server.access.holder(request.headers()) else {
         return unauthorized().into_response();
     };
-    if !caller.bucket.take() {
+    if !holder.bucket.take() {
         return too_much("this key asks too often").into_response();
     }
-    if !guard.roles.is_empty() && !guard.roles.iter().any(|role| caller.roles.has(*role)) {
+    if !guard.roles.is_empty() && !guard.roles.iter().any(|role| holder.roles.has(*role)) {
         return forbidden(guard.roles).into_response();
     }
     if server.is_draining() && !matches!(*request.method(), Method::GET | Method::HEAD) {
         return draining().into_response();
     }
-    let turn = tokio::time::timeout(server.limits.turn_time, server.requests.acquire());
-    let Ok(_place) = turn.await else {
-        return too_much("too many requests are worked on").into_response();
+    match answered(server, &holder, request, next).await {
+        Ok(response) => response,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// The body comes first: no place is held for whoever is slow to say what they want.
+async fn answered(
+    server: &Server,
+    holder: &Holder,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let Some(room) = holder.share.room(body_bytes(&request, server.limits.body_bytes_max)).await else {
+        return Err(too_much("too many bodies are on their way"));
     };
-    let caller = caller.clone();
-    request.extensions_mut().insert(caller);
-    next.run(request).await
+    let mut request = whole(request, &server.limits).await?;
+    let Some(place) = holder.share.place().await else {
+        return Err(too_much("too many requests are worked on"));
+    };
+    let place = Arc::new(place);
+    request.extensions_mut().insert(Caller {
+        principal: holder.principal.clone(),
+        tenant: holder.tenant.clone(),
+        roles: holder.roles,
+        place: place.clone(),
+        revoked: holder.revoked.clone(),
+    });
+    let response = next.run(request).await;
+    // What is streamed from here on is counted as a stream.
+    place.leave();
+    drop(room);
+    Ok(response)
 }
 
 fn unauthorized() -> ApiError {
@@ -312,7 +402,7 @@ mod tests {
         let name = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, value.parse().expect("a header"));
-            access.caller(&headers).map(|caller| caller.principal.to_string())
+            access.holder(&headers).map(|holder| holder.principal.to_string())
         };
         assert_eq!(name("Bearer token-b").as_deref(), Some("b"));
         assert_eq!(name("bearer token-a").as_deref(), Some("a"));
@@ -321,6 +411,6 @@ mod tests {
         {
             assert_eq!(name(bad), None, "{bad}");
         }
-        assert!(access.caller(&HeaderMap::new()).is_none());
+        assert!(access.holder(&HeaderMap::new()).is_none());
     }
 }

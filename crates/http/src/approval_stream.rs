@@ -9,11 +9,13 @@ use std::sync::Arc;
 use axum::response::sse::Event;
 use engine::store::{ApprovalFilter, Page, SuspensionView, Tenant};
 use engine::{ApprovalFeed, ApprovalNews};
-use futures_util::{Stream, stream};
+use futures_util::{FutureExt, Stream, stream};
 use machine::Timestamp;
 use machine::id::{RunId, SuspensionId};
 use machine::rows::ApprovalStatus;
+use tokio_util::sync::CancellationToken;
 
+use crate::access::Caller;
 use crate::error::ApiError;
 use crate::limits::OpenStream;
 use crate::server::Server;
@@ -24,20 +26,28 @@ use crate::streaming;
 const RECENT_MS: u64 = 10 * 60 * 1_000;
 /// Changes that one stream remembers to have told.
 const TOLD_MAX: usize = 16 * 1_024;
+/// Runs of which one stream remembers how far it has looked.
+const LOOKED_MAX: usize = 4 * 1_024;
+/// Approvals that are read at once.
+const ROWS_MAX: usize = 8;
 
 pub(crate) fn open(
     server: &Arc<Server>,
-    tenant: &Tenant,
+    caller: &Caller,
 ) -> Result<impl Stream<Item = Result<Event, Infallible>> + Send + use<>, ApiError> {
     let watched = Watched {
-        _open: server.streams.open(tenant, server.limits.streams_per_tenant_max)?,
+        _open: server.streams.open(&caller.tenant, server.limits.streams_per_tenant_max)?,
         // Before the list is read: nothing may happen in between.
         feed: server.engine.approval_feed(),
         server: server.clone(),
-        tenant: tenant.clone(),
-        listing: Some(Page::default()),
+        tenant: caller.tenant.clone(),
+        revoked: caller.revoked.clone(),
+        listing: Some(Listing::of(ApprovalFilter::default())),
         ready: VecDeque::new(),
         told: Told::default(),
+        looked: BTreeMap::new(),
+        began_at: server.engine.store().now(),
+        caught_up_at: server.engine.store().now(),
     };
     Ok(stream::unfold(watched, |mut watched| async move {
         match watched.next().await {
@@ -55,37 +65,54 @@ pub(crate) fn open(
 struct Watched {
     server: Arc<Server>,
     tenant: Tenant,
+    revoked: CancellationToken,
     feed: ApprovalFeed,
-    /// The next page of the pending ones, until all were read.
-    listing: Option<Page>,
+    /// What is read next: the pending ones first, and then what has changed in one run after the other.
+    listing: Option<Listing>,
     ready: VecDeque<SuspensionView>,
     told: Told,
+    /// The last event of each run whose changes were seen. A run that is not in here is looked at from its beginning.
+    looked: BTreeMap<RunId, u64>,
+    began_at: Timestamp,
+    /// When it was last known that nothing was left unread.
+    caught_up_at: Timestamp,
     _open: OpenStream,
 }
 
+/// Approvals that are read a few at a time.
+struct Listing {
+    filter: ApprovalFilter,
+    page: Page,
+}
+
+impl Listing {
+    const fn of(filter: ApprovalFilter) -> Self {
+        Self { filter, page: Page { cursor: None, limit: ROWS_MAX } }
+    }
+}
+
 impl Watched {
-    /// None where the stream is over: the server drains, or more happened than this stream heard of.
+    /// None where the stream is over: the server drains, the key is gone, or more happened than this stream heard of.
     async fn next(&mut self) -> Result<Option<Event>, ApiError> {
         loop {
-            if self.server.is_draining() {
+            if self.server.is_draining() || self.revoked.is_cancelled() {
                 return Ok(None);
             }
             if let Some(view) = self.ready.pop_front() {
                 let approval = shown(&self.server, &view).await?;
                 return Ok(streaming::event("approval", &approval));
             }
-            if let Some(page) = self.listing.take() {
-                self.read_pending(page).await?;
+            if let Some(listing) = self.listing.take() {
+                if self.is_too_late() {
+                    return Ok(None);
+                }
+                self.read(listing).await?;
                 continue;
             }
-            let news = tokio::select! {
-                biased;
-                () = self.server.draining.cancelled() => return Ok(None),
-                news = self.feed.next() => news,
-            };
-            match news {
+            match self.news().await {
                 Some(ApprovalNews::Run { tenant, run }) if tenant == self.tenant => {
-                    self.look_at(&run).await?
+                    let after = self.looked.get(&run).copied().unwrap_or(0);
+                    self.listing = Some(Listing::of(ApprovalFilter::changed(&run, after)));
                 }
                 Some(ApprovalNews::Run { .. }) => {}
                 Some(ApprovalNews::Missed) | None => return Ok(None),
@@ -93,31 +120,80 @@ impl Watched {
         }
     }
 
-    async fn read_pending(&mut self, page: Page) -> Result<(), ApiError> {
-        let listed = self.server.engine.approvals(&self.tenant, &ApprovalFilter::default(), &page).await?;
-        let now = self.server.engine.store().now();
-        for view in listed.items {
-            self.told.is_news(&view, now);
-            self.ready.push_back(view);
+    /// None where the stream is over.
+    async fn news(&mut self) -> Option<ApprovalNews> {
+        if let Some(news) = self.feed.next().now_or_never() {
+            return news;
         }
-        self.listing = listed.next.map(|next| Page { cursor: Some(next), ..page });
-        Ok(())
+        let news = tokio::select! {
+            biased;
+            () = self.server.draining.cancelled() => None,
+            () = self.revoked.cancelled() => None,
+            news = self.feed.next() => news,
+        };
+        // Until now there was nothing to read.
+        self.caught_up_at = self.now();
+        news
     }
 
-    /// Something of this run was opened or closed.
-    async fn look_at(&mut self, run: &RunId) -> Result<(), ApiError> {
-        let filter = ApprovalFilter { status: None, run: Some(run.clone()), thread: None };
-        let mut page = Page::default();
-        loop {
-            let listed = self.server.engine.approvals(&self.tenant, &filter, &page).await?;
-            let now = self.server.engine.store().now();
-            let told = &mut self.told;
-            self.ready.extend(listed.items.into_iter().filter(|view| told.is_news(view, now)));
-            match listed.next {
-                Some(next) => page.cursor = Some(next),
-                None => return Ok(()),
+    /// A reader this slow may have missed what is not recent any more. Whoever reconnects starts over.
+    fn is_too_late(&self) -> bool {
+        self.now().0.saturating_sub(self.caught_up_at.0) > RECENT_MS
+    }
+
+    fn now(&self) -> Timestamp {
+        self.server.engine.store().now()
+    }
+
+    async fn read(&mut self, Listing { filter, page }: Listing) -> Result<(), ApiError> {
+        let listed = self.server.engine.approvals(&self.tenant, &filter, &page).await?;
+        // What changes between two pages is behind all that the first one shows.
+        if let (Some(run), None) = (&filter.run, &page.cursor)
+            && let Some(last) = listed.items.iter().map(SuspensionView::changed_seq).max()
+            && last > filter.changed_after
+        {
+            if self.looked.len() >= LOOKED_MAX {
+                self.looked.pop_first();
             }
+            self.looked.insert(run.clone(), last);
         }
+        let now = self.now();
+        let mut changes: Vec<SuspensionView> = Vec::new();
+        for view in listed.items {
+            let is_known = self.told.knows(&view.id);
+            let is_news = self.told.is_news(&view, now);
+            let is_change = filter.run.is_some();
+            if is_change && !is_news {
+                continue;
+            }
+            // Opened and closed before anybody looked: those are two changes.
+            let is_pending = view.status == ApprovalStatus::Pending;
+            if is_change && !is_known && !is_pending && view.created_at >= self.began_at {
+                changes.push(as_opened(&view));
+            }
+            changes.push(view);
+        }
+        if filter.run.is_some() {
+            changes.sort_by_key(SuspensionView::changed_seq);
+        }
+        self.ready.extend(changes);
+        self.listing = listed.next.map(|next| Listing { filter, page: Page { cursor: Some(next), ..page } });
+        Ok(())
+    }
+}
+
+/// As it stood before anybody decided.
+fn as_opened(view: &SuspensionView) -> SuspensionView {
+    SuspensionView {
+        status: ApprovalStatus::Pending,
+        answered: false,
+        edited: None,
+        closed_seq: None,
+        decided_at: None,
+        decided_by: None,
+        reason: None,
+        note: None,
+        ..view.clone()
     }
 }
 
@@ -128,6 +204,10 @@ struct Told {
 }
 
 impl Told {
+    fn knows(&self, id: &SuspensionId) -> bool {
+        self.standing.contains_key(id)
+    }
+
     /// Whether this has changed lately and was not told; from here on it was.
     fn is_news(&mut self, view: &SuspensionView, now: Timestamp) -> bool {
         let changed_at = view.decided_at.unwrap_or(view.created_at);
@@ -141,7 +221,8 @@ impl Told {
         if self.standing.len() >= TOLD_MAX {
             self.standing.pop_first();
         }
-        let standing = (view.status, changed_at);
-        self.standing.insert(view.id.clone(), standing) != Some(standing)
+        // An answer is told when it is accepted; that the run hears it later changes nothing.
+        let before = self.standing.insert(view.id.clone(), (view.status, changed_at));
+        before.is_none_or(|(status, _)| status != view.status)
     }
 }

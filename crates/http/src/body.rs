@@ -7,7 +7,9 @@ mod strict;
 mod text;
 mod thread;
 
-pub use decision::{Answer, Approve, Choice, DecisionEntry, Decisions, ENTRIES_MAX, Reject, WordAction};
+pub use decision::{
+    Answer, Approve, Choice, DERIVED_ID_PREFIX, DecisionEntry, Decisions, ENTRIES_MAX, Reject, WordAction,
+};
 pub use message::{ClientTool, PostMessage};
 pub use policy::PolicyFields;
 pub use strict::{BODY_DEPTH_MAX, strict};

@@ -13,12 +13,17 @@ use crate::error::{ApiError, Code};
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub connections_max: usize,
-    /// Requests that are worked on at the same time. A stream counts only until it has begun.
+    /// Requests that are worked on at the same time, of one tenant half as many. A stream counts only until it has
+    /// begun, and nobody counts while their body is on its way or while they wait for a run.
     pub requests_max: usize,
     /// How long one more may wait for its turn.
     pub turn_time: Duration,
     pub streams_per_tenant_max: usize,
     pub body_bytes_max: usize,
+    /// Of all bodies that are there or on their way, of one tenant half as much.
+    pub bodies_bytes_max: usize,
+    /// What is shown of one run at once, where it is not shown in pages.
+    pub whole_run_bytes_max: usize,
     /// Until the head of a request has arrived.
     pub head_time: Duration,
     /// Until its body has arrived.
@@ -32,6 +37,8 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// How long an answer waits for the commit that closes what was decided.
     pub decided_time: Duration,
+    /// How old a count of the runs may be that the numbers show.
+    pub census_age_max: Duration,
     /// How long open answers may go on after the server was told to stop.
     pub parting_time: Duration,
 }
@@ -44,6 +51,8 @@ impl Default for Limits {
             turn_time: Duration::from_secs(5),
             streams_per_tenant_max: 1_024,
             body_bytes_max: 2 * 1024 * 1024,
+            bodies_bytes_max: 128 * 1024 * 1024,
+            whole_run_bytes_max: 64 * 1024 * 1024,
             head_time: Duration::from_secs(15),
             body_time: Duration::from_secs(15),
             stall_time: Duration::from_secs(30),
@@ -51,6 +60,7 @@ impl Default for Limits {
             requests_per_second_max: 5_000,
             heartbeat: Duration::from_secs(15),
             decided_time: Duration::from_secs(5),
+            census_age_max: Duration::from_secs(10),
             parting_time: Duration::from_secs(1),
         }
     }

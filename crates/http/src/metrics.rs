@@ -1,28 +1,28 @@
-//! How the server is doing, in numbers that a monitoring system reads.
+//! How the server is doing, in numbers that a monitoring system reads. Each has a line in `docs/operations.md`.
 
-use std::fmt;
+mod looked;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use engine::Engine;
-use engine::store::Store;
 use machine::inbox::{Refusal, Verdict};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::error::{ApiError, Code};
 use crate::limits::Streams;
+use looked::{Counted, Looked};
 
 type Labels = Vec<(&'static str, String)>;
 
 pub(crate) struct Metrics {
     registry: Registry,
+    counted: Arc<Counted>,
     requests: Family<Labels, Counter>,
     request_seconds: Family<Labels, Histogram, fn() -> Histogram>,
     refusals: Family<Labels, Counter>,
@@ -60,12 +60,13 @@ impl Metrics {
             "From a decision's arrival to its commit, which also starts the call where this process holds the run",
             decision_seconds.clone(),
         );
+        let counted = Arc::<Counted>::default();
         registry.register_collector(Box::new(Looked {
             engine: engine.clone(),
-            store: engine.store().clone(),
             streams: streams.clone(),
+            counted: counted.clone(),
         }));
-        Self { registry, requests, request_seconds, refusals, decisions, decision_seconds }
+        Self { registry, counted, requests, request_seconds, refusals, decisions, decision_seconds }
     }
 
     pub(crate) fn answered(
@@ -95,7 +96,9 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn text(&self) -> Result<String, ApiError> {
+    /// What runs there are is counted again where the last count is older than this.
+    pub(crate) async fn text(&self, engine: &Engine, census_age_max: Duration) -> Result<String, ApiError> {
+        self.counted.renew(engine, census_age_max).await;
         let mut shown = String::new();
         text::encode(&mut shown, &self.registry).map_err(|error| {
             tracing::error!(%error, "the numbers cannot be shown");
@@ -119,46 +122,5 @@ const fn verdict_name(verdict: &Verdict) -> &'static str {
             Refusal::DigestMismatch => "digest_mismatch",
             Refusal::Invalid(_) => "invalid",
         },
-    }
-}
-
-/// What others count, looked up when somebody asks.
-struct Looked {
-    engine: Engine,
-    store: Arc<dyn Store>,
-    streams: Arc<Streams>,
-}
-
-impl fmt::Debug for Looked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Looked")
-    }
-}
-
-impl Collector for Looked {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let counts = self.store.counts();
-        let counters = [
-            ("store_commits", "Commits of runs", counts.commits),
-            (
-                "store_syncs",
-                "Times that data was forced to disk; commits per sync is the batch size",
-                counts.syncs,
-            ),
-            ("store_bytes", "Bytes handed to the storage", counts.bytes),
-        ];
-        for (name, what, value) in counters {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, what, None, counter.metric_type())?)?;
-        }
-        let gauges = [
-            ("runs_in_memory", "Runs that this process works on", self.engine.held_count()),
-            ("open_streams", "Streams that are open", self.streams.count()),
-        ];
-        for (name, what, value) in gauges {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, what, None, gauge.metric_type())?)?;
-        }
-        Ok(())
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use engine::arguments;
 use machine::id::{AgentName, Digest, RunId, SuspensionId, ThreadId};
 use serde::de::DeserializeOwned;
@@ -14,12 +14,15 @@ use serde_json::Value;
 
 use crate::body;
 use crate::error::{ApiError, Code};
+use crate::limits::Limits;
 use crate::server::Server;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// A longer name is nobody's.
-const NAME_BYTES_MAX: usize = 255;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+/// Without control characters.
+pub(crate) const NAME_PATTERN: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 
 /// A body as it came, with what says how to read it and how to recognise it.
 pub(crate) struct Received {
@@ -49,21 +52,40 @@ impl FromRequest<Arc<Server>> for Received {
         }
         let method = request.method().as_str().to_owned();
         let path = request.uri().path().to_owned();
-        let body = tokio::time::timeout(server.limits.body_time, Bytes::from_request(request, server));
-        let bytes = match body.await {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                let bytes_max = server.limits.body_bytes_max;
-                return Err(ApiError::new(
-                    Code::TooLarge,
-                    format!("the body is too long and nothing was done; send at most {bytes_max} bytes"),
-                )
-                .with("bytes_max", bytes_max));
-            }
-            Ok(Err(_)) => return Err(unread("the body broke off")),
-            Err(_) => return Err(unread("the body did not arrive in time")),
-        };
+        // All of it is there: whoever let the request in has waited for it.
+        let bytes =
+            Bytes::from_request(request, server).await.map_err(|_| unread("the body cannot be read"))?;
         Ok(Self { method, path, key, content_type, bytes })
+    }
+}
+
+/// How much room the body of a request needs, as far as its head says so.
+pub(crate) fn body_bytes(request: &Request, bytes_max: usize) -> usize {
+    let said = request.body().size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+    said.map_or(bytes_max, |bytes| bytes.min(bytes_max))
+}
+
+/// The same request once its whole body is there. Where a body means nothing it is not waited for.
+pub(crate) async fn whole(request: Request, limits: &Limits) -> Result<Request, ApiError> {
+    if *request.method() != Method::POST {
+        return Ok(request);
+    }
+    let (parts, body) = request.into_parts();
+    let mut bearer = Request::new(body);
+    // How long it may be stands there.
+    bearer.extensions_mut().clone_from(&parts.extensions);
+    match tokio::time::timeout(limits.body_time, Bytes::from_request(bearer, &())).await {
+        Ok(Ok(bytes)) => Ok(Request::from_parts(parts, Body::from(bytes))),
+        Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            let bytes_max = limits.body_bytes_max;
+            Err(ApiError::new(
+                Code::TooLarge,
+                format!("the body is too long and nothing was done; send at most {bytes_max} bytes"),
+            )
+            .with("bytes_max", bytes_max))
+        }
+        Ok(Err(_)) => Err(unread("the body broke off")),
+        Err(_) => Err(unread("the body did not arrive in time")),
     }
 }
 

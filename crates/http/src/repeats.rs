@@ -1,7 +1,8 @@
 //! Repeats: whoever did not get an answer sends the same request again, and gets the same answer.
 //!
 //! An answer is kept with its run under the key that the client chose. Should the process die between a decision and
-//! the keeping of its answer, the run itself still knows: the id of the decision is derived from the same key.
+//! the keeping of its answer, the run itself still knows: the id of the decision is derived from the same key. What has
+//! no id of its own, an interrupt, is noted before it is done.
 
 use axum::Json;
 use axum::body::Body;
@@ -12,6 +13,7 @@ use machine::id::{DecisionId, Digest, RunId};
 use serde::Serialize;
 
 use crate::access::Caller;
+use crate::body::DERIVED_ID_PREFIX;
 use crate::error::{ApiError, Code};
 use crate::received::Received;
 
@@ -55,7 +57,22 @@ impl<'a> Repeat<'a> {
     /// The id of the decision in this request; `ordinal` tells several in one request apart.
     pub(crate) fn decision_id(&self, ordinal: usize) -> Option<DecisionId> {
         let (scope, _) = self.key.as_ref()?;
-        Some(DecisionId::from(format!("key_{scope}_{ordinal}")))
+        Some(DecisionId::from(format!("{DERIVED_ID_PREFIX}{scope}_{ordinal}")))
+    }
+
+    /// Notes that this request is about to be carried out.
+    pub(crate) async fn begin(&self) {
+        let Some((scope, body)) = &self.key else { return };
+        let note = Remembered { body: *body, status: StatusCode::ACCEPTED.as_u16(), answer: String::new() };
+        if let Err(refused) = self.store.remember(&self.caller.tenant, &self.run, &begun(scope), note).await {
+            tracing::warn!(%refused, "a request is not noted");
+        }
+    }
+
+    /// It was about to be carried out before, and no answer was kept.
+    pub(crate) async fn was_begun(&self) -> Result<bool, ApiError> {
+        let Some((scope, _)) = &self.key else { return Ok(false) };
+        Ok(self.store.remembered(&self.caller.tenant, &self.run, &begun(scope)).await?.is_some())
     }
 
     /// Keeps a good answer and gives it. Whoever was faster with the same request has given the same.
@@ -83,6 +100,11 @@ impl<'a> Repeat<'a> {
             }
         }
     }
+}
+
+/// Where it is noted that a request is carried out.
+fn begun(scope: &str) -> String {
+    format!("{scope}_begun")
 }
 
 fn as_given(kept: Remembered) -> Response {

@@ -8,8 +8,9 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::AnyOfBuilder;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{ContentBuilder, Ref, RefOr, Required, ResponseBuilder};
+use utoipa::openapi::{ContentBuilder, ObjectBuilder, Ref, RefOr, Required, ResponseBuilder, Schema, Type};
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -17,9 +18,11 @@ use utoipa_axum::routes;
 use crate::access::{Guard, at_home, guard};
 use crate::error::{ApiError, Code, ErrorBody};
 use crate::frame::frame;
+use crate::received::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
 use crate::routes::{agents, approvals, deciding, events, health, messages, runs, threads};
 use crate::server::Server;
 use crate::setup::Role;
+use crate::wire::page::CURSOR_PATTERN;
 
 /// Routes that the same callers may take.
 struct Group {
@@ -151,10 +154,14 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
             for operation in [&mut item.get, &mut item.post, &mut item.delete].into_iter().flatten() {
                 operation.security = Some(requirements(&who));
                 add_refusals(operation);
+                bound_parameters(operation);
                 allow_nothing(operation);
             }
         }
         document.merge(part);
+    }
+    for schema in document.components.iter_mut().flat_map(|all| all.schemas.values_mut()) {
+        one_or_more(schema);
     }
     document
 }
@@ -178,6 +185,36 @@ fn add_refusals(operation: &mut Operation) {
         .content("application/json", body)
         .build();
     operation.responses.responses.insert("default".to_owned(), RefOr::T(refusal));
+}
+
+/// What the types of parameters do not say.
+fn bound_parameters(operation: &mut Operation) {
+    for parameter in operation.parameters.iter_mut().flatten() {
+        let RefOr::T(parameter) = parameter else { continue };
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        let bounded = match parameter.name.as_str() {
+            "limit" => ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)),
+            "after" => ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)),
+            "cursor" => text.pattern(Some(CURSOR_PATTERN)).max_length(Some(NAME_BYTES_MAX)),
+            "run_id" | "thread_id" | "agent" => {
+                text.pattern(Some(NAME_PATTERN)).max_length(Some(NAME_BYTES_MAX))
+            }
+            "Idempotency-Key" => text.min_length(Some(1)).max_length(Some(IDEMPOTENCY_KEY_BYTES_MAX)),
+            "Last-Event-ID" => text,
+            _ => continue,
+        };
+        parameter.schema = Some(bounded.build().into());
+    }
+}
+
+/// The payload of one event fits the form of another that has less in it, and that is no mistake.
+fn one_or_more(schema: &mut RefOr<Schema>) {
+    if let RefOr::T(Schema::OneOf(one)) = schema
+        && one.items.iter().all(|item| matches!(item, RefOr::Ref(_)))
+    {
+        let any = one.items.drain(..).fold(AnyOfBuilder::new(), AnyOfBuilder::item);
+        *schema = RefOr::T(any.description(one.description.take()).build().into());
+    }
 }
 
 /// Operations that take nothing at all for `{}`.

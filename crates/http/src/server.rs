@@ -5,27 +5,28 @@ use std::sync::{Arc, PoisonError, RwLock};
 use axum::Router;
 use engine::Engine;
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::connection;
 use crate::limits::{Limits, Streams};
 use crate::metrics::Metrics;
+use crate::readiness::Readiness;
 use crate::router;
-use crate::setup::{AgentShown, Reload, Setup};
+use crate::setup::{AgentShown, Reload, Reloaded, Setup};
 
 /// Answers requests for one engine.
 pub struct Server {
     pub(crate) engine: Engine,
     pub(crate) access: Access,
     pub(crate) limits: Limits,
-    pub(crate) requests: Semaphore,
+    pub(crate) readiness: Readiness,
     pub(crate) streams: Arc<Streams>,
     pub(crate) metrics: Metrics,
-    pub(crate) reload: Reload,
-    /// One reload at a time.
-    pub(crate) reloading: Mutex<()>,
+    reload: Reload,
+    /// One reload at a time: what was read last is what holds.
+    reloading: Mutex<()>,
     agents: RwLock<Arc<Vec<AgentShown>>>,
     pub(crate) draining: CancellationToken,
     stopped: CancellationToken,
@@ -44,7 +45,7 @@ impl Server {
             metrics: Metrics::new(&setup.engine, &streams),
             access: Access::new(setup.auth, setup.origins, &limits),
             engine: setup.engine,
-            requests: Semaphore::new(limits.requests_max),
+            readiness: Readiness::default(),
             limits,
             streams,
             reload: setup.reload,
@@ -87,9 +88,14 @@ impl Server {
         self.stopped.cancel();
     }
 
-    /// What is shown of the agents from here on. The engine's own are replaced by whoever has them.
-    pub fn replace_agents(&self, agents: Vec<AgentShown>) {
+    /// Reads the configuration again: other agents, other keys. A key that is gone is refused from the next request on,
+    /// and its open streams end. Where the configuration is not taken, nothing has changed.
+    pub async fn reload(&self) -> Result<(), String> {
+        let _one_at_a_time = self.reloading.lock().await;
+        let Reloaded { agents, auth } = (self.reload)().await?;
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
+        self.access.renew(auth, &self.limits);
+        Ok(())
     }
 
     pub(crate) fn agents(&self) -> Arc<Vec<AgentShown>> {

@@ -5,17 +5,20 @@ use std::time::Instant;
 use engine::deciding::{Answer, Decide};
 use engine::feed::FeedItem;
 use engine::store::{ApprovalFilter, Page, Refused, SuspensionView};
+use machine::call::Call;
 use machine::id::{Principal, SuspensionId};
 use machine::inbox::{Refusal, Verdict};
-use machine::rows::ApprovalStatus;
+use machine::rows::{ApprovalStatus, TOOL_CHANGED};
 use machine::suspension::SuspensionKind;
 
 use crate::error::ApiError;
+use crate::places::Place;
 use crate::server::Server;
 
 /// The approval after the decision, or why nothing came of it.
 pub(crate) async fn settle(
     server: &Server,
+    place: &Place,
     held: SuspensionView,
     decide: Decide,
 ) -> Result<SuspensionView, ApiError> {
@@ -27,71 +30,65 @@ pub(crate) async fn settle(
         Err(refused) => return Err(refused.into()),
     };
     server.metrics.decided(&verdict, began.elapsed());
-    let is_void_already = verdict == Verdict::ToolChanged;
     match verdict {
         Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged => {}
-        Verdict::Refused(refusal) => {
-            let now = server.engine.approval(&held.tenant, &held.id).await?;
-            return Err(ApiError::not_decided(&refusal, &now.unwrap_or(held)));
-        }
+        Verdict::Refused(refusal) => return Err(ApiError::not_decided(&refusal, &now(server, &held).await?)),
     }
-    let settled = match closed(server, &held).await? {
-        Some(settled) => settled,
-        // The run has not heard it yet, and will hold the call again when it does.
-        None if is_void_already => return Err(ApiError::tool_changed(&held, None)),
-        None => accepted(server, held, by.clone(), &answer),
+    let until = tokio::time::Instant::now() + server.limits.decided_time;
+    // Where the run has not heard it yet, nobody else can decide any more, and the store shows what was said.
+    let settled = match place.away(tokio::time::timeout_at(until, closed(server, &held))).await {
+        Ok(settled) => settled?,
+        Err(_) => now(server, &held).await?,
     };
-    if !is_void(&settled) {
-        // An earlier answer that ends the run was on its way: this one was too late after all.
-        if settled.decided_by.as_ref() != Some(&by) {
-            return Err(ApiError::not_decided(&Refusal::RunOver, &settled));
-        }
+    if is_void(&settled) {
+        let again = place.away(tokio::time::timeout_at(until, asked_again(server, &settled))).await;
+        let again = again.unwrap_or(Ok(None))?;
+        return Err(ApiError::tool_changed(&settled, again.as_ref()));
+    }
+    if has_won(&settled, &by, &answer) {
         return Ok(settled);
     }
-    let again = asked_again(server, &settled).await?;
-    Err(ApiError::tool_changed(&settled, again.as_ref()))
+    // Something that was accepted before has ended the run: this one was too late after all.
+    Err(ApiError::not_decided(&Refusal::RunOver, &settled))
 }
 
 /// The suspension once it is closed. The commit that closes it may be another one than the commit that accepted the
 /// decision: then whoever works on the run has to hear it first.
-async fn closed(server: &Server, held: &SuspensionView) -> Result<Option<SuspensionView>, ApiError> {
+async fn closed(server: &Server, held: &SuspensionView) -> Result<SuspensionView, ApiError> {
     let engine = &server.engine;
     let seen = engine.view(&held.tenant, &held.run).await?.map_or(0, |run| run.control.seq);
-    if let Some(settled) = no_longer_pending(server, held).await? {
-        return Ok(Some(settled));
+    let view = now(server, held).await?;
+    if is_closed(&view) {
+        return Ok(view);
     }
     let mut watched = engine.subscribe(&held.tenant, &held.run, seen);
-    let watching = async {
-        while let Some(item) = watched.next().await {
-            let FeedItem::Event(committed) = item? else { continue };
-            if committed.checkpoint.is_some()
-                && let Some(settled) = no_longer_pending(server, held).await?
-            {
-                return Ok(Some(settled));
+    while let Some(item) = watched.next().await {
+        let FeedItem::Event(committed) = item? else { continue };
+        if committed.checkpoint.is_some() {
+            let view = now(server, held).await?;
+            if is_closed(&view) {
+                return Ok(view);
             }
         }
-        no_longer_pending(server, held).await
-    };
-    tokio::time::timeout(server.limits.decided_time, watching).await.unwrap_or(Ok(None))
+    }
+    now(server, held).await
 }
 
-async fn no_longer_pending(
-    server: &Server,
-    held: &SuspensionView,
-) -> Result<Option<SuspensionView>, ApiError> {
-    let view = server
-        .engine
-        .approval(&held.tenant, &held.id)
-        .await?
-        .ok_or_else(|| ApiError::no_approval(held.id.as_str()))?;
-    Ok((view.status != ApprovalStatus::Pending).then_some(view))
+async fn now(server: &Server, held: &SuspensionView) -> Result<SuspensionView, ApiError> {
+    let view = server.engine.approval(&held.tenant, &held.id).await?;
+    view.ok_or_else(|| ApiError::no_approval(held.id.as_str()))
 }
 
-/// The decision is stored and nobody else can give one; the run hears it when it comes to a boundary.
-fn accepted(server: &Server, held: SuspensionView, by: Principal, answer: &Answer) -> SuspensionView {
-    let status = match (held.kind, answer) {
-        (SuspensionKind::Approval, Answer::Resume(_)) => ApprovalStatus::Approved,
-        (SuspensionKind::Approval, Answer::Cancel { .. }) => ApprovalStatus::Rejected,
+/// The run itself has closed it.
+fn is_closed(view: &SuspensionView) -> bool {
+    !view.answered && view.status != ApprovalStatus::Pending
+}
+
+/// What is shown of the approval is what this decision says, and nobody else's.
+fn has_won(settled: &SuspensionView, by: &Principal, answer: &Answer) -> bool {
+    let as_said = match (settled.kind, answer) {
+        (SuspensionKind::Approval, Answer::Resume(_)) => settled.status == ApprovalStatus::Approved,
+        (SuspensionKind::Approval, Answer::Cancel { .. }) => settled.status == ApprovalStatus::Rejected,
         (
             SuspensionKind::Question
             | SuspensionKind::InDoubt
@@ -99,29 +96,53 @@ fn accepted(server: &Server, held: SuspensionView, by: Principal, answer: &Answe
             | SuspensionKind::External
             | SuspensionKind::ChildRun,
             _,
-        ) => ApprovalStatus::Answered,
+        ) => settled.status != ApprovalStatus::Pending,
     };
-    let (reason, note) = match answer {
-        Answer::Resume(resumption) => (None, resumption.note.clone()),
-        Answer::Cancel { reason, .. } => (reason.clone(), None),
-    };
-    let decided_at = Some(server.engine.store().now());
-    SuspensionView { status, decided_at, decided_by: Some(by), reason, note, answered: true, ..held }
+    as_said && settled.decided_by.as_ref() == Some(by)
 }
 
 /// The grant counts for nothing because the tool is another one now.
 fn is_void(settled: &SuspensionView) -> bool {
-    settled.status == ApprovalStatus::Expired && settled.reason.as_deref() == Some("tool_changed")
+    settled.status == ApprovalStatus::Expired && settled.reason.as_deref() == Some(TOOL_CHANGED)
 }
 
-/// The approval that the same call waits for now.
+/// The approval with which the call of a void one was held again; none where the call has come to another end. The
+/// hooks that are asked before it is held again may take their time.
 async fn asked_again(server: &Server, old: &SuspensionView) -> Result<Option<SuspensionId>, ApiError> {
+    let engine = &server.engine;
+    let mut watched = None;
+    loop {
+        let Some(run) = engine.view(&old.tenant, &old.run).await? else { return Ok(None) };
+        let call = run.control.call(&old.call);
+        if let Some(open) = call.and_then(Call::suspension).filter(|open| open.id != old.id) {
+            let asks = open.held.kind() == SuspensionKind::Approval;
+            return if asks { Ok(Some(open.id.clone())) } else { opened_later(server, old).await };
+        }
+        if call.is_none_or(Call::settled) {
+            return opened_later(server, old).await;
+        }
+        let watched = watched.get_or_insert_with(|| engine.subscribe(&old.tenant, &old.run, run.control.seq));
+        loop {
+            match watched.next().await.transpose()? {
+                Some(FeedItem::Event(committed)) if committed.checkpoint.is_some() => break,
+                Some(FeedItem::Event(_) | FeedItem::Live(_)) => {}
+                None => return opened_later(server, old).await,
+            }
+        }
+    }
+}
+
+/// The first approval of the same call behind an old one, decided or not.
+async fn opened_later(server: &Server, old: &SuspensionView) -> Result<Option<SuspensionId>, ApiError> {
+    let filter = ApprovalFilter { status: None, ..ApprovalFilter::of_run(&old.run) };
     let mut page = Page::default();
     loop {
-        let filter = ApprovalFilter::of_run(&old.run);
         let listed = server.engine.approvals(&old.tenant, &filter, &page).await?;
-        if let Some(found) = listed.items.into_iter().find(|view| view.call == old.call && view.id != old.id)
-        {
+        let is_later = |view: &SuspensionView| {
+            let same = view.call == old.call && view.kind == SuspensionKind::Approval;
+            same && view.id != old.id && view.created_at >= old.created_at
+        };
+        if let Some(found) = listed.items.into_iter().find(is_later) {
             return Ok(Some(found.id));
         }
         match listed.next {

@@ -18,10 +18,18 @@ pub struct Setup {
     pub origins: Origins,
 }
 
-/// Reads the configuration again and puts it into force. An error is for whoever asked, and nothing has changed then.
-pub type Reload = Arc<dyn Fn() -> Task<'static, Result<Vec<AgentShown>, String>> + Send + Sync>;
+/// Reads the configuration again and puts its agents into force. An error is for whoever asked, and nothing has changed
+/// then.
+pub type Reload = Arc<dyn Fn() -> Task<'static, Result<Reloaded, String>> + Send + Sync>;
+
+/// What a server shows, and whom it lets in, from here on.
+pub struct Reloaded {
+    pub agents: Vec<AgentShown>,
+    pub auth: Auth,
+}
 
 /// Who may come in.
+#[derive(Clone)]
 pub enum Auth {
     /// Everybody on this machine, with every role. A request has to name this machine, so that a web page cannot ask.
     Open,

@@ -1,6 +1,6 @@
 //! Approvals as people see them: with what the tool does, and with what will really run.
 
-use engine::store::SuspensionView;
+use engine::store::{Committed, SuspensionView};
 use machine::event::Fact;
 use machine::id::CallId;
 use machine::rows::ApprovalStatus;
@@ -29,17 +29,16 @@ pub(crate) async fn shown(server: &Server, view: &SuspensionView) -> Result<Appr
     })
 }
 
-pub(crate) async fn shown_all(server: &Server, views: &[SuspensionView]) -> Result<Vec<Approval>, ApiError> {
-    let mut all = Vec::with_capacity(views.len());
-    for view in views {
-        match shown(server, view).await {
-            Ok(approval) => all.push(approval),
-            // Deleted since it was listed: the others are still there.
-            Err(error) if error.code == Code::RunNotFound => {}
-            Err(error) => return Err(error),
-        }
+/// None where it was deleted since it was listed: the others are still there.
+pub(crate) async fn shown_if_there(
+    server: &Server,
+    view: &SuspensionView,
+) -> Result<Option<Approval>, ApiError> {
+    match shown(server, view).await {
+        Ok(approval) => Ok(Some(approval)),
+        Err(error) if error.code == Code::RunNotFound => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(all)
 }
 
 /// As the configuration describes the tool now, or as it came with the message of the run; empty where it is gone.
@@ -58,26 +57,52 @@ async fn description(server: &Server, view: &SuspensionView) -> Result<String, A
 /// asked to try it again has to see what will run.
 async fn standing_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, ApiError> {
     let run = server.engine.view(&view.tenant, &view.run).await?;
-    let call = run.as_ref().and_then(|run| run.control.call(&view.call));
-    let mut after = call.map_or(0, |call| call.arguments_seq.saturating_sub(1));
-    let mut standing = None;
-    loop {
-        let events = server
-            .engine
-            .store()
-            .events(&view.tenant, &view.run, after, READ_MAX)
-            .await
-            .map_err(|refused| gone(&view.run, refused))?;
-        let Some(last) = events.last() else { return Ok(standing) };
-        after = last.event.seq;
-        for committed in &events {
-            let fact = &committed.event.fact;
-            if matches!(fact, Fact::ToolSuspended(opened) if opened.suspension_id == view.id) {
-                return Ok(standing);
-            }
-            standing = arguments_in(fact, &view.call).cloned().or(standing);
+    // While the call is remembered it is known where they stand.
+    let known = run.as_ref().and_then(|run| run.control.call(&view.call)).map(|call| call.arguments_seq);
+    if let Some(seq) = known.filter(|seq| *seq < view.opened_seq) {
+        return last_arguments(server, view, seq.saturating_sub(1), seq).await;
+    }
+    // Otherwise they stand a little earlier, mostly in the same step.
+    let mut until = view.opened_seq;
+    while until > 0 {
+        let from = until.saturating_sub(READ_MAX as u64);
+        if let Some(found) = last_arguments(server, view, from, until).await? {
+            return Ok(Some(found));
+        }
+        until = from;
+    }
+    Ok(None)
+}
+
+/// What the call has to run with according to the last event that says so, behind `from` and no later than `until`.
+async fn last_arguments(
+    server: &Server,
+    view: &SuspensionView,
+    from: u64,
+    until: u64,
+) -> Result<Option<Arguments>, ApiError> {
+    let (mut read, mut found) = (from, None);
+    while read < until {
+        let limit = usize::try_from(until - read).unwrap_or(READ_MAX).min(READ_MAX);
+        let events = events_behind(server, view, read, limit).await?;
+        let Some(last) = events.last() else { break };
+        read = last.event.seq;
+        let until_then = events.iter().filter(|committed| committed.event.seq <= until);
+        for committed in until_then {
+            found = arguments_in(&committed.event.fact, &view.call).cloned().or(found);
         }
     }
+    Ok(found)
+}
+
+async fn events_behind(
+    server: &Server,
+    view: &SuspensionView,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Committed>, ApiError> {
+    let events = server.engine.store().events(&view.tenant, &view.run, after, limit);
+    events.await.map_err(|refused| gone(&view.run, refused))
 }
 
 /// What a call will run with from this event on, if it says so.
@@ -100,29 +125,17 @@ async fn edited_of(server: &Server, view: &SuspensionView) -> Result<Option<Argu
     if view.kind != SuspensionKind::Approval || view.status != ApprovalStatus::Approved {
         return Ok(None);
     }
-    // While the call is remembered its digest tells whether there is anything to look for.
-    if let Some(run) = server.engine.view(&view.tenant, &view.run).await?
-        && let Some(call) = run.control.call(&view.call)
-        && view.opened.arguments.as_ref().is_some_and(|shown| shown.digest() == call.arguments)
+    // No event has it before the run has heard the answer.
+    if view.answered {
+        return Ok(view.edited.clone());
+    }
+    let Some(seq) = view.closed_seq else { return Ok(None) };
+    let events = events_behind(server, view, seq.saturating_sub(1), 1).await?;
+    if let Some(committed) = events.first()
+        && let Fact::ToolApproved { approval_id, arguments, .. } = &committed.event.fact
+        && *approval_id == view.id
     {
-        return Ok(None);
+        return Ok(arguments.clone());
     }
-    let mut after = 0;
-    loop {
-        let events = server
-            .engine
-            .store()
-            .events(&view.tenant, &view.run, after, READ_MAX)
-            .await
-            .map_err(|refused| gone(&view.run, refused))?;
-        let Some(last) = events.last() else { return Ok(None) };
-        after = last.event.seq;
-        for committed in &events {
-            if let Fact::ToolApproved { approval_id, arguments, .. } = &committed.event.fact
-                && *approval_id == view.id
-            {
-                return Ok(arguments.clone());
-            }
-        }
-    }
+    Ok(None)
 }

@@ -41,6 +41,12 @@ impl Decision {
         };
         same_words && self.call == other.call && self.suspension == other.suspension && self.by == other.by
     }
+
+    /// The tool is there, and is another one than was shown.
+    #[must_use]
+    pub fn is_for_another(&self, shown: Digest) -> bool {
+        self.definition_now.is_some_and(|current| current != shown)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,10 +61,14 @@ pub struct Resume {
     pub payload: Payload,
     /// What the suspension's schema says against the payload.
     pub payload_fault: Option<String>,
+    /// The suspension has a schema, and the payload was held against it.
+    pub has_schema: bool,
     /// Of the arguments that whoever decides has seen, before an edit.
     pub expect_digest: Option<Digest>,
-    /// On an approval: the edited arguments. With [`ResumeMode::PassDecisionToTool`]: the payload as arguments.
+    /// The edited arguments, which only an approval takes.
     pub arguments: Option<Arguments>,
+    /// With [`ResumeMode::PassDecisionToTool`]: the payload as arguments.
+    pub payload_arguments: Option<Arguments>,
     /// Overrides the mode of the suspension.
     pub mode: Option<ResumeMode>,
     pub note: Option<String>,
@@ -79,11 +89,10 @@ pub enum Payload {
 impl Resume {
     /// What a schema says of the payload, and the arguments that a payload becomes, are not anybody's words.
     fn same_words(&self, other: &Self) -> bool {
-        let edited = |resume: &Self| match (&resume.payload, &resume.arguments) {
-            (Payload::Result(value), _) if **value != Value::Bool(true) => None,
-            (_, Some(Arguments::Valid { value, .. })) => Some(value.to_string()),
-            (_, Some(Arguments::Invalid { raw, .. })) => Some(raw.clone()),
-            (_, None) => None,
+        let edited = |resume: &Self| match &resume.arguments {
+            Some(Arguments::Valid { value, .. }) => Some(value.to_string()),
+            Some(Arguments::Invalid { raw, .. }) => Some(raw.clone()),
+            None => None,
         };
         self.payload == other.payload
             && self.expect_digest == other.expect_digest
@@ -98,17 +107,19 @@ impl Resume {
             Payload::Result(value) => too_deep(value),
             Payload::Absent | Payload::Error(_) => false,
         };
-        let arguments = match &self.arguments {
+        let deep = |arguments: &Option<Arguments>| match arguments {
             Some(Arguments::Valid { value, .. }) => too_deep(value),
             Some(Arguments::Invalid { .. }) | None => false,
         };
-        payload || arguments
+        payload || deep(&self.arguments) || deep(&self.payload_arguments)
     }
 }
 
 /// What a decision means for the call it answers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meaning<'d> {
+    /// Whether an edit can be used is judged last ([`edit_fault`]): who decides on a tool that is another one by now
+    /// has not seen what the edit would have to fit.
     Approve {
         edited: Option<&'d Arguments>,
     },
@@ -155,7 +166,7 @@ pub fn meaning(
         SuspensionKind::Approval => approval(resume),
         SuspensionKind::InDoubt => in_doubt(resume),
         SuspensionKind::ClientTool | SuspensionKind::External | SuspensionKind::Question => {
-            answered(resume, resume.mode.unwrap_or(mode))
+            answered(resume, kind, resume.mode.unwrap_or(mode))
         }
         SuspensionKind::ChildRun => Err(child_run()),
     }
@@ -171,9 +182,15 @@ fn approval(resume: &Resume) -> Result<Meaning<'_>, String> {
     if !says_yes(&resume.payload) {
         return Err("an approval needs a plain yes: leave `result` out or set it to true".into());
     }
-    match &resume.arguments {
-        Some(Arguments::Invalid { why, .. }) => Err(format!("the edited arguments are bad: {why}")),
-        edited @ (None | Some(Arguments::Valid { .. })) => Ok(Meaning::Approve { edited: edited.as_ref() }),
+    Ok(Meaning::Approve { edited: resume.arguments.as_ref() })
+}
+
+/// What speaks against the arguments that an approver wants to run.
+#[must_use]
+pub fn edit_fault(edited: &Arguments) -> Option<String> {
+    match edited {
+        Arguments::Valid { .. } => None,
+        Arguments::Invalid { why, .. } => Some(format!("the edited arguments are bad: {why}")),
     }
 }
 
@@ -193,25 +210,27 @@ fn in_doubt(resume: &Resume) -> Result<Meaning<'_>, String> {
     }
 }
 
-fn answered(resume: &Resume, mode: ResumeMode) -> Result<Meaning<'_>, String> {
+fn answered(resume: &Resume, kind: SuspensionKind, mode: ResumeMode) -> Result<Meaning<'_>, String> {
+    if resume.arguments.is_some() {
+        return Err("only an approval takes edited arguments".into());
+    }
     if let Payload::Error(text) = &resume.payload {
         return Ok(Meaning::Failure(text));
     }
-    if resume.arguments.is_some() && mode != ResumeMode::PassDecisionToTool {
-        return Err("only an approval takes edited arguments".into());
-    }
+    // Who asks says what may be answered: `false` to a question is an answer like any other.
+    let any_answer = kind == SuspensionKind::Question && resume.has_schema;
     match mode {
         ResumeMode::UseDecisionAsToolResult => match &resume.payload {
             Payload::Result(value) => Ok(Meaning::Result(value)),
             Payload::Absent | Payload::Error(_) => Err("the answer needs `result` or `error`".into()),
         },
         ResumeMode::ReplayToolCall => match &resume.payload {
-            Payload::Result(value) if says_no(value) => Err(never_executes()),
+            Payload::Result(value) if says_no(value) && !any_answer => Err(never_executes()),
             Payload::Result(value) => Ok(Meaning::Replay { answer: Some(value), arguments: None, mode }),
             Payload::Absent => Ok(Meaning::Replay { answer: None, arguments: None, mode }),
             Payload::Error(text) => Ok(Meaning::Failure(text)),
         },
-        ResumeMode::PassDecisionToTool => match (&resume.payload, &resume.arguments) {
+        ResumeMode::PassDecisionToTool => match (&resume.payload, &resume.payload_arguments) {
             (Payload::Absent | Payload::Error(_), _) => {
                 Err("the answer needs `result`, which becomes the arguments".into())
             }

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
 use crate::control::Control;
-use crate::decision::{Decision, DecisionAction, meaning};
+use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, meaning};
 use crate::event::InterruptCause;
 use crate::id::{CallId, Digest, SuspensionId};
 use crate::input::{ChildEnded, Input, Outcome};
-use crate::policy::Decisions;
+use crate::policy::{Decisions, OnReject};
 use crate::projection::{self, Projection};
 use crate::rows::Standing;
 use crate::status::CallStatus;
@@ -82,7 +82,7 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunRow {
     Open,
-    /// An interrupt was accepted, or the end is decided.
+    /// An interrupt was accepted, or a decision that ends the run, or the end is decided.
     OnTheWayOut,
     Ended,
 }
@@ -168,6 +168,8 @@ impl fmt::Display for Refusal {
 pub struct Shown<'s> {
     pub control: &'s Control,
     pub interrupt_accepted: bool,
+    /// An accepted decision that is still unheard answers an open approval and ends the run ([`ends_run`]).
+    pub end_accepted: bool,
     /// An accepted item that is still unheard answers the open suspension of the item's call.
     pub answered: bool,
     /// An early decision for the item's call is kept already.
@@ -176,10 +178,25 @@ pub struct Shown<'s> {
     pub earlier: Option<&'s Decision>,
 }
 
+impl<'s> Shown<'s> {
+    /// As its worker sees it, without what only the store knows.
+    #[must_use]
+    pub const fn of(control: &'s Control) -> Self {
+        Self {
+            control,
+            interrupt_accepted: false,
+            end_accepted: false,
+            answered: false,
+            early_kept: false,
+            earlier: None,
+        }
+    }
+}
+
 /// The verdict on any item, in the transaction that puts it into the inbox. An interrupt that was accepted before
 /// needs no second one.
 pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
-    let run = Standing::of(shown.control).row(shown.interrupt_accepted);
+    let run = Standing::of(shown.control).row(shown.interrupt_accepted || shown.end_accepted);
     let row = |call: &CallId| suspension_row(shown.control, call, shown.answered);
     match item {
         Item::Decision(decision) => {
@@ -262,20 +279,54 @@ pub fn judge_decision(
     if row.expires_at.is_some_and(|at| at <= decision.accepted_at) {
         return Verdict::Refused(Refusal::Expired);
     }
-    if let Err(why) = meaning(row.kind, row.mode, &decision.action) {
-        return Verdict::Refused(Refusal::Invalid(why));
-    }
+    let edited = match meaning(row.kind, row.mode, &decision.action) {
+        Err(why) => return Verdict::Refused(Refusal::Invalid(why)),
+        Ok(Meaning::Approve { edited }) => edited,
+        Ok(
+            Meaning::Deny
+            | Meaning::Replay { .. }
+            | Meaning::Result(_)
+            | Meaning::Failure(_)
+            | Meaning::GiveUp
+            | Meaning::Cancel,
+        ) => None,
+    };
     match &decision.action {
         DecisionAction::Resume(resume) if resume.expect_digest.is_some_and(|seen| seen != row.arguments) => {
             Verdict::Refused(Refusal::DigestMismatch)
         }
         DecisionAction::Resume(_) if changed(decision, row) => Verdict::ToolChanged,
-        DecisionAction::Resume(_) | DecisionAction::Cancel { .. } => Verdict::Accepted,
+        DecisionAction::Resume(_) | DecisionAction::Cancel { .. } => match edited.and_then(edit_fault) {
+            Some(why) => Verdict::Refused(Refusal::Invalid(why)),
+            None => Verdict::Accepted,
+        },
     }
 }
 
 fn changed(decision: &Decision, row: &SuspensionRow) -> bool {
-    row.definition.is_some_and(|shown| decision.definition_now.is_some_and(|current| current != shown))
+    row.definition.is_some_and(|shown| decision.is_for_another(shown))
+}
+
+/// Whether the run ends once it has heard this: a denial, where the decision or the policy says so. Nothing else that
+/// comes from outside is accepted between such a decision and the end, but an interrupt. One that came early counts
+/// from when it answers an approval.
+#[must_use]
+pub fn ends_run(control: &Control, item: &Item) -> bool {
+    let (decision, denies) = match item {
+        Item::Decision(decision) => {
+            let held = control.call(&decision.call).and_then(Call::suspension);
+            let denies = held.is_some_and(|open| open.held.kind() == SuspensionKind::Approval);
+            (decision, denies)
+        }
+        Item::Early { decision, .. } => (decision, true),
+        Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return false,
+    };
+    match &decision.action {
+        DecisionAction::Cancel { then, .. } => {
+            denies && control.policy.after_denial(*then) == OnReject::EndRun
+        }
+        DecisionAction::Resume(_) => false,
+    }
 }
 
 /// The late answer of the attempt that is under way, lost or in doubt settles it; any other is stale.

@@ -107,6 +107,14 @@ pub struct Policy {
     pub on_busy: OnBusy,
 }
 
+impl Policy {
+    /// What a denial does to the run: as the decision says, else as the policy says, else nothing.
+    #[must_use]
+    pub fn after_denial(&self, then: Option<OnReject>) -> OnReject {
+        then.or(self.on_reject).unwrap_or_default()
+    }
+}
+
 /// What one message asks to be different. Absent fields keep the agent's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

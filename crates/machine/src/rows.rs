@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::call::Call;
 use crate::control::{Control, Stage};
 use crate::event::{CancelReason, Event, Fact, Message, Opened};
 use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, ToolName};
@@ -188,7 +189,7 @@ impl Rows {
                     id: verdict.id.clone(),
                     seq: event.seq,
                     at: event.at,
-                    status: verdict.status,
+                    status: self.status_of(before, &verdict),
                     by: verdict.by,
                     reason: verdict.reason,
                     note: verdict.note,
@@ -202,11 +203,25 @@ impl Rows {
     }
 
     fn is_open(&self, before: Option<&Control>, id: &SuspensionId) -> bool {
-        let was_open = before.is_some_and(|control| {
-            control.calls.iter().any(|call| call.suspension().is_some_and(|open| open.id == *id))
+        self.kind_of(before, id).is_some() && !self.closed.iter().any(|closed| closed.id == *id)
+    }
+
+    /// Of a suspension that is open before the commit, or that the commit opens.
+    fn kind_of(&self, before: Option<&Control>, id: &SuspensionId) -> Option<SuspensionKind> {
+        let held = before.and_then(|control| {
+            control.calls.iter().filter_map(Call::suspension).find(|open| open.id == *id)
         });
-        (was_open || self.opened.iter().any(|opened| opened.id == *id))
-            && !self.closed.iter().any(|closed| closed.id == *id)
+        let opened = || self.opened.iter().find(|opened| opened.id == *id).map(|opened| opened.kind);
+        held.map(|open| open.held.kind()).or_else(opened)
+    }
+
+    /// An approval that is not given is a rejection, also where it was asked for the repeat of a call in doubt, which
+    /// is given up with it.
+    fn status_of(&self, before: Option<&Control>, verdict: &Closing<'_>) -> ApprovalStatus {
+        match (verdict.status, self.kind_of(before, verdict.id)) {
+            (ApprovalStatus::Answered, Some(SuspensionKind::Approval)) => ApprovalStatus::Rejected,
+            (status, _) => status,
+        }
     }
 
     fn open(&mut self, event: &Event, opened: &Opened) {
@@ -242,6 +257,10 @@ fn shown(control: &Control, call: &CallId) -> Option<(ToolName, Digest)> {
     }
 }
 
+/// Why an approval that was given counts for nothing. Whoever had given it did not decide that: the event names them, and
+/// the row says `system`.
+pub const TOOL_CHANGED: &str = "tool_changed";
+
 struct Closing<'e> {
     id: &'e SuspensionId,
     status: ApprovalStatus,
@@ -267,11 +286,11 @@ fn closing(fact: &Fact) -> Option<Closing<'_>> {
             reason: reason.clone(),
             note: None,
         }),
-        Fact::ApprovalVoided { approval_id, by, .. } => Some(Closing {
+        Fact::ApprovalVoided { approval_id, .. } => Some(Closing {
             id: approval_id,
             status: ApprovalStatus::Expired,
-            by: by.clone().unwrap_or_else(Principal::system),
-            reason: Some("tool_changed".into()),
+            by: Principal::system(),
+            reason: Some(TOOL_CHANGED.into()),
             note: None,
         }),
         Fact::ToolResumed { suspension_id, by, .. } => Some(Closing {
@@ -439,12 +458,12 @@ impl Standing {
         }
     }
 
-    /// As a submitted item meets it.
+    /// As a submitted item meets it. What ends the run may have been accepted and not heard.
     #[must_use]
-    pub const fn row(self, interrupt_accepted: bool) -> RunRow {
+    pub const fn row(self, end_is_accepted: bool) -> RunRow {
         if self.status.ended() {
             RunRow::Ended
-        } else if self.ending || interrupt_accepted {
+        } else if self.ending || end_is_accepted {
             RunRow::OnTheWayOut
         } else {
             RunRow::Open

@@ -1,3 +1,6 @@
 //! Models behind [`engine::model::Model`], one module each.
 
+pub mod fallback;
+#[cfg(feature = "providers")]
+pub mod providers;
 pub mod scripted;

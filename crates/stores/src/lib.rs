@@ -10,5 +10,12 @@ pub mod sqlite;
 mod entry;
 #[cfg(feature = "postgres")]
 mod page;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod pruned;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod troublesome;
 #[cfg(feature = "postgres")]
 mod words;
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use pruned::Pruned;

@@ -1,3 +1,5 @@
 //! Tools behind [`engine::tool::Tool`] that are not the embedder's own code, one module for each kind.
 
 pub mod builtin;
+#[cfg(feature = "http")]
+pub mod http;

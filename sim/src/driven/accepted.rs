@@ -59,17 +59,17 @@ impl Book {
         })
     }
 
-    /// Every accepted decision stands in the log under the name of whoever gave it, unless something that was
-    /// accepted before it ended the run.
+    /// Every accepted decision stands in the log under the name of whoever gave it: what ends a run lets nothing be
+    /// accepted behind it. Only one that was given early, before there was anything to end, may come in between.
     pub(crate) fn check_heard(&self) -> Checked {
         for (place, accepted) in self.accepted.iter().enumerate() {
             let Item::Decision(decision) = &accepted.item else { continue };
             let run = &self.runs[accepted.run];
             let heard = run.log.iter().any(|event| names_decider(event, &decision.call, &decision.by));
-            let ended_before = self.accepted[..place]
+            let ended_early = self.accepted[..place]
                 .iter()
-                .any(|earlier| earlier.run == accepted.run && has_ended(run, &earlier.item));
-            ensure(heard || ended_before, Invariant::AcceptedDecisionIsHeard, || {
+                .any(|earlier| earlier.run == accepted.run && has_ended_early(run, &earlier.item));
+            ensure(heard || ended_early, Invariant::AcceptedDecisionIsHeard, || {
                 format!(
                     "the decision of {} on call {} of run {} was accepted and never heard",
                     decision.by,
@@ -95,22 +95,18 @@ fn names_decider(event: &Event, call: &CallId, decider: &Principal) -> bool {
     false
 }
 
-/// The run is over because of this item: an interrupt, or a refusal that ends it.
-fn has_ended(run: &RunBook, item: &Item) -> bool {
-    match item {
-        Item::Interrupt { .. } => true,
-        Item::Decision(decision) | Item::Early { decision, .. } => match &decision.action {
-            DecisionAction::Cancel { .. } => {
-                let denied =
-                    run.log.iter().position(|event| names_decider(event, &decision.call, &decision.by));
-                let ending = run
-                    .log
-                    .iter()
-                    .position(|event| matches!(event.fact, Fact::RunEnding { .. } | Fact::RunEnded { .. }));
-                denied.zip(ending).is_some_and(|(denied, ending)| denied < ending)
-            }
-            DecisionAction::Resume(_) => false,
-        },
-        Item::ChildEnded(_) | Item::LateAnswer { .. } => false,
+/// The run is over because of this refusal, which was given before its call was held.
+fn has_ended_early(run: &RunBook, item: &Item) -> bool {
+    let Item::Early { decision, .. } = item else { return false };
+    match &decision.action {
+        DecisionAction::Cancel { .. } => {
+            let denied = run.log.iter().position(|event| names_decider(event, &decision.call, &decision.by));
+            let ending = run
+                .log
+                .iter()
+                .position(|event| matches!(event.fact, Fact::RunEnding { .. } | Fact::RunEnded { .. }));
+            denied.zip(ending).is_some_and(|(denied, ending)| denied < ending)
+        }
+        DecisionAction::Resume(_) => false,
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use engine::store::Tenant;
+use engine::store::{Committed, Refused, Tenant};
 use machine::fold;
-use machine::id::Principal;
+use machine::id::{Principal, RunId};
 use machine::suspension::SuspensionKind;
 use machine::thread::Thread;
 
@@ -102,12 +102,24 @@ impl World {
         }
     }
 
+    fn stored_log(&self, tenant: &Tenant, run: &RunId) -> Result<Vec<Committed>, Refused> {
+        let mut log: Vec<Committed> = Vec::new();
+        loop {
+            let after = log.last().map_or(0, |last| last.event.seq);
+            let page = self.stage.disk.ask(None, |store| store.events(tenant, run, after, usize::MAX))?;
+            if page.is_empty() {
+                return Ok(log);
+            }
+            log.extend(page);
+        }
+    }
+
     fn check_end(&self) -> Checked {
         let book = self.stage.book();
         book.check_heard()?;
         let tenant = Tenant::default();
         for (run, ordinal) in book.runs.iter().zip(1..) {
-            let stored = self.stage.disk.ask(None, |store| store.events(&tenant, &run.id, 0, usize::MAX));
+            let stored = self.stored_log(&tenant, &run.id);
             let same = stored.as_ref().is_ok_and(|stored| {
                 stored.len() == run.log.len()
                     && stored.iter().zip(&run.log).all(|(stored, known)| stored.event == *known)

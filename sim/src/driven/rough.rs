@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
-    Task, Tenant, ThreadView, Trouble,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
+    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    SuspensionView, Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -434,6 +434,10 @@ impl Store for RoughStore {
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         Box::pin(self.rough(Kind::Read, move |store| store.approvals(&tenant, &filter, &page)))
+    }
+
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        Box::pin(self.rough(Kind::Read, |store| store.census()))
     }
 
     fn counts(&self) -> Counts {

@@ -68,7 +68,21 @@ impl Node {
                 Ring::Committed { run } => self.feeds.heard_of(&run),
                 Ring::Approvals { tenant, run } => self.approvals.changed(&tenant, &run),
                 Ring::ApprovalsMissed => self.approvals.missed(),
+                Ring::Watched { run } => self.feeds.watched_elsewhere(&run),
+                Ring::Said { run, after, said } => {
+                    if !self.feeds.said_elsewhere(&run, after, said) {
+                        self.store.watch(&run);
+                    }
+                }
             }
+        }
+    }
+
+    /// What others have asked to hear of the runs that are held here.
+    pub(crate) async fn relay(self: Arc<Self>) {
+        tokio::select! {
+            () = self.stopping.cancelled() => {}
+            () = self.feeds.relay.work(&*self.store) => {}
         }
     }
 

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::feed::Feeds;
 use crate::live::lock;
 use crate::model::Model;
+use crate::numbers::Tally;
 use crate::shelf::Shelf;
 use crate::store::{Refused, Store, Tenant, Trouble};
 use crate::worker::{self, Entry};
@@ -125,8 +126,10 @@ impl Agents {
         self.by_name.values().any(|agent| agent.tools.contains_key(name))
     }
 
-    pub(crate) fn model(&self, name: &str) -> Option<Arc<dyn Model>> {
-        let agent = self.by_name.values().find(|agent| agent.pinned.model == name)?;
+    /// Under one name agents may have different models, such as one with others behind it: a run's own agent comes first.
+    pub(crate) fn model(&self, agent: &AgentName, name: &str) -> Option<Arc<dyn Model>> {
+        let own = self.by_name.get(agent);
+        let agent = own.into_iter().chain(self.by_name.values()).find(|agent| agent.pinned.model == name)?;
         Some(agent.model.clone())
     }
 }
@@ -154,6 +157,7 @@ pub(crate) struct Node {
     aborted: CancellationToken,
     /// Rings whenever a suspension opens or closes.
     pub(crate) approvals: ApprovalBell,
+    pub(crate) tally: Tally,
     /// Everything that this engine has under way.
     pub(crate) tasks: TaskTracker,
 }
@@ -183,6 +187,7 @@ impl Node {
             stopping: CancellationToken::new(),
             aborted: CancellationToken::new(),
             approvals: ApprovalBell::default(),
+            tally: Tally::default(),
             tasks: TaskTracker::new(),
         })
     }
@@ -251,8 +256,13 @@ impl Node {
         }
         // Whoever asked may go away meanwhile; what is stored has to be heard all the same.
         let (node, tenant, run) = (self.clone(), tenant.clone(), run.clone());
+        let answers = item.call().is_some();
         let submitted = self.surely(async move {
             let submitted = node.store.submit(&tenant, &run, item).await;
+            // What is answered is shown as its answer says, long before the run has heard it.
+            if answers && submitted.as_ref().is_ok_and(Verdict::is_taken) {
+                node.approvals.changed(&tenant, &run);
+            }
             match &submitted {
                 Ok(Verdict::Accepted | Verdict::ToolChanged | Verdict::AlreadyApplied) => {
                     node.wake(&tenant, &run)

@@ -9,6 +9,15 @@ pub const SCOPE_BYTES_MAX: usize = 1_024;
 /// Of an answer that is remembered. Longer ones are refused.
 pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Answers that one run remembers, or a few more where several are kept at once.
+pub const REMEMBERED_MAX: usize = 1_024;
+
+/// Why one more answer is not kept.
+#[must_use]
+pub fn remembers_enough() -> Refused {
+    Refused::Impossible(format!("the run remembers {REMEMBERED_MAX} answers, which is enough"))
+}
+
 /// What recognises a repeat of a posted message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostKey {

@@ -10,8 +10,9 @@
 //! 3. An append that closes a suspension over the head of an accepted answer is refused ([`Refused::Behind`]): the
 //!    answer is heard before the event that closes what it answers, also within one commit
 //!    ([`Heard::overtakes`](machine::rows::Heard::overtakes)). So is one that accepts what somebody else has answered
-//!    meanwhile, or anything after an accepted interrupt. A row that was consumed and closed nothing answers nothing
-//!    any more.
+//!    meanwhile, or anything after an accepted interrupt, or anything but an interrupt after an unheard decision that
+//!    ends the run ([`ends_run`](machine::inbox::ends_run)). A row that was consumed and closed nothing answers nothing
+//!    any more, and ends nothing.
 //! 4. [`Store::release`] is refused while the inbox holds an item: no wake-up is lost. Inbox rows come back in the
 //!    order of arrival.
 //! 5. `spawn` creates child runs and `deliver` fills other inboxes in the same transaction. A delivery to a run that
@@ -25,7 +26,9 @@
 //! 9. One run holds a thread. [`Store::create`] is refused ([`Refused::Stale`]) if the thread is not what the
 //!    admission was judged on; the append that ends the holder makes the next run in line the holder.
 //! 10. [`Store::submit`] judges, marks the suspension answered, inserts the row and wakes the run in one transaction;
-//!     its verdict is what the caller gets. An item that is not taken leaves nothing behind.
+//!     its verdict is what the caller gets. An item that is not taken leaves nothing behind. What is answered is not
+//!     pending: no list of what is pending has it, and it is shown as its answer says
+//!     ([`SuspensionView::answered_by`]) until the run has heard that. Lists of any other status follow the log.
 //! 11. A call id is used once in a thread, a message id too, and what waits to join the thread counts: the message of
 //!     a run that has not started, and the message `msg_CALL` that each call gets. An append or creation that breaks
 //!     this is refused ([`Refused::Impossible`]), and nothing changed; [`Store::taken_call_ids`] names ids that are
@@ -41,20 +44,25 @@
 //! 16. [`Store::state`] shows what plugins keep to whoever has no lease, as [`Store::plugin_state`] shows it to the
 //!     worker: what is kept for the run first, then what is kept for its thread, each by plugin and key.
 //! 17. Keys and remembered answers have a largest size ([`SCOPE_BYTES_MAX`], [`ANSWER_BYTES_MAX`]), beyond which they
-//!     are refused ([`Refused::Impossible`]). They go with their thread, as everything of it does.
+//!     are refused ([`Refused::Impossible`]). They go with their thread, as everything of it does. A run remembers about
+//!     [`REMEMBERED_MAX`] answers; one more is refused in the same way.
+//! 18. [`Store::events`] stops with the event that brings it to [`EVENTS_BYTES_MAX`] bytes, however many were asked for:
+//!     whoever reads goes on behind the last event that they got, and is at the end where they get none.
+//! 19. [`Store::census`] counts the runs that have not ended, each in the status that is shown, and what is accepted and
+//!     not heard, over all tenants. Runs that have ended cost it nothing.
 
 mod append;
 mod keys;
 mod views;
 
 pub use append::{Append, Appended, Birth, Create, Created};
-pub use keys::{ANSWER_BYTES_MAX, PostKey, Remembered, SCOPE_BYTES_MAX};
+pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
     ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
     SuspensionView, ThreadView,
 };
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -66,12 +74,17 @@ use machine::id::{
     CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
 };
 use machine::inbox::{Item, Ticket, Verdict};
-use machine::rows::StateRow;
+use machine::rows::{ShownStatus, StateRow};
 use machine::tool::Leave;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
 use crate::clock::Clock;
+use crate::live::{Delta, ToolNote};
+use crate::numbers::Sizes;
+
+/// Events of this size, as they are stored, are read at once; with one more, which may be of any size.
+pub const EVENTS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Work that is awaited behind a trait object. Dropping it cancels it.
 pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -218,6 +231,17 @@ pub enum Ring {
     Approvals { tenant: Tenant, run: RunId },
     /// What is held anywhere may have changed without a word.
     ApprovalsMissed,
+    /// In another process somebody watches this run, and wants to hear what is said on the way.
+    Watched { run: RunId },
+    /// The process that holds this run says this on the way, behind the event of this number.
+    Said { run: RunId, after: u64, said: Vec<Said> },
+}
+
+/// What is said on the way of a run and not stored, from one process to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    Delta(Delta),
+    Note(ToolNote),
 }
 
 /// What the store has done since it was opened.
@@ -229,6 +253,28 @@ pub struct Counts {
     pub syncs: u64,
     /// Bytes of events, controls and rows handed to the storage, before it adds its own.
     pub bytes: u64,
+    /// Commits that shared a sync, for every sync that had any.
+    pub batches: Sizes,
+    /// What each sync took in microseconds, with the way to the database where there is one.
+    pub sync_us: Sizes,
+    pub troubles: Troubles,
+}
+
+/// What was asked of the store and met trouble, by its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Troubles {
+    pub unavailable: u64,
+    pub full: u64,
+    pub corrupt: u64,
+}
+
+/// Runs and what waits for them, of all tenants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Those that have not ended. A status without a run may be missing.
+    pub runs: BTreeMap<ShownStatus, u64>,
+    /// Items that were accepted and that no run has heard.
+    pub inbox: u64,
 }
 
 /// Keeps runs, under the rules of this module.
@@ -308,7 +354,8 @@ pub trait Store: Send + Sync + 'static {
         page: &Page,
     ) -> Task<'_, Result<Listed<RunView>, Refused>>;
 
-    /// The events behind `after`, oldest first, at least one if there is one, at most about `limit`.
+    /// The events behind `after`, oldest first, at least one if there is one, at most about `limit`, and no more than
+    /// rule 18 allows.
     fn events(
         &self,
         tenant: &Tenant,
@@ -344,7 +391,8 @@ pub trait Store: Send + Sync + 'static {
         scope: &str,
     ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>>;
 
-    /// Keeps an answer as long as the run, unless one is kept under this scope; gives the one that is.
+    /// Keeps an answer as long as the run, unless one is kept under this scope; gives the one that is. One more than a
+    /// run remembers is [`Refused::Impossible`].
     /// [`Refused::NotFound`] where the tenant has no such run.
     fn remember(
         &self,
@@ -389,6 +437,9 @@ pub trait Store: Send + Sync + 'static {
 
     fn counts(&self) -> Counts;
 
+    /// Costs about as much as there are runs that have not ended: not for every request.
+    fn census(&self) -> Task<'_, Result<Census, Refused>>;
+
     /// Whether other processes may work on the same runs.
     fn is_shared(&self) -> bool {
         false
@@ -398,6 +449,14 @@ pub trait Store: Send + Sync + 'static {
     fn rung(&self) -> Task<'_, Ring> {
         Box::pin(std::future::pending())
     }
+
+    /// Somebody here watches a run that another process may hold, and wants to hear what is said on the way: until its
+    /// next commit, whoever holds it is rung ([`Ring::Watched`]). Does not wait.
+    fn watch(&self, _run: &RunId) {}
+
+    /// Brings what is said on the way of a run that is held here to whoever else watches it ([`Ring::Said`]). Does not
+    /// wait, and may fail without a word: the event that follows carries the whole.
+    fn tell(&self, _run: &RunId, _after: u64, _said: Vec<Said>) {}
 
     /// Nobody in this process works on any run from here on: other processes may go on with what it holds at once.
     /// Where leases end with the process there is nothing to do.

@@ -4,20 +4,32 @@ use std::sync::Arc;
 
 use machine::checkpoint::Checkpoint;
 use machine::event::{Event, Fact, Message, Opened};
+use machine::foretold::foretell;
 use machine::id::{AgentName, CallId, MessageId, Principal, RunId, SuspensionId, ThreadId};
+use machine::inbox::Item;
 use machine::rows::{ApprovalStatus, Role, ShownStatus};
 use machine::suspension::SuspensionKind;
 use machine::thread::Thread;
+use machine::tool::Arguments;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
 use super::Tenant;
+use crate::weight::weight;
 
 /// An event with the name of its commit, on the last event of the commit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Committed {
     pub event: Arc<Event>,
     pub checkpoint: Option<Checkpoint>,
+}
+
+impl Committed {
+    /// What the event takes up in memory, roughly.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        weight(&self.event)
+    }
 }
 
 /// A thread as admission and lists show it.
@@ -98,6 +110,17 @@ pub struct RunView {
     pub ended_at: Option<Timestamp>,
 }
 
+impl RunView {
+    /// An interrupt that was accepted shows at once, heard or not.
+    #[must_use]
+    pub const fn shown_status(&self) -> ShownStatus {
+        if self.interrupt_accepted && !self.status.ended() {
+            return ShownStatus::Interrupting;
+        }
+        self.status
+    }
+}
+
 /// A suspension with what a person needs to see.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuspensionView {
@@ -109,10 +132,17 @@ pub struct SuspensionView {
     pub call: CallId,
     pub step: u32,
     pub kind: SuspensionKind,
+    /// With who, when and why: as it stands in the log, or as the accepted answer says.
     pub status: ApprovalStatus,
-    /// An accepted answer is on its way; nobody else can decide any more.
+    /// An accepted answer is on its way, and the run has not heard it; nobody else can decide any more.
     pub answered: bool,
+    /// What will run in place of what is shown, where an accepted answer that the run has not heard says so.
+    pub edited: Option<Arguments>,
     pub opened: Arc<Opened>,
+    /// Of the event that opened it.
+    pub opened_seq: u64,
+    /// Of the event that closed it, which has what was decided in full.
+    pub closed_seq: Option<u64>,
     pub created_at: Timestamp,
     pub decided_at: Option<Timestamp>,
     pub decided_by: Option<Principal>,
@@ -123,6 +153,28 @@ pub struct SuspensionView {
 }
 
 impl SuspensionView {
+    /// As it is shown while the run has not heard the accepted item that answers it.
+    #[must_use]
+    pub fn answered_by(self, item: &Item) -> Self {
+        let Some(foretold) = foretell(&self.opened, item) else { return Self { answered: true, ..self } };
+        Self {
+            status: foretold.status,
+            answered: true,
+            edited: foretold.edited,
+            decided_at: foretold.at,
+            decided_by: Some(foretold.by),
+            reason: foretold.reason,
+            note: foretold.note,
+            ..self
+        }
+    }
+
+    /// Of the event that changed it last.
+    #[must_use]
+    pub fn changed_seq(&self) -> u64 {
+        self.closed_seq.unwrap_or(self.opened_seq)
+    }
+
     /// What will run, exactly; none where nothing is left to run.
     #[must_use]
     pub fn arguments(&self) -> Option<&Value> {
@@ -153,11 +205,14 @@ pub struct ApprovalFilter {
     pub status: Option<ApprovalStatus>,
     pub run: Option<RunId>,
     pub thread: Option<ThreadId>,
+    /// Those that a later event of `run` than this has opened or closed, and those whose answer the run has not heard.
+    /// It says nothing where no run is named.
+    pub changed_after: u64,
 }
 
 impl Default for ApprovalFilter {
     fn default() -> Self {
-        Self { status: Some(ApprovalStatus::Pending), run: None, thread: None }
+        Self { status: Some(ApprovalStatus::Pending), run: None, thread: None, changed_after: 0 }
     }
 }
 
@@ -166,6 +221,12 @@ impl ApprovalFilter {
     #[must_use]
     pub fn of_run(run: &RunId) -> Self {
         Self { run: Some(run.clone()), ..Self::default() }
+    }
+
+    /// What has changed in one run since this event, whatever became of it.
+    #[must_use]
+    pub fn changed(run: &RunId, after: u64) -> Self {
+        Self { status: None, run: Some(run.clone()), thread: None, changed_after: after }
     }
 }
 

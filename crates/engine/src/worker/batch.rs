@@ -6,9 +6,11 @@ use machine::delivery::Delivery;
 use machine::event::{Event, Order};
 use machine::inbox::{Item, Ticket};
 use machine::rows::{Heard, Rows};
-use machine::{Answer, Control, Impossible, Input, Rejection, Revision, Run, Timestamp, fold, queue};
+use machine::{
+    Answer, Control, Impossible, Input, Rejection, Revision, Run, Timestamp, checkpoint, fold, queue,
+};
 
-use crate::store::{Append, Birth};
+use crate::store::{Append, Birth, Committed};
 
 #[derive(Debug)]
 pub(crate) struct Batch {
@@ -92,4 +94,15 @@ impl Batch {
             rows: self.rows,
         }
     }
+}
+
+/// The events of one commit, the last one with the commit's name.
+pub(crate) fn committed(events: &[Arc<Event>]) -> Vec<Committed> {
+    let last = events.len().saturating_sub(1);
+    let name = checkpoint::name_of(events.iter().map(|event| &**event));
+    events
+        .iter()
+        .zip(0..)
+        .map(|(event, index)| Committed { event: event.clone(), checkpoint: (index == last).then_some(name) })
+        .collect()
 }

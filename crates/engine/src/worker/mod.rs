@@ -4,6 +4,7 @@ mod batch;
 mod children;
 mod gate;
 mod hooks;
+mod measured;
 mod model_task;
 mod panics;
 mod pass;
@@ -22,15 +23,15 @@ use machine::tool::Arguments;
 use machine::{Control, Effect, Input, Run, Timestamp};
 use tokio::sync::mpsc;
 
-pub(crate) use batch::Batch;
+pub(crate) use batch::{Batch, committed};
 pub(crate) use children::birth;
-pub(crate) use pass::committed;
 
 use crate::agent::Pinned;
 use crate::feed::{HeldFeed, RunFeed};
 use crate::history::History;
 use crate::node::{Direct, Look, Mail, Node, Parting, Place, Reply};
 use crate::store::{Claim, Claimed, Lease, Loaded, Refused, Tenant, Trouble};
+use measured::Measured;
 use pass::Unsure;
 use tasks::UnderWay;
 
@@ -150,6 +151,7 @@ pub(crate) struct Worker {
     state: Option<Arc<[StateRow]>>,
     /// The definition of each tool as the gate saw it.
     gated: BTreeMap<CallId, Digest>,
+    measured: Measured,
 }
 
 /// News that may wait: every task sends one.
@@ -279,6 +281,7 @@ impl Worker {
             arguments: BTreeMap::new(),
             state: None,
             gated: BTreeMap::new(),
+            measured: Measured::default(),
         }
     }
 
@@ -289,6 +292,7 @@ impl Worker {
             Loaded { control: run.control, inbox: Vec::new(), holds_thread: true, begins_after: None };
         let doubt_at = Timestamp::ZERO;
         let mut worker = Self::with_feed(node, Claimed { lease, loaded, doubt_at }, pinned, feed);
+        worker.measured = Measured::born(&control);
         worker.committed = control;
         worker.drained = true;
         worker.history = history;

@@ -80,7 +80,7 @@ impl Worker {
             lease: self.lease.clone(),
             pinned: self.pinned.clone(),
             agent: agents.by_name.get(&self.pinned.agent).cloned(),
-            model: agents.model(&self.pinned.model),
+            model: agents.model(&self.pinned.agent, &self.pinned.model),
             hooks,
             ask_first,
             not_before,

@@ -11,14 +11,14 @@ use machine::projection::{Projection, of_run};
 use machine::status::RunStatus;
 use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
-use machine::{Answer, Effect, Input, Rejection, Timestamp, checkpoint};
+use machine::{Answer, Effect, Input, Rejection, Timestamp};
 use tokio::sync::oneshot;
 
 use super::hooks::put;
-use super::{Batch, Desk, NewsBody, Stop, Worker, birth};
-use crate::history::History;
+use super::{Batch, Desk, NewsBody, Stop, Worker, birth, committed};
+use crate::history::{History, has_stored};
 use crate::node::{Direct, Reply};
-use crate::store::{Append, Committed, Refused};
+use crate::store::{Append, Refused};
 
 /// Passes in a row that the store may refuse because something must be heard first.
 const BEHIND_MAX: u32 = 16;
@@ -227,9 +227,8 @@ impl Worker {
             Item::Interrupt { .. } => {}
             Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return None,
         }
-        let shown =
-            Shown { control, interrupt_accepted: false, answered: false, early_kept: false, earlier: None };
-        if !inbox::judge(item, &shown).is_taken() {
+        // What the store knows beyond this copy, it says when the commit is appended.
+        if !inbox::judge(item, &Shown::of(control)).is_taken() {
             return None;
         }
         inbox::hear(control, item)
@@ -314,6 +313,7 @@ impl Worker {
         let (events, state) = (append.events.clone(), append.rows.state.clone());
         let asks = append.rows.change_what_is_held();
         let consumed = append.consumed.clone();
+        self.measured.hear(&append, &self.inbox);
         match self.append(append).await {
             Ok(woken) => {
                 self.committed = control;
@@ -344,12 +344,8 @@ impl Worker {
     pub(super) async fn find_out(&mut self) -> Result<(), Stop> {
         let Some(unsure) = &self.unsure else { return Ok(()) };
         let (tenant, run) = (&self.lease.tenant, &self.lease.run);
-        let before = unsure.events.first().map_or(0, |first| first.seq - 1);
-        let mut stored = self.node.store.events(tenant, run, before, unsure.events.len()).await?;
-        stored.truncate(unsure.events.len());
         // All of them: another worker may have stored some that look the same.
-        let is_there =
-            !stored.is_empty() && stored.iter().map(|committed| &committed.event).eq(&unsure.events);
+        let is_there = has_stored(&*self.node.store, tenant, run, &unsure.events).await?;
         if let Some(Unsure { answers, .. }) = self.unsure.take() {
             if is_there { answer(answers) } else { not_stored(answers) }
         }
@@ -415,21 +411,11 @@ impl Worker {
         let control = &self.run.control;
         self.arguments.retain(|seq, _| control.calls.iter().any(|call| call.arguments_seq == *seq));
         self.gated.retain(|id, _| control.call(id).is_some_and(|call| !call.settled()));
+        self.measured.stored(&self.node.tally, events, control, self.node.clock.now());
         if !events.is_empty() {
             self.feed.publish(committed(events));
         }
     }
-}
-
-/// The events of one commit, the last one with the commit's name.
-pub(crate) fn committed(events: &[Arc<Event>]) -> Vec<Committed> {
-    let last = events.len().saturating_sub(1);
-    let name = checkpoint::name_of(events.iter().map(|event| &**event));
-    events
-        .iter()
-        .zip(0..)
-        .map(|(event, index)| Committed { event: event.clone(), checkpoint: (index == last).then_some(name) })
-        .collect()
 }
 
 /// The store decides on what could not be stored together with other things.

@@ -15,6 +15,7 @@ use super::{NewsBody, Stop, Worker};
 use crate::agent::Pinned;
 use crate::live::ToolNotes;
 use crate::node::Node;
+use crate::numbers::ms_between;
 use crate::store::Lease;
 use crate::tool::{CancellationToken, Resumed, ToolRequest};
 
@@ -131,13 +132,16 @@ impl Attempt {
         }
         let (tool, class) = (live.tool.clone(), live.gate.class);
         let timeout = tool.definition().timeout;
-        let request = self.request;
+        let (node, name, request) = (self.node, self.request.tool.clone(), self.request);
         let answer = contained(async move { tool.call(request).await });
-        match tokio::time::timeout(timeout, answer).await {
+        let sent = node.clock.now();
+        let outcome = match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => panicked(class, &panic),
             Err(_) => timed_out(timeout),
-        }
+        };
+        node.tally.sent(&name, ms_between(sent, node.clock.now()));
+        outcome
     }
 }
 

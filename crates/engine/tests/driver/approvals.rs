@@ -237,8 +237,7 @@ async fn a_rejection_reaches_the_model_with_its_reason_and_the_run_goes_on() {
         &engine::store::Tenant::default(),
         &engine::store::ApprovalFilter {
             status: Some(ApprovalStatus::Rejected),
-            run: Some(run),
-            thread: None,
+            ..engine::store::ApprovalFilter::of_run(&run)
         },
         &engine::store::Page::default(),
     );

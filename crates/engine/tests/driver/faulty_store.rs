@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
-    Task, Tenant, ThreadView, Trouble,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
+    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    SuspensionView, Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -325,6 +325,10 @@ impl Store for FaultyStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         self.inner.approvals(tenant, filter, page)
+    }
+
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        self.inner.census()
     }
 
     fn counts(&self) -> Counts {

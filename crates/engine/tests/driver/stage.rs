@@ -233,8 +233,15 @@ impl Stage {
     }
 
     pub(crate) async fn log(&self, run: &RunId) -> Vec<Event> {
-        let log = self.store.events(&Tenant::default(), run, 0, 100_000).await.unwrap();
-        let events: Vec<Event> = log.iter().map(|committed| (*committed.event).clone()).collect();
+        let mut events: Vec<Event> = Vec::new();
+        loop {
+            let after = events.len() as u64;
+            let page = self.store.events(&Tenant::default(), run, after, 100_000).await.unwrap();
+            if page.is_empty() {
+                break;
+            }
+            events.extend(page.iter().map(|committed| (*committed.event).clone()));
+        }
         let stored = self.store.run(&Tenant::default(), run).await.unwrap().unwrap().control;
         assert_eq!(fold(&events).unwrap(), stored, "the stored state is not what the log says");
         events
@@ -257,7 +264,7 @@ impl Stage {
 
     /// What a person had to answer in a run and is closed.
     pub(crate) async fn closed(&self, run: &RunId) -> Vec<SuspensionView> {
-        let filter = ApprovalFilter { status: None, run: Some(run.clone()), thread: None };
+        let filter = ApprovalFilter::changed(run, 0);
         let all = self.store.approvals(&Tenant::default(), &filter, &Page::default()).await.unwrap().items;
         all.into_iter().filter(|shown| shown.decided_at.is_some()).collect()
     }

@@ -273,7 +273,7 @@ impl Story {
     }
 
     async fn approvals(&self, status: Option<ApprovalStatus>) -> Vec<SuspensionView> {
-        let filter = ApprovalFilter { status, run: None, thread: None };
+        let filter = ApprovalFilter { status, ..ApprovalFilter::default() };
         self.store.approvals(&Tenant::default(), &filter, &Page::default()).await.unwrap().items
     }
 

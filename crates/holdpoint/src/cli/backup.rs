@@ -11,6 +11,8 @@ use super::problem::{Exit, Problem};
 use super::progress::{Amount, ProgressLine};
 use super::{Done, Everywhere, Outcome};
 
+const IN_POSTGRES: &str = "Copy a PostgreSQL database with pg_basebackup or pg_dump; see docs/postgresql.md.";
+
 /// Copy the store to FILE
 ///
 /// Works while a server runs: the copy is the store at the moment at which the command began, with everything that was
@@ -24,7 +26,7 @@ pub(super) struct Backup {
 impl Backup {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
         let mut line = ProgressLine::default();
-        let made = backup(everywhere.store.file()?, &self.file, |progress| {
+        let made = backup(everywhere.store.file(IN_POSTGRES)?, &self.file, |progress| {
             let amount = Amount::Part { done: progress.pages_done, total: progress.pages_total };
             line.say("copying pages", amount);
         })?;

@@ -3,6 +3,7 @@
 mod outlook;
 mod resolved;
 
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -14,9 +15,13 @@ use super::progress::{Amount, ProgressLine};
 use super::{Done, Everywhere, Outcome};
 use outlook::{Agents, Outlooks};
 
+const IN_POSTGRES: &str =
+    "Leave --store out: the runs that wait in a PostgreSQL database are not compared yet.";
+
 /// Check the configuration and print what it means
 ///
-/// Every mistake is told with its line and its key, and the exit code is 2. With --store, the file is also compared
+/// Every mistake is told with its line and its key, and the exit code is 2. Keys that the environment does not hold are
+/// told too, and are no mistake. With --store, the file is also compared
 /// with the runs that wait: which it would fail, for which it would ask again, and which it would not touch. Changes
 /// nothing, and works while a server runs.
 #[derive(Debug, Args)]
@@ -33,7 +38,7 @@ impl Check {
             let agents = Agents::of(&configuration);
             let mut line = ProgressLine::default();
             let say = |seen| line.say("looking at held calls", Amount::Done(seen));
-            Some(Outlooks::of(survey(everywhere.store.file()?, |held| agents.outlook(held), say)?))
+            Some(Outlooks::of(survey(everywhere.store.file(IN_POSTGRES)?, |held| agents.outlook(held), say)?))
         } else {
             None
         };
@@ -44,11 +49,17 @@ impl Check {
                 whole["store_checked"] = everywhere.store.to_string().into();
                 whole["held"] = outlooks.as_json();
             }
+            if let Some(unset) = &configuration.unset {
+                whole["unset"] = unset.as_json()["faults"].take();
+            }
             print_json(&whole)?;
         } else {
             let mut text = resolved::as_text(&file, &configuration);
             if let Some(outlooks) = &outlooks {
                 text.push_str(&outlooks.as_text(&everywhere.store.to_string()));
+            }
+            if let Some(unset) = &configuration.unset {
+                let _ = write!(text, "\nA server would not start here:\n{unset}\n");
             }
             print(&text)?;
         }

@@ -10,6 +10,8 @@ use super::output::{print, print_json};
 use super::progress::{Amount, ProgressLine};
 use super::{Done, Everywhere, Outcome, size};
 
+const IN_POSTGRES: &str = "Check a PostgreSQL database with pg_amcheck; see docs/postgresql.md.";
+
 /// Check the whole store
 ///
 /// Looks at every page, every constraint and every run: the log of a run is the truth, and its state, its approvals,
@@ -21,7 +23,7 @@ pub(super) struct Doctor {}
 impl Doctor {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
         let mut line = ProgressLine::default();
-        let report = doctor::examine(everywhere.store.file()?, |progress| match progress {
+        let report = doctor::examine(everywhere.store.file(IN_POSTGRES)?, |progress| match progress {
             Progress::Pages => line.say("looking at pages and indexes", Amount::Unknown),
             Progress::References => line.say("looking at constraints and references", Amount::Unknown),
             Progress::Threads { done, total } => line.say("looking at threads", Amount::Part { done, total }),

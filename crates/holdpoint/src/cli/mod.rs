@@ -6,6 +6,7 @@
 mod backup;
 mod check;
 mod config;
+mod database;
 mod demo;
 mod doctor;
 mod output;

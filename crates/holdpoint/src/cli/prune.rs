@@ -11,9 +11,11 @@ use serde_json::json;
 use stores::sqlite::retention::{Pruned, survey};
 use stores::sqlite::{LookFailed, SqliteStore};
 
+use super::database::{self, Wanted};
 use super::output::{bytes, print, print_json};
 use super::problem::{Exit, Problem};
 use super::progress::{Amount, ProgressLine};
+use super::store::StoreUrl;
 use super::{Done, Everywhere, Outcome};
 
 /// Delete threads whose runs have all ended
@@ -21,7 +23,7 @@ use super::{Done, Everywhere, Outcome};
 /// A thread goes as a whole, with all that is kept of its runs, and only when the runs that it delegated to, and those
 /// they delegated to, have ended as long ago. Nothing that is pending goes. It may be stopped at any time.
 /// Exits with 1 if a thread stays because it cannot be read.
-/// The store must not be open elsewhere, except with --dry-run.
+/// A file must not be open elsewhere, except with --dry-run; a PostgreSQL database may.
 #[derive(Debug, Args)]
 pub(super) struct Prune {
     /// How long ago the last run of a thread must have ended: a number and s, m, h, d or w, such as 30d
@@ -37,7 +39,12 @@ pub(super) struct Prune {
 
 impl Prune {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        let path = everywhere.store.file()?;
+        if let StoreUrl::Postgres { url } = &everywhere.store {
+            let wanted =
+                Wanted { older_than_ms: self.older_than, batch: self.batch.get(), dry_run: self.dry_run };
+            return database::prune(everywhere, url, &wanted);
+        }
+        let path = everywhere.store.file("")?;
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
         let ended_before = Timestamp(now.saturating_sub(self.older_than));
@@ -77,15 +84,7 @@ impl Prune {
     }
 
     fn delete(&self, path: &Path, ended_before: Timestamp) -> Result<Pruned, Problem> {
-        let cannot_start = |why: std::io::Error| {
-            Problem::new(
-                "CANNOT_START",
-                why.to_string(),
-                "Give the process more threads or memory.",
-                Exit::Other,
-            )
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(cannot_start)?;
+        let runtime = database::runtime()?;
         let store = SqliteStore::open(path)?;
         let mut line = ProgressLine::default();
         runtime.block_on(async {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use stores::sqlite::size::{self, Size};
 
 use super::output::{bytes, print, print_json};
-use super::{Done, Everywhere, Outcome};
+use super::store::StoreUrl;
+use super::{Done, Everywhere, Outcome, database};
 
 /// Show what the store costs: by table, by run and by step
 ///
@@ -17,7 +18,10 @@ pub(super) struct ShowSize {}
 
 impl ShowSize {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        let size = size::size(everywhere.store.file()?)?;
+        if let StoreUrl::Postgres { url } = &everywhere.store {
+            return database::show_size(everywhere, url);
+        }
+        let size = size::size(everywhere.store.file("")?)?;
         if everywhere.json {
             let mut value = as_json(&size);
             value["store"] = json!(everywhere.store.to_string());

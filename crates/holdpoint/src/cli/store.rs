@@ -39,17 +39,15 @@ impl StoreUrl {
         }
     }
 
-    /// For what looks after a file.
-    pub(super) fn file(&self) -> Result<&Path, Problem> {
-        match self {
-            Self::Sqlite { path } => Ok(path),
-            Self::Postgres { .. } | Self::Memory => Err(Problem::new(
-                "NOT_A_FILE",
-                format!("{self} is no file, and this command looks after files"),
-                "Name the store with --store sqlite:PATH.",
-                Exit::Configuration,
-            )),
-        }
+    /// For what looks after a file. `in_postgres` says what does the same for a database.
+    pub(super) fn file(&self, in_postgres: &str) -> Result<&Path, Problem> {
+        let next = match self {
+            Self::Sqlite { path } => return Ok(path),
+            Self::Postgres { .. } => in_postgres,
+            Self::Memory => "Name the store with --store sqlite:PATH.",
+        };
+        let cause = format!("{self} is no file, and this command looks after files");
+        Err(Problem::new("NOT_A_FILE", cause, next, Exit::Configuration))
     }
 }
 
@@ -69,11 +67,24 @@ impl fmt::Display for StoreUrl {
                 // Without the user and the password, and without options, which can hold a password too.
                 let rest = url.split_once("//").map_or("", |(_, rest)| rest);
                 let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-                write!(f, "postgres://{}", rest.split('?').next().unwrap_or_default())
+                let rest = rest.split('?').next().unwrap_or_default();
+                write!(f, "postgres://{}", if is_place(rest) { rest } else { "…" })
             }
             Self::Memory => f.write_str("memory:"),
         }
     }
+}
+
+/// `HOST:PORT/DATABASE` and nothing else: in an address that was written down wrongly anything can be a password.
+fn is_place(text: &str) -> bool {
+    let plain =
+        |text: &str, signs: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c));
+    let (server, database) = text.split_once('/').unwrap_or((text, ""));
+    let (host, port) = match server.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        Some(_) | None => (server, ""),
+    };
+    plain(host, ".-_[]:") && port.chars().all(|c| c.is_ascii_digit()) && plain(database, "_-")
 }
 
 impl fmt::Debug for StoreUrl {
@@ -166,14 +177,15 @@ impl From<Trouble> for Problem {
             Trouble::Unavailable(_) => Self::new(
                 "STORE_UNAVAILABLE",
                 cause,
-                "See to it that the file, its folder and its disk can be used, then try again.",
+                "See to it that the file with its folder and disk, or the database, can be used; then try again.",
                 Exit::Other,
             ),
             Trouble::Full(_) => Self::new("DISK_FULL", cause, "Make space, then try again.", Exit::Other),
             Trouble::Corrupt(_) => Self::new(
                 "STORE_DAMAGED",
                 cause,
-                "Keep a copy of the file, run holdpoint doctor, and go on with the last good backup.",
+                "Keep a copy of the store, run holdpoint doctor or, for PostgreSQL, pg_amcheck, and go on with the last \
+                 good backup.",
                 Exit::Other,
             ),
         }
@@ -190,11 +202,29 @@ impl From<postgres::OpenFailed> for Problem {
                 "Write the address as postgres://USER@HOST/DATABASE.",
                 Exit::Configuration,
             ),
+            postgres::OpenFailed::Certificates(_) => Self::new(
+                "STORE_CERTIFICATES",
+                cause,
+                "Name a file with the authority's certificate as sslrootcert=FILE in the address.",
+                Exit::Configuration,
+            ),
             postgres::OpenFailed::Session => Self::new(
                 "STORE_BEHIND_A_PROXY",
                 cause,
                 "Name the address of the database itself.",
                 Exit::Configuration,
+            ),
+            postgres::OpenFailed::NoStore { .. } => Self::new(
+                "STORE_NOT_FOUND",
+                cause,
+                "Name the database of a server that has run before.",
+                Exit::Configuration,
+            ),
+            postgres::OpenFailed::Older { .. } => Self::new(
+                "STORE_TOO_OLD",
+                cause,
+                "Start a server of this version once; it brings the tables up.",
+                Exit::Other,
             ),
             postgres::OpenFailed::Newer { .. } => Self::new(
                 "STORE_TOO_NEW",
@@ -222,6 +252,27 @@ impl From<StartError> for Problem {
                 Exit::Configuration,
             ),
             StartError::Store(refused) => refused.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_shown_without_what_may_be_a_secret() {
+        let shown = |url: &str| StoreUrl::from_str(url).map(|url| url.to_string()).unwrap_or_default();
+        for (url, place) in [
+            ("postgres://ann:sesame@db.example:5432/runs?sslmode=disable", "postgres://db.example:5432/runs"),
+            ("postgres://ann:se@same@[::1]/runs", "postgres://[::1]/runs"),
+            ("postgres://localhost", "postgres://localhost"),
+            // The host was forgotten, or the address was cut off.
+            ("postgres://ann:sesame/runs", "postgres://…"),
+            ("postgres://ann:sesame", "postgres://…"),
+            ("postgres://host:1/%se/same", "postgres://…"),
+        ] {
+            assert_eq!(shown(url), place, "{url}");
         }
     }
 }

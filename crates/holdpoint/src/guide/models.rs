@@ -1,8 +1,9 @@
 //! Models: how to bring one.
 //!
 //! A model is one function from a [`ModelRequest`](crate::model::ModelRequest), the transcript and the tools, to a
-//! [`ModelAnswer`](crate::model::ModelAnswer), a text and the calls it asks for. Holdpoint ships a scripted model and no
-//! client of a provider; wrap the client that you use.
+//! [`ModelAnswer`](crate::model::ModelAnswer), a text and the calls it asks for. With the feature
+//! `providers` there is `model::RemoteModel`, which speaks to OpenAI, Anthropic, Gemini, Ollama and whoever speaks like
+//! OpenAI; a model of your own is one function:
 //!
 //! ```
 //! use holdpoint::prelude::*;

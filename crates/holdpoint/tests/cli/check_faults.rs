@@ -38,11 +38,11 @@ fn mistakes_at_the_top_and_in_server_store_and_auth() {
     let table: [(String, &[&str]); 27] = [
         (
             "srever = 1\n".into(),
-            &["1: srever: unknown key; the keys here are server, store, auth, models, tools, mcp, agents"],
+            &["1: srever: unknown key; the keys here are server, store, auth, agents, models, tools, mcp"],
         ),
         (
             "\n[servers]\nlisten = 1\n".into(),
-            &["2: servers: unknown key; the keys here are server, store, auth, models, tools, mcp, agents"],
+            &["2: servers: unknown key; the keys here are server, store, auth, agents, models, tools, mcp"],
         ),
         ("server = 5\n".into(), &["1: server: this is a whole number; write a table [server]"]),
         (
@@ -179,10 +179,10 @@ fn mistakes_at_the_top_and_in_server_store_and_auth() {
 
 #[test]
 fn mistakes_in_models() {
-    let table: [(&str, &[&str]); 12] = [
+    let table: [(&str, &[&str]); 14] = [
         (
             "[models.demo]\n",
-            &["1: models.demo.provider: it is missing; write who provides the model, such as scripted"],
+            &["1: models.demo.provider: it is missing; write who provides the model, such as openai"],
         ),
         (
             "[models.demo]\nprovider = \"acme\"\n",
@@ -218,22 +218,17 @@ fn mistakes_in_models() {
         ),
         (
             "[models.main]\nprovider = \"anthropic\"\n",
-            &[
-                "1: models.main.model: it is missing; write the provider's name of the model",
-                "2: models.main.provider: the provider anthropic is not built yet; use scripted, or bring a model of your own as a library",
-            ],
+            &["1: models.main.model: it is missing; write the provider's name of the model"],
         ),
         (
             "[models.main]\nprovider = \"gemini\"\nmodel = \"m\"\napi_key = \"sk-1\"\n",
             &[
-                "2: models.main.provider: the provider gemini is not built yet; use scripted, or bring a model of your own as a library",
-                "4: models.main.api_key: unknown key; the keys here are provider, model, base_url, api_key_env",
+                "4: models.main.api_key: unknown key; the keys here are provider, model, base_url, api_key_env, connect_timeout, first_byte_timeout, idle_timeout, params",
             ],
         ),
         (
             "[models.main]\nprovider = \"ollama\"\nmodel = \"m\"\nbase_url = \"localhost\"\n",
             &[
-                "2: models.main.provider: the provider ollama is not built yet; use scripted, or bring a model of your own as a library",
                 "4: models.main.base_url: \"localhost\" is no such address; write an address that begins with http:// or https://",
             ],
         ),
@@ -241,9 +236,19 @@ fn mistakes_in_models() {
             "[models.main]\nprovider = \"openai_compatible\"\nmodel = \"m\"\napi_key_env = \"\"\n",
             &[
                 "1: models.main.base_url: it is missing; write the address of the API, such as http://…/v1",
-                "2: models.main.provider: the provider openai_compatible is not built yet; use scripted, or bring a model of your own as a library",
                 "4: models.main.api_key_env: it is empty; write the name of an environment variable",
             ],
+        ),
+        (
+            "[models.main]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\nidle_timeout = 5\nparams = \"hot\"\n",
+            &[
+                "5: models.main.idle_timeout: this is a whole number; write a whole number and ms, s, m, h or d, such as \"30s\"",
+                "6: models.main.params: this is a text; write a table of what the provider takes, such as { temperature = 0.2 }",
+            ],
+        ),
+        (
+            "[models.main]\nprovider = \"gemini\"\nmodel = \"two words\"\nbase_url = \"http://127.0.0.1:9\"\n",
+            &["4: models.main.base_url: this makes no address; correct base_url or the name of the model"],
         ),
         ("models = [1]\n", &["1: models: this is a list; write tables [models.NAME]"]),
     ];
@@ -256,7 +261,7 @@ fn mistakes_in_models() {
 fn mistakes_in_tools() {
     let schema = "parameters = { type = \"object\" }\n";
     let client = format!("[tools.pick]\nkind = \"client\"\n{schema}");
-    let table: [(String, &[&str]); 24] = [
+    let table: [(String, &[&str]); 27] = [
         (
             "[tools.pick]\n".into(),
             &["1: tools.pick.kind: it is missing; write one of http, client, external, agent, builtin"],
@@ -269,7 +274,7 @@ fn mistakes_in_tools() {
         ),
         (
             "[tools.pick]\nkind = \"agent\"\n".into(),
-            &["2: tools.pick.kind: tools of kind agent are not built yet; use client, external or builtin"],
+            &["1: tools.pick.agent: it is missing; write the name of an [agents.NAME] table"],
         ),
         (
             "[tools.pick]\nkind = \"client\"\n".into(),
@@ -377,22 +382,38 @@ fn mistakes_in_tools() {
         ),
         (
             format!("[tools.pay]\nkind = \"http\"\n{schema}"),
-            &[
-                "1: tools.pay.url: it is missing; write the address that is called",
-                "2: tools.pay.kind: tools of kind http are not built yet; use client, external or builtin",
-            ],
+            &["1: tools.pay.url: it is missing; write the address that is called"],
         ),
         (
             format!(
                 "[tools.pay]\nkind = \"http\"\nurl = \"ftp://a\"\n{schema}timeout = \"fast\"\nmax_response = \"1MB\"\nmethod = \"PUT\"\n"
             ),
             &[
-                "2: tools.pay.kind: tools of kind http are not built yet; use client, external or builtin",
                 "3: tools.pay.url: \"ftp://a\" is no such address; write an address that begins with http:// or https://",
                 "5: tools.pay.timeout: \"fast\" is no duration; write a whole number and ms, s, m, h or d, such as \"30s\"",
                 "6: tools.pay.max_response: \"1MB\" is no size; write a whole number and B, KiB, MiB or GiB, such as \"1MiB\"",
-                "7: tools.pay.method: unknown key; the keys here are kind, url, description, parameters, effect, approval, expires, on_expiry, timeout, max_response",
+                "7: tools.pay.method: unknown key; the keys here are kind, url, description, parameters, effect, approval, expires, on_expiry, timeout, max_response, bearer_env, private_network",
             ],
+        ),
+        (
+            format!(
+                "[tools.pay]\nkind = \"http\"\nurl = \"http://a\"\n{schema}max_response = \"17MiB\"\nprivate_network = 1\n"
+            ),
+            &[
+                "5: tools.pay.max_response: this is more than a result may have; write at most 16MiB",
+                "6: tools.pay.private_network: this is a whole number; write true or false",
+            ],
+        ),
+        (
+            "[tools.clerk]\nkind = \"agent\"\nmax_tokens = 0\n".to_owned(),
+            &[
+                "1: tools.clerk.agent: it is missing; write the name of an [agents.NAME] table",
+                "3: tools.clerk.max_tokens: 0 does not fit here; write a whole number from 1 to 9223372036854775807",
+            ],
+        ),
+        (
+            "[tools.clerk]\nkind = \"agent\"\nagent = \"porter\"\n".to_owned(),
+            &["3: tools.clerk.agent: there is no agent \"porter\"; add a table [agents.porter]"],
         ),
     ];
     for (configuration, expected) in &table {
@@ -441,11 +462,11 @@ fn mistakes_in_mcp_servers() {
 #[test]
 fn mistakes_in_agents() {
     // With the model, lines 1 to 3; the table of the agent is line 4, its model line 5.
-    let table: [(&str, &[&str]); 9] = [
+    let table: [(&str, &[&str]); 12] = [
         (
             "model = \"demo\"\nmodell = 1\n",
             &[
-                "6: agents.clerk.modell: unknown key; the keys here are model, instructions, tools, stop, rules, policy",
+                "6: agents.clerk.modell: unknown key; the keys here are model, models, instructions, tools, stop, rules, policy",
             ],
         ),
         (
@@ -456,6 +477,18 @@ fn mistakes_in_agents() {
             "model = \"main\"\n",
             &["5: agents.clerk.model: there is no model \"main\"; use one of demo, or add a table"],
         ),
+        (
+            "model = \"demo\"\nmodels = [\"demo\"]\n",
+            &["5: agents.clerk.model: `models` stands beside it; keep one of them"],
+        ),
+        (
+            "models = [\"demo\", \"main\", \"demo\"]\n",
+            &[
+                "5: agents.clerk.models[1]: there is no model \"main\"; use one of demo, or add a table",
+                "5: agents.clerk.models[2]: \"demo\" stands here twice; remove one",
+            ],
+        ),
+        ("models = []\n", &["5: agents.clerk.models: there are 0 names; write 1 to 8"]),
         (
             "model = \"demo\"\ninstructions = 1\n",
             &["6: agents.clerk.instructions: this is a whole number; write a text"],
@@ -753,14 +786,7 @@ execution = "parallel"
 on_reject = "continue"
 "#
     );
-    assert_eq!(
-        faults(&configuration),
-        [
-            "15: models.main.provider: the provider openai is not built yet; use scripted, or bring a model of your own as a library",
-            "23: tools.transfer.kind: tools of kind http are not built yet; use client, external or builtin",
-            "37: mcp.files: tools over MCP are not built yet; remove the table",
-        ]
-    );
+    assert_eq!(faults(&configuration), ["37: mcp.files: tools over MCP are not built yet; remove the table"]);
 }
 
 #[test]

@@ -3,11 +3,21 @@
 mod check;
 mod check_faults;
 mod check_store;
+mod database;
 mod demo;
+mod follower;
+mod http_tools;
+#[path = "../../../stores/tests/postgres/server.rs"]
+#[allow(dead_code, reason = "the tests of the store use all of it")]
+mod postgres_server;
 mod program;
 mod prove;
 mod read_only;
+mod real_models;
+mod rotation;
+mod secrets;
 mod serve;
 mod server;
+mod streams_over_kills;
 mod upkeep;
 mod usage;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdpoint::prelude::*;
+use holdpoint::store::Store;
 use serde_json::Value;
 
 /// A folder that goes with the test. The program is started in it.
@@ -29,6 +30,12 @@ impl Folder {
 
     /// The same, and the engine goes on.
     pub(crate) async fn serve(&self) -> Engine {
+        let store = SqliteStore::open(self.store()).expect("the store opens");
+        Self::serve_on(store).await
+    }
+
+    /// The same in any store.
+    pub(crate) async fn serve_on(store: impl Store) -> Engine {
         let transfer =
             FunctionTool::new(ToolDefinition::new("transfer", "Moves money"), |_: ToolRequest| async {
                 json!("sent")
@@ -36,7 +43,6 @@ impl Folder {
         let held = Reply::call("call_1", "transfer", json!({"to": "bob", "euros": 40}));
         let clerk = Agent::new("clerk", ScriptedModel::replying([held])).tool(transfer);
         let porter = Agent::new("porter", ScriptedModel::replying([Reply::text("Good morning.")]));
-        let store = SqliteStore::open(self.store()).expect("the store opens");
         let engine = Engine::on(store).agent(clerk).agent(porter).start().await.expect("the engine starts");
         for agent in ["porter", "porter", "clerk"] {
             engine.run(Message::to(agent, "Hello")).await.expect("the run ends or is held");

@@ -196,7 +196,7 @@ fn a_bad_file_changes_nothing_and_says_what_is_wrong() {
     let sealed = format!("{CONFIGURATION}\n[store]\nurl = \"memory:\"\n");
     write(&folder, "holdpoint.toml", &sealed);
     let (code, refused) = server.post_nothing("/v1/admin/reload");
-    assert!((400..500).contains(&code) && refused.to_string().contains("[store]"), "{code}: {refused}");
+    assert!((400..500).contains(&code) && refused.to_string().contains("store.url"), "{code}: {refused}");
     assert_eq!(server.get("/v1/agents").1, before);
 
     let good = format!("{CONFIGURATION}\n[agents.porter]\nmodel = \"script\"\n");

@@ -1,7 +1,7 @@
 //! A server as a process, and whoever calls it over a plain connection.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -108,6 +108,14 @@ impl Server {
         call(&self.address, "GET", path, &[], "")
     }
 
+    /// The body as it is written.
+    #[track_caller]
+    pub(crate) fn text(&self, path: &str) -> String {
+        let (code, text) = exchange(&self.address, "GET", path, &[], "").expect("the server answers");
+        assert_eq!(code, 200, "{path}: {text}");
+        text
+    }
+
     #[track_caller]
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         call(&self.address, "POST", path, &[("content-type", "application/json")], &body.to_string())
@@ -171,18 +179,46 @@ pub(crate) fn call(
     headers: &[(&str, &str)],
     body: &str,
 ) -> (u16, Value) {
-    let mut stream = TcpStream::connect(address).unwrap_or_else(|why| panic!("{address}: {why}"));
-    stream.set_read_timeout(Some(STUCK_AFTER)).expect("a limit can be set");
+    try_call(address, method, path, headers, body)
+        .unwrap_or_else(|why| panic!("{method} {path} at {address}: {why}"))
+}
+
+/// The same where the server may be gone.
+pub(crate) fn try_call(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<(u16, Value)> {
+    let (code, body) = exchange(address, method, path, headers, body)?;
+    let value = if body.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_str(&body).unwrap_or(Value::String(body))
+    };
+    Ok((code, value))
+}
+
+fn exchange(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(STUCK_AFTER))?;
     let mut request = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));
     }
     request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
-    stream.write_all(request.as_bytes()).expect("the request is sent");
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("the answer is read");
-    let answer = String::from_utf8(answer).expect("the answer is a text");
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {answer:?}"));
+    stream.read_to_end(&mut answer)?;
+    let answer = String::from_utf8(answer).map_err(io::Error::other)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     let code = code.unwrap_or_else(|| panic!("no status: {head:?}"));
     // What has no length comes in pieces, each on a line of its own behind its length.
@@ -191,12 +227,7 @@ pub(crate) fn call(
     } else {
         body.to_owned()
     };
-    let value = if body.is_empty() {
-        Value::Null
-    } else {
-        serde_json::from_str(&body).unwrap_or(Value::String(body))
-    };
-    (code, value)
+    Ok((code, body))
 }
 
 /// A folder with a configuration: the agent `clerk` follows a script.

@@ -93,7 +93,7 @@ impl Reject {
 pub struct Answer {
     /// The answer to a question; for a call in doubt: it happened, and this is its result. Any JSON value.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub result: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
@@ -205,7 +205,7 @@ pub struct DecisionEntry {
     pub decision_id: Option<ForeignId>,
     /// Any JSON value.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub result: Option<Value>,
     /// Whoever ran the call reports that it failed.
     #[serde(default, deserialize_with = "present")]
@@ -240,6 +240,9 @@ impl<'de> Deserialize<'de> for WordAction {
     }
 }
 
+/// Ids that the server derives from an `Idempotency-Key` begin like this, and no other.
+pub const DERIVED_ID_PREFIX: &str = "key_";
+
 impl DecisionEntry {
     /// An entry that cannot be read is `invalid`, and spoils no other.
     pub fn read(entry: &Value) -> Result<Self, DecisionResult> {
@@ -257,6 +260,12 @@ impl DecisionEntry {
         let invalid = |entry: &Self, why: &str| {
             Err(DecisionResult::of(&entry.call_id, entry.decision_id.as_deref(), Outcome::Invalid, why))
         };
+        if self.decision_id.as_deref().is_some_and(|id| id.starts_with(DERIVED_ID_PREFIX)) {
+            let why = format!(
+                "`decision_id` begins with `{DERIVED_ID_PREFIX}`, which is for the server; nothing was changed"
+            );
+            return invalid(&self, &why);
+        }
         let answer = match self.action {
             WordAction::Cancel => {
                 if self.result.is_some()

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+use utoipa::openapi::{Array, Object, OneOf, Schema, Type};
 
 use super::policy::{ApprovalScope, OnBusy, PolicyFields};
 use super::strict::{object, present, present_object};
@@ -25,7 +26,7 @@ pub struct PostMessage {
     pub text: Option<String>,
     /// A text, or a list of parts.
     #[serde(default, deserialize_with = "content")]
-    #[schema(value_type = Option<Object>, nullable = false)]
+    #[schema(schema_with = text_or_parts)]
     pub content: Option<Value>,
     /// The id that the message gets.
     #[serde(default, deserialize_with = "present")]
@@ -122,6 +123,11 @@ impl PostMessage {
             may_approve: may_loosen,
         })
     }
+}
+
+fn text_or_parts() -> Schema {
+    let parts = Array::new(Object::with_type(Type::Object));
+    OneOf::builder().item(Object::with_type(Type::String)).item(parts).build().into()
 }
 
 fn content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {

@@ -1,10 +1,12 @@
 //! Texts and ids of a request: a type says how long one may be, so that no field is unbounded.
 
+use std::borrow::Cow;
 use std::ops::Deref;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use utoipa::ToSchema;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::{ApiError, bad_field};
 
@@ -45,8 +47,7 @@ pub fn check_id(field: &str, text: &str) -> Result<(), ApiError> {
 }
 
 /// A text of at most so many characters, and at least `MIN`.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(value_type = String)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text<const MIN: usize, const MAX: usize>(String);
 
 impl<const MIN: usize, const MAX: usize> Text<MIN, MAX> {
@@ -61,6 +62,20 @@ impl<const MIN: usize, const MAX: usize> Deref for Text<MIN, MAX> {
 
     fn deref(&self) -> &str {
         &self.0
+    }
+}
+
+impl<const MIN: usize, const MAX: usize> PartialSchema for Text<MIN, MAX> {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        text.min_length((MIN > 0).then_some(MIN)).max_length(Some(MAX)).build().into()
+    }
+}
+
+impl<const MIN: usize, const MAX: usize> ToSchema for Text<MIN, MAX> {
+    /// One for each pair of limits.
+    fn name() -> Cow<'static, str> {
+        Cow::Owned(format!("TextOf{MIN}To{MAX}"))
     }
 }
 

@@ -41,12 +41,8 @@ pub(crate) async fn show(
 #[utoipa::path(post, path = "/v1/admin/reload", tag = "server", operation_id = "reload",
     responses((status = 200, description = "The agents from here on", body = Agents)))]
 pub(crate) async fn reload(State(server): State<Arc<Server>>) -> Result<Json<Agents>, ApiError> {
-    let _one_at_a_time = server.reloading.lock().await;
-    match (server.reload)().await {
-        Ok(agents) => {
-            server.replace_agents(agents);
-            Ok(list(State(server.clone())).await)
-        }
+    match server.reload().await {
+        Ok(()) => Ok(list(State(server)).await),
         Err(why) => {
             tracing::warn!(why, "the configuration was not taken");
             Err(ApiError::new(Code::BadRequest, format!("{why}; the configuration stays as it was")))

@@ -1,5 +1,6 @@
 //! Approvals: what people have to answer, and their answers.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::Json;
@@ -8,7 +9,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use engine::deciding::Decide;
-use engine::store::{ApprovalFilter, SuspensionView};
+use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::id::{RunId, SuspensionId, ThreadId};
 use machine::rows::ApprovalStatus as Standing;
 
@@ -16,17 +17,21 @@ use crate::access::{Caller, forbidden};
 use crate::approval_stream;
 use crate::body::{Answer, Approve, Reject};
 use crate::error::ApiError;
+use crate::paging::Filling;
 use crate::received::{ApprovalPath, Asked, Received};
 use crate::repeats::Repeat;
 use crate::routes::runs;
 use crate::server::Server;
 use crate::settling::settle;
 use crate::setup::Role;
-use crate::shown::{shown, shown_all};
+use crate::shown::{shown, shown_if_there};
 use crate::streaming;
 use crate::wire::approval::Approval;
 use crate::wire::page::{Approvals, page};
 use crate::wire::words::ApprovalStatus;
+
+/// Approvals that are read at once.
+const ROWS_MAX: usize = 16;
 
 /// List approvals, oldest first; the pending ones unless another status is asked for
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
@@ -44,10 +49,32 @@ pub(crate) async fn list(
         status: Some(status),
         run: asked.text("run_id").map(RunId::from),
         thread: asked.text("thread_id").map(ThreadId::from),
+        changed_after: 0,
     };
-    let page = page(asked.text("limit"), asked.text("cursor"))?;
-    let listed = server.engine.approvals(&caller.tenant, &filter, &page).await?;
-    Ok(Json(Approvals { approvals: shown_all(&server, &listed.items).await?, next_cursor: listed.next }))
+    let mut filling = Filling::of(page(asked.text("limit"), asked.text("cursor"))?, ROWS_MAX);
+    let mut approvals = Vec::new();
+    loop {
+        let rows = filling.rows();
+        let mut listed = server.engine.approvals(&caller.tenant, &filter, &rows).await?;
+        let mut read = 0;
+        for view in &listed.items {
+            read += 1;
+            if let Some(approval) = shown_if_there(&server, view).await? {
+                filling.add(&approval);
+                approvals.push(approval);
+            }
+            if filling.is_full() {
+                break;
+            }
+        }
+        if read < listed.items.len() {
+            let some = Page { limit: read, ..rows };
+            listed.next = server.engine.approvals(&caller.tenant, &filter, &some).await?.next;
+        }
+        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+            return Ok(Json(Approvals { approvals, next_cursor }));
+        }
+    }
 }
 
 /// Show an approval
@@ -73,7 +100,7 @@ pub(crate) async fn stream(
     parts: Parts,
 ) -> Result<Response, ApiError> {
     Asked::of(&parts, &[])?;
-    let frames = approval_stream::open(&server, &caller.tenant)?;
+    let frames = approval_stream::open(&server, &caller)?;
     Ok(streaming::respond(&server, frames))
 }
 
@@ -144,7 +171,7 @@ async fn decided(
     }
     let mut decide = decide?;
     decide.id = repeat.decision_id(0);
-    let settled = settle(server, held, decide).await?;
+    let settled = settle(server, &caller.place, held, decide).await?;
     repeat.keep(StatusCode::OK, &shown(server, &settled).await?).await
 }
 

@@ -70,13 +70,15 @@ async fn one(
         decide.id = repeat.decision_id(ordinal);
     }
     let known = run.control.call(&decide.call);
-    if let Some(open) = known.and_then(Call::suspension) {
+    if was_decided(server, &decide).await? {
+        // A repeat, or the id of another decision: either way nothing comes of it, so that nothing more is asked.
+    } else if let Some(open) = known.and_then(Call::suspension) {
         if !caller.may_decide(open.held.kind()) {
             return Ok(DecisionResult::forbidden(&call, id.as_deref()));
         }
         // This opening and no later one: whether the caller may answer that was not asked.
         decide.suspension = Some(open.id.clone());
-    } else if !was_decided(server, &decide).await? {
+    } else {
         let refused = Verdict::Refused(if run.status.ended() { Refusal::RunOver } else { Refusal::NotHeld });
         return Ok(if known.is_some() || had_call(server, caller, run, &decide.call).await? {
             DecisionResult::judged(&call, id.as_deref(), &refused)

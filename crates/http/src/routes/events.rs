@@ -1,7 +1,6 @@
 //! The events of a run: a page of them, or all of them as they happen.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Caller;
 use crate::error::ApiError;
 use crate::limits::OpenStream;
+use crate::paging::{PAGE_BYTES_MAX, json_bytes};
 use crate::received::{Asked, RunPath};
 use crate::routes::runs::{found, gone};
 use crate::server::Server;
@@ -29,9 +29,6 @@ use crate::wire::event::Envelope;
 use crate::wire::live::Frame;
 use crate::wire::page::{Events, limit_of};
 use crate::wire::telling::Telling;
-
-/// A page ends with the event that brings it to so many bytes, however many were asked for.
-const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The events of a run, from the one behind `after` on
 ///
@@ -73,27 +70,6 @@ pub(crate) async fn events(
     Ok(Json(Events::of(events, last_seq)).into_response())
 }
 
-/// How long something is once it is written down.
-fn json_bytes(envelope: &Envelope) -> usize {
-    struct Count(usize);
-
-    impl Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    let mut count = Count(0);
-    // What cannot be written down fails where the page is.
-    let _ = serde_json::to_writer(&mut count, envelope);
-    count.0
-}
-
 /// What the client says it has seen, if that can be.
 fn seen_by(headers: &HeaderMap, asked: &Asked, newest: u64) -> u64 {
     let header = headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default());
@@ -120,6 +96,7 @@ async fn streamed(
         run: view.id,
         ready: VecDeque::new(),
         draining: server.draining.clone(),
+        revoked: caller.revoked.clone(),
         _open: server.streams.open(&caller.tenant, server.limits.streams_per_tenant_max)?,
     };
     let frames = stream::unfold(watched, |mut watched| async move {
@@ -139,6 +116,7 @@ struct Watched {
     run: RunId,
     ready: VecDeque<Envelope>,
     draining: CancellationToken,
+    revoked: CancellationToken,
     _open: OpenStream,
 }
 
@@ -146,6 +124,9 @@ impl Watched {
     /// None after the terminal event, and where the stream cannot go on: whoever reconnects gets exactly the rest.
     async fn next(&mut self) -> Option<Event> {
         loop {
+            if self.revoked.is_cancelled() {
+                return None;
+            }
             if let Some(envelope) = self.ready.pop_front() {
                 let event = streaming::event(envelope.name, &envelope)?;
                 return Some(event.id(envelope.seq.to_string()));
@@ -153,6 +134,7 @@ impl Watched {
             let item = tokio::select! {
                 biased;
                 () = self.draining.cancelled() => return None,
+                () = self.revoked.cancelled() => return None,
                 item = self.subscription.next() => item?,
             };
             match item {

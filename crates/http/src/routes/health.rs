@@ -35,7 +35,7 @@ pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Json<Heal
     if server.is_draining() {
         return Err(draining());
     }
-    server.engine.store().next_wake().await?;
+    server.readiness.of(&**server.engine.store()).await?;
     Ok(Json(OK))
 }
 
@@ -44,5 +44,6 @@ pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Json<Heal
     responses((status = 200, description = "OpenMetrics", body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, ApiError> {
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    Ok(([(header::CONTENT_TYPE, kind)], server.metrics.text()?))
+    let shown = server.metrics.text(&server.engine, server.limits.census_age_max).await?;
+    Ok(([(header::CONTENT_TYPE, kind)], shown))
 }

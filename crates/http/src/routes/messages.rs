@@ -1,6 +1,6 @@
 //! Messages: what somebody says to an agent, and what was said in a thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
 use engine::posting::PostRefused;
-use engine::store::{MessageView, PostKey, Refused};
-use machine::id::{RunId, ThreadId};
+use engine::store::{Listed, MessageView, Page, PostKey, Refused};
+use machine::id::ThreadId;
 use machine::thread::Busy;
 
-use crate::access::Caller;
+use crate::access::{Caller, forbidden};
 use crate::body::PostMessage;
 use crate::error::ApiError;
+use crate::paging::Filling;
 use crate::received::{Asked, Received, ThreadPath};
 use crate::repeats::scope_of;
 use crate::routes::runs::status_of;
@@ -30,6 +31,9 @@ use crate::wire::page::{Messages, page};
 use crate::wire::payload::Payload;
 use crate::wire::run::Posted;
 
+/// Messages that are read at once.
+const ROWS_MAX: usize = 16;
+
 /// Say something to an agent: a run begins
 #[utoipa::path(post, path = "/v1/threads/{id}/messages", tag = "threads", operation_id = "post_message",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
@@ -41,11 +45,16 @@ pub(crate) async fn post(
     received: Received,
 ) -> Result<impl IntoResponse, ApiError> {
     let asked: PostMessage = received.strict()?;
-    found(&server, &caller, &thread).await?;
-    let named = thread.clone();
+    // Before anything is looked up: whoever may not approve may not ask that fewer calls wait.
     let may_loosen = caller.roles.has(Role::Approve);
+    if asked.auto_approve == Some(true) && !may_loosen {
+        return Err(forbidden(&[Role::Approve]));
+    }
+    let named = thread.clone();
     let mut message =
         asked.into_message(caller.tenant.clone(), thread, caller.principal.clone(), may_loosen)?;
+    server.engine.may_ask(&message)?;
+    found(&server, &caller, &named).await?;
     message.key = scope_of(&caller, &received).map(|scope| PostKey { scope, body: received.digest() });
     match server.engine.post(message).await {
         Ok(posted) => Ok((StatusCode::ACCEPTED, Json(Posted::of(&posted)))),
@@ -98,40 +107,67 @@ pub(crate) async fn list(
 ) -> Result<Json<Messages>, ApiError> {
     let asked = Asked::of(&parts, &["limit", "cursor"])?;
     let page = page(asked.text("limit"), asked.text("cursor"))?;
-    match server.engine.store().messages(&caller.tenant, &thread, &page).await {
-        Ok(listed) => {
-            let messages = told_messages(&server, &caller, &listed.items).await?;
-            Ok(Json(Messages { messages, next_cursor: listed.next }))
+    let mut filling = Filling::of(page, ROWS_MAX);
+    let mut messages = Vec::new();
+    loop {
+        let rows = filling.rows();
+        let mut listed = listed_rows(&server, &caller, &thread, &rows).await?;
+        let read = tell_some(&server, &caller, &listed.items, &mut filling, &mut messages).await?;
+        if read < listed.items.len() {
+            let some = Page { limit: read, ..rows };
+            listed.next = listed_rows(&server, &caller, &thread, &some).await?.next;
         }
+        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+            return Ok(Json(Messages { messages, next_cursor }));
+        }
+    }
+}
+
+async fn listed_rows(
+    server: &Server,
+    caller: &Caller,
+    thread: &ThreadId,
+    rows: &Page,
+) -> Result<Listed<MessageView>, ApiError> {
+    match server.engine.store().messages(&caller.tenant, thread, rows).await {
+        Ok(listed) => Ok(listed),
         Err(Refused::NotFound) => Err(ApiError::no_thread(thread.as_str())),
         Err(refused) => Err(refused.into()),
     }
 }
 
-/// The list names the messages; what they say stands in the logs of their runs.
-async fn told_messages(
+/// The list names the messages; what they say stands in the logs of their runs. They are told until the page is full:
+/// so many of those that are listed.
+async fn tell_some(
     server: &Server,
     caller: &Caller,
     listed: &[MessageView],
-) -> Result<Vec<Message>, ApiError> {
-    let mut wanted: BTreeMap<&RunId, BTreeSet<u64>> = BTreeMap::new();
-    for view in listed {
-        wanted.entry(&view.run).or_default().insert(view.seq);
+    filling: &mut Filling,
+    messages: &mut Vec<Message>,
+) -> Result<usize, ApiError> {
+    let mut read = 0;
+    for of_run in listed.chunk_by(|one, next| one.run == next.run && one.seq < next.seq) {
+        let (Some(first), false) = (of_run.first(), filling.is_full()) else { break };
+        let mut rest: VecDeque<u64> = of_run.iter().map(|view| view.seq).collect();
+        // Where there is none its thread was deleted meanwhile.
+        if let Some(view) = server.engine.view(&caller.tenant, &first.run).await? {
+            let hear = |envelope: Envelope| {
+                if rest.front() == Some(&envelope.seq)
+                    && let Payload::Message(added) = envelope.payload
+                {
+                    rest.pop_front();
+                    filling.add(&added.message);
+                    messages.push(added.message);
+                }
+                if !rest.is_empty() && !filling.is_full() {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            };
+            tell(&**server.engine.store(), &caller.tenant, &view, first.seq - 1, hear).await?;
+        }
+        read += of_run.len() - if filling.is_full() { rest.len() } else { 0 };
     }
-    let mut said: BTreeMap<(RunId, u64), Message> = BTreeMap::new();
-    for (run, seqs) in wanted {
-        let (Some(first), Some(last)) = (seqs.first().copied(), seqs.last().copied()) else { continue };
-        // Its thread was deleted meanwhile.
-        let Some(view) = server.engine.view(&caller.tenant, run).await? else { continue };
-        let hear = |envelope: Envelope| {
-            if let Payload::Message(added) = envelope.payload
-                && seqs.contains(&envelope.seq)
-            {
-                said.insert((run.clone(), envelope.seq), added.message);
-            }
-            if envelope.seq < last { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        tell(&**server.engine.store(), &caller.tenant, &view, first - 1, hear).await?;
-    }
-    Ok(listed.iter().filter_map(|view| said.remove(&(view.run.clone(), view.seq))).collect())
+    Ok(read)
 }

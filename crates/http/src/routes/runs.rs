@@ -1,19 +1,22 @@
 //! Runs: list, show, what they called and said, what they keep, and how to interrupt one.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
-use engine::store::{Refused, RunFilter, RunView, Tenant};
+use axum::response::{IntoResponse, Response};
+use engine::store::{Committed, Page, Refused, RunFilter, RunView, Tenant};
 use machine::id::{AgentName, RunId, ThreadId};
 use machine::inbox::{Refusal, Verdict};
+use machine::rows::ShownStatus;
 
 use crate::access::Caller;
 use crate::body::Interrupt;
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
+use crate::paging::Filling;
 use crate::received::{Asked, Received, RunPath};
 use crate::repeats::Repeat;
 use crate::server::Server;
@@ -26,6 +29,9 @@ use crate::wire::words::RunStatus;
 
 /// Events that are read at once where a whole log is looked through.
 const READ_MAX: usize = 256;
+
+/// Runs that are read at once. What is read of each is small.
+const ROWS_MAX: usize = 100;
 
 /// List runs, newest first
 #[utoipa::path(get, path = "/v1/runs", tag = "runs", operation_id = "list_runs",
@@ -43,8 +49,29 @@ pub(crate) async fn list(
         thread: asked.text("thread_id").map(ThreadId::from),
         agent: asked.text("agent").map(AgentName::from),
     };
-    let page = page(asked.text("limit"), asked.text("cursor"))?;
-    Ok(Json(Runs::of(&server.engine.runs(&caller.tenant, &filter, &page).await?)))
+    let mut filling = Filling::of(page(asked.text("limit"), asked.text("cursor"))?, ROWS_MAX);
+    let mut runs = Vec::new();
+    loop {
+        let rows = filling.rows();
+        let mut listed = server.engine.runs(&caller.tenant, &filter, &rows).await?;
+        let mut read = 0;
+        for view in &listed.items {
+            read += 1;
+            let run = Run::of(view);
+            filling.add(&run);
+            runs.push(run);
+            if filling.is_full() {
+                break;
+            }
+        }
+        if read < listed.items.len() {
+            let some = Page { limit: read, ..rows };
+            listed.next = server.engine.runs(&caller.tenant, &filter, &some).await?.next;
+        }
+        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+            return Ok(Json(Runs { runs, next_cursor }));
+        }
+    }
 }
 
 /// Show a run
@@ -71,8 +98,7 @@ pub(crate) async fn calls(
 }
 
 async fn folded(server: &Server, caller: &Caller, run: &RunId) -> Result<Fold, ApiError> {
-    let mut fold = Fold::default();
-    let mut after = 0;
+    let (mut fold, mut after, mut bytes) = (Fold::default(), 0, 0);
     loop {
         let events = server
             .engine
@@ -82,8 +108,25 @@ async fn folded(server: &Server, caller: &Caller, run: &RunId) -> Result<Fold, A
             .map_err(|refused| gone(run, refused))?;
         let Some(last) = events.last() else { return Ok(fold) };
         after = last.event.seq;
+        bytes += events.iter().map(Committed::weight).sum::<usize>();
+        if bytes > server.limits.whole_run_bytes_max {
+            return Err(too_much_to_show(server, run));
+        }
         events.iter().for_each(|committed| fold.add(committed));
     }
+}
+
+/// Whoever reads in pages gets all of it.
+fn too_much_to_show(server: &Server, run: &RunId) -> ApiError {
+    let (bytes_max, instead) = (server.limits.whole_run_bytes_max, format!("/v1/runs/{run}/events"));
+    ApiError::new(
+        Code::TooLarge,
+        format!(
+            "this run has more than the {bytes_max} bytes that are shown at once; read {instead} page by page"
+        ),
+    )
+    .with("bytes_max", bytes_max)
+    .with("instead", instead)
 }
 
 /// The messages as the model sees them now
@@ -95,8 +138,10 @@ pub(crate) async fn transcript(
     caller: Caller,
     RunPath(run): RunPath,
 ) -> Result<Json<Transcript>, ApiError> {
-    let messages =
-        server.engine.transcript(&caller.tenant, &run).await.map_err(|refused| gone(&run, refused))?;
+    let bytes_max = server.limits.whole_run_bytes_max;
+    let messages = server.engine.transcript_within(&caller.tenant, &run, bytes_max).await;
+    let messages = messages.map_err(|refused| gone(&run, refused))?;
+    let messages = messages.ok_or_else(|| too_much_to_show(&server, &run))?;
     Ok(Json(Transcript { messages: messages.iter().map(ModelSees::of).collect() }))
 }
 
@@ -127,24 +172,35 @@ pub(crate) async fn interrupt(
     received: Received,
 ) -> Result<Response, ApiError> {
     let Interrupt {} = received.strict_or_empty()?;
-    found(&server, &caller, &run).await?;
+    let before = found(&server, &caller, &run).await?;
     let store = server.engine.store().clone();
     let repeat = Repeat::of(&*store, &caller, &received, &run);
     if let Some(answer) = repeat.answer().await? {
         return Ok(answer);
     }
+    let was_asked = repeat.was_begun().await?;
+    if before.status.ended() && !was_asked {
+        // Nothing is changed, and whoever asks again is told the same: there is nothing to remember.
+        return Ok((StatusCode::OK, Json(Run::of(&before))).into_response());
+    }
+    repeat.begin().await;
     let verdict = server
         .engine
         .interrupt(&caller.tenant, &run, &caller.principal)
         .await
         .map_err(|refused| gone(&run, refused))?;
+    let after = found(&server, &caller, &run).await?;
     let status = match verdict {
+        // This very request has interrupted it, before its answer got lost.
+        Verdict::Refused(Refusal::RunOver) if was_asked && after.status == ShownStatus::Interrupted => {
+            StatusCode::ACCEPTED
+        }
         Verdict::Refused(Refusal::RunOver) => StatusCode::OK,
         Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged | Verdict::Refused(_) => {
             StatusCode::ACCEPTED
         }
     };
-    repeat.keep(status, &Run::of(&found(&server, &caller, &run).await?)).await
+    repeat.keep(status, &Run::of(&after)).await
 }
 
 /// The run of this name, if the caller's tenant has one.

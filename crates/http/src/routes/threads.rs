@@ -1,5 +1,6 @@
 //! Threads: create, list, show, delete, and leave for every tool of one.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::Json;
@@ -7,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
-use engine::store::{Refused, ThreadView};
+use engine::store::{Page, Refused, ThreadView};
 use machine::id::ThreadId;
 use machine::thread::Thread as Standing;
 use uuid::Uuid;
@@ -15,11 +16,15 @@ use uuid::Uuid;
 use crate::access::Caller;
 use crate::body::{AutoApprove, PostThread};
 use crate::error::{ApiError, Code};
+use crate::paging::Filling;
 use crate::received::{Asked, Received, ThreadPath};
 use crate::routes::runs::status_of;
 use crate::server::Server;
 use crate::wire::page::{Threads, page};
 use crate::wire::thread::Thread;
+
+/// Threads that are read at once. What is read of each is small.
+const ROWS_MAX: usize = 100;
 
 /// Create a thread
 #[utoipa::path(post, path = "/v1/threads", tag = "threads", operation_id = "create_thread", request_body = PostThread, responses(
@@ -52,8 +57,28 @@ pub(crate) async fn list(
     parts: Parts,
 ) -> Result<Json<Threads>, ApiError> {
     let asked = Asked::of(&parts, &["limit", "cursor"])?;
-    let page = page(asked.text("limit"), asked.text("cursor"))?;
-    Ok(Json(Threads::of(&server.engine.store().threads(&caller.tenant, &page).await?)))
+    let mut filling = Filling::of(page(asked.text("limit"), asked.text("cursor"))?, ROWS_MAX);
+    let mut threads = Vec::new();
+    loop {
+        let rows = filling.rows();
+        let mut listed = server.engine.store().threads(&caller.tenant, &rows).await?;
+        let mut read = 0;
+        for thread in listed.items.iter().map(Thread::of) {
+            read += 1;
+            filling.add(&thread);
+            threads.extend(thread);
+            if filling.is_full() {
+                break;
+            }
+        }
+        if read < listed.items.len() {
+            let some = Page { limit: read, ..rows };
+            listed.next = server.engine.store().threads(&caller.tenant, &some).await?.next;
+        }
+        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+            return Ok(Json(Threads { threads, next_cursor }));
+        }
+    }
 }
 
 /// Show a thread

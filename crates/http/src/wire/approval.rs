@@ -23,11 +23,11 @@ pub struct Approval {
     pub tool: String,
     pub tool_description: String,
     /// The final ones, exactly what will run. Null where nothing is left to run.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub arguments: Value,
     /// What was shown before the approver changed it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>, nullable = false)]
+    #[schema(value_type = Option<Value>, nullable = false)]
     pub original_arguments: Option<Value>,
     /// SHA-256 of the RFC 8785 form of `arguments`. Null where nothing is left to run.
     pub arguments_digest: Option<String>,
@@ -36,7 +36,7 @@ pub struct Approval {
     pub question: Option<String>,
     /// What the answer to a question has to fit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>, nullable = false)]
+    #[schema(value_type = Option<Value>, nullable = false)]
     pub schema: Option<Value>,
     /// What can be chosen where a call is in doubt.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -24,10 +24,10 @@ pub struct Call {
     pub step: u32,
     pub status: CallStatus,
     /// The final ones: what runs, or ran.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub arguments: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub result: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -61,7 +61,7 @@ pub struct Suspension {
     #[schema(nullable = false)]
     pub question: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>, nullable = false)]
+    #[schema(value_type = Option<Value>, nullable = false)]
     pub schema: Option<Value>,
     pub resume_mode: ResumeMode,
     /// Where a person answers it.

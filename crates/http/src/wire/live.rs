@@ -62,7 +62,7 @@ pub struct LogPayload {
 pub struct ProgressPayload {
     pub call_id: String,
     pub attempt: u32,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub progress: Value,
 }
 

@@ -17,7 +17,7 @@ pub struct Message {
     pub run_id: String,
     pub role: Role,
     /// A text, or what the user sent. Of a tool: what the model reads.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub content: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -39,7 +39,7 @@ pub struct ToolCall {
     pub call_id: String,
     pub tool: String,
     /// The model's own, also where something else ran.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub arguments: Value,
 }
 
@@ -80,7 +80,7 @@ pub struct ModelSees {
     #[schema(nullable = false)]
     pub id: Option<String>,
     pub role: Role,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub content: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -1,6 +1,8 @@
 //! Pages of lists: what a client may ask for, and how one is answered.
 
-use engine::store::{Listed, Page};
+use std::num::IntErrorKind;
+
+use engine::store::Page;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -11,6 +13,8 @@ use super::run::Run;
 use super::thread::Thread;
 use crate::error::{ApiError, bad_field};
 
+/// A time and an id, without control characters.
+pub(crate) const CURSOR_PATTERN: &str = r"^[0-9]{1,18}\.[^\u0000-\u001f\u007f-\u009f]+$";
 /// Longer than any that was given out.
 const CURSOR_CHARS_MAX: usize = 600;
 
@@ -24,6 +28,8 @@ pub fn limit_of(limit: Option<&str>) -> Result<usize, ApiError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<usize>() {
         Ok(limit) if digits && limit > 0 => Ok(limit.min(Page::LIMIT_MAX)),
+        // However much more than the most it is.
+        Err(error) if digits && *error.kind() == IntErrorKind::PosOverflow => Ok(Page::LIMIT_MAX),
         Ok(_) | Err(_) => Err(bad_field("limit", "expected a whole number from 1 to 1000")),
     }
 }
@@ -78,23 +84,6 @@ pub struct Events {
     pub last_seq: u64,
     /// Where the next page goes on; null at the end.
     pub next_after: Option<u64>,
-}
-
-impl Runs {
-    #[must_use]
-    pub fn of(listed: &Listed<engine::store::RunView>) -> Self {
-        Self { runs: listed.items.iter().map(Run::of).collect(), next_cursor: listed.next.clone() }
-    }
-}
-
-impl Threads {
-    #[must_use]
-    pub fn of(listed: &Listed<engine::store::ThreadView>) -> Self {
-        Self {
-            threads: listed.items.iter().filter_map(Thread::of).collect(),
-            next_cursor: listed.next.clone(),
-        }
-    }
 }
 
 impl Events {

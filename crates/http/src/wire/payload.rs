@@ -128,7 +128,7 @@ pub struct Patch {
     pub op: PatchOp,
     /// RFC 6901.
     pub path: String,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub value: Value,
 }
 
@@ -143,7 +143,7 @@ pub enum PatchOp {
 pub struct Requested {
     pub call_id: String,
     pub tool: String,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub arguments: Value,
     /// `RUN:STEP`
     pub turn_id: String,
@@ -154,7 +154,7 @@ pub struct Requested {
 pub struct ApprovalRequested {
     pub call_id: String,
     pub tool: String,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub arguments: Value,
     pub approval_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,7 +183,7 @@ pub struct Decided {
     pub reason: Option<String>,
     /// What will run, where the approver changed it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>, nullable = false)]
+    #[schema(value_type = Option<Value>, nullable = false)]
     pub arguments: Option<Value>,
 }
 
@@ -225,7 +225,7 @@ pub struct Started {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Succeeded {
     pub call_id: String,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub result: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

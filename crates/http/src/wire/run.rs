@@ -2,7 +2,6 @@
 
 use engine::store::RunView;
 use machine::event;
-use machine::rows::ShownStatus;
 use machine::termination::{Cancelled, ErrorCode, Termination as Ended};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -38,7 +37,7 @@ impl Run {
             id: view.id.as_str().into(),
             thread_id: view.thread.as_str().into(),
             agent: control.agent.as_str().into(),
-            status: status(view),
+            status: view.shown_status().into(),
             termination: control.ended().map(Termination::of),
             step: control.step,
             pending: control.pending().iter().map(Pending::of).collect(),
@@ -49,14 +48,6 @@ impl Run {
             ended_at: view.ended_at.map(Time),
         }
     }
-}
-
-/// An interrupt that was accepted shows at once, heard or not.
-fn status(view: &RunView) -> RunStatus {
-    if view.interrupt_accepted && !view.status.ended() {
-        return ShownStatus::Interrupting.into();
-    }
-    view.status.into()
 }
 
 /// How a run ended.

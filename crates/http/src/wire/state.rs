@@ -66,7 +66,7 @@ pub struct ToolCallState {
 pub struct SuspendedCall {
     pub call_id: String,
     pub tool: String,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub arguments: Value,
     pub suspension: Suspension,
 }

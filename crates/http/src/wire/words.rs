@@ -10,7 +10,7 @@ use machine::suspension::{ResumeMode as Mode, SuspensionKind as Kind};
 macro_rules! words {
     ($($(#[$attribute:meta])* $name:ident = $domain:ty { $($variant:ident = $word:literal,)+ })+) => {$(
         $(#[$attribute])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, utoipa::ToSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
         pub enum $name {
             $(#[serde(rename = $word)] $variant,)+
         }
@@ -23,6 +23,16 @@ macro_rules! words {
                 match self { $(Self::$variant => $word,)+ }
             }
         }
+
+        // A derived schema would list the names of the variants: it cannot see a word that a macro passes on.
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                let words = utoipa::openapi::ObjectBuilder::new().schema_type(utoipa::openapi::Type::String);
+                words.enum_values(Some([$($word),+])).build().into()
+            }
+        }
+
+        impl utoipa::ToSchema for $name {}
 
         impl From<$domain> for $name {
             fn from(domain: $domain) -> Self {

@@ -16,6 +16,8 @@ on_both_stores! {
     a_decision_of_the_wrong_role_changes_nothing;
     a_front_end_posts_its_result;
     a_list_under_a_key_is_answered_the_same_again;
+    arguments_are_for_an_approval_alone;
+    b32_a_repeat_is_known_although_its_call_is_held_for_somebody_else_by_now;
 }
 
 fn outcomes(answer: &Value) -> Vec<&str> {
@@ -168,4 +170,43 @@ async fn a_list_under_a_key_is_answered_the_same_again(kept: Kept) {
     assert_eq!(client.post_under_key(&path, "k", list).await.ok(200), first);
     client.post_under_key(&path, "k", json!({"decisions": []})).await.refused(409, "IDEMPOTENCY_CONFLICT");
     assert_eq!(stage.count(), 2);
+}
+
+async fn arguments_are_for_an_approval_alone(kept: Kept) {
+    let mut plan = Plan::new(kept, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")]);
+    plan.change = with_front_end;
+    let stage = plan.build().await;
+    let (run, path) = held(&stage.client, 1).await;
+    let with = |mode: &str, result: Value| json!({"call_id": "p", "action": "resume", "mode": mode, "result": result, "arguments": {"y": 2}});
+    let list = json!([
+        with("pass_decision_to_tool", json!({"x": 1})),
+        with("pass_decision_to_tool", json!(true)),
+        with("use_decision_as_tool_result", json!("/a")),
+        {"call_id": "p", "action": "resume", "error": "no such file", "arguments": {"y": 2}},
+    ]);
+    let answer = stage.client.post(&path, json!({"decisions": list})).await.ok(200);
+    assert_eq!(outcomes(&answer), ["invalid"; 4], "{answer}");
+    let still = stage.client.get(&format!("/v1/runs/{run}")).await.ok(200);
+    assert_eq!(still["pending"][0]["kind"], "client_tool", "nothing was changed");
+}
+
+async fn b32_a_repeat_is_known_although_its_call_is_held_for_somebody_else_by_now(kept: Kept) {
+    let mut plan = Plan::new(kept, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")])
+        .with_keys(&[("runner", "acme", &[Role::Run]), ("approver", "acme", &[Role::Approve])]);
+    plan.change = with_front_end;
+    let stage = plan.build().await;
+    let runner = stage.as_key("runner");
+    let (run, path) = held(&runner, 1).await;
+    let entry = json!({"call_id": "p", "action": "resume", "mode": "replay_tool_call", "decision_id": "d1"});
+    let list = json!({"decisions": [entry]});
+    assert_eq!(outcomes(&runner.post(&path, list.clone()).await.ok(200)), ["applied"]);
+    let now = runner.run_until(&run, |seen| seen["pending"][0]["kind"] == "approval").await;
+    assert_eq!(outcomes(&runner.post(&path, list).await.ok(200)), ["already_applied"]);
+    // The same id for something else, and something else without the right.
+    let other = json!({"call_id": "p", "action": "cancel", "decision_id": "d1"});
+    let fresh = json!({"call_id": "p", "action": "resume", "decision_id": "d2"});
+    let answer = runner.post(&path, json!({"decisions": [other, fresh]})).await.ok(200);
+    assert_eq!(outcomes(&answer), ["conflict", "forbidden"]);
+    let still = runner.get(&format!("/v1/runs/{run}")).await.ok(200);
+    assert_eq!(still["pending"], now["pending"], "nothing came of any of them");
 }

@@ -57,6 +57,7 @@ async fn agents_are_shown_and_read_again() {
     stage.client.get("/v1/agents/nobody").await.refused(404, "AGENT_NOT_FOUND");
     let again = stage.client.post_nothing("/v1/admin/reload").await.ok(200);
     assert_eq!(again, listed);
-    stage.server.replace_agents(Vec::new());
+    stage.next.lock().unwrap().agents = Vec::new();
+    assert_eq!(stage.client.post_nothing("/v1/admin/reload").await.ok(200), json!({"agents": []}));
     assert_eq!(stage.client.get("/v1/agents").await.ok(200), json!({"agents": []}));
 }

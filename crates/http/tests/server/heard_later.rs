@@ -2,16 +2,24 @@
 
 use std::time::Duration;
 
+use engine::agent::Agent;
+use engine::arguments;
+use engine::deciding::{Answer, Decide, OnReject};
+use engine::plugin::{FunctionPlugin, Moment, Phase, Subject};
+use machine::inbox::Verdict;
 use models::scripted::Reply;
 use serde_json::json;
+use tokio::sync::Notify;
 
-use crate::client::Client;
 use crate::stage::{Kept, Plan, Stage, on_both_stores};
 
 on_both_stores! {
     a_decision_that_is_heard_later_is_answered_now;
     a_decision_on_a_tool_that_has_changed_is_refused_before_it_is_heard;
-    an_approval_that_came_behind_a_rejection_which_ends_the_run_is_refused;
+    d38_nothing_is_accepted_behind_a_rejection_which_ends_the_run;
+    d8_d9_d27_what_is_decided_and_not_heard_is_shown_as_decided_everywhere;
+    what_an_approver_edits_is_shown_before_the_run_has_heard_it;
+    the_stream_tells_a_decision_before_the_run_has_heard_it;
 }
 
 /// A run whose calls `c` and `e` are held while `b` executes. It hears decisions when `b` has come back.
@@ -35,13 +43,6 @@ async fn busy(kept: Kept, decided_time: Duration) -> (Stage, String, Vec<String>
     let approvals = held["pending"].as_array().unwrap().iter();
     let approvals = approvals.map(|held| held["approval_id"].as_str().unwrap().to_owned()).collect();
     (stage, run, approvals)
-}
-
-/// Whoever approves other arguments than are held decides nothing, and hears whether somebody else has.
-async fn is_decided(client: &Client, approval: &str) {
-    let (path, body) =
-        (format!("/v1/approvals/{approval}/approve"), json!({"expect_digest": "0".repeat(64)}));
-    while !client.post(&path, body.clone()).await.text.contains("APPROVAL_NOT_PENDING") {}
 }
 
 async fn a_decision_that_is_heard_later_is_answered_now(kept: Kept) {
@@ -71,19 +72,149 @@ async fn a_decision_on_a_tool_that_has_changed_is_refused_before_it_is_heard(kep
     assert_eq!(stage.count(), 0);
 }
 
-async fn an_approval_that_came_behind_a_rejection_which_ends_the_run_is_refused(kept: Kept) {
-    let (stage, run, approvals) = busy(kept, Duration::from_secs(60)).await;
-    let post = |path: String| {
-        let client = stage.client.clone();
+async fn d38_nothing_is_accepted_behind_a_rejection_which_ends_the_run(kept: Kept) {
+    let (stage, run, approvals) = busy(kept, Duration::from_millis(50)).await;
+    let client = &stage.client;
+    let path = |place: usize, verb: &str| format!("/v1/approvals/{}/{verb}", approvals[place]);
+    let rejected = client.post_nothing(&path(0, "reject")).await.ok(200);
+    assert_eq!(rejected["status"], "rejected");
+    client.post_nothing(&path(1, "approve")).await.refused(409, "APPROVAL_NOT_PENDING");
+    client.post_nothing(&path(1, "reject")).await.refused(409, "APPROVAL_NOT_PENDING");
+    let entry = json!({"call_id": "e", "action": "resume"});
+    let decided =
+        client.post(&format!("/v1/runs/{run}/decisions"), json!({"decisions": [entry]})).await.ok(200);
+    assert_eq!(decided["results"][0]["outcome"], "conflict", "{decided}");
+    stage.gate.notify_one();
+    let ended = client.run_reaches(&run, "completed").await;
+    assert_eq!(ended["termination"]["code"], "rejected");
+    assert_eq!(stage.count(), 0);
+    let other = client.get(&format!("/v1/approvals/{}", approvals[1])).await.ok(200);
+    assert_eq!((&other["status"], &other["decided_by"]), (&json!("rejected"), &json!("system")));
+}
+
+async fn d8_d9_d27_what_is_decided_and_not_heard_is_shown_as_decided_everywhere(kept: Kept) {
+    let (stage, run, approvals) = busy(kept, Duration::from_millis(50)).await;
+    let client = &stage.client;
+    let path = |place: usize, verb: &str| format!("/v1/approvals/{}{verb}", approvals[place]);
+    let decisions = [
+        ("approved", client.post(&path(0, "/approve"), json!({"note": "fine"})).await.ok(200)),
+        (
+            "rejected",
+            client.post(&path(1, "/reject"), json!({"reason": "no", "then": "continue"})).await.ok(200),
+        ),
+    ];
+    for (place, (status, answered)) in decisions.iter().enumerate() {
+        assert_eq!(answered["status"], *status);
+        let shown = client.get(&path(place, "")).await.ok(200);
+        assert_eq!(&shown, answered, "what is shown is what was answered");
+        assert_eq!(shown["decided_by"], "anonymous");
+        assert!(shown["decided_at"].is_string(), "{shown}");
+        let details =
+            client.post_nothing(&path(place, "/approve")).await.refused(409, "APPROVAL_NOT_PENDING");
+        assert_eq!((&details["status"], &details["decided_by"]), (&json!(status), &json!("anonymous")));
+    }
+    assert_eq!((&decisions[0].1["note"], &decisions[1].1["reason"]), (&json!("fine"), &json!("no")));
+    for list in [
+        "/v1/approvals".to_owned(),
+        format!("/v1/approvals?run_id={run}"),
+        "/v1/approvals?thread_id=t".into(),
+    ] {
+        let listed = client.get(&list).await.ok(200);
+        assert_eq!(listed["approvals"], json!([]), "{list}: an inbox does not show what is decided");
+    }
+    // The run itself has not heard it, and says so.
+    let seen = client.get(&format!("/v1/runs/{run}")).await.ok(200);
+    assert_eq!(seen["pending"].as_array().unwrap().len(), 2);
+    stage.gate.notify_one();
+    client.run_reaches(&run, "completed").await;
+    assert_eq!(stage.count(), 1);
+    for (place, (status, answered)) in decisions.iter().enumerate() {
+        let shown = client.get(&path(place, "")).await.ok(200);
+        for field in ["status", "decided_by", "reason", "note", "arguments"] {
+            assert_eq!(shown[field], answered[field], "{field} of {status}");
+        }
+    }
+}
+
+async fn what_an_approver_edits_is_shown_before_the_run_has_heard_it(kept: Kept) {
+    let (stage, run, approvals) = busy(kept, Duration::from_millis(50)).await;
+    let client = &stage.client;
+    let path = format!("/v1/approvals/{}", approvals[0]);
+    let before = client.get(&path).await.ok(200);
+    let edit = json!({"arguments": {"by": 7}});
+    let answered = client.post_under_key(&format!("{path}/approve"), "k", edit.clone()).await.ok(200);
+    assert_eq!(answered["arguments"], json!({"by": 7}), "what will run");
+    assert_eq!(answered["original_arguments"], before["arguments"]);
+    assert_ne!(answered["arguments_digest"], before["arguments_digest"]);
+    assert_eq!(client.get(&path).await.ok(200), answered);
+    client.post_nothing(&format!("/v1/approvals/{}/approve", approvals[1])).await.ok(200);
+    stage.gate.notify_one();
+    client.run_reaches(&run, "completed").await;
+    let heard = client.get(&path).await.ok(200);
+    for field in ["arguments", "original_arguments", "arguments_digest", "status"] {
+        assert_eq!(heard[field], answered[field], "{field}");
+    }
+    assert_eq!(client.post_under_key(&format!("{path}/approve"), "k", edit).await.ok(200), answered);
+}
+
+async fn the_stream_tells_a_decision_before_the_run_has_heard_it(kept: Kept) {
+    let (stage, _, approvals) = busy(kept, Duration::from_millis(50)).await;
+    let mut stream = stage.client.stream("/v1/approvals/stream", &[]).await;
+    for _ in &approvals {
+        assert_eq!(stream.next().await.expect("it stays open").data["status"], "pending");
+    }
+    let path = format!("/v1/approvals/{}/approve", approvals[1]);
+    let answered = stage.client.post_nothing(&path).await.ok(200);
+    let told = stream.next().await.expect("it stays open").data;
+    assert_eq!((&told["id"], &told["status"]), (&json!(approvals[1]), &json!("approved")));
+    assert_eq!(told, answered);
+}
+
+static AT_THE_GATE: Notify = Notify::const_new();
+static GATE_OF_X: Notify = Notify::const_new();
+
+/// Keeps the call `x` at the gate until it is let through.
+fn with_a_doorkeeper(agent: Agent) -> Agent {
+    agent.plugin(FunctionPlugin::new("doorkeeper", [Phase::BeforeToolExecute], |moment: Moment| async move {
+        if matches!(moment.subject, Subject::BeforeToolExecute { call, .. } if call.as_str() == "x") {
+            AT_THE_GATE.notify_one();
+            GATE_OF_X.notified().await;
+        }
+        Ok(Vec::new())
+    }))
+}
+
+/// Only who embeds the engine can decide before a call is held; whoever decides over HTTP meanwhile is told the truth.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_told_approved_whose_decision_did_not_win() {
+    let calls = Reply::call("c", "count", json!({})).and_call("x", "count", json!({"by": 2}));
+    let mut plan = Plan::new(Kept::InMemory, [calls, Reply::text("Done.")]);
+    plan.change = with_a_doorkeeper;
+    plan.limits.decided_time = Duration::from_secs(60);
+    let stage = plan.build().await;
+    let client = &stage.client;
+    client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
+    let body = json!({"agent": "assistant", "text": "go", "policy": {"decisions": "at_boundary"}});
+    let posted = client.post("/v1/threads/t/messages", body).await.ok(202);
+    let run = posted["run_id"].as_str().unwrap().to_owned();
+    AT_THE_GATE.notified().await;
+    let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
+    let path = format!("/v1/approvals/{}", held["pending"][0]["approval_id"].as_str().unwrap());
+    let denial = Decide {
+        answer: Answer::Cancel { reason: None, then: Some(OnReject::EndRun) },
+        ..Decide::approve(&run.as_str().into(), &"x".into(), "ann")
+    };
+    let digest = arguments::digest(&json!({"by": 2})).unwrap();
+    assert_eq!(stage.engine.decide_early(denial, digest).await, Ok(Verdict::Accepted));
+    let approving = {
+        let (client, path) = (client.clone(), format!("{path}/approve"));
         tokio::spawn(async move { client.post_nothing(&path).await })
     };
-    let rejected = post(format!("/v1/approvals/{}/reject", approvals[0]));
-    is_decided(&stage.client, &approvals[0]).await;
-    let approved = post(format!("/v1/approvals/{}/approve", approvals[1]));
-    is_decided(&stage.client, &approvals[1]).await;
-    stage.gate.notify_one();
-    assert_eq!(rejected.await.unwrap().ok(200)["status"], "rejected");
-    approved.await.unwrap().refused(409, "APPROVAL_NOT_PENDING");
-    stage.client.run_reaches(&run, "completed").await;
+    let is_accepted = async { while client.get(&path).await.ok(200)["status"] == "pending" {} };
+    tokio::time::timeout(Duration::from_secs(20), is_accepted).await.expect("it is accepted in time");
+    GATE_OF_X.notify_one();
+    let details = approving.await.unwrap().refused(409, "APPROVAL_NOT_PENDING");
+    assert_eq!((&details["status"], &details["decided_by"]), (&json!("rejected"), &json!("system")));
+    client.run_reaches(&run, "completed").await;
     assert_eq!(stage.count(), 0);
 }

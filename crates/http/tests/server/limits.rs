@@ -88,43 +88,6 @@ async fn a_page_of_events_has_so_many_bytes_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_waits_for_its_turn_and_not_for_ever() {
-    let calls = Reply::call("c", "count", json!({})).and_call("b", "block", json!({}));
-    let mut plan = Plan::new(Kept::InMemory, [calls, Reply::text("Done.")]);
-    plan.limits = Limits {
-        requests_max: 1,
-        turn_time: Duration::from_millis(20),
-        decided_time: Duration::from_secs(5),
-        ..Limits::default()
-    };
-    let stage = plan.build().await;
-    let client = &stage.client;
-    client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
-    let body = json!({"agent": "assistant", "text": "go", "policy": {"decisions": "at_boundary"}});
-    let run =
-        client.post("/v1/threads/t/messages", body).await.ok(202)["run_id"].as_str().unwrap().to_owned();
-    stage.begun.notified().await;
-    let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
-    let path = format!("/v1/approvals/{}/approve", held["pending"][0]["approval_id"].as_str().unwrap());
-    // It waits for its commit, and there is one place.
-    let deciding = tokio::spawn({
-        let client = client.clone();
-        async move { client.post_nothing(&path).await }
-    });
-    let refused = loop {
-        let answer = client.get("/v1/runs").await;
-        if answer.status != 200 {
-            break answer;
-        }
-    };
-    assert_eq!(refused.headers["retry-after"], "1");
-    refused.refused(429, "RATE_LIMITED");
-    assert_eq!(client.get("/healthz").await.status, 200, "whether it is alive is answered all the same");
-    stage.gate.notify_one();
-    assert_eq!(deciding.await.unwrap().ok(200)["status"], "approved");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_takes_nothing_is_cut_off() {
     // More than the buffers between the two can hold.
     let mut plan = a_lot();

@@ -7,18 +7,28 @@
     reason = "a story that cannot be told fails"
 )]
 
+mod bounds;
+mod changed_tools;
 mod client;
 mod client_tools;
+mod contract;
 mod crowds;
 mod decisions;
 mod document;
 mod doors;
 mod endings;
+mod fuzz;
 mod heard_later;
 mod keys;
 mod limits;
+mod lists;
+mod metrics;
+mod places;
+mod questions;
 mod roles;
+mod rotation;
 mod stage;
 mod stories;
 mod streams;
 mod strictness;
+mod watched_store;

@@ -1,14 +1,16 @@
 //! What the stories are told on: an engine with a scripted model and a few tools, behind a server on a port of its own.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use engine::agent::Agent;
 use engine::store::{Store, Tenant};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use engine::{Engine, Settings};
-use holdpoint_http::{AgentShown, Auth, Key, Limits, Origins, Role, Roles, Server, Setup, ToolShown};
+use holdpoint_http::{
+    AgentShown, Auth, Key, Limits, Origins, Reloaded, Role, Roles, Server, Setup, ToolShown,
+};
 use models::scripted::{Reply, ScriptedModel};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -20,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tools::builtin::{Options, builtin};
 
 use crate::client::Client;
+use crate::watched_store::{Notes, WatchedStore};
 
 /// Where runs are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,19 +76,24 @@ impl Plan {
     }
 
     pub(crate) fn with_keys(mut self, keys: &[(&str, &str, &[Role])]) -> Self {
-        let keys = keys.iter().map(|(name, tenant, roles)| Key {
-            name: (*name).to_owned(),
-            sha256: Sha256::digest(token(name)).into(),
-            tenant: Tenant::from(*tenant),
-            roles: Roles::of(roles),
-        });
-        self.auth = Auth::Keys(keys.collect());
+        self.auth = keys_of(keys);
         self
     }
 
     pub(crate) async fn build(self) -> Stage {
         Stage::new(self).await
     }
+}
+
+/// Keys by name, tenant and roles.
+pub(crate) fn keys_of(keys: &[(&str, &str, &[Role])]) -> Auth {
+    let keys = keys.iter().map(|(name, tenant, roles)| Key {
+        name: (*name).to_owned(),
+        sha256: Sha256::digest(token(name)).into(),
+        tenant: Tenant::from(*tenant),
+        roles: Roles::of(roles),
+    });
+    Auth::Keys(keys.collect())
 }
 
 /// The token of the key with this name.
@@ -108,8 +116,18 @@ pub(crate) struct Stage {
     pub(crate) gate: Arc<Notify>,
     /// Rings when a call of `block` has begun.
     pub(crate) begun: Arc<Notify>,
+    /// What was read of the store.
+    pub(crate) notes: Arc<Notes>,
+    /// What the next reload finds.
+    pub(crate) next: Arc<Mutex<Again>>,
     replies: Vec<Reply>,
     folder: PathBuf,
+}
+
+#[derive(Clone)]
+pub(crate) struct Again {
+    pub(crate) agents: Vec<AgentShown>,
+    pub(crate) auth: Auth,
 }
 
 impl Drop for Stage {
@@ -129,6 +147,8 @@ impl Stage {
             Kept::InMemory => Arc::new(MemoryStore::new()),
             Kept::OnSqlite => Arc::new(SqliteStore::open(folder.join("runs.db")).expect("a store")),
         };
+        let notes = Arc::<Notes>::default();
+        let store = Arc::new(WatchedStore { store, notes: notes.clone() });
         let (counted, gate, begun) = (Arc::default(), Arc::default(), Arc::default());
         let tools = tools(&folder, &counted, &gate, &begun);
         let replies = plan.replies.clone();
@@ -140,14 +160,16 @@ impl Stage {
             Engine::on_shared(store).settings(plan.settings).agent(agent).start().await.expect("it starts");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let again = shown.clone();
+        let again = Again { agents: vec![shown.clone()], auth: plan.auth.clone() };
+        let next = Arc::new(Mutex::new(again));
+        let read = next.clone();
         let setup = Setup {
             engine: engine.clone(),
             auth: plan.auth,
             agents: vec![shown],
             reload: Arc::new(move || {
-                let again = again.clone();
-                Box::pin(async move { Ok(vec![again]) })
+                let Again { agents, auth } = read.lock().expect("nobody panicked").clone();
+                Box::pin(async move { Ok(Reloaded { agents, auth }) })
             }),
             origins: Origins { listen: address, public_url: None },
         };
@@ -155,7 +177,7 @@ impl Stage {
         let draining = CancellationToken::new();
         tokio::spawn(server.clone().serve(listener, draining.clone()));
         let client = Client::new(address);
-        Self { client, engine, server, draining, counted, gate, begun, replies, folder }
+        Self { client, engine, server, draining, counted, gate, begun, notes, next, replies, folder }
     }
 
     pub(crate) fn as_key(&self, name: &str) -> Client {

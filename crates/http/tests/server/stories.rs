@@ -24,9 +24,7 @@ on_both_stores! {
     d38_one_rejection_closes_the_other_approvals;
     d42_a_failed_provider_fails_the_run;
     edited_arguments_are_what_runs_and_what_is_shown;
-    a_question_is_answered_and_only_answered;
     a_call_in_doubt_is_retried_settled_or_given_up;
-    a_changed_tool_voids_its_approval_and_names_the_new_one;
     an_expired_approval_cannot_be_decided;
     d44_d10_a_message_that_meets_a_waiting_run_may_wait_or_take_over;
     what_was_said_and_called_can_be_read;
@@ -318,27 +316,6 @@ async fn edited_arguments_are_what_runs_and_what_is_shown(kept: Kept) {
     }
 }
 
-async fn a_question_is_answered_and_only_answered(kept: Kept) {
-    let ask = Reply::call("q", "ask_user", json!({"question": "Which one?"}));
-    let stage = Plan::new(kept, [ask, Reply::text("Thanks.")]).build().await;
-    let client = &stage.client;
-    let (run, approval) = client.begin_held_run("ask me").await;
-    let path = |verb: &str| format!("/v1/approvals/{approval}/{verb}");
-    let shown = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
-    assert_eq!((&shown["kind"], &shown["question"]), (&json!("question"), &json!("Which one?")));
-    assert_eq!(shown["arguments"], json!({"question": "Which one?"}));
-    client.post_nothing(&path("approve")).await.refused(409, "WRONG_KIND");
-    client.post_nothing(&path("reject")).await.refused(409, "WRONG_KIND");
-    client.post(&path("answer"), json!({"choice": "retry"})).await.refused(409, "WRONG_KIND");
-    client.post(&path("answer"), json!({})).await.refused(400, "BAD_REQUEST");
-    let decided = client.post(&path("answer"), json!({"result": "the blue one"})).await.ok(200);
-    assert_eq!((&decided["status"], &decided["decided_by"]), (&json!("answered"), &json!("anonymous")));
-    client.run_reaches(&run, "completed").await;
-    client.post(&path("answer"), json!({"result": "no, red"})).await.refused(409, "APPROVAL_NOT_PENDING");
-    let calls = client.get(&format!("/v1/runs/{run}/calls")).await.ok(200);
-    assert_eq!(calls["calls"][0]["result"], "the blue one");
-}
-
 fn with_a_doubtful_tool(agent: Agent) -> Agent {
     let definition = ToolDefinition::new("doubt", "Nobody knows what it did").approval(Approval::Never);
     agent.tool(FunctionTool::new(definition, |request: ToolRequest| async move {
@@ -376,25 +353,6 @@ async fn a_call_in_doubt_is_retried_settled_or_given_up(kept: Kept) {
         assert_eq!((&call["status"], call.get("result").unwrap_or(&json!(null))), (&status, &result));
         assert_eq!(call["outcome_unknown"] == json!(true), status == json!("cancelled"), "{call}");
     }
-}
-
-async fn a_changed_tool_voids_its_approval_and_names_the_new_one(kept: Kept) {
-    let replies = [Reply::call("c", "count", json!({})), Reply::text("Done.")];
-    let stage = Plan::new(kept, replies).build().await;
-    let client = &stage.client;
-    let (run, approval) = client.begin_held_run("count").await;
-    stage.change_tool("count").await;
-    let path = format!("/v1/approvals/{approval}/approve");
-    let details = client.post_under_key(&path, "k", json!({})).await.refused(409, "TOOL_CHANGED");
-    let again = details["approval_id"].as_str().expect("the new one is named").to_owned();
-    assert_ne!(again, approval);
-    let repeat = client.post_under_key(&path, "k", json!({})).await.refused(409, "TOOL_CHANGED");
-    assert_eq!(repeat["approval_id"], json!(again), "a repeat is told the same");
-    let old = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
-    assert_eq!((&old["status"], &old["reason"]), (&json!("expired"), &json!("tool_changed")));
-    client.post_nothing(&format!("/v1/approvals/{again}/approve")).await.ok(200);
-    client.run_reaches(&run, "completed").await;
-    assert_eq!(stage.count(), 0, "the tool that was shown first never ran");
 }
 
 fn with_a_brief_tool(agent: Agent) -> Agent {

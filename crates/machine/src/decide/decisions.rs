@@ -6,7 +6,7 @@ use super::Answer;
 use super::draft::Draft;
 use crate::call::Call;
 use crate::control::Stage;
-use crate::decision::{Decision, DecisionAction, Meaning, meaning};
+use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, meaning};
 use crate::event::{CallErrorCode, CancelReason, Fact, ResultFrom, VoidReason};
 use crate::policy::OnReject;
 use crate::rejection::Rejection;
@@ -95,7 +95,7 @@ impl Draft<'_> {
             | Held::InDoubt { .. }
             | Held::ChildRun { .. } => None,
         };
-        if decision.definition_now.is_some_and(|current| shown.is_some_and(|shown| shown != current)) {
+        if shown.is_some_and(|shown| decision.is_for_another(shown)) {
             self.record(Fact::ApprovalVoided {
                 call_id: call.id.clone(),
                 approval_id: open.id.clone(),
@@ -104,6 +104,9 @@ impl Draft<'_> {
                 decision_id: decision.id.clone(),
             })?;
             return Ok(Answer::ToolChanged { voided: open.id.clone() });
+        }
+        if let Some(why) = arguments.as_ref().and_then(edit_fault) {
+            return Err(Rejection::Invalid { call: call.id.clone(), why });
         }
         let (note, apply_to_future) = match &decision.action {
             DecisionAction::Resume(resume) => (resume.note.clone(), resume.apply_to_future),
@@ -133,13 +136,12 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// What a denial does to the run: as the decision says, else as the policy says, else nothing.
     fn after_denial(&mut self, decision: &Decision) -> Result<(), Rejection> {
         let then = match &decision.action {
             DecisionAction::Cancel { then, .. } => *then,
             DecisionAction::Resume(_) => None,
         };
-        match then.or(self.control.policy.on_reject).unwrap_or_default() {
+        match self.control.policy.after_denial(then) {
             OnReject::Continue => Ok(()),
             OnReject::EndRun => self.finish(Termination::stopped(StopCode::Rejected, reason_of(decision))),
         }

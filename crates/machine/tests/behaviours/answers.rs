@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use machine::decision::{DecisionAction, Meaning, Payload, Resume, meaning};
+use machine::Timestamp;
+use machine::decision::{Decision, DecisionAction, Meaning, Payload, Resume, edit_fault, meaning};
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::tool::Arguments;
 use serde_json::{Value, json};
@@ -80,8 +81,9 @@ fn a83_a86_every_kind_and_mode_with_every_payload() {
             for ((name, payload), wanted) in payloads().into_iter().zip(row) {
                 // Only where the answer can become the arguments does the shell send them along.
                 let takes_them = mode == PassDecisionToTool && kind != Approval && kind != InDoubt;
-                let arguments = if takes_them { as_arguments(&payload) } else { None };
-                let action = DecisionAction::Resume(Resume { payload, arguments, ..Resume::default() });
+                let payload_arguments = if takes_them { as_arguments(&payload) } else { None };
+                let action =
+                    DecisionAction::Resume(Resume { payload, payload_arguments, ..Resume::default() });
                 assert_eq!(in_words(kind, mode, &action), wanted, "{kind} {mode:?} {name}");
             }
             assert_eq!(in_words(kind, mode, &cancel()), cancelled, "{kind} {mode:?} cancel");
@@ -95,8 +97,9 @@ fn a86_the_decision_may_name_another_mode_but_an_approval_only_replays() {
         for over in ResumeMode::ALL {
             let payload = Payload::Result(Arc::new(json!({"to": "bob"})));
             let arguments = (over == PassDecisionToTool).then(|| valid(json!({"to": "bob"})));
-            let with = |payload, arguments| {
-                DecisionAction::Resume(Resume { payload, arguments, mode: Some(over), ..Resume::default() })
+            let with = |payload, payload_arguments| {
+                let mode = Some(over);
+                DecisionAction::Resume(Resume { payload, payload_arguments, mode, ..Resume::default() })
             };
             let wanted = match over {
                 ReplayToolCall => "replay, answered",
@@ -121,21 +124,85 @@ fn a86_edited_arguments_belong_to_an_approval_and_must_be_good() {
     let good = edited(valid(json!({"to": "eve"})));
     let bad = edited(invalid("`to` is missing"));
     assert_eq!(in_words(Approval, ReplayToolCall, &good), "approve edited");
+    // An edit is judged after everything else that the approval is for.
+    assert_eq!(in_words(Approval, ReplayToolCall, &bad), "approve edited");
     assert_eq!(
-        meaning(Approval, ReplayToolCall, &bad).unwrap_err(),
-        "the edited arguments are bad: `to` is missing"
+        edit_fault(&invalid("`to` is missing")),
+        Some("the edited arguments are bad: `to` is missing".into())
     );
+    assert_eq!(edit_fault(&valid(json!({"to": "eve"}))), None);
+}
+
+#[test]
+fn a86_edited_arguments_are_taken_by_an_approval_alone_whatever_the_mode_and_the_payload() {
     // Elsewhere they would be dropped in silence, and something else would run than the person wrote.
     for kind in [ClientTool, External, Question, InDoubt, ChildRun] {
-        assert_eq!(in_words(kind, ReplayToolCall, &good), "invalid", "{kind}");
+        for mode in ResumeMode::ALL {
+            for (name, payload) in payloads() {
+                let payload_arguments = as_arguments(&payload);
+                let arguments = Some(valid(json!({"to": "eve"})));
+                let resume = Resume { payload, payload_arguments, arguments, ..Resume::default() };
+                let action = DecisionAction::Resume(resume);
+                assert_eq!(in_words(kind, mode, &action), "invalid", "{kind} {mode:?} {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn b32_other_arguments_under_the_same_id_are_another_decision() {
+    let decision = |arguments: Option<Value>, payload_arguments| Decision {
+        id: Some("d".into()),
+        call: "A".into(),
+        suspension: "sus_A".into(),
+        by: "ana".into(),
+        accepted_at: Timestamp(1_000),
+        definition_now: None,
+        action: DecisionAction::Resume(Resume {
+            payload: Payload::Result(Arc::new(json!({"to": "bob"}))),
+            arguments: arguments.map(valid),
+            payload_arguments,
+            ..Resume::default()
+        }),
+    };
+    let plain = decision(None, None);
+    // What the shell makes of the payload is nobody's words.
+    assert!(plain.same_content(&decision(None, Some(valid(json!({"to": "bob"}))))));
+    let edited = decision(Some(json!({"to": "eve"})), None);
+    assert!(edited.same_content(&decision(Some(json!({"to": "eve"})), None)));
+    assert!(!plain.same_content(&edited) && !edited.same_content(&plain));
+    assert!(!edited.same_content(&decision(Some(json!({"to": "mallory"})), None)));
+}
+
+#[test]
+fn b16_whoever_asks_with_a_schema_takes_no_for_an_answer() {
+    for kind in SuspensionKind::ALL {
+        for value in [json!(false), json!(null)] {
+            let payload = Payload::Result(Arc::new(value));
+            let resume = |has_schema| {
+                DecisionAction::Resume(Resume { payload: payload.clone(), has_schema, ..Resume::default() })
+            };
+            // It replays, and the tool gets the answer: only a question asks for one.
+            let wanted = match kind {
+                Question => "replay, answered",
+                InDoubt => "result",
+                Approval | ClientTool | External | ChildRun => "invalid",
+            };
+            assert_eq!(in_words(kind, ReplayToolCall, &resume(true)), wanted, "{kind}");
+            // It would be the arguments.
+            let passed = if kind == InDoubt { "result" } else { "invalid" };
+            assert_eq!(in_words(kind, PassDecisionToTool, &resume(true)), passed, "{kind}");
+            // Nobody said that it is an answer.
+            assert_eq!(in_words(kind, ReplayToolCall, &resume(false)), passed, "{kind}");
+        }
     }
 }
 
 #[test]
 fn a86_an_answer_that_cannot_be_arguments_is_invalid() {
-    let with = |value: Value, arguments| {
+    let with = |value: Value, payload_arguments| {
         let payload = Payload::Result(Arc::new(value));
-        DecisionAction::Resume(Resume { payload, arguments, ..Resume::default() })
+        DecisionAction::Resume(Resume { payload, payload_arguments, ..Resume::default() })
     };
     for kind in [ClientTool, External, Question] {
         let no_object = with(json!("bob"), None);

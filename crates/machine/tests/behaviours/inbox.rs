@@ -4,17 +4,17 @@ use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{InterruptCause, Usage};
 use machine::id::{CallId, Digest, Principal, RunId, SuspensionId};
 use machine::inbox::{
-    Earlier, Item, Refusal, RunRow, SuspensionRow, Verdict, drain, hear, judge_decision, judge_late_answer,
-    may_keep_early,
+    Earlier, Item, Refusal, RunRow, SuspensionRow, Verdict, drain, ends_run, hear, judge_decision,
+    judge_late_answer, may_keep_early,
 };
 use machine::input::{ChildEnd, ChildEnded};
-use machine::policy::{Continuation, Decisions, Policy};
+use machine::policy::{Continuation, Decisions, OnReject, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::{Effect, Input, Rejection, Timestamp};
 use serde_json::json;
 
-use crate::story::{Story, cancel, names, resume, resume_with, success};
+use crate::story::{Story, cancel, invalid, names, resume, resume_with, success, unknown};
 
 fn at_boundary() -> Policy {
     Policy { decisions: Decisions::AtBoundary, ..Policy::default() }
@@ -240,6 +240,65 @@ fn b32_the_verdict_on_a_decision_in_every_situation() {
     ];
     for (situation, decision, run, row, wanted) in cases {
         assert_eq!(judge_decision(decision, run, row.as_ref(), None), wanted, "{situation}");
+    }
+}
+
+#[test]
+fn b5_digest_and_definition_are_judged_before_an_edit() {
+    let judged = |action, definition_now| {
+        let decision = Decision { definition_now, ..decision_on("A", action) };
+        judge_decision(&decision, RunRow::Open, Some(&approval_row()), None)
+    };
+    let edit = |expect_digest| {
+        let arguments = Some(invalid("`to` is missing"));
+        DecisionAction::Resume(Resume { arguments, expect_digest, ..Resume::default() })
+    };
+    let other = Some(Digest::of(b"definition 2"));
+    assert_eq!(judged(edit(None), other), Verdict::ToolChanged, "the edit is for what was shown");
+    let seen_other = Some(Digest::of(b"others"));
+    assert_eq!(judged(edit(seen_other), other), Verdict::Refused(Refusal::DigestMismatch));
+    let why = "the edited arguments are bad: `to` is missing";
+    assert_eq!(judged(edit(None), None), Verdict::Refused(Refusal::Invalid(why.into())));
+    // What is no plain yes approves nothing, whatever the tool is by now.
+    let words = "an approval needs a plain yes: leave `result` out or set it to true";
+    assert_eq!(judged(resume_with(json!(null)), other), Verdict::Refused(Refusal::Invalid(words.into())));
+}
+
+#[test]
+fn d38_a_denial_ends_the_run_where_it_or_the_policy_says_so_and_nothing_else_does() {
+    let no = |then| DecisionAction::Cancel { reason: None, then };
+    let (go_on, end) = (Some(OnReject::Continue), Some(OnReject::EndRun));
+    let table = [
+        (None, None, false),
+        (None, go_on, false),
+        (None, end, true),
+        (go_on, None, false),
+        (go_on, end, true),
+        (end, None, true),
+        (end, go_on, false),
+        (end, end, true),
+    ];
+    for (on_reject, then, ends) in table {
+        let mut story = held_beside_running(Policy { on_reject, ..Policy::default() });
+        let decision = story.decision("A", no(then));
+        let early = Item::Early { decision: decision.clone(), digest: Digest::of(b"any") };
+        let item = Item::Decision(decision);
+        let control = &story.run.control;
+        assert_eq!(ends_run(control, &item), ends, "{on_reject:?}, then {then:?}");
+        assert_eq!(ends_run(control, &early), ends, "{on_reject:?}, then {then:?}");
+        // And it is so once the run has heard it: what was foretold cannot turn out otherwise.
+        let heard = hear(control, &item).unwrap();
+        let ending = names(&story.ok(heard)).iter().any(|name| name == "run.ending");
+        assert_eq!(ending, ends, "{on_reject:?}, then {then:?}");
+    }
+    let mut in_doubt = Story::with_policy(Policy { on_reject: end, ..Policy::default() });
+    in_doubt.asks_for(&[("A", "post")]);
+    in_doubt.returns("A", unknown());
+    let given_up = Item::Decision(in_doubt.decision("A", no(end)));
+    assert!(!ends_run(&in_doubt.run.control, &given_up), "a call that is given up is no denial");
+    let story = held_beside_running(Policy { on_reject: end, ..Policy::default() });
+    for item in [decided("A"), interrupt(), late("C"), child_end("A")] {
+        assert!(!ends_run(&story.run.control, &item), "{item:?}");
     }
 }
 

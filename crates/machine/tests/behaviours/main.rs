@@ -21,6 +21,7 @@ mod derived_ids;
 mod eager_turns;
 mod ending_and_interrupting;
 mod envelope;
+mod foretold;
 mod gate;
 mod hooks;
 mod how_runs_end;

@@ -114,7 +114,7 @@ fn a_decision_with_a_result_or_arguments_too_deep_is_invalid_and_changes_nothing
     let arguments = Some(valid(json!({"deep": deepest()})));
     let edit = DecisionAction::Resume(Resume { arguments: arguments.clone(), ..Resume::default() });
     let payload = Payload::Result(Arc::new(json!({"deep": deepest()})));
-    let pass = DecisionAction::Resume(Resume { payload, arguments, ..Resume::default() });
+    let pass = DecisionAction::Resume(Resume { payload, payload_arguments: arguments, ..Resume::default() });
     let held = running("transfer");
     let mut in_doubt = running("post");
     in_doubt.returns("A", unknown());

@@ -210,7 +210,7 @@ fn a86_pass_decision_to_tool_makes_the_payload_the_arguments_and_true_keeps_them
     let asked = story.call("A").arguments;
     let answer = Resume {
         payload: Payload::Result(Arc::new(json!({"of": "B"}))),
-        arguments: Some(valid(json!({"of": "B"}))),
+        payload_arguments: Some(valid(json!({"of": "B"}))),
         ..Resume::default()
     };
     let events = story.decides("A", DecisionAction::Resume(answer));
@@ -230,7 +230,7 @@ fn a86_arguments_that_an_answer_brings_need_an_approval_of_their_own() {
     story.returns("A", pending(PassDecisionToTool));
     let answer = Resume {
         payload: Payload::Result(Arc::new(json!({"of": "everything"}))),
-        arguments: Some(valid(json!({"of": "everything"}))),
+        payload_arguments: Some(valid(json!({"of": "everything"}))),
         ..Resume::default()
     };
     let events = story.decides("A", DecisionAction::Resume(answer));

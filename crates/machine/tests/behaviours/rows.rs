@@ -117,6 +117,20 @@ fn each_answer_closes_its_row_in_its_own_way() {
 }
 
 #[test]
+fn d8_an_approval_that_is_not_given_is_rejected_also_where_an_attempt_is_in_doubt() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer")]);
+    story.approves("A");
+    story.returns("A", unknown());
+    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    // Somebody wishes to try again, but that is another tool now: it is approved, or it is not.
+    story.decides("A", resume());
+    let rows = rows_of(&mut story, |story| story.denies("A", None));
+    assert_eq!(closed(&rows), [(ApprovalStatus::Rejected, "ana".into(), Some("no".into()))]);
+    assert_eq!(story.tool_text("A"), "Cancelled; it may have taken effect");
+}
+
+#[test]
 fn what_the_clock_a_change_or_an_end_closes_says_so() {
     use ApprovalStatus::{Expired, Rejected};
     let expiring = |then| {
@@ -139,7 +153,8 @@ fn what_the_clock_a_change_or_an_end_closes_says_so() {
     };
     changed.tools.insert("transfer".into(), other);
     let rows = rows_of(&mut changed, |story| story.approves("A"));
-    assert_eq!(closed(&rows), [(Expired, "ana".into(), Some("tool_changed".into()))]);
+    // Whoever approved did not decide that it counts for nothing.
+    assert_eq!(closed(&rows), [(Expired, system.clone(), Some("tool_changed".into()))]);
     // The call is held again, under another id.
     assert_eq!(rows.opened.len(), 1);
     assert_ne!(rows.opened[0].id, rows.closed[0].id);
@@ -295,7 +310,7 @@ fn a_run_is_open_on_its_way_out_or_ended_for_whoever_submits() {
 }
 
 fn shown(control: &Control) -> Shown<'_> {
-    Shown { control, interrupt_accepted: false, answered: false, early_kept: false, earlier: None }
+    Shown::of(control)
 }
 
 /// Held: A. Running: C. On its way out: the same after a denial that ends the run. Ended: after an interrupt.
@@ -359,6 +374,7 @@ fn the_verdict_also_depends_on_what_only_the_store_knows() {
     assert_eq!(judged(fresh), Verdict::Accepted);
     assert_eq!(judged(Shown { answered: true, ..fresh }), Verdict::Refused(Refusal::Answered));
     assert_eq!(judged(Shown { interrupt_accepted: true, ..fresh }), Verdict::Refused(Refusal::RunOver));
+    assert_eq!(judged(Shown { end_accepted: true, ..fresh }), Verdict::Refused(Refusal::RunOver));
     assert_eq!(judged(Shown { earlier: Some(&decision), ..fresh }), Verdict::AlreadyApplied);
     assert_eq!(judged(Shown { earlier: Some(&other), ..fresh }), Verdict::Refused(Refusal::IdUsed));
     // A repeat is recognised before anything else is looked at.
@@ -366,6 +382,7 @@ fn the_verdict_also_depends_on_what_only_the_store_knows() {
     assert_eq!(judged(repeated), Verdict::AlreadyApplied);
     let interrupt = Item::Interrupt { cause: by_a_person() };
     assert_eq!(judge(&interrupt, &Shown { interrupt_accepted: true, ..fresh }), Verdict::AlreadyApplied);
+    assert_eq!(judge(&interrupt, &Shown { end_accepted: true, ..fresh }), Verdict::Accepted);
     let call = CallId::from("C");
     let early = Item::Early { decision: Decision { call, ..decision.clone() }, digest: Digest::of(b"any") };
     assert_eq!(judge(&early, &Shown { early_kept: true, ..fresh }), Verdict::Refused(Refusal::NotHeld));

@@ -8,10 +8,10 @@ use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode};
 use machine::termination::{StopCode, Termination};
 use machine::tool::Tool;
-use machine::{Answer, Input};
+use machine::{Answer, Input, Rejection};
 use serde_json::json;
 
-use crate::story::{Story, names, pending, resume, unknown, valid};
+use crate::story::{Story, invalid, names, pending, resume, unknown, valid};
 
 fn holding(tool: &str) -> Story {
     let mut story = Story::begin();
@@ -70,6 +70,25 @@ fn b5_edited_arguments_of_a_void_approval_are_not_taken_over() {
     let arguments = Some(valid(json!({"of": "more"})));
     story.decides("A", DecisionAction::Resume(Resume { arguments, ..Resume::default() }));
     assert_eq!((story.status("A"), story.call("A").arguments), (CallStatus::Suspended, asked));
+}
+
+#[test]
+fn b5_an_edit_that_does_not_fit_the_changed_tool_voids_the_approval_and_runs_nowhere() {
+    let edit = || {
+        let arguments = Some(invalid("`to` is missing"));
+        DecisionAction::Resume(Resume { arguments, ..Resume::default() })
+    };
+    let mut story = holding("transfer");
+    let asked = story.call("A").arguments;
+    let first = story.call("A").suspension().unwrap().id.clone();
+    let decision = story.decision("A", edit());
+    let refused = story.refused(Input::Decide(decision));
+    assert!(matches!(refused, Rejection::Invalid { .. }), "{refused:?}");
+    redefine(&mut story, "transfer");
+    let events = story.decides("A", edit());
+    assert_eq!(names(&events)[0], "tool.approval_voided");
+    assert_eq!((story.status("A"), story.call("A").arguments), (CallStatus::Suspended, asked));
+    assert_ne!(story.call("A").suspension().unwrap().id, first);
 }
 
 #[test]

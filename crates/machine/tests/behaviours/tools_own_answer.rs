@@ -32,9 +32,9 @@ fn kind(story: &Story) -> SuspensionKind {
 }
 
 fn pass(value: &Value) -> DecisionAction {
-    let arguments = Some(valid(value.clone()));
+    let payload_arguments = Some(valid(value.clone()));
     let payload = Payload::Result(value.clone().into());
-    DecisionAction::Resume(Resume { payload, arguments, ..Resume::default() })
+    DecisionAction::Resume(Resume { payload, payload_arguments, ..Resume::default() })
 }
 
 #[test]

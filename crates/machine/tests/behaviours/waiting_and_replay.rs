@@ -141,7 +141,7 @@ fn c72_a_decision_passed_to_the_tool_becomes_its_arguments() {
     let value = json!({"path": "b.txt"});
     let action = DecisionAction::Resume(Resume {
         payload: Payload::Result(value.clone().into()),
-        arguments: Some(valid(value.clone())),
+        payload_arguments: Some(valid(value.clone())),
         ..Resume::default()
     });
     let events = story.decides("A", action);
@@ -386,7 +386,7 @@ fn an_answer_that_becomes_the_arguments_needs_an_approval_of_its_own() {
     let value = json!({"to": "mallory"});
     let action = DecisionAction::Resume(Resume {
         payload: Payload::Result(value.clone().into()),
-        arguments: Some(valid(value.clone())),
+        payload_arguments: Some(valid(value.clone())),
         ..Resume::default()
     });
     let events = story.decides("A", action);

@@ -262,8 +262,8 @@ fn arguments_that_an_answer_set_are_told_with_the_result() {
     story.asks_for(&[("A", "echo")]);
     story.returns("A", pending(ResumeMode::PassDecisionToTool));
     let other = json!({"of": "another"});
-    let (arguments, payload) = (Some(valid(other.clone())), Payload::Result(other.clone().into()));
-    story.decides("A", DecisionAction::Resume(Resume { arguments, payload, ..Resume::default() }));
+    let (payload_arguments, payload) = (Some(valid(other.clone())), Payload::Result(other.clone().into()));
+    story.decides("A", DecisionAction::Resume(Resume { payload_arguments, payload, ..Resume::default() }));
     story.succeeds("A");
     let text = story.tool_text("A");
     assert!(text.contains(&other.to_string()) && text.ends_with("\nok"), "{text}");
@@ -314,7 +314,7 @@ fn arguments_that_an_answer_set_are_told_as_the_answers_and_not_as_the_approvers
     let chosen = json!({"of": "the red one"});
     let action = DecisionAction::Resume(Resume {
         payload: Payload::Result(Arc::new(chosen.clone())),
-        arguments: Some(valid(chosen.clone())),
+        payload_arguments: Some(valid(chosen.clone())),
         ..Resume::default()
     });
     story.decides("A", action);

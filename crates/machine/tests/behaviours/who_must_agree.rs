@@ -31,8 +31,8 @@ fn running(tool: &str) -> Story {
 
 /// An answer that wants the call to go on in another way than whoever asked said.
 fn instead(mode: ResumeMode, payload: Payload, arguments: Option<Value>) -> DecisionAction {
-    let arguments = arguments.map(valid);
-    DecisionAction::Resume(Resume { mode: Some(mode), payload, arguments, ..Resume::default() })
+    let payload_arguments = arguments.map(valid);
+    DecisionAction::Resume(Resume { mode: Some(mode), payload, payload_arguments, ..Resume::default() })
 }
 
 fn kind(story: &Story) -> SuspensionKind {
@@ -204,9 +204,9 @@ fn arguments_that_answer_a_plugins_question_are_judged_anew_by_all_but_that_plug
     story.approves("A");
     assert_eq!(kind(&story), SuspensionKind::Question);
     let amount = json!({"amount": 5_000});
-    let arguments = Some(valid(amount.clone()));
+    let payload_arguments = Some(valid(amount.clone()));
     let payload = Payload::Result(amount.into());
-    let answer = DecisionAction::Resume(Resume { payload, arguments, ..Resume::default() });
+    let answer = DecisionAction::Resume(Resume { payload, payload_arguments, ..Resume::default() });
     assert_eq!(askers(&story.decides("A", answer)), [[Asker::Rule(0)]]);
     story.approves("A");
     assert_eq!(story.status("A"), CallStatus::Running);

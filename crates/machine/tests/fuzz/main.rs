@@ -11,9 +11,11 @@ mod chance;
 mod crowd;
 mod inputs;
 mod laws;
+mod mutation;
 mod parts;
 #[path = "../behaviours/plain_transcript.rs"]
 mod plain_transcript;
+mod stored;
 mod world;
 
 use std::env;

@@ -39,11 +39,11 @@ fn is_behind(run: &StoredRun, append: &Append) -> bool {
 }
 
 fn has_lost(run: &StoredRun, accepted: &[Item]) -> bool {
-    let mut interrupted = run.interrupt_accepted;
+    let (mut interrupted, ends) = (run.interrupt_accepted, run.end_accepted());
     let mut ids: BTreeSet<&DecisionId> = BTreeSet::new();
     let mut answered: BTreeSet<&SuspensionId> = BTreeSet::new();
     for item in accepted {
-        if interrupted {
+        if interrupted || (ends && !matches!(item, Item::Interrupt { .. })) {
             return true;
         }
         if let Some(id) = item.decision().and_then(|decision| decision.id.as_ref())

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use engine::store::{
-    ApprovalFilter, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView, SuspensionView,
-    Tenant, ThreadView,
+    ApprovalFilter, Census, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView,
+    SuspensionView, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::event::{Fact, Opened};
@@ -38,6 +38,15 @@ impl State {
             in_doubt: front.standing.in_doubt,
             queued: thread.queue.len(),
         }
+    }
+
+    pub(super) fn census(&self) -> Census {
+        let mut census = Census::default();
+        for run in self.runs.values().filter(|run| !run.standing.status.ended()) {
+            *census.runs.entry(run.standing.status).or_default() += 1;
+            census.inbox += run.inbox.len() as u64;
+        }
+        census
     }
 
     pub(super) fn threads(&self, tenant: &Tenant, page: &Page) -> Result<Listed<ThreadView>, Refused> {
@@ -107,9 +116,12 @@ impl State {
         oldest_first(by_age, page, |id| {
             let run = self.runs.get(rows.suspensions.get(id)?)?;
             let suspension = run.suspensions.get(id)?;
-            let fits = filter.status.is_none_or(|status| status_of(suspension) == status)
+            // What is answered and not heard is not pending, and is nothing else yet.
+            let is = |status| status_of(suspension) == status && suspension.answered_by.is_none();
+            let fits = filter.status.is_none_or(is)
                 && filter.run.as_ref().is_none_or(|id| run.id == *id)
-                && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread);
+                && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
+                && (filter.run.is_none() || has_changed(suspension, filter.changed_after));
             if fits { self.suspension_view(run, suspension) } else { None }
         })
     }
@@ -120,7 +132,7 @@ impl State {
         let event = &run.log.get(index)?.event;
         let (Fact::ApprovalRequested(shown) | Fact::ToolSuspended(shown)) = &event.fact else { return None };
         let closed: Option<&ClosedRow> = closed.as_ref();
-        Some(SuspensionView {
+        let view = SuspensionView {
             tenant: run.tenant.clone(),
             id: opened.id.clone(),
             run: run.id.clone(),
@@ -130,8 +142,11 @@ impl State {
             step: event.step.unwrap_or_default(),
             kind: opened.kind,
             status: status_of(suspension),
-            answered: answered_by.is_some(),
+            answered: false,
+            edited: None,
             opened: Arc::<Opened>::new(shown.clone()),
+            opened_seq: opened.seq,
+            closed_seq: closed.map(|closed| closed.seq),
             created_at: opened.at,
             decided_at: closed.map(|closed| closed.at),
             decided_by: closed.map(|closed| closed.by.clone()),
@@ -145,6 +160,11 @@ impl State {
                     call: opened.call.clone(),
                 },
             ),
+        };
+        let answer = answered_by.and_then(|ticket| run.inbox.get(&ticket));
+        Some(match answer {
+            Some(item) => view.answered_by(item),
+            None => view,
         })
     }
 
@@ -178,6 +198,12 @@ pub(super) fn run_view(run: &StoredRun) -> RunView {
         started_at: run.started_at,
         ended_at: run.ended_at,
     }
+}
+
+/// By an event behind this one, or by an answer that no event has yet.
+fn has_changed(suspension: &StoredSuspension, after: u64) -> bool {
+    let changed_seq = suspension.closed.as_ref().map_or(suspension.opened.seq, |closed| closed.seq);
+    changed_seq > after || (suspension.closed.is_none() && suspension.answered_by.is_some())
 }
 
 fn status_of(suspension: &StoredSuspension) -> ApprovalStatus {

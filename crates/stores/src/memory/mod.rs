@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
-    Task, Tenant, ThreadView, Trouble,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created,
+    EVENTS_BYTES_MAX, Lease, Listed, Loaded, MessagePlace, MessageView, Page, REMEMBERED_MAX, Refused,
+    Remembered, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView, Trouble,
+    remembers_enough,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -251,7 +252,13 @@ impl Store for MemoryStore {
         self.read(|state| {
             let log = &state.run_of(tenant, run).ok_or(Refused::NotFound)?.log;
             let from = usize::try_from(after).unwrap_or(usize::MAX);
-            Ok(log.iter().skip(from).take(limit.max(1)).cloned().collect())
+            let mut bytes = 0;
+            let fits = |committed: &&Committed| {
+                let full = bytes >= EVENTS_BYTES_MAX;
+                bytes += committed.weight();
+                !full
+            };
+            Ok(log.iter().skip(from).take(limit.max(1)).take_while(fits).cloned().collect())
         })
     }
 
@@ -307,6 +314,9 @@ impl Store for MemoryStore {
             answer.check(scope)?;
             let row = state.row_of(tenant, run).ok_or(Refused::NotFound)?;
             let run = state.runs.get_mut(&row).ok_or(Refused::NotFound)?;
+            if run.remembered.len() >= REMEMBERED_MAX && !run.remembered.contains_key(scope) {
+                return Err(remembers_enough());
+            }
             Ok(run.remembered.entry(scope.to_owned()).or_insert(answer).clone())
         })
     }
@@ -375,6 +385,10 @@ impl Store for MemoryStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         self.read(|state| state.approvals(tenant, filter, page))
+    }
+
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        self.read(|state| Ok(state.census()))
     }
 
     /// Nothing is synced and no byte is handed to a disk, so both stay 0.

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Remembered, Tenant, Trouble};
+use machine::call::Call;
 use machine::decision::Decision;
 use machine::id::{
     CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName,
 };
-use machine::inbox::{Item, Ticket};
+use machine::inbox::{Item, Ticket, ends_run};
 use machine::rows::{ClosedRow, OpenedRow, ShownStatus, Standing, StateRow};
 use machine::tool::ToolLeave;
 use machine::{Control, Timestamp};
@@ -157,6 +158,14 @@ impl StoredRun {
 
     pub(super) fn answered_by(&self, suspension: &SuspensionId) -> Option<Ticket> {
         self.suspensions.get(suspension)?.answered_by
+    }
+
+    /// A decision that ends the run answers an open approval, and the run has not heard it.
+    pub(super) fn end_accepted(&self) -> bool {
+        let open = self.control.calls.iter().filter_map(Call::suspension);
+        open.filter_map(|open| self.answered_by(&open.id))
+            .filter_map(|ticket| self.inbox.get(&ticket))
+            .any(|item| ends_run(&self.control, item))
     }
 }
 

@@ -38,6 +38,7 @@ fn shown<'s>(run: &'s StoredRun, item: &Item) -> Shown<'s> {
     Shown {
         control: &run.control,
         interrupt_accepted: run.interrupt_accepted,
+        end_accepted: run.end_accepted(),
         answered: open.is_some_and(|id| run.answered_by(id).is_some()),
         early_kept: run.inbox.values().any(|kept| match kept {
             Item::Early { decision, .. } => Some(&decision.call) == item.call(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView, Tenant};
 use machine::event::{Event, Fact, Opened};
 use machine::id::{AgentName, CallId, Principal, RunId, SuspensionId, ThreadId};
+use machine::inbox::Item;
 use machine::rows::ApprovalStatus;
 use tokio_postgres::Row;
 
@@ -13,7 +14,7 @@ use super::stored_run::event_in;
 use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
-use crate::words::{approval_status_of, kind_of, timestamp, unsigned};
+use crate::words::{approval_status_of, kind_of, number, timestamp, unsigned};
 
 pub(super) async fn suspension(
     connections: &Connections,
@@ -41,12 +42,26 @@ pub(super) async fn approvals(
         ApprovalStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one));
     let statuses: Vec<&str> = asked_for.map(ApprovalStatus::as_str).collect();
     let found = if run.is_some() || thread.is_some() {
-        let parameters: Parameters<'_> =
-            &[&tenant_there, &statuses, &behind.at, &after_id, &count, &run, &thread];
+        let heard_or_not = filter.status.is_none();
+        let changed_after = number(filter.changed_after);
+        let parameters: Parameters<'_> = &[
+            &tenant_there,
+            &statuses,
+            &behind.at,
+            &after_id,
+            &count,
+            &run,
+            &thread,
+            &heard_or_not,
+            &changed_after,
+        ];
         views(connections, tenant, include_str!("sql/approvals_of_run.sql"), parameters).await?
     } else {
-        // One index serves every filter: the pages of all statuses that are asked for are merged.
-        let parameters: Parameters<'_> = &[&tenant_there, &statuses, &behind.at, &after_id, &count];
+        // One index serves what is pending, another one all the rest: the pages of all that is asked for are merged.
+        let pending = statuses.contains(&ApprovalStatus::Pending.as_str());
+        let rest: &[&str] =
+            if filter.status == Some(ApprovalStatus::Pending) { &[] } else { statuses.as_slice() };
+        let parameters: Parameters<'_> = &[&tenant_there, &rest, &behind.at, &after_id, &count, &pending];
         views(connections, tenant, include_str!("sql/approvals_oldest.sql"), parameters).await?
     };
     Ok(asked.listed(found, |view| Place::new(view.created_at, view.id.as_str())))
@@ -72,7 +87,7 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
     let (step, opened) = opening(event)?;
     let mut path = above(row)?;
     path.push(PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() });
-    Ok(SuspensionView {
+    let view = SuspensionView {
         tenant: tenant.clone(),
         id: SuspensionId::from(name("id")?),
         run,
@@ -82,15 +97,22 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
         step,
         kind: kind_of(row.try_get("kind")?)?,
         status: approval_status_of(row.try_get("status")?)?,
-        answered: row.try_get::<_, Option<i64>>("answered_by")?.is_some(),
+        answered: false,
+        edited: None,
         opened: Arc::new(opened),
+        opened_seq: seq,
+        closed_seq: row.try_get::<_, Option<i64>>("closed_seq")?.map(unsigned),
         created_at: timestamp(row.try_get("created_at")?),
         decided_at: row.try_get::<_, Option<i64>>("decided_at")?.map(timestamp),
         decided_by: text("decided_by")?.map(Principal::from),
         reason: text("reason")?,
         note: text("note")?,
         path,
-    })
+    };
+    // What the run has not heard yet stands in its inbox.
+    let Some(text) = row.try_get::<_, Option<&str>>("answer")? else { return Ok(view) };
+    let item: Item = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
+    Ok(view.answered_by(&item))
 }
 
 /// What a person needs to see stands in the event.

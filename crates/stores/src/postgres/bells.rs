@@ -1,9 +1,9 @@
 //! What has to be said between nodes: what other nodes are told, and what this one has been told.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use engine::store::{Ring, Tenant};
+use engine::store::{Ring, Said, Tenant};
 use machine::id::RunId;
 use tokio::sync::Notify;
 
@@ -11,6 +11,12 @@ use tokio::sync::Notify;
 const COMMITTED_COUNT_MAX: usize = 8_192;
 /// Runs of which it is known that something else is held, and not said yet.
 const APPROVALS_COUNT_MAX: usize = 8_192;
+/// Runs that somebody asks about, and notes of what is said on the way. What is beyond is not told; the event that
+/// follows carries the whole.
+const WATCHED_COUNT_MAX: usize = 8_192;
+const SAID_COUNT_MAX: usize = 1_024;
+/// Of these, so many are sent at once.
+const SAID_SENT_MAX: usize = 128;
 
 /// Rings that nobody has heard yet. Many for one run are one.
 #[derive(Default)]
@@ -26,6 +32,8 @@ struct Unheard {
     committed: BTreeSet<RunId>,
     approvals: BTreeSet<(Tenant, RunId)>,
     approvals_missed: bool,
+    watched: BTreeSet<RunId>,
+    said: VecDeque<(RunId, u64, Vec<Said>)>,
 }
 
 impl Bells {
@@ -72,6 +80,23 @@ impl Bells {
         self.bell.notify_one();
     }
 
+    pub(super) fn watched(&self, runs: Vec<RunId>) {
+        let mut unheard = self.lock();
+        let room = WATCHED_COUNT_MAX.saturating_sub(unheard.watched.len());
+        unheard.watched.extend(runs.into_iter().take(room));
+        drop(unheard);
+        self.bell.notify_one();
+    }
+
+    pub(super) fn said(&self, run: RunId, after: u64, said: Vec<Said>) {
+        let mut unheard = self.lock();
+        if unheard.said.len() < SAID_COUNT_MAX {
+            unheard.said.push_back((run, after, said));
+        }
+        drop(unheard);
+        self.bell.notify_one();
+    }
+
     /// Dropping it loses no ring.
     pub(super) async fn rung(&self) -> Ring {
         loop {
@@ -93,9 +118,14 @@ impl Bells {
             Ring::Committed { run }
         } else if std::mem::take(&mut unheard.approvals_missed) {
             Ring::ApprovalsMissed
-        } else {
-            let (tenant, run) = unheard.approvals.pop_first()?;
+        } else if let Some((tenant, run)) = unheard.approvals.pop_first() {
             Ring::Approvals { tenant, run }
+        } else if let Some(run) = unheard.watched.pop_first() {
+            Ring::Watched { run }
+        } else {
+            // Behind the word about the commits that came before it.
+            let (run, after, said) = unheard.said.pop_front()?;
+            Ring::Said { run, after, said }
         };
         if !unheard.is_empty() {
             // Whoever else listens gets the next one.
@@ -107,8 +137,9 @@ impl Bells {
 
 impl Unheard {
     fn is_empty(&self) -> bool {
-        let said = self.ready || self.approvals_missed;
-        !said && self.runs.is_empty() && self.committed.is_empty() && self.approvals.is_empty()
+        let rings = self.ready || self.approvals_missed;
+        let runs = self.runs.is_empty() && self.committed.is_empty() && self.approvals.is_empty();
+        !rings && runs && self.watched.is_empty() && self.said.is_empty()
     }
 }
 
@@ -133,10 +164,13 @@ pub(super) struct Unsent {
     runs: BTreeMap<i64, BTreeSet<i64>>,
     committed: BTreeSet<RunId>,
     approvals: BTreeSet<(Tenant, RunId)>,
+    was_deaf: bool,
+    watched: BTreeSet<RunId>,
+    said: VecDeque<String>,
 }
 
 /// A notification takes less than 8,000 bytes.
-const NOTE_BYTES_MAX: usize = 7_900;
+pub(super) const NOTE_BYTES_MAX: usize = 7_900;
 
 impl Posts {
     fn lock(&self) -> MutexGuard<'_, Unsent> {
@@ -166,11 +200,45 @@ impl Posts {
         self.bell.notify_one();
     }
 
-    pub(super) fn take(&self) -> Unsent {
-        std::mem::take(&mut *self.lock())
+    /// Whoever holds it is asked for what is said on the way.
+    pub(super) fn watch(&self, run: &RunId) {
+        let mut unsent = self.lock();
+        if unsent.watched.len() < WATCHED_COUNT_MAX {
+            unsent.watched.insert(run.clone());
+        }
+        drop(unsent);
+        self.bell.notify_one();
     }
 
-    /// It could not be sent: it goes with the next ones.
+    /// What others have asked for may not have been heard: they are to ask again.
+    pub(super) fn was_deaf(&self) {
+        self.lock().was_deaf = true;
+        self.bell.notify_one();
+    }
+
+    /// Notes of what is said on the way, as they are sent behind the number of the sender.
+    pub(super) fn tell(&self, notes: Vec<String>) {
+        let mut unsent = self.lock();
+        let room = SAID_COUNT_MAX.saturating_sub(unsent.said.len());
+        unsent.said.extend(notes.into_iter().take(room));
+        drop(unsent);
+        self.bell.notify_one();
+    }
+
+    pub(super) fn take(&self) -> Unsent {
+        let mut unsent = self.lock();
+        let rest = unsent.said.len().min(SAID_SENT_MAX);
+        let rest = unsent.said.split_off(rest);
+        let taken = std::mem::take(&mut *unsent);
+        if !rest.is_empty() {
+            unsent.said = rest;
+            self.bell.notify_one();
+        }
+        taken
+    }
+
+    /// It could not be sent: it goes with the next ones. What was said on the way may have arrived all the same, and is
+    /// not said twice.
     pub(super) fn put_back(&self, unsent: Unsent) {
         let mut now = self.lock();
         now.ready |= unsent.ready;
@@ -179,12 +247,16 @@ impl Posts {
         }
         now.committed.extend(unsent.committed);
         now.approvals.extend(unsent.approvals);
+        now.was_deaf |= unsent.was_deaf;
+        now.watched.extend(unsent.watched);
     }
 }
 
 impl Unsent {
     /// Each as it is sent: `*`, or a node with the numbers of its runs, or `+` with the sender and names of runs, or `!`
-    /// with the sender and names of tenants and their runs.
+    /// with the sender and names of tenants and their runs, or `?` with the sender and names of runs that it wants to
+    /// hear of, or `#` with a sender that heard nothing for a while, or `~` with the sender and something that is said on
+    /// the way (see `said`).
     pub(super) fn notes(&self, sender: i64) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         if self.ready {
@@ -199,6 +271,12 @@ impl Unsent {
         let pairs =
             pairs.filter_map(|(tenant, run)| serde_json::to_string(&(tenant.as_str(), run.as_str())).ok());
         notes.extend(joined(&format!("!{sender}:"), pairs));
+        let names = self.watched.iter().filter_map(|run| serde_json::to_string(run.as_str()).ok());
+        notes.extend(joined(&format!("?{sender}:"), names));
+        if self.was_deaf {
+            notes.push(format!("#{sender}:"));
+        }
+        notes.extend(self.said.iter().map(|said| format!("~{sender}:{said}")));
         notes
     }
 }
@@ -220,7 +298,7 @@ fn joined(head: &str, parts: impl Iterator<Item = String>) -> Vec<String> {
 
 /// A note as this node reads it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Heard<'a> {
     Ready,
     /// Runs of this node that have something to hear.
     Runs(Vec<i64>),
@@ -228,33 +306,45 @@ pub(super) enum Heard {
     Committed(Vec<RunId>),
     /// Runs of which something else is held, as another node says.
     Approvals(Vec<(Tenant, RunId)>),
+    /// Runs that another node wants to hear of.
+    Watched(Vec<RunId>),
+    /// Another node has not heard what was asked for.
+    AskAgain,
+    /// What another node says on the way.
+    Said(&'a str),
     /// It is for others, or nonsense.
     Nothing,
 }
 
-pub(super) fn read(note: &str, node: Option<i64>) -> Heard {
+pub(super) fn read(note: &str, node: Option<i64>) -> Heard<'_> {
     if note == "*" {
         return Heard::Ready;
     }
-    let Some((to, rest)) = note.split_once(':') else { return Heard::Nothing };
-    if let Some(sender) = to.strip_prefix('!') {
-        if sender.parse().ok() == node {
-            return Heard::Nothing;
-        }
-        let pairs: Vec<(String, String)> = serde_json::from_str(&format!("[{rest}]")).unwrap_or_default();
-        let pairs = pairs.into_iter().map(|(tenant, run)| (Tenant::from(tenant.as_str()), RunId::from(run)));
-        return Heard::Approvals(pairs.collect());
-    }
-    match to.strip_prefix('+') {
-        Some(sender) if sender.parse().ok() != node => {
-            let names: Vec<String> = serde_json::from_str(&format!("[{rest}]")).unwrap_or_default();
-            Heard::Committed(names.into_iter().map(RunId::from).collect())
-        }
-        None if node.is_some() && to.parse().ok() == node => {
+    let Some((head, rest)) = note.split_once(':') else { return Heard::Nothing };
+    let (kind, number) = head.split_at(head.find(|sign: char| sign.is_ascii_digit()).unwrap_or(head.len()));
+    let is_ours = number.parse().ok() == node;
+    match kind {
+        "" if is_ours && node.is_some() => {
             Heard::Runs(rest.split(',').filter_map(|run| run.parse().ok()).collect())
         }
-        Some(_) | None => Heard::Nothing,
+        // What we said ourselves is no news.
+        "!" if !is_ours => {
+            let pairs: Vec<(String, String)> = serde_json::from_str(&format!("[{rest}]")).unwrap_or_default();
+            let pairs = pairs.into_iter();
+            let pairs = pairs.map(|(tenant, run)| (Tenant::from(tenant.as_str()), RunId::from(run)));
+            Heard::Approvals(pairs.collect())
+        }
+        "+" if !is_ours => Heard::Committed(names(rest)),
+        "?" if !is_ours => Heard::Watched(names(rest)),
+        "#" if !is_ours => Heard::AskAgain,
+        "~" if !is_ours => Heard::Said(rest),
+        _ => Heard::Nothing,
     }
+}
+
+fn names(list: &str) -> Vec<RunId> {
+    let names: Vec<String> = serde_json::from_str(&format!("[{list}]")).unwrap_or_default();
+    names.into_iter().map(RunId::from).collect()
 }
 
 #[cfg(test)]
@@ -274,11 +364,12 @@ mod tests {
         }
         for run in ["b", "a", "b"] {
             posts.approvals(&Tenant::from("acme"), &run.into());
+            posts.watch(&run.into());
         }
         let unsent = posts.take();
         let notes = unsent.notes(8);
         let approvals = "!8:[\"acme\",\"a\"],[\"acme\",\"b\"]";
-        assert_eq!(notes, ["*", "7:1,3", "+8:\"a,\\\"\\u0000\",\"b\"", approvals]);
+        assert_eq!(notes, ["*", "7:1,3", "+8:\"a,\\\"\\u0000\",\"b\"", approvals, "?8:\"a\",\"b\""]);
         assert_eq!(posts.take(), Unsent::default());
         assert_eq!(read(&notes[0], Some(7)), Heard::Ready);
         assert_eq!(read(&notes[1], Some(7)), Heard::Runs(vec![1, 3]));
@@ -289,9 +380,33 @@ mod tests {
         let acme = |run: &str| (Tenant::from("acme"), RunId::from(run));
         assert_eq!(read(&notes[3], Some(7)), Heard::Approvals(vec![acme("a"), acme("b")]));
         assert_eq!(read(&notes[3], Some(8)), Heard::Nothing, "what we said ourselves is no news");
+        assert_eq!(read(&notes[4], Some(7)), Heard::Watched(vec!["a".into(), "b".into()]));
+        assert_eq!(read(&notes[4], Some(8)), Heard::Nothing, "what we said ourselves is no news");
+        assert_eq!(read("#8:", Some(7)), Heard::AskAgain);
+        assert_eq!(read("#8:", Some(8)), Heard::Nothing, "what we said ourselves is no news");
+        assert_eq!(read("~8:{}", Some(7)), Heard::Said("{}"));
+        assert_eq!(read("~8:{}", Some(8)), Heard::Nothing, "what we said ourselves is no news");
         assert_eq!(read("nonsense", Some(7)), Heard::Nothing);
         posts.put_back(unsent);
         assert_eq!(posts.take().notes(8), notes, "what could not be sent is sent later");
+    }
+
+    #[test]
+    fn what_is_said_on_the_way_is_bounded_and_sent_a_part_at_a_time_and_never_twice() {
+        let posts = Posts::default();
+        posts.tell((0..2 * SAID_COUNT_MAX).map(|number| number.to_string()).collect());
+        let first = posts.take();
+        assert_eq!(first.notes(8).len(), SAID_SENT_MAX);
+        assert_eq!(first.notes(8).first().map(String::as_str), Some("~8:0"));
+        posts.put_back(first);
+        let mut sent = SAID_SENT_MAX;
+        while let rest = posts.take().notes(8)
+            && !rest.is_empty()
+        {
+            assert_eq!(rest.first().cloned(), Some(format!("~8:{sent}")), "it goes on behind what was sent");
+            sent += rest.len();
+        }
+        assert_eq!(sent, SAID_COUNT_MAX);
     }
 
     #[test]

@@ -85,6 +85,7 @@ pub(super) struct BoundItem<'e> {
     suspension: Option<Text<'e>>,
     early_call: Option<Text<'e>>,
     arguments: Option<String>,
+    ends_run: bool,
     text: &'e str,
     decision_id: Option<Text<'e>>,
     decision: Option<&'e str>,
@@ -270,10 +271,16 @@ impl<'e> BoundItem<'e> {
             suspension: decision.map(|decision| Text(decision.suspension.as_str())),
             early_call,
             arguments,
+            ends_run: false,
             text: &one.text,
             decision_id: decision.and_then(|decision| decision.id.as_ref()).map(|id| Text(id.as_str())),
             decision: one.decision.as_deref(),
         }
+    }
+
+    /// Whether the run ends once it has heard it.
+    pub(super) fn ending(self, ends_run: bool) -> Self {
+        Self { ends_run, ..self }
     }
 
     fn to(to: &'e RunId, one: &'e Written) -> Self {

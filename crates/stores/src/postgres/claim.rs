@@ -81,7 +81,7 @@ impl Shared {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        self.tally.sync();
+        self.tally.sync(0);
         let Given { claimed, refused } = self.load_all(&leases).await?;
         match refused {
             Some(stop) if claimed.is_empty() => Err(stop),

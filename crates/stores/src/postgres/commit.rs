@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
-use machine::inbox::{Item, Shown, Verdict, judge};
+use machine::inbox::{Item, Shown, Verdict, ends_run, judge};
 use machine::thread::{Admission, Thread};
 use serde::Serialize;
 use tokio_postgres::Row;
@@ -32,6 +32,15 @@ struct Place {
     admission: Admission,
     begins_after: Option<MessageId>,
     key: Option<PostKey>,
+}
+
+/// What was judged of an item.
+struct Judged {
+    number: i64,
+    /// By which a change of what was there is seen.
+    change: i64,
+    verdict: Verdict,
+    ends_run: bool,
 }
 
 impl Shared {
@@ -91,7 +100,7 @@ impl Shared {
             "fenced" => return Err(Refused::Fenced.into()),
             other => return Err(corrupt(format!("an append came to {other}"))),
         }
-        self.tally.sync();
+        self.tally.sync(1);
         self.woken(&row, 1)
     }
 
@@ -163,7 +172,7 @@ impl Shared {
             }
             other => return Err(corrupt(format!("a creation came to {other}"))),
         }
-        self.tally.sync();
+        self.tally.sync(1);
         self.tally.commit(entry.bytes);
         let woken = self.woken(&row, 2)?;
         let number = row.try_get(1)?;
@@ -184,21 +193,24 @@ impl Shared {
 
     pub(super) async fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Result<Verdict, Stop> {
         let written = Written::of(item)?;
-        let bound = json(&BoundItem::of(&written))?;
         for _ in 0..JUDGE_COUNT_MAX {
-            let (number, change, verdict) = self.judge(tenant, run, &written.item).await?;
+            let Judged { number, change, verdict, ends_run } = self.judge(tenant, run, &written.item).await?;
             if !verdict.is_taken() {
                 return Ok(verdict);
             }
+            let bound = json(&BoundItem::of(&written).ending(ends_run))?;
             let sql = "SELECT * FROM submit($1, $2, $3::text::jsonb, $4)";
             let row =
                 self.connections.write_one(sql, &[&number, &change, &bound, &self.clock.given()]).await?;
             if row.try_get::<_, &str>(0)? == "taken" {
-                self.tally.sync();
+                self.tally.sync(1);
                 self.tally
                     .commit((written.text.len() + written.decision.as_ref().map_or(0, String::len)) as u64);
                 if let Some(node) = row.try_get::<_, Option<i64>>(1)? {
                     self.ring(Rung { run: number, node });
+                }
+                if written.item.call().is_some() {
+                    self.posts.approvals(tenant, run);
                 }
                 return Ok(verdict);
             }
@@ -206,8 +218,8 @@ impl Shared {
         Err(unavailable(format!("the run changed {JUDGE_COUNT_MAX} times while an item for it was judged")))
     }
 
-    /// The verdict on what is there now, with the mark by which a change of it is seen.
-    async fn judge(&self, tenant: &Tenant, run: &RunId, item: &Item) -> Result<(i64, i64, Verdict), Stop> {
+    /// The verdict on what is there now.
+    async fn judge(&self, tenant: &Tenant, run: &RunId, item: &Item) -> Result<Judged, Stop> {
         let call = item.call().map(|call| kept(call.as_str()));
         let id = item.decision().and_then(|decision| decision.id.as_ref()).map(|id| kept(id.as_str()));
         let is_early = matches!(item, Item::Early { .. });
@@ -226,11 +238,13 @@ impl Shared {
         let shown = Shown {
             control: &control,
             interrupt_accepted: row.try_get(2)?,
+            end_accepted: row.try_get(7)?,
             answered: row.try_get(4)?,
             early_kept: row.try_get(5)?,
             earlier: earlier.as_ref(),
         };
-        Ok((number, row.try_get(1)?, judge(item, &shown)))
+        let (verdict, ends_run) = (judge(item, &shown), ends_run(&control, item));
+        Ok(Judged { number, change: row.try_get(1)?, verdict, ends_run })
     }
 
     /// The runs that a commit woke, from the column `first` on. Whoever holds one of them elsewhere is told.

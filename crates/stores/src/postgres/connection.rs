@@ -1,16 +1,19 @@
 //! Connections: how many there are, how long anybody waits for one or for an answer, and what is asked again.
 
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
 };
+use engine::numbers::Spread;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, NoTls, Row};
+use tokio_postgres::{Client, Config, Connection, Row, Socket};
 
 use super::Settings;
+use super::tls::{self, Encrypted, Tls};
 use super::trouble::{OpenFailed, Stop, is_lost, is_unprepared, is_worth_repeating, unavailable};
+use crate::troublesome::Troublesome;
 
 /// Tries of what two transactions stood in each other's way for.
 const REPEAT_COUNT_MAX: u32 = 8;
@@ -28,8 +31,30 @@ pub(super) enum Does {
 
 pub(super) type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
 
-/// The address of the database with what every connection of ours needs.
-pub(super) fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
+/// Where the database is, and how every connection of ours is made.
+#[derive(Clone)]
+pub(super) struct Address {
+    config: Config,
+    tls: Tls,
+}
+
+impl Address {
+    pub(super) fn new(address: &str, settings: &Settings) -> Result<Self, OpenFailed> {
+        let (address, asked) = tls::split(address);
+        let mut config = config(&address, settings)?;
+        let tls = Tls::new(&mut config, &asked)?;
+        Ok(Self { config, tls })
+    }
+
+    pub(super) async fn connect(
+        &self,
+    ) -> Result<(Client, Connection<Socket, Encrypted>), tokio_postgres::Error> {
+        self.config.connect(self.tls.clone()).await
+    }
+}
+
+/// With what every session of ours needs.
+fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
     let mut config = Config::from_str(address).map_err(|why| OpenFailed::Address(why.to_string()))?;
     let schema = &settings.schema;
     let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
@@ -62,12 +87,21 @@ pub(super) struct Connections {
     count_max: usize,
     wait_max: Duration,
     answer_timeout: Duration,
+    pub(super) written: Written,
+}
+
+/// What writing takes, and what is in its way.
+#[derive(Default)]
+pub(super) struct Written {
+    pub(super) sync_us: Spread,
+    pub(super) troubles: Troublesome,
 }
 
 impl Connections {
-    pub(super) fn new(config: Config, settings: &Settings) -> Result<Self, OpenFailed> {
+    pub(super) fn new(address: Address, settings: &Settings) -> Result<Self, OpenFailed> {
         let recycling_method = RecyclingMethod::Fast;
-        let connections = Manager::from_config(config, NoTls, ManagerConfig { recycling_method });
+        let connections =
+            Manager::from_config(address.config, address.tls, ManagerConfig { recycling_method });
         let pool = Pool::builder(connections)
             .max_size(settings.connection_count_max)
             // Those that were used last have their plans at hand.
@@ -86,11 +120,27 @@ impl Connections {
             count_max: settings.connection_count_max,
             wait_max: settings.connection_wait_max,
             answer_timeout: settings.answer_timeout,
+            written: Written::default(),
         })
     }
 
     /// One statement, which is one transaction.
     pub(super) async fn ask(
+        &self,
+        does: Does,
+        sql: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, Stop> {
+        let began = Instant::now();
+        let asked = self.ask_patiently(does, sql, parameters).await.map_err(|Stop(refused)| refused);
+        self.written.troubles.heard(&asked);
+        if does == Does::Write && asked.is_ok() {
+            self.written.sync_us.note(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+        }
+        Ok(asked?)
+    }
+
+    async fn ask_patiently(
         &self,
         does: Does,
         sql: &str,

@@ -1,6 +1,6 @@
 //! Keys by which a repeat is recognised: of a message that was posted, and of an answer that was given.
 
-use engine::store::{Refused, Remembered, Tenant};
+use engine::store::{REMEMBERED_MAX, Refused, Remembered, Tenant, remembers_enough};
 use machine::id::{Digest, RunId, ThreadId};
 use tokio_postgres::Row;
 
@@ -8,7 +8,7 @@ use super::Shared;
 use super::connection::Connections;
 use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
-use crate::words::digest;
+use crate::words::{digest, number};
 
 impl Shared {
     /// What is kept, which is the first one.
@@ -20,13 +20,16 @@ impl Shared {
         answer: &Remembered,
     ) -> Result<Remembered, Stop> {
         answer.check(scope)?;
-        let sql = "SELECT * FROM remember_answer($1, $2, $3, $4, $5, $6)";
+        let sql = "SELECT * FROM remember_answer($1, $2, $3, $4, $5, $6, $7)";
         let Remembered { body, status, answer } = answer;
         let (tenant, run, scope) = (kept(tenant.as_str()), kept(run.as_str()), kept(scope));
-        let rows = self
-            .change(sql, &[&tenant, &run, &scope, &body.0.as_slice(), &i32::from(*status), &kept(answer)])
-            .await?;
-        shown(rows.first().ok_or(Refused::NotFound)?)
+        let (body, status, most) = (body.0.as_slice(), i32::from(*status), number(REMEMBERED_MAX as u64));
+        let rows = self.change(sql, &[&tenant, &run, &scope, &body, &status, &kept(answer), &most]).await?;
+        let kept = rows.first().ok_or(Refused::NotFound)?;
+        if kept.try_get::<_, Option<i32>>(1)?.is_none() {
+            return Err(remembers_enough().into());
+        }
+        shown(kept)
     }
 }
 

@@ -2,6 +2,7 @@
 //! company, and nobody who came meanwhile goes by themselves.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::store::Tenant;
@@ -10,8 +11,6 @@ use machine::id::ThreadId;
 /// More would make the first of them wait for the last.
 const TOGETHER_MAX: usize = 64;
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Statements that the database works on at once; the next ones gather meanwhile.
-const LANE_COUNT: usize = 2;
 
 /// What may stand in a line.
 pub(super) trait Waiting {
@@ -24,6 +23,8 @@ pub(super) trait Waiting {
 
 pub(super) struct Line<W> {
     inner: Mutex<Inner<W>>,
+    /// Statements that the database works on at once; the next ones gather meanwhile.
+    lane_count: usize,
 }
 
 struct Inner<W> {
@@ -31,9 +32,9 @@ struct Inner<W> {
     lanes_busy: usize,
 }
 
-impl<W> Default for Line<W> {
-    fn default() -> Self {
-        Self { inner: Mutex::new(Inner { waiting: VecDeque::new(), lanes_busy: 0 }) }
+impl<W> Line<W> {
+    pub(super) const fn new(lane_count: usize) -> Self {
+        Self { inner: Mutex::new(Inner { waiting: VecDeque::new(), lanes_busy: 0 }), lane_count }
     }
 }
 
@@ -42,19 +43,32 @@ impl<W: Waiting> Line<W> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if the caller has to begin a lane, which takes work until [`Line::next`] has none.
+    /// True if the caller has to begin a lane ([`Line::work_off`]).
     pub(super) fn join(&self, work: W) -> bool {
         let mut inner = self.lock();
         inner.waiting.push_back(work);
-        let begins = inner.lanes_busy < LANE_COUNT;
+        let begins = inner.lanes_busy < self.lane_count;
         if begins {
             inner.lanes_busy += 1;
         }
         begins
     }
 
+    /// A lane: sends what goes next until there is nothing. A panic ends what it happened in, and not the lane: whoever
+    /// stands behind it would wait for ever.
+    pub(super) async fn work_off<F>(&self, send: impl Fn(Vec<W>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        while let Some(together) = self.next() {
+            if let Err(ended) = tokio::spawn(send(together)).await {
+                tracing::error!(%ended, "commits that went together came to nothing");
+            }
+        }
+    }
+
     /// What goes next; none ends the lane.
-    pub(super) fn next(&self) -> Option<Vec<W>> {
+    fn next(&self) -> Option<Vec<W>> {
         let mut inner = self.lock();
         let (mut together, mut behind) = (Vec::new(), VecDeque::new());
         let mut threads: BTreeSet<(Tenant, ThreadId)> = BTreeSet::new();
@@ -121,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_came_while_the_lanes_were_busy_goes_together() {
-        let line = Line::default();
+        let line = Line::new(2);
         assert!(line.join(work("a", 1)), "a lane is free");
         assert!(line.join(work("b", 1)), "and another");
         assert!(!line.join(work("c", 1)), "no third");
@@ -132,9 +146,31 @@ mod tests {
         assert!(line.join(work("e", 1)), "the lane that found nothing has ended");
     }
 
+    #[tokio::test]
+    async fn a_panic_ends_only_what_it_happened_in() {
+        let line = Line::new(2);
+        let sent = std::sync::Arc::new(Mutex::new(Vec::new()));
+        for thread in ["a", "panics", "a", "b"] {
+            line.join(work(thread, 1));
+        }
+        let send = |together: Vec<Work>| {
+            let sent = sent.clone();
+            async move {
+                let names = names(Some(together));
+                assert!(!names.contains(&"panics".to_owned()), "as planted");
+                sent.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
+            }
+        };
+        line.work_off(send).await;
+        assert_eq!(*sent.lock().unwrap_or_else(PoisonError::into_inner), ["a"], "it came behind the panic");
+        line.work_off(send).await;
+        assert!(line.join(work("c", 1)), "no lane is left busy");
+        assert!(line.join(work("d", 1)), "neither of both");
+    }
+
     #[test]
     fn two_of_one_thread_go_one_after_the_other_and_in_their_order() {
-        let line = Line::default();
+        let line = Line::new(2);
         for thread in ["a", "b", "a", "c"] {
             line.join(work(thread, 1));
         }
@@ -144,7 +180,7 @@ mod tests {
 
     #[test]
     fn not_more_go_together_than_the_first_of_them_can_wait_for() {
-        let line = Line::default();
+        let line = Line::new(2);
         for index in 0..TOGETHER_MAX + 1 {
             line.join(work(&index.to_string(), 1));
         }
@@ -158,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_nobody_waits_for_any_more_is_not_begun() {
-        let line = Line::default();
+        let line = Line::new(2);
         line.join(Work { given_up: true, ..work("a", 1) });
         line.join(work("b", 1));
         assert_eq!(names(line.next()), ["b"]);

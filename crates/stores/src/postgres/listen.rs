@@ -4,25 +4,27 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 
-use super::Shared;
 use super::bells::{Heard, read};
+use super::connection::Address;
+use super::tls::Encrypted;
 use super::trouble::{Stop, unavailable};
+use super::{Shared, said};
 
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// Ends with the store: it is aborted.
-pub(super) async fn listen(shared: Arc<Shared>, config: Config) {
+pub(super) async fn listen(shared: Arc<Shared>, address: Address) {
     loop {
-        let Err(Stop(refused)) = listen_once(&shared, &config).await;
+        let Err(Stop(refused)) = listen_once(&shared, &address).await;
         tracing::debug!(%refused, "nobody listens for other nodes; trying again");
         tokio::time::sleep(RETRY_AFTER).await;
     }
 }
 
-async fn listen_once(shared: &Shared, config: &Config) -> Result<std::convert::Infallible, Stop> {
-    let opened = tokio::time::timeout(shared.settings.answer_timeout, config.connect(NoTls)).await;
+async fn listen_once(shared: &Shared, address: &Address) -> Result<std::convert::Infallible, Stop> {
+    let opened = tokio::time::timeout(shared.settings.answer_timeout, address.connect()).await;
     let (client, connection) = opened.map_err(|_| unavailable("the database does not answer"))??;
     tokio::select! {
         ended = hear(shared, connection) => Err(ended),
@@ -40,13 +42,14 @@ async fn ask(shared: &Shared, client: &Client) -> Stop {
             shared.pulse.notify_one();
             shared.bells.committed(shared.watched.take_all());
             shared.bells.approvals_missed();
+            shared.posts.was_deaf();
             std::future::pending().await
         }
         Ok(Err(error)) => error.into(),
     }
 }
 
-async fn hear(shared: &Shared, mut connection: Connection<Socket, NoTlsStream>) -> Stop {
+async fn hear(shared: &Shared, mut connection: Connection<Socket, Encrypted>) -> Stop {
     loop {
         match poll_fn(|context| connection.poll_message(context)).await {
             Some(Ok(AsyncMessage::Notification(note))) => understand(shared, note.payload()),
@@ -67,6 +70,13 @@ fn understand(shared: &Shared, note: &str) {
         }
         Heard::Committed(runs) => shared.bells.committed(runs),
         Heard::Approvals(runs) => shared.bells.approvals(runs),
+        Heard::AskAgain => shared.watched.ids().iter().for_each(|run| shared.posts.watch(run)),
+        Heard::Watched(runs) => shared.bells.watched(runs),
+        Heard::Said(note) => {
+            if let Some((run, after, said)) = said::read(note) {
+                shared.bells.said(run, after, said);
+            }
+        }
         Heard::Nothing => {}
     }
 }

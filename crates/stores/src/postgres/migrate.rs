@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use engine::store::Trouble;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
+use super::connection::{Address, Connections};
 use super::trouble::OpenFailed;
 
 /// In order; the version of a store is how many of them it has seen.
@@ -20,12 +21,12 @@ const LOCK: i32 = 0x486f_6c64;
 
 /// Brings the schema up to the version of this software, on a connection of its own.
 pub(super) async fn migrate(
-    config: &Config,
+    address: &Address,
     schema: &str,
     answer_timeout: Duration,
 ) -> Result<(), OpenFailed> {
     let late = |_| OpenFailed::Trouble(Trouble::Unavailable("the database does not answer".into()));
-    let opened = tokio::time::timeout(answer_timeout, config.connect(NoTls)).await.map_err(late)?;
+    let opened = tokio::time::timeout(answer_timeout, address.connect()).await.map_err(late)?;
     let (mut client, connection) = opened?;
     let traffic = tokio::spawn(connection);
     let migrated = bring_up(&mut client, schema).await;
@@ -33,6 +34,26 @@ pub(super) async fn migrate(
     // It ends with its client; what was wrong with it was heard by whoever asked.
     let _ = traffic.await;
     migrated
+}
+
+/// Refuses a database that has no store of the version of this software, and changes nothing.
+pub(super) async fn check(connections: &Connections, schema: &str) -> Result<(), OpenFailed> {
+    let there = "SELECT to_regclass($1 || '.migrations') IS NOT NULL";
+    let rows = connections.read(there, &[&schema]).await?;
+    if !rows.first().map(|row| row.try_get::<_, bool>(0)).transpose()?.unwrap_or(false) {
+        return Err(OpenFailed::NoStore { schema: schema.to_owned() });
+    }
+    let rows = connections.read("SELECT coalesce(max(version), 0) FROM migrations", &[]).await?;
+    let found: i32 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
+    match (found, known_version()) {
+        (found, known) if found > known => Err(OpenFailed::Newer { found, known }),
+        (found, known) if found < known => Err(OpenFailed::Older { found, known }),
+        _ => Ok(()),
+    }
+}
+
+fn known_version() -> i32 {
+    i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX)
 }
 
 async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
@@ -54,7 +75,7 @@ async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
     transaction.batch_execute(steps).await?;
     let found: i32 =
         transaction.query_one("SELECT coalesce(max(version), 0) FROM migrations", &[]).await?.try_get(0)?;
-    let known = i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX);
+    let known = known_version();
     if found > known {
         return Err(OpenFailed::Newer { found, known });
     }

@@ -42,12 +42,15 @@ mod messages;
 mod migrate;
 mod moment;
 mod pulse;
+mod said;
 mod store;
 mod stored_run;
 mod text;
 mod thread;
+mod tls;
 mod together;
 mod trouble;
+pub mod upkeep;
 mod views;
 mod watched;
 
@@ -56,6 +59,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use engine::numbers::Spread;
 use engine::store::Counts;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
@@ -65,7 +69,7 @@ use bells::{Bells, Posts};
 use claim::Turn;
 pub use clock::Clock;
 use clock::DatabaseClock;
-use connection::{Connections, Does, Parameters};
+use connection::{Address, Connections, Does, Parameters};
 use lease::Leases;
 use together::Together;
 pub use trouble::OpenFailed;
@@ -162,10 +166,10 @@ impl PostgresStore {
     }
 
     pub async fn open_with(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
-        let config = connection::config(address, &settings)?;
-        migrate::migrate(&config, &settings.schema, settings.answer_timeout).await?;
+        let address = Address::new(address, &settings)?;
+        migrate::migrate(&address, &settings.schema, settings.answer_timeout).await?;
         let shared = Arc::new(Shared {
-            connections: Connections::new(config.clone(), &settings)?,
+            connections: Connections::new(address.clone(), &settings)?,
             together: Together::default(),
             leases: Leases::new(),
             joining: Mutex::default(),
@@ -184,8 +188,8 @@ impl PostgresStore {
         if let Some(row) = rows.first() {
             shared.clock.hear(row.try_get(0)?);
         }
-        let pulse = tokio::spawn(pulse::beat(shared.clone(), config.clone()));
-        let ear = tokio::spawn(listen::listen(shared.clone(), config));
+        let pulse = tokio::spawn(pulse::beat(shared.clone(), address.clone()));
+        let ear = tokio::spawn(listen::listen(shared.clone(), address));
         Ok(Self { shared, tasks: [pulse.abort_handle(), ear.abort_handle()] })
     }
 }
@@ -200,8 +204,20 @@ impl Shared {
     /// A statement that changes something and is no commit of a run.
     async fn change(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
         let rows = self.connections.ask(Does::Write, sql, parameters).await?;
-        self.tally.sync();
+        self.tally.sync(0);
         Ok(rows)
+    }
+
+    fn counts(&self) -> Counts {
+        let (tally, written) = (&self.tally, &self.connections.written);
+        Counts {
+            commits: tally.commits.load(Ordering::Relaxed),
+            syncs: tally.syncs.load(Ordering::Relaxed),
+            bytes: tally.bytes.load(Ordering::Relaxed),
+            batches: tally.batches.seen(),
+            sync_us: written.sync_us.seen(),
+            troubles: written.troubles.seen(),
+        }
     }
 }
 
@@ -210,6 +226,7 @@ struct Tally {
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
+    batches: Spread,
 }
 
 impl Tally {
@@ -219,15 +236,10 @@ impl Tally {
     }
 
     /// Commits that go together share one.
-    fn sync(&self) {
+    fn sync(&self, commits: u64) {
         self.syncs.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn counts(&self) -> Counts {
-        Counts {
-            commits: self.commits.load(Ordering::Relaxed),
-            syncs: self.syncs.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
+        if commits > 0 {
+            self.batches.note(commits);
         }
     }
 }

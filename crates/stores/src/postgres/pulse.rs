@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
-use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use super::Shared;
-use super::connection::{DURABLE, Parameters};
+use super::connection::{Address, DURABLE, Parameters};
 use super::moment::Moment;
 use super::trouble::{Stop, unavailable};
 use crate::words::{number, unsigned};
@@ -20,8 +20,8 @@ use crate::words::{number, unsigned};
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// Ends with the store: it is aborted.
-pub(super) async fn beat(shared: Arc<Shared>, config: Config) {
-    let mut pulse = Pulse::new(shared, config);
+pub(super) async fn beat(shared: Arc<Shared>, address: Address) {
+    let mut pulse = Pulse::new(shared, address);
     loop {
         let wait = match pulse.work().await {
             Ok(()) => pulse.next_at().saturating_duration_since(Instant::now()),
@@ -41,7 +41,7 @@ pub(super) async fn beat(shared: Arc<Shared>, config: Config) {
 
 struct Pulse {
     shared: Arc<Shared>,
-    config: Config,
+    address: Address,
     line: Option<Line>,
     beat_at: Instant,
     look_at: Instant,
@@ -82,11 +82,11 @@ impl Drop for Line {
 }
 
 impl Pulse {
-    fn new(shared: Arc<Shared>, config: Config) -> Self {
+    fn new(shared: Arc<Shared>, address: Address) -> Self {
         let now = Instant::now();
         Self {
             shared,
-            config,
+            address,
             line: None,
             beat_at: now,
             look_at: now,
@@ -147,7 +147,7 @@ impl Pulse {
 
     async fn connect(&self) -> Result<Line, Stop> {
         within(self.step_max(), async {
-            let (client, connection) = self.config.connect(NoTls).await?;
+            let (client, connection) = self.address.connect().await?;
             let traffic = tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "the connection of the pulse ended");
@@ -228,7 +228,7 @@ impl Pulse {
         if notes.is_empty() {
             return Ok(());
         }
-        let sql = "SELECT pg_notify($1, note) FROM unnest($2::text[]) AS note";
+        let sql = include_str!("sql/notify.sql");
         let channel = self.shared.channel.clone();
         let sent = self.ask(sql, &[&channel, &notes]).await;
         if sent.is_err() {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
-    SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
+    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said,
+    Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::text::{kept, told};
 use super::trouble::Stop;
-use super::{PostgresStore, Shared, approvals, keys, messages, stored_run, thread, views};
+use super::{PostgresStore, Shared, approvals, keys, messages, said, stored_run, thread, views};
 use crate::words;
 
 /// Begins when somebody waits for it: a run must not be given to nobody.
@@ -40,12 +40,12 @@ impl Shared {
     }
 
     /// Whoever has read all of a run that another node holds may wait for more.
-    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[Committed], limit: usize) {
+    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[Committed], is_all: bool) {
         let last = events.last().map(|committed| &committed.event);
         let ended = last.is_some_and(|event| matches!(event.fact, Fact::RunEnded { .. }));
         if ended {
             self.watched.forget(number);
-        } else if events.len() < limit && self.leases.of_run(number).is_none() {
+        } else if is_all && self.leases.of_run(number).is_none() {
             let seq = last.map_or(after, |event| event.seq);
             self.watched.read(number, run, words::number(seq));
         }
@@ -189,8 +189,9 @@ impl Store for PostgresStore {
         let (tenant, run) = (tenant.clone(), run.clone());
         task(async move {
             let connections = &self.shared.connections;
-            let (number, events) = stored_run::events_of(connections, &tenant, &run, after, limit).await?;
-            self.shared.note_reader(number, &run, after, &events, limit);
+            let (number, events, is_all) =
+                stored_run::events_of(connections, &tenant, &run, after, limit).await?;
+            self.shared.note_reader(number, &run, after, &events, is_all);
             Ok(events)
         })
     }
@@ -294,8 +295,12 @@ impl Store for PostgresStore {
         task(async move { approvals::approvals(&self.shared.connections, &tenant, &filter, &page).await })
     }
 
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        task(views::census(&self.shared.connections))
+    }
+
     fn counts(&self) -> Counts {
-        self.shared.tally.counts()
+        self.shared.counts()
     }
 
     fn is_shared(&self) -> bool {
@@ -304,6 +309,14 @@ impl Store for PostgresStore {
 
     fn rung(&self) -> Task<'_, Ring> {
         Box::pin(self.shared.bells.rung())
+    }
+
+    fn watch(&self, run: &RunId) {
+        self.shared.posts.watch(run);
+    }
+
+    fn tell(&self, run: &RunId, after: u64, said: Vec<Said>) {
+        self.shared.posts.tell(said::notes(run, after, said));
     }
 
     fn hand_over(&self) -> Task<'_, Result<(), Refused>> {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use engine::store::{Committed, Lease, Loaded, Refused, Tenant};
+use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Refused, Tenant};
+use machine::apply::{apply, born};
 use machine::control::ControlUnreadable;
 use machine::event::Event;
 use machine::id::{MessageId, RunId};
 use machine::inbox::{Item, Ticket};
-use machine::{Control, Timestamp, fold, stored};
+use machine::{Control, Timestamp, stored};
 use tokio_postgres::Row;
 
 use super::claim::lease_of;
@@ -21,8 +22,21 @@ pub(super) async fn control_of(connections: &Connections, run: i64, stored: &[u8
     match Control::decode(stored) {
         Ok(control) => Ok(control),
         Err(ControlUnreadable::OtherVersion(_)) => {
-            let log = events_after(connections, run, 0, usize::MAX).await?;
-            fold(log.iter().map(|committed| &*committed.event)).map_err(|why| corrupt(why.to_string()))
+            let mut control: Option<Control> = None;
+            loop {
+                let after = control.as_ref().map_or(0, |control| control.seq);
+                let page = events_after(connections, run, after, usize::MAX).await?;
+                if page.is_empty() {
+                    return control.ok_or_else(|| corrupt(format!("run {run} has no events")));
+                }
+                for Committed { event, .. } in &page {
+                    let folded = match &mut control {
+                        Some(control) => apply(control, event),
+                        None => born(event).map(|born| control = Some(born)),
+                    };
+                    folded.map_err(|why| corrupt(why.to_string()))?;
+                }
+            }
         }
         Err(ControlUnreadable::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
     }
@@ -83,58 +97,76 @@ struct Reading {
     after: u64,
     limit: usize,
     events: Vec<Committed>,
+    bytes: usize,
     /// The last commit that was seen.
     seen: u64,
 }
 
 impl Reading {
     fn new(after: u64, limit: usize) -> Self {
-        Self { after, limit: limit.max(1), events: Vec::new(), seen: after }
+        Self { after, limit: limit.max(1), events: Vec::new(), bytes: 0, seen: after }
     }
 
     fn commit_count(&self) -> usize {
         COMMIT_COUNT_MAX.min(self.limit - self.events.len())
     }
 
+    /// Nothing more is taken.
+    fn is_full(&self) -> bool {
+        self.events.len() >= self.limit || self.bytes >= EVENTS_BYTES_MAX
+    }
+
+    /// What may still come before it is full. The server counts whole commits, and so sends one that is too much.
+    fn bytes_left(&self) -> i64 {
+        number(EVENTS_BYTES_MAX.saturating_sub(self.bytes) as u64)
+    }
+
     /// The rows of one page. True if there may be more that is asked for.
     fn take(&mut self, rows: &[Row]) -> Result<bool, Stop> {
-        let asked = self.commit_count();
+        let (asked, left) = (self.commit_count(), self.bytes_left());
+        let mut sent = 0;
         for row in rows {
             let (first_seq, last_seq) = (unsigned(row.try_get(0)?), unsigned(row.try_get(1)?));
             let (word, body): (&str, &str) = (row.try_get(2)?, row.try_get(3)?);
+            sent += number(body.len() as u64);
             for (line, seq) in body.lines().zip(first_seq..).filter(|(_, seq)| *seq > self.after) {
-                if self.events.len() == self.limit {
+                if self.is_full() {
                     return Ok(false);
                 }
+                self.bytes += line.len();
                 let checkpoint = if seq == last_seq { Some(checkpoint_of(word)?) } else { None };
                 self.events.push(Committed { event: Arc::new(event(line, seq)?), checkpoint });
             }
             self.seen = last_seq;
         }
-        Ok(rows.len() == asked && self.events.len() < self.limit)
+        let is_end = rows.len() < asked && sent < left;
+        Ok(!is_end && !self.is_full())
     }
 }
 
-/// At most `limit` events, and at least one if there is one; with the number of the run.
+/// At most `limit` events of about as many bytes as are read at once, and at least one if there is one; with the
+/// number of the run, and whether they are all that there are.
 pub(super) async fn events_of(
     connections: &Connections,
     tenant: &Tenant,
     run: &RunId,
     after: u64,
     limit: usize,
-) -> Result<(i64, Vec<Committed>), Stop> {
+) -> Result<(i64, Vec<Committed>, bool), Stop> {
     let mut reading = Reading::new(after, limit);
     let count = number(reading.commit_count() as u64);
     let sql = include_str!("sql/events_of_run.sql");
     let (tenant, run) = (kept(tenant.as_str()), kept(run.as_str()));
-    let rows = connections.read(sql, &[&tenant, &run, &number(after), &count]).await?;
+    let left = reading.bytes_left();
+    let rows = connections.read(sql, &[&tenant, &run, &number(after), &count, &left]).await?;
     let first = rows.first().ok_or(Refused::NotFound)?;
     let run = first.try_get(4)?;
     let nothing = first.try_get::<_, Option<i64>>(0)?.is_none();
     if !nothing && reading.take(&rows)? {
         read_on(connections, run, &mut reading).await?;
     }
-    Ok((run, reading.events))
+    let is_all = !reading.is_full();
+    Ok((run, reading.events, is_all))
 }
 
 pub(super) async fn events_after(
@@ -152,7 +184,8 @@ async fn read_on(connections: &Connections, run: i64, reading: &mut Reading) -> 
     let sql = include_str!("sql/commits_after.sql");
     loop {
         let count = number(reading.commit_count() as u64);
-        let rows = connections.read(sql, &[&run, &number(reading.seen), &count]).await?;
+        let left = reading.bytes_left();
+        let rows = connections.read(sql, &[&run, &number(reading.seen), &count, &left]).await?;
         if !reading.take(&rows)? {
             return Ok(());
         }

@@ -18,11 +18,22 @@ use super::trouble::{Stop, corrupt, unavailable};
 use crate::entry::Entry;
 use crate::words::{millis, number, role_word};
 
+/// While one statement is synced, the next is worked on.
+const APPEND_LANES: usize = 2;
+/// Of four commits of a short run one creates it. What a statement costs by itself, a third of a millisecond and more, is
+/// shared by more of these in one lane than in two.
+const CREATION_LANES: usize = 1;
+
 /// The lines in which plain commits wait.
-#[derive(Default)]
 pub(super) struct Together {
     appends: Line<PlainAppend>,
     creations: Line<PlainCreation>,
+}
+
+impl Default for Together {
+    fn default() -> Self {
+        Self { appends: Line::new(APPEND_LANES), creations: Line::new(CREATION_LANES) }
+    }
 }
 
 /// An append with nothing but events, messages and calls.
@@ -114,9 +125,11 @@ impl Shared {
         if self.together.appends.join(PlainAppend { lease: lease.clone(), entry, told }) {
             let shared = self.clone();
             tokio::spawn(async move {
-                while let Some(appends) = shared.together.appends.next() {
-                    shared.append_together(appends).await;
-                }
+                let send = |appends| {
+                    let shared = shared.clone();
+                    async move { shared.append_together(appends).await }
+                };
+                shared.together.appends.work_off(send).await;
             });
         }
         Ok(answer.await.map_err(unheard)??)
@@ -134,9 +147,11 @@ impl Shared {
         if self.together.creations.join(creation) {
             let shared = self.clone();
             tokio::spawn(async move {
-                while let Some(creations) = shared.together.creations.next() {
-                    shared.create_together(creations).await;
-                }
+                let send = |creations| {
+                    let shared = shared.clone();
+                    async move { shared.create_together(creations).await }
+                };
+                shared.together.creations.work_off(send).await;
             });
         }
         Ok(answer.await.map_err(unheard)??)
@@ -208,7 +223,7 @@ impl Shared {
             )
             .await?;
         let outcomes: Vec<&str> = row.try_get(0)?;
-        self.tally.sync();
+        self.tally.sync(outcomes.iter().filter(|word| **word == "held").count() as u64);
         let outcome = |word: &str| match word {
             "held" => Ok(Ok(Appended::Held)),
             "alone" => Ok(Ok(Appended::Alone)),
@@ -287,7 +302,7 @@ impl Shared {
             )
             .await?;
         let numbers: Vec<Option<i64>> = row.try_get(0)?;
-        self.tally.sync();
+        self.tally.sync(numbers.iter().flatten().count() as u64);
         if numbers.len() != creations.len() {
             return Err(corrupt("a creation was not answered"));
         }

@@ -98,8 +98,19 @@ pub enum OpenFailed {
     Address(String),
     /// The name of a schema must be plain, so that it means the same wherever it is written.
     Schema(String),
+    /// Whom to believe that they are the database cannot be found out.
+    Certificates(String),
     /// The session is not what was asked for.
     Session,
+    /// There are no tables of ours.
+    NoStore {
+        schema: String,
+    },
+    /// Written by an earlier version of this software, and not brought up yet.
+    Older {
+        found: i32,
+        known: i32,
+    },
     /// Written by a later version of this software.
     Newer {
         found: i32,
@@ -115,9 +126,14 @@ impl fmt::Display for OpenFailed {
             Self::Schema(name) => {
                 write!(f, "`{name}` is no name for a schema: use small letters, digits and `_`, at most 40")
             }
+            Self::Certificates(why) => write!(f, "the connection cannot be encrypted: {why}"),
             Self::Session => f.write_str(
                 "the database, or a proxy before it, ignores the options of a connection (search_path, statement_timeout); connect to the database itself",
             ),
+            Self::NoStore { schema } => write!(f, "the database has no store in its schema {schema}"),
+            Self::Older { found, known } => {
+                write!(f, "the store has version {found} and this software wants version {known}")
+            }
             Self::Newer { found, known } => write!(
                 f,
                 "the store has version {found} and this software knows versions up to {known}; use a later version of it"

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::store::{Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, Tenant};
+use engine::store::{Census, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, Tenant};
 use machine::decision::Decision;
 use machine::id::{
     AgentName, CallId, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName,
@@ -20,6 +20,20 @@ use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
 use crate::words::{digest, role_of, status_of, timestamp, unsigned};
+
+pub(super) async fn census(connections: &Connections) -> Result<Census, Stop> {
+    let mut census = Census::default();
+    for row in connections.read(include_str!("sql/census.sql"), &[]).await? {
+        let (what, count): (&str, i64) = (row.try_get(0)?, row.try_get(1)?);
+        match what {
+            "inbox" => census.inbox = unsigned(count),
+            status => {
+                census.runs.insert(status_of(status)?, unsigned(count));
+            }
+        }
+    }
+    Ok(census)
+}
 
 pub(super) async fn run(
     connections: &Connections,

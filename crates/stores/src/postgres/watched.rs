@@ -77,6 +77,11 @@ impl Watched {
         some.into_iter().unzip()
     }
 
+    /// All of them.
+    pub(super) fn ids(&self) -> Vec<RunId> {
+        self.lock().by_number.values().map(|read| read.id.clone()).collect()
+    }
+
     /// Everything: nobody knows what was said meanwhile.
     pub(super) fn take_all(&self) -> Vec<RunId> {
         let runs = std::mem::take(&mut *self.lock());

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Params, params};
 use super::births::birth;
 use super::desk::Desk;
 use super::entry::{Entry, Written};
-use super::inboxes::{deliver, remember};
+use super::inboxes::{deliver, end_accepted, remember};
 use super::thread::promote_next;
 use super::trouble::{Stop, impossible};
 use super::words::{item_word, millis, number, role_word, unsigned};
@@ -92,11 +92,14 @@ fn is_behind(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<bool, St
 }
 
 fn has_lost(desk: &Desk<'_>, target: &Target, accepted: &[Written]) -> Result<bool, Stop> {
-    let mut interrupted = target.interrupt_accepted;
+    if accepted.is_empty() {
+        return Ok(false);
+    }
+    let (mut interrupted, ends) = (target.interrupt_accepted, end_accepted(desk, target.row)?);
     let mut ids: BTreeSet<&DecisionId> = BTreeSet::new();
     let mut answered: BTreeSet<SuspensionId> = BTreeSet::new();
     for Written { item, .. } in accepted {
-        if interrupted {
+        if interrupted || (ends && !matches!(item, Item::Interrupt { .. })) {
             return Ok(true);
         }
         if let Some(id) = item.decision().and_then(|decision| decision.id.as_ref())
@@ -327,8 +330,8 @@ fn write_suspensions(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<
 
 fn decide(desk: &Desk<'_>, target: &Target, sql: &str, closed: &ClosedRow) -> Result<usize, Stop> {
     let (status, by) = (closed.status.as_str(), closed.by.as_str());
-    let (at, id) = (millis(closed.at), closed.id.as_str());
-    desk.execute(sql, params![target.tenant, id, target.row, status, at, by, closed.reason, closed.note])
+    let (at, id, seq) = (millis(closed.at), closed.id.as_str(), number(closed.seq));
+    desk.execute(sql, params![target.tenant, id, target.row, status, at, by, closed.reason, closed.note, seq])
 }
 
 fn close(desk: &Desk<'_>, target: &Target, closed: &ClosedRow) -> Result<(), Stop> {

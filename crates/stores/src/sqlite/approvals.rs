@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView, Tenant};
 use machine::event::{Fact, Opened};
 use machine::id::{AgentName, CallId, Principal, RunId, SuspensionId, ThreadId};
+use machine::inbox::Item;
 use machine::rows::ApprovalStatus;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
@@ -12,7 +13,7 @@ use super::page::{Asked, Place};
 use super::stored_run::event_at;
 use super::trouble::{Stop, corrupt};
 use super::views::row_of;
-use super::words::{approval_status_of, kind_of, timestamp, unsigned};
+use super::words::{approval_status_of, kind_of, number, timestamp, unsigned};
 
 /// No run is nested deeper; a longer way is a circle.
 const PATH_COUNT_MAX: usize = 64;
@@ -42,7 +43,8 @@ pub(super) fn approvals(
     let mut found = Vec::new();
     if let Some(run) = &filter.run {
         if let Some(run) = row_of(connection, tenant, run)? {
-            let params = params![run, status, behind.at, behind.id, asked.row_count()];
+            let changed_after = number(filter.changed_after);
+            let params = params![run, status, behind.at, behind.id, asked.row_count(), changed_after];
             found = views(connection, tenant, include_str!("sql/approvals_of_run.sql"), params)?;
         }
         found.retain(|view| filter.thread.as_ref().is_none_or(|thread| view.thread == *thread));
@@ -51,10 +53,15 @@ pub(super) fn approvals(
             params![tenant.as_str(), status, behind.at, behind.id, asked.row_count(), thread.as_str()];
         found = views(connection, tenant, include_str!("sql/approvals_of_thread.sql"), params)?;
     } else {
-        // One index serves every filter: without one, the pages of all statuses are merged.
-        for status in
-            ApprovalStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
-        {
+        if filter.status.is_none_or(|asked| asked == ApprovalStatus::Pending) {
+            let params = params![tenant.as_str(), behind.at, behind.id, asked.row_count()];
+            found = views(connection, tenant, include_str!("sql/approvals_pending.sql"), params)?;
+        }
+        // One index serves every other filter: without one, the pages of all statuses are merged, and with them what
+        // is answered and not heard.
+        let is_asked_for = |one: &ApprovalStatus| filter.status.is_none_or(|asked| asked == *one);
+        let only_pending = filter.status == Some(ApprovalStatus::Pending);
+        for status in ApprovalStatus::ALL.into_iter().filter(|one| is_asked_for(one) && !only_pending) {
             let params = params![tenant.as_str(), status.as_str(), behind.at, behind.id, asked.row_count()];
             found.extend(views(connection, tenant, include_str!("sql/approvals_oldest.sql"), params)?);
         }
@@ -87,9 +94,11 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
     let (kind, status): (String, String) = (row.get(4)?, row.get(5)?);
     let (run, agent) = (RunId::from(row.get::<_, String>(12)?), AgentName::from(row.get::<_, String>(13)?));
     let call = CallId::from(row.get::<_, String>(3)?);
-    let (step, opened) = opening(connection, row.get(1)?, unsigned(row.get(2)?))?;
+    let opened_seq = unsigned(row.get(2)?);
+    let (step, opened) = opening(connection, row.get(1)?, opened_seq)?;
     let last = PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() };
-    Ok(SuspensionView {
+    let answered: bool = row.get(6)?;
+    let view = SuspensionView {
         tenant: tenant.clone(),
         id: SuspensionId::from(row.get::<_, String>(0)?),
         run,
@@ -99,15 +108,28 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
         step,
         kind: kind_of(&kind)?,
         status: approval_status_of(&status)?,
-        answered: row.get(6)?,
+        answered,
+        edited: None,
         opened: Arc::new(opened),
+        opened_seq,
+        closed_seq: row.get::<_, Option<i64>>(17)?.map(unsigned),
         created_at: timestamp(row.get(7)?),
         decided_at: row.get::<_, Option<i64>>(8)?.map(timestamp),
         decided_by: row.get::<_, Option<String>>(9)?.map(Principal::from),
         reason: row.get(10)?,
         note: row.get(11)?,
         path: path(connection, last, row.get(14)?, row.get(15)?)?,
-    })
+    };
+    if answered { with_its_answer(connection, view) } else { Ok(view) }
+}
+
+/// What the run has not heard yet stands in its inbox.
+fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<SuspensionView, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/suspension_answer_given.sql"))?;
+    let text: String =
+        statement.query_row(params![view.tenant.as_str(), view.id.as_str()], |row| row.get(0))?;
+    let item: Item = serde_json::from_str(&text).map_err(|error| corrupt(error.to_string()))?;
+    Ok(view.answered_by(&item))
 }
 
 /// What a person needs to see stands in the event.

@@ -3,7 +3,7 @@
 use engine::store::{Refused, Tenant};
 use machine::decision::Decision;
 use machine::id::RunId;
-use machine::inbox::{Item, Shown, Ticket, Verdict, judge};
+use machine::inbox::{Item, Shown, Ticket, Verdict, ends_run, judge};
 use rusqlite::{OptionalExtension, params};
 
 use super::append::open_suspension;
@@ -31,6 +31,7 @@ pub(super) fn submit(
     let shown = Shown {
         control: &control,
         interrupt_accepted: found.interrupt_accepted,
+        end_accepted: end_accepted(desk, found.row)?,
         answered: open.is_some_and(|open| open.answered),
         early_kept: early_kept(desk, found.row, item)?,
         earlier: earlier.as_ref(),
@@ -39,7 +40,7 @@ pub(super) fn submit(
     if !verdict.is_taken() {
         return Ok(verdict);
     }
-    let ticket = put(desk, tenant, found.row, written)?;
+    let ticket = put(desk, tenant, found.row, written, ends_run(&control, item))?;
     match item {
         Item::Decision(Decision { call, .. }) | Item::LateAnswer { call, .. } => {
             let params = params![found.row, call.as_str(), number(ticket)];
@@ -58,7 +59,7 @@ pub(super) fn deliver(desk: &Desk<'_>, tenant: &str, to: &RunId, written: &Writt
     if found.ended || second {
         return Ok(false);
     }
-    put(desk, tenant, found.row, written)?;
+    put(desk, tenant, found.row, written, false)?;
     Ok(true)
 }
 
@@ -73,7 +74,7 @@ pub(super) fn remember(desk: &Desk<'_>, tenant: &str, run: i64, written: &Writte
 }
 
 /// Into the inbox, and the run is woken.
-fn put(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written) -> Result<Ticket, Stop> {
+fn put(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written, ends_run: bool) -> Result<Ticket, Stop> {
     let (call, digest) = match &written.item {
         Item::Early { decision, digest } => (Some(decision.call.as_str()), Some(digest.0)),
         Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
@@ -82,13 +83,19 @@ fn put(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written) -> Result<Tic
     };
     desk.execute(
         include_str!("sql/inbox_insert.sql"),
-        params![tenant, run, item_word(&written.item), call, digest, written.text],
+        params![tenant, run, item_word(&written.item), call, digest, written.text, ends_run],
     )?;
     let ticket = unsigned(desk.connection().last_insert_rowid());
     let interrupts = matches!(written.item, Item::Interrupt { .. });
     desk.execute(include_str!("sql/run_wake.sql"), params![run, desk.arrival(), interrupts])?;
     remember(desk, tenant, run, written)?;
     Ok(ticket)
+}
+
+/// A decision that ends the run answers an open approval, and the run has not heard it.
+pub(super) fn end_accepted(desk: &Desk<'_>, run: i64) -> Result<bool, Stop> {
+    let mut statement = desk.prepare(include_str!("sql/inbox_ending.sql"))?;
+    Ok(statement.query_row([run], |row| row.get(0))?)
 }
 
 struct Found {

@@ -1,13 +1,13 @@
 //! Keys by which a repeat is recognised: of a message that was posted, and of an answer that was given.
 
-use engine::store::{PostKey, Refused, Remembered, Tenant};
+use engine::store::{PostKey, REMEMBERED_MAX, Refused, Remembered, Tenant, remembers_enough};
 use machine::id::{Digest, RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::desk::Desk;
 use super::trouble::Stop;
 use super::views::row_of;
-use super::words::digest;
+use super::words::{digest, number};
 
 pub(super) fn posted(
     connection: &Connection,
@@ -58,12 +58,21 @@ pub(super) fn remember(
     if let Some(first) = of_run(desk.connection(), row, scope)? {
         return Ok(first);
     }
+    if is_full(desk.connection(), row)? {
+        return Err(remembers_enough().into());
+    }
     let seal = seal_of_answer(scope, &answer.body.0, answer.status.into(), &answer.answer);
     desk.execute(
         include_str!("sql/remember.sql"),
         params![tenant.as_str(), row, scope, answer.body.0, answer.status, seal.0, answer.answer],
     )?;
     Ok(answer)
+}
+
+fn is_full(connection: &Connection, run: i64) -> Result<bool, Stop> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM remembered WHERE run = ?1 LIMIT 1 OFFSET ?2)";
+    let last = number(REMEMBERED_MAX.saturating_sub(1) as u64);
+    Ok(connection.prepare_cached(sql)?.query_row(params![run, last], |row| row.get(0))?)
 }
 
 pub(super) fn remembered(

@@ -148,7 +148,7 @@ impl SqliteStore {
 
     /// A read of a few rows, on the thread of whoever asks: it is over sooner than another thread would begin.
     fn point<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, Refused> {
-        self.shared.points.read(read).map_err(|Stop(refused)| refused)
+        self.shared.tally.answered(self.shared.points.read(read).map_err(|Stop(refused)| refused))
     }
 
     /// A read that may take a while, elsewhere if there is an elsewhere.
@@ -157,7 +157,10 @@ impl SqliteStore {
         read: impl FnOnce(&Connection) -> Result<T, Stop> + Send + 'static,
     ) -> Result<T, Refused> {
         let shared = self.shared.clone();
-        let read = move || shared.lists.read(read).map_err(|Stop(refused)| refused);
+        let read = move || {
+            let read = shared.lists.read(read).map_err(|Stop(refused)| refused);
+            shared.tally.answered(read)
+        };
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) if !self.inline => match runtime.spawn_blocking(read).await {
                 Ok(result) => result,

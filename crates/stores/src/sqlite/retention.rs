@@ -22,6 +22,7 @@ use super::thread::delete_thread;
 use super::trouble::{Stop, corrupt};
 use super::words::{millis, unsigned};
 use super::{SqliteStore, Trouble};
+pub use crate::pruned::Pruned;
 
 /// So many threads are looked at in one short transaction.
 const SCAN_COUNT_MAX: i64 = 256;
@@ -44,28 +45,6 @@ const HAS_PARENT: &str = "SELECT EXISTS (SELECT 1 FROM runs r JOIN runs p ON p.r
     WHERE r.thread = ?1 AND p.thread <> ?1)";
 const CHILDREN: &str = "SELECT s.run, s.seq FROM runs r JOIN suspensions s ON s.run = r.row \
     WHERE r.thread = ?1 AND s.kind = 'child_run'";
-
-/// What is gone, or would go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
-    pub threads: u64,
-    pub runs: u64,
-    pub events: u64,
-    /// Threads that stay because an event that names their children cannot be read.
-    pub unreadable: u64,
-}
-
-impl Pruned {
-    #[must_use]
-    pub const fn plus(self, other: Self) -> Self {
-        Self {
-            threads: self.threads.saturating_add(other.threads),
-            runs: self.runs.saturating_add(other.runs),
-            events: self.events.saturating_add(other.events),
-            unreadable: self.unreadable.saturating_add(other.unreadable),
-        }
-    }
-}
 
 /// A sweep over all threads. It may be dropped at any time.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store, SuspensionView,
-    Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
+    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -318,6 +318,10 @@ impl Store for SqliteStore {
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         Box::pin(self.list(move |connection| approvals::approvals(connection, &tenant, &filter, &page)))
+    }
+
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        Box::pin(self.list(views::census))
     }
 
     fn counts(&self) -> Counts {

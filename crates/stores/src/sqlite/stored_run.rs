@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use engine::store::{Committed, Lease, Loaded, Refused, Tenant};
+use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Refused, Tenant};
+use machine::apply::{apply, born};
 use machine::control::ControlUnreadable;
 use machine::event::Event;
 use machine::id::{MessageId, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
-use machine::{Control, fold, stored};
+use machine::{Control, stored};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::trouble::{Stop, corrupt};
@@ -18,8 +19,21 @@ pub(super) fn control_of(connection: &Connection, run: i64, stored: &[u8]) -> Re
     match Control::decode(stored) {
         Ok(control) => Ok(control),
         Err(ControlUnreadable::OtherVersion(_)) => {
-            let log = events_after(connection, run, 0, usize::MAX)?;
-            fold(log.iter().map(|committed| &*committed.event)).map_err(|why| corrupt(why.to_string()))
+            let mut control: Option<Control> = None;
+            loop {
+                let after = control.as_ref().map_or(0, |control| control.seq);
+                let page = events_after(connection, run, after, usize::MAX)?;
+                if page.is_empty() {
+                    return control.ok_or_else(|| corrupt(format!("run {run} has no events")));
+                }
+                for Committed { event, .. } in &page {
+                    let folded = match &mut control {
+                        Some(control) => apply(control, event),
+                        None => born(event).map(|born| control = Some(born)),
+                    };
+                    folded.map_err(|why| corrupt(why.to_string()))?;
+                }
+            }
         }
         Err(ControlUnreadable::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
     }
@@ -100,7 +114,7 @@ fn inbox(connection: &Connection, run: i64) -> Result<Vec<(Ticket, Item)>, Stop>
     Ok(inbox)
 }
 
-/// At most `limit` events, and at least one if there is one.
+/// At most `limit` events of about as many bytes as are read at once, and at least one if there is one.
 pub(super) fn events_after(
     connection: &Connection,
     run: i64,
@@ -110,7 +124,7 @@ pub(super) fn events_after(
     let limit = limit.max(1);
     let mut statement = connection.prepare_cached(include_str!("sql/commits_after.sql"))?;
     let mut rows = statement.query([run, number(after)])?;
-    let mut events = Vec::new();
+    let (mut events, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
         let (first_seq, last_seq) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
         let word: String = row.get(2)?;
@@ -119,9 +133,10 @@ pub(super) fn events_after(
             if seq <= after {
                 continue;
             }
-            if events.len() == limit {
+            if events.len() == limit || bytes >= EVENTS_BYTES_MAX {
                 return Ok(events);
             }
+            bytes += line.len();
             let checkpoint = if seq == last_seq { Some(checkpoint_of(&word)?) } else { None };
             events.push(Committed { event: Arc::new(event(line, seq)?), checkpoint });
         }

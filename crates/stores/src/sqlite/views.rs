@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::store::{Listed, MessagePlace, Page, RunFilter, RunView, Tenant, ThreadView};
+use engine::store::{Census, Listed, MessagePlace, Page, RunFilter, RunView, Tenant, ThreadView};
 use machine::decision::Decision;
 use machine::id::{
     AgentName, CallId, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName,
@@ -19,6 +19,18 @@ use super::stored_run::control_of;
 use super::thread::ThreadColumns;
 use super::trouble::{Stop, corrupt};
 use super::words::{digest, role_of, status_of, timestamp, unsigned};
+
+pub(super) fn census(connection: &Connection) -> Result<Census, Stop> {
+    let mut census = Census::default();
+    let mut statement = connection.prepare_cached(include_str!("sql/census.sql"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        census.runs.insert(status_of(&row.get::<_, String>(0)?)?, unsigned(row.get(1)?));
+    }
+    let count = connection.query_row("SELECT count(*) FROM inbox", [], |row| row.get(0))?;
+    census.inbox = unsigned(count);
+    Ok(census)
+}
 
 pub(super) fn threads(
     connection: &Connection,

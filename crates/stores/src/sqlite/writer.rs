@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use engine::numbers::Spread;
 use engine::store::{Counts, Refused, Trouble};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +19,7 @@ use super::file::FailureMark;
 use super::lease::Leases;
 use super::trouble::{Stop, leaves_the_file_as_it_was, trouble};
 use super::{Clock, OnFatal};
+use crate::troublesome::Troublesome;
 
 /// One sync is shared by at most so many commands.
 const BATCH_COUNT_MAX: usize = 256;
@@ -105,14 +108,26 @@ pub(super) struct Tally {
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
+    batches: Spread,
+    sync_us: Spread,
+    troubles: Troublesome,
 }
 
 impl Tally {
+    /// What was asked for, and whether trouble came of it.
+    pub(super) fn answered<T>(&self, result: Result<T, Refused>) -> Result<T, Refused> {
+        self.troubles.heard(&result);
+        result
+    }
+
     pub(super) fn counts(&self) -> Counts {
         Counts {
             commits: self.commits.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
+            batches: self.batches.seen(),
+            sync_us: self.sync_us.seen(),
+            troubles: self.troubles.seen(),
         }
     }
 }
@@ -134,10 +149,10 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn perform(&mut self, batch: Vec<Command>) {
         if let Some(trouble) = self.broken.get() {
-            return refuse(batch, trouble);
+            return self.refuse(batch, trouble);
         }
         if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
-            return refuse(batch, &trouble(&error));
+            return self.refuse(batch, &trouble(&error));
         }
         let changes_before = self.connection.total_changes();
         let mut answers = Vec::with_capacity(batch.len());
@@ -150,14 +165,15 @@ impl Writer {
                     // SQLite has given up the whole transaction.
                     answers.push(answer);
                     self.give_up(marks, answers, &trouble);
-                    return refuse(waiting.collect(), &trouble);
+                    return self.refuse(waiting.collect(), &trouble);
                 }
             }
         }
         let changed = self.connection.total_changes() != changes_before;
+        let began = Instant::now();
         match self.connection.execute_batch("COMMIT") {
             Ok(()) => {
-                self.settle(&marks, changed);
+                self.settle(&marks, changed.then(|| began.elapsed()));
                 answers.into_iter().for_each(|answer| answer(None));
                 self.checkpoint();
             }
@@ -196,20 +212,29 @@ impl Writer {
             marks.ended.extend(own.ended);
         }
         match ended {
-            Ok(_) => Ok(performed.answer),
+            Ok(_) => {
+                performed.trouble.iter().for_each(|trouble| self.tally.troubles.count(trouble, 1));
+                Ok(performed.answer)
+            }
             // The savepoint went with the transaction; the reason is what the command met.
             Err(error) => Err((performed.answer, performed.trouble.unwrap_or_else(|| trouble(&error)))),
         }
     }
 
-    fn settle(&self, marks: &Marks, changed: bool) {
+    fn settle(&self, marks: &Marks, synced_in: Option<Duration>) {
         let mut held = self.leases.lock();
         marks.let_go.iter().for_each(|(row, stored_epoch)| held.let_go(*row, *stored_epoch));
         marks.ended.iter().for_each(|row| held.forget(*row));
         drop(held);
         self.tally.commits.fetch_add(marks.commits, Ordering::Relaxed);
         self.tally.bytes.fetch_add(marks.bytes, Ordering::Relaxed);
-        self.tally.syncs.fetch_add(u64::from(changed), Ordering::Relaxed);
+        if let Some(took) = synced_in {
+            self.tally.syncs.fetch_add(1, Ordering::Relaxed);
+            self.tally.sync_us.note(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        }
+        if marks.commits > 0 {
+            self.tally.batches.note(marks.commits);
+        }
     }
 
     fn give_up(&self, marks: Marks, answers: Vec<Answer>, trouble: &Trouble) {
@@ -219,7 +244,16 @@ impl Writer {
             self.broken.end(&format!("a transaction cannot be rolled back: {error}"));
         }
         self.take_back(&marks);
+        self.tally.troubles.count(trouble, answers.len());
         answers.into_iter().for_each(|answer| answer(Some(trouble)));
+    }
+
+    /// Commands that were not begun.
+    fn refuse(&self, batch: Vec<Command>, trouble: &Trouble) {
+        self.tally.troubles.count(trouble, batch.len());
+        for command in batch {
+            ((command.perform)(Err(trouble.clone())).answer)(None);
+        }
     }
 
     fn take_back(&self, marks: &Marks) {
@@ -242,13 +276,6 @@ impl Writer {
                 }
             }
         }
-    }
-}
-
-/// Commands that were not begun.
-fn refuse(batch: Vec<Command>, trouble: &Trouble) {
-    for command in batch {
-        ((command.perform)(Err(trouble.clone())).answer)(None);
     }
 }
 

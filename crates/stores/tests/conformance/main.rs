@@ -12,6 +12,7 @@ mod postgres_fixture;
 #[path = "../postgres/server.rs"]
 mod postgres_server;
 mod rule_01_append;
+mod rule_01_suspensions;
 mod rule_02_consumed;
 mod rule_03_behind;
 mod rule_04_release;
@@ -26,6 +27,8 @@ mod rule_12_crash;
 mod rule_13_messages;
 mod rule_14_post_keys;
 mod rule_15_answers;
+mod rule_18_bytes;
+mod rule_19_census;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -43,6 +46,7 @@ macro_rules! conformance {
                 rule_01_append::rule_01_of_many_equal_appends_one_is_stored,
                 rule_01_append::rule_01_many_runs_append_side_by_side,
                 rule_01_append::rule_01_a_log_is_read_in_parts,
+                rule_01_suspensions::rule_01_a_suspension_names_the_events_that_opened_and_closed_it,
                 rule_02_consumed::rule_02_consumed_rows_leave_the_inbox_with_the_commit,
                 rule_02_consumed::rule_02_a_row_that_changed_nothing_is_consumed_without_events,
                 rule_02_consumed::rule_02_a_row_is_consumed_once,
@@ -124,6 +128,13 @@ macro_rules! conformance {
                 rule_10_submit::rule_10_of_a_hundred_who_decide_one_wins,
                 rule_10_submit::rule_10_a_run_on_its_way_out_takes_no_decision,
                 rule_10_submit::rule_10_an_interrupt_accepted_at_the_worker_counts_too,
+                rule_10_submit::rule_10_an_accepted_denial_that_ends_the_run_lets_nothing_be_accepted_behind_it,
+                rule_10_submit::rule_10_an_interrupt_is_accepted_behind_a_denial_that_ends_the_run,
+                rule_10_submit::rule_10_a_denial_that_ends_nothing_leaves_the_others_to_be_decided,
+                rule_10_submit::rule_10_the_policy_says_what_a_denial_does_where_it_says_nothing_itself,
+                rule_10_submit::rule_10_a_denial_that_closed_nothing_ends_nothing,
+                rule_10_submit::rule_10_an_early_denial_ends_the_run_from_when_it_answers_an_approval,
+                rule_10_submit::rule_10_what_is_answered_is_shown_as_its_answer_says_and_is_pending_no_more,
                 rule_10_submit::rule_10_a_changed_tool_is_said_and_the_item_taken,
                 rule_10_submit::rule_10_an_early_decision_answers_the_approval_as_it_opens,
                 rule_10_submit::rule_10_an_early_decision_is_for_its_arguments_alone,
@@ -156,6 +167,11 @@ macro_rules! conformance {
                 rule_15_answers::rule_15_of_many_answers_at_once_everybody_gets_the_same,
                 rule_15_answers::rule_16_what_plugins_keep_is_shown_without_a_lease,
                 rule_15_answers::rule_17_an_answer_has_a_largest_size_and_goes_with_its_thread,
+                rule_15_answers::rule_17_a_run_remembers_so_many_answers_and_no_more,
+                rule_18_bytes::rule_18_what_is_read_at_once_has_a_largest_size,
+                rule_18_bytes::rule_18_an_event_of_any_size_is_read,
+                rule_19_census::rule_19_unended_runs_of_all_tenants_are_counted_by_status,
+                rule_19_census::rule_19_what_is_not_heard_is_counted_until_it_is,
             }
         }
     };

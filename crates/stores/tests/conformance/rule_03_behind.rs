@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 
 use crate::fixture::{Fixture, World};
 use crate::snapshot::snapshot;
-use crate::worker::{EXPIRES_IN_MS, Worker, approve, held, reject, started};
+use crate::worker::{EXPIRES_IN_MS, Worker, approve, arguments_of, held, reject, started};
 
 fn interrupt() -> Item {
     Item::Interrupt { cause: InterruptCause::Person("bob".into()) }
@@ -121,14 +121,19 @@ pub(crate) async fn rule_03_an_unheard_decision_holds_up_only_what_it_answers<F:
 pub(crate) async fn rule_03_a_decision_that_came_first_may_close_what_a_later_one_answers<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
-    worker.asks(&[("a", "transfer"), ("b", "transfer")]);
+    worker.asks_without_gates(&[("a", "transfer"), ("b", "transfer")]);
+    worker.pass_gate("b");
     worker.commit(&world).await.unwrap();
-    let ends = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
-    let first = worker.decision("a", None, ends);
     let second = worker.decision("b", None, approve());
-    assert_eq!(submit(&world, "run", Item::Decision(first)).await, Verdict::Accepted);
+    // Only one that came early can: it ends nothing before its call is held.
+    let action = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
+    let first = Decision { call: "a".into(), suspension: "sus_none".into(), action, ..second.clone() };
+    let first = Item::Early { decision: first, digest: arguments_of("a").digest() };
+    assert_eq!(submit(&world, "run", first).await, Verdict::Accepted);
     let (ticket, item) = tickets(&world, &worker).await.remove(0);
     assert_eq!(submit(&world, "run", Item::Decision(second.clone())).await, Verdict::Accepted);
+    worker.pass_gate("a");
+    worker.commit(&world).await.unwrap();
     worker.hear_row(ticket, &item);
     assert_eq!(worker.append().rows.closed.len(), 2);
     worker.commit(&world).await.unwrap();

@@ -1,16 +1,18 @@
 //! Rule 10: one transaction decides who wins, and what is not taken leaves nothing behind.
 
-use engine::store::Refused;
+use engine::store::{ApprovalFilter, Page, Refused};
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::InterruptCause;
-use machine::id::Digest;
+use machine::id::{Digest, SuspensionId};
 use machine::inbox::{Item, Refusal, Verdict};
-use machine::rows::ApprovalStatus;
+use machine::policy::OnReject;
+use machine::rows::{ApprovalStatus, ShownStatus};
 
 use crate::fixture::{Fixture, World};
 use crate::snapshot::snapshot;
 use crate::worker::{
-    EXPIRES_IN_MS, Worker, approve, arguments_of, claim, held, next, parked, reject, started, success, tool,
+    EXPIRES_IN_MS, Worker, approve, arguments_of, claim, held, next, order, parked, reject, started,
+    started_with, success, tool,
 };
 
 fn interrupt() -> Item {
@@ -29,7 +31,7 @@ pub(crate) async fn rule_10_a_taken_decision_marks_the_row_and_wakes_the_run<F: 
     assert!(!shown().await.unwrap().unwrap().answered);
     assert_eq!(submit(&world, "run", Item::Decision(decision.clone())).await, Verdict::Accepted);
     let answered = shown().await.unwrap().unwrap();
-    assert!(answered.answered && answered.status == ApprovalStatus::Pending);
+    assert!(answered.answered && answered.status == ApprovalStatus::Approved);
     assert_eq!(next(&world, 10).await, ["run"]);
 }
 
@@ -134,19 +136,192 @@ pub(crate) async fn rule_10_an_interrupt_accepted_at_the_worker_counts_too<F: Fi
     assert!(world.run("run").await.interrupt_accepted);
 }
 
+fn end_run() -> DecisionAction {
+    DecisionAction::Cancel { reason: Some("no".into()), then: Some(OnReject::EndRun) }
+}
+
+/// A run with two calls that wait for an approval each, and whose answers nobody has heard.
+async fn two_held(world: &World) -> Worker {
+    let mut worker = started(world, "thr", "run").await;
+    worker.asks(&[("a", "transfer"), ("b", "transfer")]);
+    worker.commit(world).await.unwrap();
+    worker
+}
+
+pub(crate) async fn rule_10_an_accepted_denial_that_ends_the_run_lets_nothing_be_accepted_behind_it<
+    F: Fixture,
+>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = two_held(&world).await;
+    let denial = worker.decision("a", Some("first"), end_run());
+    let behind = Item::Decision(worker.decision("b", Some("second"), approve()));
+    assert_eq!(submit(&world, "run", Item::Decision(denial.clone())).await, Verdict::Accepted);
+    let before = snapshot(&world, &[&worker.lease]).await;
+    assert_eq!(submit(&world, "run", behind.clone()).await, Verdict::Refused(Refusal::RunOver));
+    let remembered = world.store.decision(&world.tenant, &"run".into(), &"second".into()).await;
+    assert_eq!(remembered, Ok(None));
+    // Neither where it arrives at the worker, which has not looked yet.
+    worker.accept(behind.clone());
+    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
+    // The denial itself is known again, and an interrupt ends the run at once.
+    assert_eq!(submit(&world, "run", Item::Decision(denial)).await, Verdict::AlreadyApplied);
+    worker.reload(&world).await;
+    worker.drain();
+    worker.commit(&world).await.unwrap();
+    assert_eq!(world.run("run").await.status, ShownStatus::Completed);
+    assert_eq!(submit(&world, "run", behind).await, Verdict::Refused(Refusal::RunOver));
+}
+
+pub(crate) async fn rule_10_an_interrupt_is_accepted_behind_a_denial_that_ends_the_run<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = started(&world, "thr", "run").await;
+    worker.asks(&[("a", "transfer"), ("b", "post")]);
+    worker.commit(&world).await.unwrap();
+    world.tell("run", Item::Decision(worker.decision("a", None, end_run()))).await;
+    worker.reload(&world).await;
+    worker.drain();
+    // At the worker, in the very commit that hears the denial.
+    worker.accept(interrupt());
+    worker.commit(&world).await.unwrap();
+    assert_eq!(world.run("run").await.status, ShownStatus::Interrupted);
+    let worker = held(&world, "thr_2", "run_2", "transfer").await;
+    world.tell("run_2", Item::Decision(worker.decision("call_run_2", None, end_run()))).await;
+    assert_eq!(submit(&world, "run_2", interrupt()).await, Verdict::Accepted);
+}
+
+pub(crate) async fn rule_10_a_denial_that_ends_nothing_leaves_the_others_to_be_decided<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let worker = two_held(&world).await;
+    world.tell("run", Item::Decision(worker.decision("a", None, reject()))).await;
+    let other = Item::Decision(worker.decision("b", None, approve()));
+    assert_eq!(submit(&world, "run", other).await, Verdict::Accepted);
+}
+
+pub(crate) async fn rule_10_the_policy_says_what_a_denial_does_where_it_says_nothing_itself<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut order = order("thr", "run");
+    order.policy.on_reject = Some(OnReject::EndRun);
+    let mut worker = started_with(&world, order).await;
+    worker.asks(&[("a", "transfer"), ("b", "transfer")]);
+    worker.commit(&world).await.unwrap();
+    world.tell("run", Item::Decision(worker.decision("a", None, reject()))).await;
+    let other = Item::Decision(worker.decision("b", None, approve()));
+    assert_eq!(submit(&world, "run", other).await, Verdict::Refused(Refusal::RunOver));
+}
+
+pub(crate) async fn rule_10_a_denial_that_closed_nothing_ends_nothing<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = two_held(&world).await;
+    world.tell("run", Item::Decision(worker.decision("a", None, end_run()))).await;
+    worker.reload(&world).await;
+    let ticket = worker.inbox[0].0;
+    worker.consume(ticket);
+    worker.commit(&world).await.unwrap();
+    let other = Item::Decision(worker.decision("b", None, approve()));
+    assert_eq!(submit(&world, "run", other).await, Verdict::Accepted);
+}
+
+pub(crate) async fn rule_10_an_early_denial_ends_the_run_from_when_it_answers_an_approval<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = started(&world, "thr", "run").await;
+    worker.asks_without_gates(&[("a", "transfer"), ("b", "transfer")]);
+    worker.commit(&world).await.unwrap();
+    let mut item = early(&worker, "b", arguments_of("b").digest());
+    if let Item::Early { decision, .. } = &mut item {
+        decision.action = end_run();
+    }
+    assert_eq!(submit(&world, "run", item).await, Verdict::Accepted);
+    let other = early(&worker, "a", Digest::of(b"other arguments"));
+    let other = match other {
+        Item::Early { decision, digest } => {
+            Item::Early { decision: Decision { id: Some("other".into()), ..decision }, digest }
+        }
+        other => other,
+    };
+    assert_eq!(submit(&world, "run", other).await, Verdict::Accepted, "nothing is denied yet");
+    worker.pass_gates();
+    worker.commit(&world).await.unwrap();
+    let decision = Item::Decision(worker.decision("a", None, approve()));
+    assert_eq!(submit(&world, "run", decision).await, Verdict::Refused(Refusal::RunOver));
+}
+
+pub(crate) async fn rule_10_what_is_answered_is_shown_as_its_answer_says_and_is_pending_no_more<
+    F: Fixture,
+>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = two_held(&world).await;
+    let edited = arguments_of("edited");
+    let resume =
+        Resume { arguments: Some(edited.clone()), note: Some("half of it".into()), ..Resume::default() };
+    let yes = worker.decision("a", None, DecisionAction::Resume(resume));
+    let no = worker.decision("b", None, reject());
+    let shown = |decision: &Decision| {
+        let (store, tenant, id) = (world.store.clone(), world.tenant.clone(), decision.suspension.clone());
+        async move { store.suspension(&tenant, &id).await.unwrap().unwrap() }
+    };
+    let listed = |status| {
+        let filter = ApprovalFilter { status, ..ApprovalFilter::default() };
+        listed_in_all_ways(&world, filter)
+    };
+    world.tell("run", Item::Decision(yes.clone())).await;
+    let view = shown(&yes).await;
+    assert_eq!((view.status, view.answered), (ApprovalStatus::Approved, true));
+    assert_eq!(view.decided_by, Some("ana".into()));
+    assert_eq!(view.decided_at, Some(yes.accepted_at));
+    assert_eq!((view.note.as_deref(), view.reason.as_deref()), (Some("half of it"), None));
+    assert_eq!(view.edited, Some(edited));
+    let only_the_other = vec![no.suspension.clone()];
+    assert_eq!(listed(Some(ApprovalStatus::Pending)).await, only_the_other);
+    world.tell("run", Item::Decision(no.clone())).await;
+    let view = shown(&no).await;
+    assert_eq!((view.status, view.reason.as_deref()), (ApprovalStatus::Rejected, Some("no")));
+    assert_eq!((view.decided_by, view.edited), (Some("ana".into()), None));
+    assert_eq!(listed(Some(ApprovalStatus::Pending)).await, []);
+    // Whoever asks for all of them misses none, and the log says what they have become.
+    assert_eq!(listed(None).await.len(), 2);
+    for status in [ApprovalStatus::Approved, ApprovalStatus::Rejected] {
+        assert_eq!(listed(Some(status)).await, []);
+    }
+    worker.reload(&world).await;
+    worker.drain();
+    worker.commit(&world).await.unwrap();
+    let view = shown(&yes).await;
+    assert_eq!((view.status, view.answered, view.edited), (ApprovalStatus::Approved, false, None));
+    assert_eq!(listed(Some(ApprovalStatus::Approved)).await, [yes.suspension]);
+    assert_eq!(listed(Some(ApprovalStatus::Rejected)).await, only_the_other);
+    assert_eq!(listed(None).await.len(), 2);
+}
+
+/// The same list, whichever way the store finds it: of the tenant, of its thread, of its run.
+async fn listed_in_all_ways(world: &World, filter: ApprovalFilter) -> Vec<SuspensionId> {
+    let mut ways = Vec::new();
+    for (run, thread) in [(None, None), (None, Some("thr".into())), (Some("run".into()), None)] {
+        let filter = ApprovalFilter { run, thread, ..filter.clone() };
+        let listed = world.store.approvals(&world.tenant, &filter, &Page::default()).await.unwrap();
+        assert_eq!(listed.next, None);
+        ways.push(listed.items.into_iter().map(|view| view.id).collect::<Vec<_>>());
+    }
+    assert!(ways.iter().all(|way| *way == ways[0]), "{ways:?}");
+    ways.remove(0)
+}
+
 pub(crate) async fn rule_10_a_changed_tool_is_said_and_the_item_taken<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let decision = worker.decision("call_run", None, approve());
     let changed = Decision { definition_now: Some(Digest::of(b"definition 2")), ..decision.clone() };
     assert_eq!(submit(&world, "run", Item::Decision(changed)).await, Verdict::ToolChanged);
+    let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
+    let void = (ApprovalStatus::Expired, Some("system".into()), Some("tool_changed"));
+    assert_eq!((shown.status, shown.decided_by, shown.reason.as_deref()), void, "before it is heard");
     let verdict = submit(&world, "run", Item::Decision(decision.clone())).await;
     assert_eq!(verdict, Verdict::Refused(Refusal::Answered));
     worker.reload(&world).await;
     worker.drain();
     worker.commit(&world).await.unwrap();
     let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
-    assert_eq!(shown.status, ApprovalStatus::Expired);
+    assert_eq!((shown.status, shown.decided_by, shown.reason.as_deref()), void, "and after");
     let again = worker.decision("call_run", None, approve());
     assert_ne!(again.suspension, decision.suspension);
     assert_eq!(submit(&world, "run", Item::Decision(again)).await, Verdict::Accepted);
@@ -228,6 +403,8 @@ pub(crate) async fn rule_10_a_late_answer_settles_what_is_in_doubt<F: Fixture>()
     let answer = |attempt| Item::LateAnswer { step: 1, call: "a".into(), attempt, outcome: success() };
     assert_eq!(submit(&world, "run", answer(2)).await, Verdict::Refused(Refusal::NotHeld));
     assert_eq!(submit(&world, "run", answer(1)).await, Verdict::Accepted);
+    let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
+    assert_eq!((shown.status, shown.decided_by), (ApprovalStatus::Answered, Some("system".into())));
     assert_eq!(submit(&world, "run", answer(1)).await, Verdict::Refused(Refusal::Answered));
     let verdict = submit(&world, "run", Item::Decision(decision.clone())).await;
     assert_eq!(verdict, Verdict::Refused(Refusal::Answered));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::store::{ANSWER_BYTES_MAX, Refused, Remembered, SCOPE_BYTES_MAX};
+use engine::store::{ANSWER_BYTES_MAX, REMEMBERED_MAX, Refused, Remembered, SCOPE_BYTES_MAX};
 use machine::id::{Digest, RunId};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
 use serde_json::{Value, json};
@@ -83,6 +83,38 @@ pub(crate) async fn rule_17_an_answer_has_a_largest_size_and_goes_with_its_threa
     // A run with the same name is another one.
     queued(&world, "thr", "run").await;
     assert_eq!(remembered(&world, "run", &scope).await, None);
+}
+
+pub(crate) async fn rule_17_a_run_remembers_so_many_answers_and_no_more<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    queued(&world, "thr", "run").await;
+    queued(&world, "thr_2", "run_2").await;
+    let scopes: Vec<String> = (0..REMEMBERED_MAX).map(|number| format!("k{number}")).collect();
+    let (first, last) = scopes.split_at(REMEMBERED_MAX - 10);
+    for some in first.chunks(64) {
+        let tasks: Vec<_> = some
+            .iter()
+            .map(|scope| {
+                let (world, scope) = (world.clone(), scope.clone());
+                tokio::spawn(async move { remember(&world, "run", &scope, answer("body", &scope)).await })
+            })
+            .collect();
+        for task in tasks {
+            assert!(task.await.unwrap().is_ok());
+        }
+    }
+    for scope in last {
+        assert!(remember(&world, "run", scope, answer("body", scope)).await.is_ok());
+    }
+    let refused = remember(&world, "run", "one more", answer("body", "a")).await;
+    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    assert_eq!(remembered(&world, "run", "one more").await, None);
+    for scope in ["k0", "k1023"] {
+        assert_eq!(remembered(&world, "run", scope).await, Some(answer("body", scope)));
+        let again = remember(&world, "run", scope, answer("other", "later")).await;
+        assert_eq!(again, Ok(answer("body", scope)), "what is kept is still given");
+    }
+    assert!(remember(&world, "run_2", "k", answer("body", "a")).await.is_ok(), "another run has room");
 }
 
 pub(crate) async fn rule_16_what_plugins_keep_is_shown_without_a_lease<F: Fixture>() {

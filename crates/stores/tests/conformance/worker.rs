@@ -331,17 +331,22 @@ impl Worker {
             Effect::Gate(call) => Some(call),
             _ => None,
         }) {
-            let name = self.call(call.as_str()).tool.clone();
-            let arguments = self.arguments.get(&call).cloned();
-            self.say(&Input::Gated(Gated {
-                tool: ToolNow::Known(tool(name.as_str())),
-                arguments: arguments.unwrap_or_else(|| arguments_of(call.as_str())),
-                hits: Vec::new(),
-                leave: Leave::default(),
-                hooks: HookAnswers::default(),
-                call,
-            }));
+            self.pass_gate(call.as_str());
         }
+    }
+
+    pub(crate) fn pass_gate(&mut self, call: &str) {
+        let name = self.call(call).tool.clone();
+        let call = CallId::from(call);
+        let arguments = self.arguments.get(&call).cloned();
+        self.say(&Input::Gated(Gated {
+            tool: ToolNow::Known(tool(name.as_str())),
+            arguments: arguments.unwrap_or_else(|| arguments_of(call.as_str())),
+            hits: Vec::new(),
+            leave: Leave::default(),
+            hooks: HookAnswers::default(),
+            call,
+        }));
     }
 
     pub(crate) fn succeeds(&mut self, call: &str) {

@@ -45,12 +45,16 @@ async fn with_a_full_disk_from(number: u64) -> bool {
         noted.fetch_or(is_full, Ordering::Relaxed);
         if is_full { Outcome::Full { written: 0 } } else { Outcome::Done }
     });
+    let mut told = 0;
     let (posted, mut watched) = loop {
         match engine.stream(to_assistant().on_thread("t")).await {
             Ok(posted) => break posted,
             Err(refused) => assert_eq!(refused, PostRefused::Store(full())),
         }
+        told += 1;
     };
+    assert!(store.counts().troubles.full >= told, "whoever was told is counted");
+    assert!(number > 1 || told > 0, "the first write is for the message");
     let mut seen = Vec::new();
     while let Some(event) = next_event(&mut watched).await {
         let waits = matches!(event.fact, Fact::RunWaiting { .. });

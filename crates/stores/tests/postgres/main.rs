@@ -26,6 +26,7 @@ mod worker;
 
 mod against_memory;
 mod claims;
+mod deltas;
 mod engines;
 mod failover;
 mod leases;
@@ -33,5 +34,7 @@ mod migrations;
 mod nodes;
 mod outages;
 mod proxy;
+mod retention;
 mod rings;
+mod tls;
 mod together;

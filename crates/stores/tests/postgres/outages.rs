@@ -29,6 +29,7 @@ async fn a_commit_whose_answer_was_lost_is_there_when_it_is_looked_for() {
     proxy.set("the_only_call", Cut::After);
     let lost = node.world.store.append(&worker.lease, append.clone()).await;
     assert!(is_unavailable(&lost, ""), "{lost:?}");
+    assert!(node.world.store.counts().troubles.unavailable >= 1, "it is counted");
     assert!(proxy.has_sprung());
     let loaded = node.world.store.load(&worker.lease).await.unwrap();
     assert_eq!(loaded.control.seq, seq);

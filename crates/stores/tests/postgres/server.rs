@@ -33,6 +33,52 @@ struct Account {
 
 impl Server {
     pub(crate) fn start() -> Self {
+        let server = Self::initialised();
+        server.go("max_connections = 400\nfsync = on\nsynchronous_commit = on\n");
+        server
+    }
+
+    /// One that can encrypt. It has a certificate for `localhost`, from the authority in [`Server::authority`].
+    #[allow(dead_code, reason = "only some tests encrypt")]
+    pub(crate) fn encrypted() -> Self {
+        let server = Self::initialised();
+        server.make_authority("authority");
+        let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+        let mut request = server.openssl("req");
+        server
+            .run(request.args(curve).args("-subj /CN=server -keyout server.key -out server.csr".split(' ')));
+        fs::write(server.folder.join("names"), "subjectAltName = DNS:localhost\n")
+            .expect("a file is written");
+        let signs = "-req -in server.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 2";
+        let mut sign = server.openssl("x509");
+        server.run(sign.args(signs.split(' ')).args("-extfile names -out server.crt".split(' ')));
+        let folder = server.folder.display();
+        server.go(&format!(
+            "ssl = on\nssl_cert_file = '{folder}/server.crt'\nssl_key_file = '{folder}/server.key'\n"
+        ));
+        server
+    }
+
+    /// A certificate that signs others.
+    pub(crate) fn make_authority(&self, name: &str) {
+        let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+        let mut make = self.openssl("req");
+        make.args(curve).args(["-x509", "-days", "2", "-subj", &format!("/CN={name}")]);
+        self.run(make.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.crt")]));
+    }
+
+    #[allow(dead_code, reason = "only some tests encrypt")]
+    pub(crate) fn authority(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.crt"))
+    }
+
+    fn openssl(&self, command: &str) -> Command {
+        let mut openssl = as_account(Command::new("openssl"), &self.folder, self.account);
+        openssl.arg(command);
+        openssl
+    }
+
+    fn initialised() -> Self {
         let server = Self::empty();
         let mut initdb = server.program("initdb");
         initdb.args([
@@ -44,7 +90,6 @@ impl Server {
             "-D",
         ]);
         server.run(initdb.arg(server.data()));
-        server.go("max_connections = 400\nfsync = on\nsynchronous_commit = on\n");
         server
     }
 

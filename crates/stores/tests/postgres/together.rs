@@ -89,6 +89,8 @@ async fn appends_that_come_together_share_a_sync_and_each_has_its_own_answer() {
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let counts = node.store.counts();
     assert_eq!((counts.commits - before.commits, counts.syncs - before.syncs), (10, 1));
+    let (batches, batched) = (counts.batches, before.batches);
+    assert_eq!((batches.sum - batched.sum, batches.count() - batched.count()), (10, 1), "a batch of ten");
 }
 
 #[tokio::test]

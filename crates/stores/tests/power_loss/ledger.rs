@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::store::{ApprovalFilter, Claimed, Committed, Loaded, Page, Refused, RunFilter, RunView};
+use engine::store::{
+    ApprovalFilter, Claimed, Committed, Loaded, Page, Refused, RunFilter, RunView, SuspensionView,
+};
 use machine::decision::Decision;
 use machine::event::{Fact, Order};
 use machine::fold;
@@ -204,11 +206,11 @@ impl Account {
                 assert!(world.store.run(&world.tenant, child).await.unwrap().is_some(), "{child} is missing");
             }
         }
-        let filter = ApprovalFilter { status: None, run: Some(run.clone()), thread: None };
+        let filter = ApprovalFilter::changed(run, 0);
         let page = Page { cursor: None, limit: Page::LIMIT_MAX };
         let shown = world.store.approvals(&world.tenant, &filter, &page).await.unwrap().items;
-        let open =
-            shown.iter().filter(|shown| shown.status == ApprovalStatus::Pending).map(|shown| &shown.id);
+        let is_open = |shown: &&SuspensionView| shown.answered || shown.status == ApprovalStatus::Pending;
+        let open = shown.iter().filter(is_open).map(|shown| &shown.id);
         let held = view.control.calls.iter().filter_map(|call| call.suspension());
         let held = held.filter(|held| held.held.kind() != SuspensionKind::ChildRun).map(|held| &held.id);
         assert_eq!(open.collect::<BTreeSet<_>>(), held.collect::<BTreeSet<_>>(), "{run}");

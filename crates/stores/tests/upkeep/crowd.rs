@@ -10,6 +10,7 @@ use machine::decision::{Decision, DecisionAction, Resume};
 use machine::id::{Digest, RunId};
 use machine::inbox::Item;
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
+use machine::policy::OnReject;
 use machine::suspension::Held;
 use machine::thread::Admission;
 use serde_json::json;
@@ -45,6 +46,10 @@ pub(crate) async fn crowd(folder: &Folder) {
     let decided = parked(&world, "thr_decided", "decided", "transfer").await;
     let decision = decided.decision("call_decided", Some("d2"), approve());
     world.tell("decided", Item::Decision(decision)).await;
+    let denied = parked(&world, "thr_denied", "denied", "transfer").await;
+    let denial = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
+    let denial = denied.decision("call_denied", None, denial);
+    world.tell("denied", Item::Decision(denial)).await;
     early(&world).await;
     keyed(&world).await;
     parked(&world.of("other"), "thr", "waits", "urgent").await;
@@ -54,7 +59,7 @@ pub(crate) async fn crowd(folder: &Folder) {
     let clock = world.clock.clone();
     drop(world);
     let world = World::new(Arc::new(open(folder, &clock, false)), clock);
-    let mut found = next_workers(&world, 10).await;
+    let mut found = next_workers(&world, 20).await;
     let lost = found.iter_mut().find(|worker| worker.lease.run.as_str() == "lost").unwrap();
     lost.take_over();
     lost.commit(&world).await.unwrap();

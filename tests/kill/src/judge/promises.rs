@@ -169,7 +169,12 @@ fn judge_suspensions(evidence: &Evidence, people: &People, objections: &mut Obje
             }
         }
         let pending = run.view.control.calls.iter().filter_map(|call| call.suspension());
-        open.extend(pending.filter(|open| open.held.kind().asks_a_person()).map(|open| &open.id));
+        // What is answered is asked no more, whether its run has heard it or not.
+        let answered = |id: &SuspensionId| {
+            evidence.suspensions.get(id).and_then(Option::as_ref).is_some_and(|shown| shown.answered)
+        };
+        let asked_for = pending.filter(|open| open.held.kind().asks_a_person() && !answered(&open.id));
+        open.extend(asked_for.map(|open| &open.id));
     }
     let listed: BTreeSet<&SuspensionId> = evidence.listed.iter().collect();
     objections.ensure(listed == open, Rule::ApprovalsStay, || {

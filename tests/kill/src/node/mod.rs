@@ -273,6 +273,7 @@ fn message(post: Post) -> Message {
         after: None,
         on_busy: None,
         policy: post.policy,
+        tools: Vec::new(),
         by: Principal::from(PERSON),
         may_approve: false,
         key: None,

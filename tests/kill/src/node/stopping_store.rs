@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Claim, Claimed, Committed, Counts, Create, Created, Lease, Listed,
-    Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
-    SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
+    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said,
+    Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -271,6 +271,10 @@ impl<S: Store> Store for StoppingStore<S> {
         self.store.approvals(tenant, filter, page)
     }
 
+    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+        self.store.census()
+    }
+
     fn counts(&self) -> Counts {
         self.store.counts()
     }
@@ -281,6 +285,14 @@ impl<S: Store> Store for StoppingStore<S> {
             self.changed.notify_one();
             ring
         })
+    }
+
+    fn watch(&self, run: &RunId) {
+        self.store.watch(run);
+    }
+
+    fn tell(&self, run: &RunId, after: u64, said: Vec<Said>) {
+        self.store.tell(run, after, said);
     }
 
     fn hand_over(&self) -> Task<'_, Result<(), Refused>> {

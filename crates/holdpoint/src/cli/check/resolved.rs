@@ -54,9 +54,17 @@ fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
         let when: Vec<Value> = rule.when.iter().map(condition_as_json).collect();
         json!({"tool": rule.tool.as_str(), "when": when, "then": rule.then})
     });
+    let mut model = json!({"name": agent.model_name, "provider": provider(&agent.model_name, configuration)});
+    let then: Vec<Value> = backups(agent, configuration)
+        .iter()
+        .map(|name| json!({"name": name, "provider": provider(name, configuration)}))
+        .collect();
+    if !then.is_empty() {
+        model["then"] = json!(then);
+    }
     json!({
         "name": agent.name.as_str(),
-        "model": {"name": agent.model_name, "provider": provider(agent, configuration)},
+        "model": model,
         "instructions": agent.instructions,
         "tools": tools.collect::<Vec<_>>(),
         "rules": rules.collect::<Vec<_>>(),
@@ -65,8 +73,12 @@ fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
     })
 }
 
-fn provider(agent: &Agent, configuration: &Configuration) -> &'static str {
-    configuration.providers.get(&agent.model_name).map_or("unknown", |provider| provider.as_str())
+fn provider(model: &str, configuration: &Configuration) -> &'static str {
+    configuration.providers.get(model).map_or("unknown", |provider| provider.as_str())
+}
+
+fn backups<'a>(agent: &Agent, configuration: &'a Configuration) -> &'a [String] {
+    configuration.backups.get(&agent.name).map_or(&[], Vec::as_slice)
 }
 
 fn kind(tool: &ToolDefinition, configuration: &Configuration) -> &'static str {
@@ -135,7 +147,11 @@ pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
 
 fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration) {
     let _ = writeln!(text, "\nagent {}", agent.name);
-    let _ = writeln!(text, "  model: {} ({})", agent.model_name, provider(agent, configuration));
+    let _ = write!(text, "  model: {} ({})", agent.model_name, provider(&agent.model_name, configuration));
+    for name in backups(agent, configuration) {
+        let _ = write!(text, ", then {name} ({})", provider(name, configuration));
+    }
+    text.push('\n');
     let _ = writeln!(text, "  instructions: {:?}", agent.instructions);
     let _ = writeln!(text, "  tools:{}", if agent.tools.is_empty() { " none" } else { "" });
     for tool in agent.tools.iter().map(|tool| tool.definition()) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use engine::agent::{Agent, Limits, ROUNDS_DEFAULT, StopCondition};
 use engine::tool::Tool;
 use machine::id::AgentName;
+use models::fallback::{FallbackModel, Named};
 
 use super::amounts::{NAME_BYTES_MAX, is_name};
 use super::models::NamedModel;
@@ -20,8 +21,14 @@ pub(super) struct Offered {
     pub(super) servers: BTreeSet<String>,
 }
 
-/// In the order of the file.
-pub(super) fn read(entry: Option<Entry<'_>>, offered: &Offered) -> Vec<Agent> {
+/// Of all that the file describes, rightly or wrongly: a tool may delegate to them.
+pub(super) fn names(entry: Option<&Entry<'_>>) -> BTreeSet<String> {
+    let table = entry.filter(|entry| entry.is_table()).and_then(|entry| entry.table("tables [agents.NAME]"));
+    table.map(|table| table.keys().map(str::to_owned).collect()).unwrap_or_default()
+}
+
+/// In the order of the file, each with the names of the models that are asked after its first.
+pub(super) fn read(entry: Option<Entry<'_>>, offered: &Offered) -> Vec<(Agent, Vec<String>)> {
     let Some(table) = entry.and_then(|entry| entry.table("tables [agents.NAME]")) else { return Vec::new() };
     let mut agents = Vec::new();
     for (name, entry) in table.named() {
@@ -36,9 +43,8 @@ pub(super) fn read(entry: Option<Entry<'_>>, offered: &Offered) -> Vec<Agent> {
     agents
 }
 
-fn read_agent(name: &str, mut table: Table<'_>, offered: &Offered) -> Option<Agent> {
-    let model = table.needed("model", "the name of a [models.NAME] table");
-    let model = model.and_then(|entry| named_model(&entry, offered));
+fn read_agent(name: &str, mut table: Table<'_>, offered: &Offered) -> Option<(Agent, Vec<String>)> {
+    let models = read_models(&mut table, offered);
     let instructions = table.take("instructions").map_or(Some(""), |entry| entry.text("a text"));
     let tools = table.take("tools").map_or_else(Tools::default, |entry| Tools::read(&entry, offered));
     let stop = match table.take("stop") {
@@ -48,25 +54,72 @@ fn read_agent(name: &str, mut table: Table<'_>, offered: &Offered) -> Option<Age
     let rules = table.take("rules").map_or_else(Vec::new, |entry| rules::read(&entry, &tools));
     let policy = table.take("policy").map(|entry| policy::read(&entry)).unwrap_or_default();
     table.finish();
-    let (model_name, model) = model?;
-    Some(Agent {
+    let mut models = models?.into_iter();
+    let (model_name, first) = models.next()?;
+    let then: Vec<Named> = models.collect();
+    let backups = then.iter().map(|(name, _)| name.clone()).collect();
+    let mut limits = Limits::default();
+    let model = if then.is_empty() {
+        first
+    } else {
+        let fallback = FallbackModel::new(limits.model_try_count_max, (model_name.clone(), first), then);
+        limits.model_try_count_max = fallback.try_count();
+        Arc::new(fallback)
+    };
+    let agent = Agent {
         name: AgentName::from(name),
         instructions: instructions?.to_owned(),
-        model: model.model,
+        model,
         model_name,
         tools: tools.usable,
         plugins: Vec::new(),
         policy,
         rules,
         stop,
-        limits: Limits::default(),
-    })
+        limits,
+    };
+    Some((agent, backups))
 }
 
-fn named_model(entry: &Entry<'_>, offered: &Offered) -> Option<(String, NamedModel)> {
+/// More of them would keep a run trying for longer than anybody waits.
+const MODELS_MAX: usize = 8;
+
+/// `model`, or `models` in the order in which they are asked.
+fn read_models(table: &mut Table<'_>, offered: &Offered) -> Option<Vec<Named>> {
+    let list = match (table.take("model"), table.take("models")) {
+        (None, None) => {
+            return table
+                .place
+                .missing("model")
+                .refuse("it is missing; write the name of a [models.NAME] table");
+        }
+        (Some(one), None) => return Some(vec![named_model(&one, offered)?]),
+        (Some(one), Some(_)) => return one.place.refuse("`models` stands beside it; keep one of them"),
+        (None, Some(list)) => list,
+    };
+    let items = list.items("a list of names of [models.NAME] tables")?;
+    if items.is_empty() || items.len() > MODELS_MAX {
+        return list.place.refuse(format!("there are {} names; write 1 to {MODELS_MAX}", items.len()));
+    }
+    let mut models: Vec<Named> = Vec::new();
+    let mut all_right = true;
+    for item in items {
+        match named_model(&item, offered) {
+            Some((name, _)) if models.iter().any(|(known, _)| *known == name) => {
+                item.place.fault(format!("{name:?} stands here twice; remove one"));
+                all_right = false;
+            }
+            Some(model) => models.push(model),
+            None => all_right = false,
+        }
+    }
+    all_right.then_some(models)
+}
+
+fn named_model(entry: &Entry<'_>, offered: &Offered) -> Option<Named> {
     let name = entry.text("the name of a [models.NAME] table")?;
     match offered.models.get(name) {
-        Some(model) => model.clone().map(|model| (name.to_owned(), model)),
+        Some(model) => model.clone().map(|model| (name.to_owned(), model.model)),
         None => {
             let known: Vec<&str> = offered.models.keys().map(String::as_str).collect();
             entry.place.refuse(match known.as_slice() {

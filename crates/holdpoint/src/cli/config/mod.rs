@@ -7,6 +7,8 @@ mod agents;
 mod amounts;
 mod auth;
 mod fault;
+#[cfg(test)]
+mod fuzz_tests;
 mod mcp;
 mod models;
 mod pattern;
@@ -27,7 +29,7 @@ use std::path::Path;
 
 use ::toml::de::DeTable;
 use engine::agent::Agent;
-use machine::id::ToolName;
+use machine::id::{AgentName, ToolName};
 
 pub(super) use auth::{Auth, Key, Role};
 pub(super) use fault::Misconfigured;
@@ -48,9 +50,13 @@ pub(super) struct Configuration {
     pub(super) auth: Option<Auth>,
     /// In the order of the file.
     pub(super) agents: Vec<Agent>,
+    /// The models that are asked when the first one of an agent has failed, by the name of the agent.
+    pub(super) backups: BTreeMap<AgentName, Vec<String>>,
     /// Who provides each model.
     pub(super) providers: BTreeMap<String, Provider>,
     pub(super) kinds: BTreeMap<ToolName, ToolKind>,
+    /// Keys that the environment does not hold. Whoever serves needs them; whoever checks need not.
+    pub(super) unset: Option<Misconfigured>,
 }
 
 impl Configuration {
@@ -75,24 +81,28 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
     let server = Server::read(server, auth.is_some());
     let store = store_url::read(store, source.whole().path("holdpoint.db"));
     let auth = auth.and_then(|entry| Auth::read(&entry));
+    let agents = table.take("agents");
     let offered = agents::Offered {
         models: models::read(table.take("models")),
-        tools: tools::read(table.take("tools")),
+        tools: tools::read(table.take("tools"), &agents::names(agents.as_ref())),
         servers: mcp::read(table.take("mcp")),
     };
-    let agents = agents::read(table.take("agents"), &offered);
+    let agents = agents::read(agents, &offered);
     table.finish();
     source.verdict()?;
     let agents::Offered { models, tools, .. } = offered;
+    let backups = agents.iter().map(|(agent, backups)| (agent.name.clone(), backups.clone())).collect();
     Ok(Configuration {
         server,
         store,
         auth,
-        agents,
+        agents: agents.into_iter().map(|(agent, _)| agent).collect(),
+        backups,
         providers: models.into_iter().filter_map(|(name, model)| Some((name, model?.provider))).collect(),
         kinds: tools
             .into_iter()
             .filter_map(|(name, tool)| Some((ToolName::from(name), tool?.kind)))
             .collect(),
+        unset: source.unset(),
     })
 }

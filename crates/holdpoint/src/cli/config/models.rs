@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::model::Model;
+use models::providers::{self, ApiKey, BadSettings, ProviderSettings, RemoteModel, Timeouts};
 use models::scripted::{Script, ScriptedModel};
+use serde_json::{Map, Value};
 
 use super::table::{Entry, Table};
 
@@ -59,28 +61,22 @@ pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeMap<String, Option<NamedMod
 }
 
 fn read_model(mut table: Table<'_>) -> Option<NamedModel> {
-    let entry = table.needed("provider", "who provides the model, such as scripted")?;
+    let entry = table.needed("provider", "who provides the model, such as openai")?;
     let provider = entry.choice(&Provider::ALL)?;
-    match provider {
+    let remote = match provider {
         Provider::Scripted => {
             let script = table.needed("script", "the path of a script");
             table.finish();
             let script = read_script(&script?)?;
-            Some(NamedModel { provider, model: Arc::new(ScriptedModel::new(script)) })
+            return Some(NamedModel { provider, model: Arc::new(ScriptedModel::new(script)) });
         }
-        Provider::OpenAi
-        | Provider::OpenAiCompatible
-        | Provider::Anthropic
-        | Provider::Gemini
-        | Provider::Ollama => {
-            entry.place.fault(format!(
-                "the provider {} is not built yet; use scripted, or bring a model of your own as a library",
-                provider.as_str()
-            ));
-            remote(table, provider);
-            None
-        }
-    }
+        Provider::OpenAi => providers::Provider::OpenAi,
+        Provider::OpenAiCompatible => providers::Provider::OpenAiCompatible,
+        Provider::Anthropic => providers::Provider::Anthropic,
+        Provider::Gemini => providers::Provider::Gemini,
+        Provider::Ollama => providers::Provider::Ollama,
+    };
+    Some(NamedModel { provider, model: Arc::new(read_remote(table, remote)?) })
 }
 
 /// The path is the script's own; its mistakes are told with their place in it.
@@ -94,21 +90,74 @@ fn read_script(entry: &Entry<'_>) -> Option<Script> {
 }
 
 /// What every model behind an address has.
-fn remote(mut table: Table<'_>, provider: Provider) {
-    if let Some(model) = table.needed("model", "the provider's name of the model") {
-        model.nonempty("the provider's name of the model");
-    }
-    let base_url = match provider {
-        Provider::OpenAiCompatible => table.needed("base_url", "the address of the API, such as http://…/v1"),
-        Provider::OpenAi | Provider::Anthropic | Provider::Gemini | Provider::Ollama | Provider::Scripted => {
-            table.take("base_url")
-        }
+fn read_remote(mut table: Table<'_>, provider: providers::Provider) -> Option<RemoteModel> {
+    let place = table.place.clone();
+    let model = table
+        .needed("model", "the provider's name of the model")
+        .and_then(|entry| entry.nonempty("the provider's name of the model"));
+    let base_url = if provider.base_url().is_none() {
+        table.needed("base_url", "the address of the API, such as http://…/v1")
+    } else {
+        table.take("base_url")
     };
-    if let Some(base_url) = base_url {
-        base_url.http_url();
+    let address = base_url.as_ref().map(Entry::http_url);
+    let key = table.take("api_key_env").map(|entry| read_key(&entry));
+    let mut timeouts = Timeouts::default();
+    for (name, time) in [
+        ("connect_timeout", &mut timeouts.connect),
+        ("first_byte_timeout", &mut timeouts.first_byte),
+        ("idle_timeout", &mut timeouts.idle),
+    ] {
+        if let Some(said) = table.take(name).and_then(|entry| entry.some_time()) {
+            *time = said;
+        }
     }
-    if let Some(variable) = table.take("api_key_env") {
-        variable.nonempty("the name of an environment variable");
-    }
+    let params = table.take("params").map_or_else(|| Some(Map::new()), |entry| read_params(&entry));
     table.finish();
+    let settings = ProviderSettings {
+        provider,
+        model: model?.to_owned(),
+        base_url: match address {
+            Some(address) => Some(address?.to_owned()),
+            None => None,
+        },
+        key: key.flatten(),
+        timeouts,
+        params: params?,
+    };
+    match RemoteModel::new(settings) {
+        Ok(model) => Some(model),
+        Err(why @ BadSettings::BadAddress) => {
+            base_url.map_or_else(|| place.missing("model"), |entry| entry.place).refuse(why.to_string())
+        }
+        // Without an address it was told already.
+        Err(BadSettings::NoBaseUrl) => None,
+        // The file is right, and another machine may trust somebody.
+        Err(why @ BadSettings::NoTrustedRoots) => {
+            place.unset(why.to_string());
+            None
+        }
+    }
+}
+
+/// Read at each start and each reload. A key that is not there keeps a server from starting; whoever only checks the
+/// file need not have it.
+fn read_key(entry: &Entry<'_>) -> Option<ApiKey> {
+    let variable = entry.nonempty("the name of an environment variable")?;
+    let key = std::env::var(variable).ok();
+    let found = key.as_deref().and_then(ApiKey::new);
+    if found.is_none() {
+        let how = if key.is_some() { "holds no key" } else { "is not set" };
+        entry.place.unset(format!("the environment variable {variable} {how}; set it to the provider's key"));
+    }
+    found
+}
+
+fn read_params(entry: &Entry<'_>) -> Option<Map<String, Value>> {
+    // The table is asked for first, so that a text is told what to be.
+    entry.table("a table of what the provider takes, such as { temperature = 0.2 }")?;
+    match entry.json()? {
+        Value::Object(params) => Some(params),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
+    }
 }

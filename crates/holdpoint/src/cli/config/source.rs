@@ -15,6 +15,8 @@ pub(super) struct Source {
     folder: PathBuf,
     text: String,
     faults: RefCell<Vec<Fault>>,
+    /// What the file asks of its surroundings and does not get.
+    unset: RefCell<Vec<Fault>>,
 }
 
 impl Source {
@@ -22,7 +24,19 @@ impl Source {
         let text = text_of(path)?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         let name = path.display().to_string();
-        Ok(Self { name, folder, text, faults: RefCell::default() })
+        Ok(Self { name, folder, text, faults: RefCell::default(), unset: RefCell::default() })
+    }
+
+    /// A file of this folder, without being one.
+    #[cfg(test)]
+    pub(super) fn with(folder: &Path, text: String) -> Self {
+        Self {
+            name: "holdpoint.toml".to_owned(),
+            folder: folder.to_owned(),
+            text,
+            faults: RefCell::default(),
+            unset: RefCell::default(),
+        }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -31,12 +45,20 @@ impl Source {
 
     /// The mistakes, if there are any.
     pub(super) fn verdict(&self) -> Result<(), Misconfigured> {
-        let mut faults = self.faults.take();
+        self.misconfigured(self.faults.take()).map_or(Ok(()), Err)
+    }
+
+    /// What is right in the file and missing around it, if anything is.
+    pub(super) fn unset(&self) -> Option<Misconfigured> {
+        self.misconfigured(self.unset.take())
+    }
+
+    fn misconfigured(&self, mut faults: Vec<Fault>) -> Option<Misconfigured> {
         if faults.is_empty() {
-            return Ok(());
+            return None;
         }
         faults.sort_by_key(|fault| fault.line);
-        Err(Misconfigured { file: self.name.clone(), faults })
+        Some(Misconfigured { file: self.name.clone(), faults })
     }
 
     pub(super) fn whole(&self) -> Place<'_> {
@@ -66,11 +88,19 @@ pub(super) struct Place<'f> {
 }
 
 impl<'f> Place<'f> {
-    /// A message of several lines becomes one line.
     pub(super) fn fault(&self, what: impl AsRef<str>) {
-        let Self { source, key, at } = self;
-        let what = what.as_ref().split_whitespace().collect::<Vec<_>>().join(" ");
-        source.faults.borrow_mut().push(Fault { line: source.line(*at), key: key.clone(), what });
+        self.source.faults.borrow_mut().push(self.told(what.as_ref()));
+    }
+
+    /// Not a mistake of the file: a server cannot start so, but the file can be checked.
+    pub(super) fn unset(&self, what: impl AsRef<str>) {
+        self.source.unset.borrow_mut().push(self.told(what.as_ref()));
+    }
+
+    /// A message of several lines becomes one line.
+    fn told(&self, what: &str) -> Fault {
+        let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+        Fault { line: self.source.line(self.at), key: self.key.clone(), what }
     }
 
     /// Says what is wrong and gives nothing.

@@ -1,6 +1,6 @@
 //! `[tools.NAME]`: what acts, and when a person is asked first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::store::Task;
@@ -8,6 +8,7 @@ use engine::tool::{
     Approval, DeclaredTool, EffectClass, OnExpiry, Outcome, Performer, Tool, ToolDefinition, ToolRequest,
 };
 use tools::builtin::{self, BuiltinError};
+use tools::http::{HttpSettings, HttpTool, RESPONSE_BYTES_MAX};
 
 use super::amounts::{NAME_BYTES_MAX, is_name};
 use super::schema::{self, PARAMETERS};
@@ -48,8 +49,12 @@ pub(super) struct NamedTool {
     pub(super) tool: Arc<dyn Tool>,
 }
 
-/// A tool that was written down wrongly is none, so that whoever names it is not blamed for it.
-pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeMap<String, Option<NamedTool>> {
+/// A tool that was written down wrongly is none, so that whoever names it is not blamed for it. Agents are those to which
+/// a tool may delegate.
+pub(super) fn read(
+    entry: Option<Entry<'_>>,
+    agents: &BTreeSet<String>,
+) -> BTreeMap<String, Option<NamedTool>> {
     let Some(table) = entry.and_then(|entry| entry.table("tables [tools.NAME]")) else {
         return BTreeMap::new();
     };
@@ -62,36 +67,23 @@ pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeMap<String, Option<NamedToo
                     "this is no name for a tool; use letters, digits, _ and -, at most {NAME_BYTES_MAX} of them"
                 ));
             }
-            let tool = entry.table("a table [tools.NAME]").and_then(|table| read_tool(name, table));
+            let tool = entry.table("a table [tools.NAME]").and_then(|table| read_tool(name, table, agents));
             (name.to_owned(), tool)
         })
         .collect()
 }
 
-fn read_tool(name: &str, mut table: Table<'_>) -> Option<NamedTool> {
+fn read_tool(name: &str, mut table: Table<'_>, agents: &BTreeSet<String>) -> Option<NamedTool> {
     let entry = table.needed("kind", "one of http, client, external, agent, builtin")?;
     let kind = entry.choice(&ToolKind::ALL)?;
     let tool = match kind {
+        ToolKind::Http => http(name, table),
         ToolKind::Client => declared(name, table, Performer::Client),
         ToolKind::External => declared(name, table, Performer::External),
+        ToolKind::Agent => delegating(name, table, agents),
         ToolKind::Builtin => built_in(name, &entry, table),
-        ToolKind::Http => {
-            not_built_yet(&entry, kind);
-            http(name, table);
-            None
-        }
-        // Nobody has said yet which keys such a table has.
-        ToolKind::Agent => {
-            not_built_yet(&entry, kind);
-            None
-        }
     };
     Some(NamedTool { kind, tool: tool? })
-}
-
-fn not_built_yet(entry: &Entry<'_>, kind: ToolKind) {
-    let kind = kind.as_str();
-    entry.place.fault(format!("tools of kind {kind} are not built yet; use client, external or builtin"));
 }
 
 /// A tool that somebody else performs.
@@ -102,20 +94,77 @@ fn declared(name: &str, mut table: Table<'_>, performer: Performer) -> Option<Ar
     Some(Arc::new(DeclaredTool::new(asking.apply(definition?))))
 }
 
-/// Judged like any other, so that the rest of the table is right once there are such tools.
-fn http(name: &str, mut table: Table<'_>) {
-    if let Some(url) = table.needed("url", "the address that is called") {
-        url.http_url();
-    }
-    described(name, &mut table);
-    Asking::read(&mut table);
-    if let Some(timeout) = table.take("timeout") {
-        timeout.some_time();
-    }
-    if let Some(size) = table.take("max_response") {
-        size.size();
-    }
+/// A tool behind an address. Where it is and how long it may take is no part of its definition.
+fn http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
+    let place = table.place.clone();
+    let url = table.needed("url", "the address that is called");
+    let url = url.and_then(|entry| entry.http_url().map(str::to_owned));
+    let definition = described(name, &mut table);
+    let asking = Asking::read(&mut table);
+    let timeout = table.take("timeout").and_then(|entry| entry.some_time());
+    let response_bytes_max = table.take("max_response").map(|entry| response_size(&entry));
+    let bearer = table.take("bearer_env").and_then(|entry| bearer(&entry));
+    let private_network = table.take("private_network").and_then(|entry| entry.boolean());
     table.finish();
+    let mut definition = asking.apply(definition?);
+    definition.timeout = timeout.unwrap_or(definition.timeout);
+    let settings = HttpSettings {
+        url: url?,
+        bearer,
+        response_bytes_max: response_bytes_max.unwrap_or(Some(RESPONSE_BYTES_MAX))?,
+        private_network: private_network.unwrap_or(false),
+    };
+    match HttpTool::new(definition, &settings) {
+        Ok(tool) => Some(Arc::new(tool)),
+        Err(error) => place.refuse(error.to_string()),
+    }
+}
+
+/// A result is stored, sent to watchers and read by models.
+const RESPONSE_MIB_MAX: usize = 16;
+
+fn response_size(entry: &Entry<'_>) -> Option<usize> {
+    let bytes = usize::try_from(entry.size()?).ok().filter(|bytes| *bytes <= RESPONSE_MIB_MAX << 20);
+    bytes.or_else(|| {
+        entry
+            .place
+            .refuse(format!("this is more than a result may have; write at most {RESPONSE_MIB_MAX}MiB"))
+    })
+}
+
+/// A token is never written into the file.
+fn bearer(entry: &Entry<'_>) -> Option<String> {
+    let variable = entry.nonempty("the name of an environment variable")?;
+    let token = std::env::var(variable).ok().filter(|token| !token.is_empty());
+    if token.is_none() {
+        entry
+            .place
+            .unset(format!("the environment variable {variable} is not set; set it to the tool's token"));
+    }
+    token
+}
+
+/// A tool whose calls are runs of another agent. It reads the argument `message`.
+fn delegating(name: &str, mut table: Table<'_>, agents: &BTreeSet<String>) -> Option<Arc<dyn Tool>> {
+    let agent = table.needed("agent", "the name of an [agents.NAME] table").and_then(|entry| {
+        let agent = entry.nonempty("the name of an [agents.NAME] table")?;
+        if agents.contains(agent) {
+            return Some(agent.to_owned());
+        }
+        entry.place.refuse(format!("there is no agent {agent:?}; add a table [agents.{agent}]"))
+    });
+    let description = table.take("description").map_or(Some(""), |entry| entry.text(DESCRIPTION));
+    let effect = table.take("effect").map_or(Some(EffectClass::Write), |entry| entry.choice(&EFFECTS));
+    let asking = Asking::read(&mut table);
+    let budget_tokens_max = table.take("max_tokens").and_then(|entry| entry.whole(1, u64::MAX >> 1));
+    table.finish();
+    let agent = agent?;
+    let declared = DeclaredTool::agent(&agent, description?);
+    let parameters = declared.definition().parameters.as_ref().clone();
+    let definition = ToolDefinition::new(name, description?).parameters(parameters);
+    let definition = of_effect(definition, effect?)
+        .performed_by(Performer::Agent { agent: agent.as_str().into(), budget_tokens_max });
+    Some(Arc::new(DeclaredTool::new(asking.apply(definition))))
 }
 
 /// Name, description, parameters and effect, with the approval that goes with the effect.
@@ -123,12 +172,15 @@ fn described(name: &str, table: &mut Table<'_>) -> Option<ToolDefinition> {
     let description = table.take("description").map_or(Some(""), |entry| entry.text(DESCRIPTION));
     let parameters = table.needed("parameters", PARAMETERS).and_then(|entry| schema::read(&entry));
     let effect = table.take("effect").map_or(Some(EffectClass::Write), |entry| entry.choice(&EFFECTS));
-    let definition = ToolDefinition::new(name, description?).parameters(parameters?);
-    Some(match effect? {
+    Some(of_effect(ToolDefinition::new(name, description?).parameters(parameters?), effect?))
+}
+
+fn of_effect(definition: ToolDefinition, effect: EffectClass) -> ToolDefinition {
+    match effect {
         EffectClass::Read => definition.read(),
         EffectClass::Idempotent => definition.idempotent(),
         EffectClass::Write => definition,
-    })
+    }
 }
 
 const DESCRIPTION: &str = "what the tool does, for the model and for whoever approves";

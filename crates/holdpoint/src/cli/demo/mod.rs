@@ -13,7 +13,7 @@ use super::config::listen_address;
 use super::output::{print, print_json, say};
 use super::problem::{Exit, Problem};
 use super::scratch::Scratch;
-use super::serve::{LogForm, Running, Wanted, begin_log, on_a_runtime};
+use super::serve::{LogForm, LogLevel, Running, Wanted, begin_log, on_a_runtime};
 use super::{Everywhere, Outcome};
 
 const FILES: [(&str, &str); 2] =
@@ -44,7 +44,7 @@ impl Demo {
         let store = everywhere.store_is_named.then(|| everywhere.store.clone());
         let wanted = Wanted { config: folder.join("holdpoint.toml"), listen: self.listen, store };
         let configuration = wanted.read()?;
-        begin_log(LogForm::Text);
+        begin_log(LogForm::Text, LogLevel::Info);
         on_a_runtime(async {
             let running = Running::start(wanted, configuration).await?;
             let held = something_held(running.engine()).await?;

@@ -114,7 +114,7 @@ fn approved(scratch: &Scratch) -> Result<BTreeSet<Call>, Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|why| broken(why.to_string()))?;
     let store = SqliteStore::open(scratch.path().join(STORE))?;
-    let filter = ApprovalFilter { status: Some(ApprovalStatus::Approved), run: None, thread: None };
+    let filter = ApprovalFilter { status: Some(ApprovalStatus::Approved), ..ApprovalFilter::default() };
     let mut page = Page { cursor: None, limit: Page::LIMIT_MAX };
     let mut approved = BTreeSet::new();
     loop {

@@ -15,10 +15,31 @@ pub(in crate::cli) enum LogForm {
     Json,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    const fn as_tracing(self) -> Level {
+        match self {
+            Self::Error => Level::ERROR,
+            Self::Warn => Level::WARN,
+            Self::Info => Level::INFO,
+            Self::Debug => Level::DEBUG,
+            Self::Trace => Level::TRACE,
+        }
+    }
+}
+
 /// From here on. A second log is not begun.
-pub(in crate::cli) fn begin(form: LogForm) {
+pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) {
     let log = tracing_subscriber::fmt()
-        .with_max_level(Level::INFO)
+        .with_max_level(level.as_tracing())
         .with_writer(std::io::stderr)
         .with_ansi(false)
         // Where nobody reads the log any more, the work goes on without.

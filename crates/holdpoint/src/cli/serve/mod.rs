@@ -16,7 +16,7 @@ use super::config::{Configuration, listen_address};
 use super::problem::{Exit, Problem};
 use super::store::StoreUrl;
 use super::{Everywhere, Outcome};
-pub(super) use log::{LogForm, begin as begin_log};
+pub(super) use log::{LogForm, LogLevel, begin as begin_log};
 pub(super) use running::{Running, on_a_runtime};
 
 /// Serve the configuration over HTTP
@@ -36,6 +36,9 @@ pub(super) struct Serve {
     /// How the log on standard error is written
     #[arg(long, value_name = "FORM", default_value = "text")]
     log: LogForm,
+    /// How much the log says
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
 }
 
 impl Serve {
@@ -46,7 +49,7 @@ impl Serve {
             store: everywhere.store_is_named.then(|| everywhere.store.clone()),
         };
         let configuration = wanted.read()?;
-        begin_log(self.log);
+        begin_log(self.log, self.log_level);
         on_a_runtime(async {
             let running = Running::start(wanted, configuration).await?;
             log::announce(self.log, running.address());
@@ -66,6 +69,9 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) fn read(&self) -> Result<Configuration, Problem> {
         let mut configuration = Configuration::load(&self.config)?;
+        if let Some(unset) = configuration.unset.take() {
+            return Err(Problem::Misconfigured(unset));
+        }
         if let Some(listen) = self.listen {
             if !listen.ip().is_loopback() && configuration.auth.is_none() {
                 return Err(Problem::new(

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use engine::Engine;
-use holdpoint_http::{AgentShown, Reload};
-use tokio::sync::Mutex;
+use holdpoint_http::{Reload, Reloaded};
 
 use super::{Wanted, shown};
-use crate::cli::config::{Auth, Configuration, Server};
+use crate::cli::config::{Configuration, Server};
 use crate::cli::store::StoreUrl;
 
 /// What cannot change while the server runs.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 struct Fixed {
     server: Server,
     store: StoreUrl,
-    auth: Option<Auth>,
+    needs_keys: bool,
 }
 
 impl Fixed {
@@ -23,33 +22,39 @@ impl Fixed {
         Self {
             server: configuration.server.clone(),
             store: configuration.store.clone(),
-            auth: configuration.auth.clone(),
+            needs_keys: configuration.auth.is_some(),
         }
     }
 
-    /// The tables in which another one differs.
+    /// What another one wants otherwise, by its key in the file.
     fn differences(&self, other: &Self) -> Vec<&'static str> {
-        let tables = [
-            ("[server]", self.server != other.server),
-            ("[store]", self.store != other.store),
-            ("[auth]", self.auth != other.auth),
+        let (here, there) = (&self.server, &other.server);
+        let keys = [
+            ("server.listen", here.listen != there.listen),
+            ("server.max_running_runs", here.running_runs_max != there.running_runs_max),
+            ("server.public_url", here.public_url != there.public_url),
+            ("server.drain", here.drain != there.drain),
+            ("store.url", self.store != other.store),
+            (
+                "[auth] (its keys may change, whether there are any may not)",
+                self.needs_keys != other.needs_keys,
+            ),
         ];
-        tables.into_iter().filter(|(_, differs)| *differs).map(|(table, _)| table).collect()
+        keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 }
 
-/// Reads the file again, and takes over its agents or changes nothing. One after the other: what was read last is what
-/// holds.
+/// Reads the file again, and takes over its agents and keys or changes nothing.
 pub(super) fn reload(engine: Engine, wanted: Wanted, started: &Configuration) -> Reload {
     let fixed = Fixed::of(started);
-    let turn = Arc::new(Mutex::new(()));
     Arc::new(move || {
-        let (engine, wanted, fixed, turn) = (engine.clone(), wanted.clone(), fixed.clone(), turn.clone());
+        let (engine, wanted, fixed) = (engine.clone(), wanted.clone(), fixed.clone());
         Box::pin(async move {
-            let _turn = turn.lock_owned().await;
             let again = read_again(&engine, wanted, &fixed).await;
             match &again {
-                Ok(agents) => tracing::info!(agents = agents.len(), "the configuration was read again"),
+                Ok(Reloaded { agents, .. }) => {
+                    tracing::info!(agents = agents.len(), "the configuration was read again");
+                }
                 Err(why) => tracing::error!(why, "the configuration was read again, and nothing was changed"),
             }
             again
@@ -57,18 +62,17 @@ pub(super) fn reload(engine: Engine, wanted: Wanted, started: &Configuration) ->
     })
 }
 
-async fn read_again(engine: &Engine, wanted: Wanted, fixed: &Fixed) -> Result<Vec<AgentShown>, String> {
+async fn read_again(engine: &Engine, wanted: Wanted, fixed: &Fixed) -> Result<Reloaded, String> {
     let file = wanted.config.display().to_string();
     let read = tokio::task::spawn_blocking(move || wanted.read()).await;
     let configuration = read.map_err(|why| why.to_string())?.map_err(|problem| problem.to_string())?;
     let differences = fixed.differences(&Fixed::of(&configuration));
     if !differences.is_empty() {
-        let tables = differences.join(" and ");
-        return Err(format!(
-            "{file}: {tables} cannot change while the server runs; restart it, or undo that"
-        ));
+        let keys = differences.join(" and ");
+        return Err(format!("{file}: {keys} cannot change while the server runs; restart it, or undo that"));
     }
     let agents = shown::agents(&configuration);
+    let auth = shown::auth(configuration.auth.as_ref());
     engine.replace_agents(configuration.agents).await.map_err(|why| why.to_string())?;
-    Ok(agents)
+    Ok(Reloaded { agents, auth })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Engine, Settings};
-use holdpoint_http::{Origins, Reload, Server, Setup};
+use holdpoint_http::{Origins, Server, Setup};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,6 @@ const PARTING: Duration = Duration::from_secs(1);
 pub(in crate::cli) struct Running {
     engine: Engine,
     server: Arc<Server>,
-    reload: Reload,
     address: SocketAddr,
     drain: Duration,
     serving: JoinHandle<()>,
@@ -62,12 +61,12 @@ impl Running {
             engine: engine.clone(),
             auth: shown::auth(configuration.auth.as_ref()),
             agents: shown::agents(&configuration),
-            reload: reload.clone(),
+            reload,
             origins: Origins { listen: address, public_url: settings.public_url.clone() },
         });
         // It is told to drain by name.
         let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
-        Ok(Self { engine, server, reload, address, drain: settings.drain, serving, signals })
+        Ok(Self { engine, server, address, drain: settings.drain, serving, signals })
     }
 
     pub(in crate::cli) const fn address(&self) -> SocketAddr {
@@ -84,9 +83,7 @@ impl Running {
                 told = self.signals.next() => match told {
                     Told::Stop => break,
                     // What is wrong stands in the log.
-                    Told::Reload => if let Ok(agents) = (self.reload)().await {
-                        self.server.replace_agents(agents);
-                    },
+                    Told::Reload => drop(self.server.reload().await),
                 },
                 _ = &mut self.serving => return Err(Problem::new(
                     "SERVER_STOPPED",

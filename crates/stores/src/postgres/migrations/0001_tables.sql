@@ -84,6 +84,8 @@ CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds;
 CREATE INDEX runs_unended ON runs (thread, run) WHERE ended_at IS NULL;
 CREATE UNIQUE INDEX runs_promised ON runs (thread, promised) WHERE promised IS NOT NULL;
+-- To whom a run has delegated.
+CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL;
 -- What may be claimed.
 CREATE INDEX runs_woken ON runs (ready_at, run) WHERE ready = 1 AND node IS NULL;
 CREATE INDEX runs_due ON runs (wake_at, run) WHERE wake_at IS NOT NULL AND node IS NULL;
@@ -133,12 +135,15 @@ CREATE TABLE inbox (
     -- Of an early decision: what it will answer.
     call text COLLATE "C",
     arguments bytea CHECK (arguments IS NULL OR length(arguments) = 32),
+    -- The run ends once it has heard it; of an early decision: once it answers an approval.
+    ends_run boolean NOT NULL DEFAULT false,
     item text NOT NULL,
     CHECK ((kind = 'early') = (call IS NOT NULL)),
     CHECK ((kind = 'early') = (arguments IS NOT NULL))
 );
 CREATE INDEX inbox_by_run ON inbox (run, ticket);
 CREATE UNIQUE INDEX inbox_one_early ON inbox (run, call) WHERE kind = 'early';
+CREATE INDEX inbox_ending ON inbox (run) WHERE ends_run;
 
 CREATE TABLE suspensions (
     tenant text COLLATE "C" NOT NULL,
@@ -146,6 +151,8 @@ CREATE TABLE suspensions (
     run bigint NOT NULL REFERENCES runs (run),
     -- The event that opened it has what a person needs to see.
     seq bigint NOT NULL CHECK (seq >= 1),
+    -- The event that closed it has what was decided.
+    closed_seq bigint CHECK (closed_seq > seq),
     call text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL CHECK (kind IN (
         'approval', 'client_tool', 'external', 'question', 'in_doubt', 'child_run'
@@ -164,12 +171,17 @@ CREATE TABLE suspensions (
     PRIMARY KEY (tenant, id),
     CHECK ((status = 'pending') = (decided_at IS NULL)),
     CHECK ((status = 'pending') = (decided_by IS NULL)),
+    CHECK ((status = 'pending') = (closed_seq IS NULL)),
     CHECK (status = 'pending' OR answered_by IS NULL)
 );
-CREATE INDEX suspensions_by_run ON suspensions (run);
+-- By what changed them last.
+CREATE INDEX suspensions_by_run ON suspensions (run, coalesce(closed_seq, seq));
 CREATE UNIQUE INDEX suspensions_one_open ON suspensions (run, call) WHERE status = 'pending';
+-- What people have to answer, and all the rest: each in one of the two.
+CREATE INDEX suspensions_pending ON suspensions (tenant, created_at, id)
+    WHERE status = 'pending' AND answered_by IS NULL AND kind IN ('approval', 'question', 'in_doubt');
 CREATE INDEX suspensions_by_age ON suspensions (tenant, status, created_at, id)
-    WHERE kind IN ('approval', 'question', 'in_doubt');
+    WHERE (status <> 'pending' OR answered_by IS NOT NULL) AND kind IN ('approval', 'question', 'in_doubt');
 
 -- Answers repeats for ever.
 CREATE TABLE decisions (
@@ -261,10 +273,11 @@ LEFT JOIN LATERAL (
     ORDER BY r.holds DESC, r.run LIMIT 1
 ) f ON true;
 
--- A suspension with the commit that opened it, and the way down to it: no run is nested deeper than 64.
+-- A suspension with the commit that opened it, the answer that its run has not heard, and the way down to it: no run is
+-- nested deeper than 64.
 CREATE VIEW suspensions_shown AS
 SELECT
-    s.*, r.id AS run_id, r.agent, t.id AS thread_id, c.first_seq, c.body,
+    s.*, (SELECT i.item FROM inbox i WHERE i.ticket = s.answered_by) AS answer, r.id AS run_id, r.agent, t.id AS thread_id, c.first_seq, c.body,
     p.runs AS above_runs, p.agents AS above_agents, p.calls AS above_calls
 FROM suspensions s
 JOIN runs r ON r.run = s.run

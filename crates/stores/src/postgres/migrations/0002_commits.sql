@@ -48,10 +48,10 @@ CREATE FUNCTION put(p_tenant text, p_run bigint, p_item jsonb, p_at bigint) RETU
 DECLARE
     the_ticket bigint;
 BEGIN
-    INSERT INTO inbox (tenant, run, kind, call, arguments, item)
+    INSERT INTO inbox (tenant, run, kind, call, arguments, ends_run, item)
     VALUES (
         p_tenant, p_run, p_item ->> 'kind', p_item ->> 'early_call', decode(p_item ->> 'arguments', 'hex'),
-        p_item ->> 'text'
+        (p_item ->> 'ends_run')::boolean, p_item ->> 'text'
     ) RETURNING ticket INTO the_ticket;
     UPDATE runs SET
         ready_at = CASE WHEN ready = 1 THEN ready_at ELSE now_us(p_at) END, ready = 1, change = change + 1,
@@ -94,6 +94,14 @@ CREATE FUNCTION overtakes(p_tenant text, p_run bigint, p_suspensions jsonb) RETU
     )
 $$;
 
+-- A decision that ends the run answers an open approval, and the run has not heard it.
+CREATE FUNCTION end_accepted(p_run bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM inbox i JOIN suspensions s ON s.run = i.run AND s.status = 'pending' AND s.answered_by = i.ticket
+        WHERE i.run = p_run AND i.ends_run
+    )
+$$;
+
 -- Whether one of these items, accepted at the worker, has lost against something that was accepted before it.
 CREATE FUNCTION has_lost(p_run bigint, p_interrupted boolean, p_accepted jsonb) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -103,11 +111,12 @@ DECLARE
     ids text[] := '{}';
     answered text[] := '{}';
     interrupted boolean := p_interrupted;
+    ends boolean := end_accepted(p_run);
 BEGIN
     FOR one IN SELECT * FROM jsonb_to_recordset(p_accepted)
         AS a (kind text, call text, suspension text, decision_id text)
     LOOP
-        IF interrupted THEN
+        IF interrupted OR (ends AND one.kind <> 'interrupt') THEN
             RETURN true;
         END IF;
         IF one.decision_id IS NOT NULL THEN
@@ -135,40 +144,72 @@ BEGIN
     RETURN false;
 END $$;
 
--- Messages, calls, leave and plugin state. What waits to join the thread counts as being in it: the message of a run
--- that has not started, and the one that each call gets.
+-- Messages of one or several runs, each on a thread of its own that is locked, and the last one of each run, if it has
+-- one. What waits to join a thread counts as being in it: the message of a run that has not started, and the one that
+-- each call gets. The tables grow while plans are kept, and all that is looked for has an index: no plan may read a whole
+-- table.
+CREATE FUNCTION write_messages(
+    p_runs bigint[], p_heads text[], p_message_runs bigint[], p_ids text[], p_seqs bigint[], p_roles text[]
+) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    taken text;
+BEGIN
+    SELECT m.id INTO taken FROM unnest(p_message_runs, p_ids, p_roles) AS m (run, id, role)
+    JOIN runs r ON r.run = m.run
+    WHERE EXISTS (SELECT 1 FROM runs q WHERE q.thread = r.thread AND q.promised = m.id)
+        OR (m.role <> 'tool' AND starts_with(m.id, 'msg_')
+            AND EXISTS (SELECT 1 FROM call_ids c WHERE c.thread = r.thread AND c.id = substr(m.id, 5)));
+    IF FOUND THEN
+        PERFORM impossible(format('message %s is somebody else''s', taken));
+    END IF;
+    INSERT INTO messages (tenant, thread, id, run, seq, role, place)
+    SELECT r.tenant, r.thread, m.id, m.run, m.seq, m.role,
+        coalesce((SELECT max(q.place) FROM messages q WHERE q.thread = r.thread), 0)
+            + row_number() OVER (PARTITION BY m.run ORDER BY m.seq)
+    FROM unnest(p_message_runs, p_ids, p_seqs, p_roles) AS m (run, id, seq, role) JOIN runs r ON r.run = m.run;
+    UPDATE threads t SET head = h.head
+    FROM unnest(p_runs, p_heads) AS h (run, head) JOIN runs r ON r.run = h.run
+    WHERE t.thread = r.thread AND h.head IS NOT NULL;
+END $$;
+
+-- Calls of one or several runs, in the same way.
+CREATE FUNCTION write_calls(p_runs bigint[], p_ids text[]) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    taken text;
+BEGIN
+    SELECT c.id INTO taken FROM unnest(p_runs, p_ids) AS c (run, id) JOIN runs r ON r.run = c.run
+    WHERE EXISTS (
+            SELECT 1 FROM messages m WHERE m.thread = r.thread AND m.id = 'msg_' || c.id
+                AND NOT (m.run = c.run AND m.role = 'tool')
+        )
+        OR EXISTS (SELECT 1 FROM runs q WHERE q.thread = r.thread AND q.promised = 'msg_' || c.id);
+    IF FOUND THEN
+        PERFORM impossible(format('the message of call %s is somebody else''s', taken));
+    END IF;
+    INSERT INTO call_ids (tenant, thread, id)
+    SELECT r.tenant, r.thread, c.id FROM unnest(p_runs, p_ids) AS c (run, id) JOIN runs r ON r.run = c.run;
+END $$;
+
+-- Messages, calls, leave and plugin state.
 CREATE FUNCTION write_thread(p_tenant text, p_thread bigint, p_run bigint, p_entry jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    taken text;
     one jsonb;
 BEGIN
     IF p_entry ? 'messages' THEN
-        SELECT m.id INTO taken FROM jsonb_to_recordset(p_entry -> 'messages') AS m (id text, role text)
-        WHERE EXISTS (SELECT 1 FROM runs r WHERE r.thread = p_thread AND r.promised = m.id)
-            OR (m.role <> 'tool' AND starts_with(m.id, 'msg_')
-                AND EXISTS (SELECT 1 FROM call_ids c WHERE c.thread = p_thread AND c.id = substr(m.id, 5)));
-        IF FOUND THEN
-            PERFORM impossible(format('message %s is somebody else''s', taken));
-        END IF;
-        INSERT INTO messages (tenant, thread, id, run, seq, role, place)
-        SELECT p_tenant, p_thread, m.id, p_run, m.seq, m.role,
-            coalesce((SELECT max(place) FROM messages WHERE thread = p_thread), 0) + row_number() OVER (ORDER BY m.seq)
+        PERFORM write_messages(
+            ARRAY[p_run], ARRAY[p_entry -> 'messages' -> -1 ->> 'id'], array_agg(p_run), array_agg(m.id),
+            array_agg(m.seq), array_agg(m.role)
+        )
         FROM jsonb_to_recordset(p_entry -> 'messages') AS m (id text, seq bigint, role text);
-        UPDATE threads SET head = p_entry -> 'messages' -> -1 ->> 'id' WHERE thread = p_thread;
     END IF;
     IF p_entry ? 'calls' THEN
-        SELECT c.id INTO taken FROM jsonb_array_elements_text(p_entry -> 'calls') AS c (id)
-        WHERE EXISTS (
-                SELECT 1 FROM messages m WHERE m.thread = p_thread AND m.id = 'msg_' || c.id
-                    AND NOT (m.run = p_run AND m.role = 'tool')
-            )
-            OR EXISTS (SELECT 1 FROM runs r WHERE r.thread = p_thread AND r.promised = 'msg_' || c.id);
-        IF FOUND THEN
-            PERFORM impossible(format('the message of call %s is somebody else''s', taken));
-        END IF;
-        INSERT INTO call_ids (tenant, thread, id)
-        SELECT p_tenant, p_thread, c.id FROM jsonb_array_elements_text(p_entry -> 'calls') AS c (id);
+        PERFORM write_calls(array_agg(p_run), array_agg(c.id))
+        FROM jsonb_array_elements_text(p_entry -> 'calls') AS c (id);
     END IF;
     -- One after the other: a commit may put the same key twice, and the last one counts.
     IF p_entry ? 'leave' THEN
@@ -213,7 +254,7 @@ BEGIN
             ELSE
                 UPDATE suspensions SET
                     status = one.status, answered_by = NULL, decided_at = one.at, decided_by = one.decided_by,
-                    reason = one.reason, note = one.note
+                    reason = one.reason, note = one.note, closed_seq = one.seq
                 WHERE tenant = p_tenant AND id = one.id AND run = p_run AND status = 'pending';
                 IF NOT FOUND THEN
                     PERFORM impossible(format('suspension %s is not open', one.id));
@@ -223,10 +264,11 @@ BEGIN
     END IF;
     IF p_entry ? 'voided' THEN
         FOR one IN SELECT * FROM jsonb_to_recordset(p_entry -> 'voided')
-            AS v (id text, at bigint, status text, decided_by text, reason text, note text)
+            AS v (id text, seq bigint, at bigint, status text, decided_by text, reason text, note text)
         LOOP
             UPDATE suspensions SET
-                status = one.status, decided_at = one.at, decided_by = one.decided_by, reason = one.reason, note = one.note
+                status = one.status, decided_at = one.at, decided_by = one.decided_by, reason = one.reason, note = one.note,
+                closed_seq = one.seq
             WHERE tenant = p_tenant AND id = one.id AND run = p_run AND status <> 'pending';
             IF NOT FOUND THEN
                 PERFORM impossible(format('suspension %s was not given before it was void', one.id));
@@ -512,7 +554,7 @@ END $$;
 -- The first answer under a scope is kept; gives the one that is. Nothing comes back where there is no such run. The
 -- thread is locked so that it does not go meanwhile; whoever commits to it does not wait.
 CREATE FUNCTION remember_answer(
-    p_tenant text, p_run text, p_scope text, p_body bytea, p_status integer, p_answer text
+    p_tenant text, p_run text, p_scope text, p_body bytea, p_status integer, p_answer text, p_most bigint
 ) RETURNS TABLE (kept_body bytea, kept_status integer, kept_answer text) LANGUAGE plpgsql AS $$
 DECLARE
     the_run bigint;
@@ -523,16 +565,41 @@ BEGIN
     IF the_run IS NULL THEN
         RETURN;
     END IF;
-    INSERT INTO remembered (tenant, run, scope, body, status, answer)
-    VALUES (p_tenant, the_run, p_scope, p_body, p_status, p_answer) ON CONFLICT DO NOTHING;
+    IF NOT EXISTS (SELECT 1 FROM remembered a WHERE a.run = the_run LIMIT 1 OFFSET p_most - 1) THEN
+        INSERT INTO remembered (tenant, run, scope, body, status, answer)
+        VALUES (p_tenant, the_run, p_scope, p_body, p_status, p_answer) ON CONFLICT DO NOTHING;
+    END IF;
     RETURN QUERY SELECT a.body, a.status, a.answer FROM remembered a WHERE a.run = the_run AND a.scope = p_scope;
+    -- Nothing is kept under this scope, and one more would be too many.
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT NULL::bytea, NULL::integer, NULL::text;
+    END IF;
+END $$;
+
+-- A thread that is locked, with all that is kept of its runs.
+CREATE FUNCTION drop_thread(p_thread bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    the_runs bigint[];
+BEGIN
+    SELECT coalesce(array_agg(run), '{}') INTO the_runs FROM runs WHERE thread = p_thread;
+    DELETE FROM commits WHERE run = ANY (the_runs);
+    DELETE FROM inbox WHERE run = ANY (the_runs);
+    DELETE FROM suspensions WHERE run = ANY (the_runs);
+    DELETE FROM decisions WHERE run = ANY (the_runs);
+    DELETE FROM remembered WHERE run = ANY (the_runs);
+    DELETE FROM post_keys WHERE thread = p_thread;
+    DELETE FROM messages WHERE thread = p_thread;
+    DELETE FROM call_ids WHERE thread = p_thread;
+    DELETE FROM leave WHERE thread = p_thread;
+    DELETE FROM plugin_state WHERE thread = p_thread;
+    DELETE FROM runs WHERE thread = p_thread;
+    DELETE FROM threads WHERE thread = p_thread;
 END $$;
 
 -- Child runs have threads of their own, which stay.
 CREATE FUNCTION delete_thread(p_tenant text, p_thread text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
-    the_runs bigint[];
 BEGIN
     SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR UPDATE;
     IF NOT FOUND THEN
@@ -541,18 +608,79 @@ BEGIN
     IF EXISTS (SELECT 1 FROM runs WHERE thread = the_thread AND ended_at IS NULL) THEN
         RETURN 'stale';
     END IF;
-    SELECT coalesce(array_agg(run), '{}') INTO the_runs FROM runs WHERE thread = the_thread;
-    DELETE FROM commits WHERE run = ANY (the_runs);
-    DELETE FROM inbox WHERE run = ANY (the_runs);
-    DELETE FROM suspensions WHERE run = ANY (the_runs);
-    DELETE FROM decisions WHERE run = ANY (the_runs);
-    DELETE FROM remembered WHERE run = ANY (the_runs);
-    DELETE FROM post_keys WHERE thread = the_thread;
-    DELETE FROM messages WHERE thread = the_thread;
-    DELETE FROM call_ids WHERE thread = the_thread;
-    DELETE FROM leave WHERE thread = the_thread;
-    DELETE FROM plugin_state WHERE thread = the_thread;
-    DELETE FROM runs WHERE thread = the_thread;
-    DELETE FROM threads WHERE thread = the_thread;
+    PERFORM drop_thread(the_thread);
     RETURN 'deleted';
+END $$;
+
+-- Retention: whole threads go once all their runs have ended long enough ago, a bounded number at a time.
+--
+-- A run that delegated has children on threads of their own. They are one family: it goes together, and only when every
+-- run of every thread of it has ended long enough ago. A thread that never had a run has not ended, and stays.
+
+-- A thread, the threads of the runs that its runs have delegated to, and so on.
+CREATE FUNCTION family_of(p_thread bigint) RETURNS bigint[] LANGUAGE sql VOLATILE AS $$
+    WITH RECURSIVE family (thread) AS (
+        SELECT p_thread
+        UNION
+        SELECT c.thread FROM family f JOIN runs r ON r.thread = f.thread JOIN runs c ON c.parent = r.run
+    )
+    SELECT array_agg(thread ORDER BY thread) FROM family
+$$;
+
+CREATE FUNCTION have_ended(p_threads bigint[], p_before bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT NOT EXISTS (
+        SELECT 1 FROM runs WHERE thread = ANY (p_threads) AND (ended_at IS NULL OR ended_at >= p_before)
+    )
+$$;
+
+-- Looks at the next threads behind one, and deletes, or only counts, those that may go. `seen` is the last one that was
+-- looked at; null when there are none behind.
+CREATE FUNCTION prune(
+    p_behind bigint, p_look_max integer, p_thread_max integer, p_event_max bigint, p_before bigint, p_deletes boolean,
+    OUT seen bigint, OUT looked_at bigint, OUT threads_gone bigint, OUT runs_gone bigint, OUT events_gone bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+    family bigint[];
+    its_runs bigint;
+    its_events bigint;
+BEGIN
+    looked_at := 0;
+    threads_gone := 0;
+    runs_gone := 0;
+    events_gone := 0;
+    FOR one IN
+        SELECT t.thread,
+            EXISTS (SELECT 1 FROM runs r WHERE r.thread = t.thread)
+            AND have_ended(ARRAY[t.thread], p_before)
+            -- It goes with whoever delegated to it.
+            AND NOT EXISTS (
+                SELECT 1 FROM runs r JOIN runs p ON p.run = r.parent
+                WHERE r.thread = t.thread AND p.thread <> t.thread
+            ) AS may_go
+        FROM threads t WHERE t.thread > p_behind ORDER BY t.thread LIMIT p_look_max
+    LOOP
+        seen := one.thread;
+        looked_at := looked_at + 1;
+        CONTINUE WHEN NOT one.may_go;
+        family := family_of(one.thread);
+        IF p_deletes THEN
+            -- Somebody is about to change one of them: it has not ended.
+            CONTINUE WHEN cardinality(family) > (
+                SELECT count(*) FROM (
+                    SELECT 1 FROM threads WHERE thread = ANY (family) FOR UPDATE SKIP LOCKED
+                ) AS locked
+            );
+        END IF;
+        -- What was locked is read in a statement of its own.
+        CONTINUE WHEN NOT have_ended(family, p_before);
+        SELECT count(*), coalesce(sum(seq), 0) INTO its_runs, its_events FROM runs WHERE thread = ANY (family);
+        IF p_deletes THEN
+            PERFORM drop_thread(f.thread) FROM unnest(family) AS f (thread);
+        END IF;
+        threads_gone := threads_gone + cardinality(family);
+        runs_gone := runs_gone + its_runs;
+        events_gone := events_gone + its_events;
+        EXIT WHEN threads_gone >= p_thread_max OR events_gone >= p_event_max;
+    END LOOP;
 END $$;

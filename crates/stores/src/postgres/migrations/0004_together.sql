@@ -5,51 +5,6 @@
 -- change. What is not plain is answered with 'alone' and nothing is written of it: its node sends it by itself, and
 -- there it is judged. No lock is waited for, so nobody can wait for each other. What cannot be is raised and undoes all
 -- of them; then each is sent by itself too, and only the one that cannot be is refused.
---
--- The tables grow while plans are kept, and all that is looked for has an index: no plan may read a whole table.
-
--- Messages and calls of several commits, each on a thread that is locked, in the order of the single commit.
-CREATE FUNCTION write_threads(
-    p_runs bigint[], p_heads text[], p_message_runs bigint[], p_message_ids text[], p_message_seqs bigint[],
-    p_message_roles text[], p_call_runs bigint[], p_call_ids text[]
-) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
-AS $$
-BEGIN
-    IF cardinality(p_message_runs) > 0 THEN
-        PERFORM 1 FROM unnest(p_message_runs, p_message_ids, p_message_roles) AS m (run, id, role)
-        JOIN runs r ON r.run = m.run
-        WHERE EXISTS (SELECT 1 FROM runs q WHERE q.thread = r.thread AND q.promised = m.id)
-            OR (m.role <> 'tool' AND starts_with(m.id, 'msg_')
-                AND EXISTS (SELECT 1 FROM call_ids c WHERE c.thread = r.thread AND c.id = substr(m.id, 5)));
-        IF FOUND THEN
-            PERFORM impossible('a message is somebody else''s');
-        END IF;
-        INSERT INTO messages (tenant, thread, id, run, seq, role, place)
-        SELECT r.tenant, r.thread, m.id, m.run, m.seq, m.role,
-            coalesce((SELECT max(q.place) FROM messages q WHERE q.thread = r.thread), 0)
-                + row_number() OVER (PARTITION BY m.run ORDER BY m.seq)
-        FROM unnest(p_message_runs, p_message_ids, p_message_seqs, p_message_roles) AS m (run, id, seq, role)
-        JOIN runs r ON r.run = m.run;
-        UPDATE threads t SET head = h.head
-        FROM unnest(p_runs, p_heads) AS h (run, head) JOIN runs r ON r.run = h.run
-        WHERE t.thread = r.thread AND h.head IS NOT NULL;
-    END IF;
-    IF cardinality(p_call_runs) > 0 THEN
-        PERFORM 1 FROM unnest(p_call_runs, p_call_ids) AS c (run, id) JOIN runs r ON r.run = c.run
-        WHERE EXISTS (
-                SELECT 1 FROM messages m WHERE m.thread = r.thread AND m.id = 'msg_' || c.id
-                    AND NOT (m.run = c.run AND m.role = 'tool')
-            )
-            OR EXISTS (SELECT 1 FROM runs q WHERE q.thread = r.thread AND q.promised = 'msg_' || c.id);
-        IF FOUND THEN
-            PERFORM impossible('the message of a call is somebody else''s');
-        END IF;
-        INSERT INTO call_ids (tenant, thread, id)
-        SELECT r.tenant, r.thread, c.id FROM unnest(p_call_runs, p_call_ids) AS c (run, id)
-        JOIN runs r ON r.run = c.run;
-    END IF;
-END $$;
 
 -- Each of another run. The answers stand in the order of the runs: 'held', 'fenced' or 'alone'.
 CREATE FUNCTION append_together(
@@ -112,24 +67,21 @@ BEGIN
     FROM unnest(p_runs, p_expected, p_seqs, p_checkpoints, p_bodies) AS e (run, expected, seq, checkpoint, body)
     JOIN runs r ON r.run = e.run
     WHERE e.run = ANY (kept);
-    IF cardinality(kept) = cardinality(p_runs) THEN
-        PERFORM write_threads(
-            p_runs, p_heads, p_message_runs, p_message_ids, p_message_seqs, p_message_roles, p_call_runs, p_call_ids
-        );
-    ELSE
-        PERFORM write_threads(h.runs, h.heads, m.runs, m.ids, m.seqs, m.roles, c.runs, c.ids)
-        FROM (
-            SELECT array_agg(h.run) AS runs, array_agg(h.head) AS heads FROM unnest(p_runs, p_heads) AS h (run, head)
-            WHERE h.run = ANY (kept)
-        ) AS h, (
-            SELECT array_agg(m.run) AS runs, array_agg(m.id) AS ids, array_agg(m.seq) AS seqs,
-                array_agg(m.role) AS roles
-            FROM unnest(p_message_runs, p_message_ids, p_message_seqs, p_message_roles) AS m (run, id, seq, role)
-            WHERE m.run = ANY (kept)
-        ) AS m, (
-            SELECT array_agg(c.run) AS runs, array_agg(c.id) AS ids
-            FROM unnest(p_call_runs, p_call_ids) AS c (run, id) WHERE c.run = ANY (kept)
-        ) AS c;
+    IF cardinality(kept) < cardinality(p_runs) THEN
+        SELECT coalesce(array_agg(m.run), '{}'), array_agg(m.id), array_agg(m.seq), array_agg(m.role)
+        INTO p_message_runs, p_message_ids, p_message_seqs, p_message_roles
+        FROM unnest(p_message_runs, p_message_ids, p_message_seqs, p_message_roles) AS m (run, id, seq, role)
+        WHERE m.run = ANY (kept);
+        SELECT coalesce(array_agg(c.run), '{}'), array_agg(c.id) INTO p_call_runs, p_call_ids
+        FROM unnest(p_call_runs, p_call_ids) AS c (run, id) WHERE c.run = ANY (kept);
+        SELECT array_agg(h.run), array_agg(h.head) INTO p_runs, p_heads
+        FROM unnest(p_runs, p_heads) AS h (run, head) WHERE h.run = ANY (kept);
+    END IF;
+    IF cardinality(p_message_runs) > 0 THEN
+        PERFORM write_messages(p_runs, p_heads, p_message_runs, p_message_ids, p_message_seqs, p_message_roles);
+    END IF;
+    IF cardinality(p_call_runs) > 0 THEN
+        PERFORM write_calls(p_call_runs, p_call_ids);
     END IF;
     RETURN outcomes;
 END $$;
@@ -204,15 +156,11 @@ BEGIN
     SELECT e.tenant, e.run, 1, e.seq, e.checkpoint, e.body
     FROM unnest(p_tenants, created, p_seqs, p_checkpoints, p_bodies) AS e (tenant, run, seq, checkpoint, body)
     WHERE e.run IS NOT NULL;
-    PERFORM write_threads(created, p_heads, m.runs, m.ids, m.seqs, m.roles, c.runs, c.ids)
-    FROM (
-        SELECT coalesce(array_agg(created[m.place]), '{}') AS runs, array_agg(m.id) AS ids, array_agg(m.seq) AS seqs,
-            array_agg(m.role) AS roles
-        FROM unnest(p_message_places, p_message_ids, p_message_seqs, p_message_roles) AS m (place, id, seq, role)
-        WHERE created[m.place] IS NOT NULL
-    ) AS m, (
-        SELECT coalesce(array_agg(created[c.place]), '{}') AS runs, array_agg(c.id) AS ids
-        FROM unnest(p_call_places, p_call_ids) AS c (place, id) WHERE created[c.place] IS NOT NULL
-    ) AS c;
+    PERFORM write_messages(created, p_heads, array_agg(created[m.place]), array_agg(m.id), array_agg(m.seq),
+        array_agg(m.role))
+    FROM unnest(p_message_places, p_message_ids, p_message_seqs, p_message_roles) AS m (place, id, seq, role)
+    WHERE created[m.place] IS NOT NULL HAVING count(*) > 0;
+    PERFORM write_calls(array_agg(created[c.place]), array_agg(c.id))
+    FROM unnest(p_call_places, p_call_ids) AS c (place, id) WHERE created[c.place] IS NOT NULL HAVING count(*) > 0;
     RETURN created;
 END $$;

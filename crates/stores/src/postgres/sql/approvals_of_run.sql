@@ -7,7 +7,10 @@ WITH asked AS (
 ), found AS (
     SELECT s.id FROM asked a JOIN suspensions s ON s.run = a.run
     WHERE s.kind IN ('approval', 'question', 'in_doubt') AND s.status = ANY ($2::text[])
+        AND (s.answered_by IS NULL OR $8)
         AND (s.created_at, s.id) > ($3, $4)
+        AND ($6::text IS NULL OR coalesce(s.closed_seq, s.seq) > $9
+            OR (s.closed_seq IS NULL AND s.answered_by IS NOT NULL))
     ORDER BY s.created_at, s.id LIMIT $5
 )
 SELECT s.* FROM found f JOIN suspensions_shown s ON s.tenant = $1 AND s.id = f.id

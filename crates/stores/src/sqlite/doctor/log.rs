@@ -39,12 +39,13 @@ pub(super) struct ToldSuspension {
 
 impl ToldSuspension {
     /// In the order of [`SUSPENSION_COLUMNS`].
-    pub(super) fn values(&self, tenant: &str) -> [Value; 12] {
+    pub(super) fn values(&self, tenant: &str) -> [Value; 13] {
         let Self { opened, closed } = self;
         let closed = closed.as_ref();
         [
             text(tenant),
             whole(opened.seq),
+            closed.map_or(Value::Null, |closed| whole(closed.seq)),
             text(opened.call.as_str()),
             text(opened.kind.as_str()),
             text(closed.map_or("pending", |closed| closed.status.as_str())),
@@ -59,9 +60,10 @@ impl ToldSuspension {
     }
 }
 
-pub(super) const SUSPENSION_COLUMNS: [&str; 12] = [
+pub(super) const SUSPENSION_COLUMNS: [&str; 13] = [
     "tenant",
     "seq",
+    "closed_seq",
     "call",
     "kind",
     "status",

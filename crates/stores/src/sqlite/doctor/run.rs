@@ -6,7 +6,7 @@ use machine::Control;
 use machine::control::ControlUnreadable;
 use machine::decision::Decision;
 use machine::id::{DecisionId, MessageId, RunId, SuspensionId};
-use machine::inbox::Item;
+use machine::inbox::{Item, ends_run};
 use machine::rows::{Rows, Standing};
 use machine::suspension::Held;
 use rusqlite::types::Value;
@@ -106,7 +106,7 @@ pub(super) fn examine(
     for Fault { code, what } in faults.into_iter().flatten() {
         note(code, what);
     }
-    let inbox = inbox(around, run, &mut note)?;
+    let inbox = inbox(around, run, &told.control, &mut note)?;
     suspensions(around, run, &told, &inbox, &mut note)?;
     decisions(around, run, &told, &mut note)?;
     children(around, &told.control, &inbox, &mut note)?;
@@ -203,10 +203,11 @@ struct Inbox {
 fn inbox(
     around: &Around<'_>,
     run: &RunColumns,
+    control: &Control,
     note: &mut impl FnMut(FindingCode, String),
 ) -> Result<Inbox, Fault> {
     let mut statement = around.connection.prepare_cached(
-        "SELECT ticket, item, tenant, kind, call, arguments FROM inbox WHERE run = ?1 ORDER BY ticket",
+        "SELECT ticket, item, tenant, kind, call, arguments, ends_run FROM inbox WHERE run = ?1 ORDER BY ticket",
     )?;
     let mut rows = statement.query([run.row])?;
     let mut inbox = Inbox::default();
@@ -232,8 +233,10 @@ fn inbox(
             text(item_word(&item)),
             maybe_text(call),
             digest.map_or(Value::Null, |digest| blob(&digest.0)),
+            whole(u64::from(ends_run(control, &item))),
         ];
-        if let Some(what) = differences(row, 2, &["tenant", "kind", "call", "arguments"], &told)? {
+        if let Some(what) = differences(row, 2, &["tenant", "kind", "call", "arguments", "ends_run"], &told)?
+        {
             note(FindingCode::InboxDiffers, format!("inbox row {ticket}: {what}"));
         }
         if matches!(item, Item::Interrupt { .. }) && !run.interrupt_accepted {

@@ -94,12 +94,15 @@ CREATE TABLE inbox (
     -- Of an early decision: what it will answer.
     call TEXT,
     arguments BLOB CHECK (arguments IS NULL OR length(arguments) = 32),
+    -- The run ends once it has heard it; of an early decision: once it answers an approval.
+    ends_run INTEGER NOT NULL DEFAULT 0 CHECK (ends_run IN (0, 1)),
     item TEXT NOT NULL,
     CHECK ((kind = 'early') = (call IS NOT NULL)),
     CHECK ((kind = 'early') = (arguments IS NOT NULL))
 ) STRICT;
 CREATE INDEX inbox_by_run ON inbox (run, ticket);
 CREATE UNIQUE INDEX inbox_one_early ON inbox (run, call) WHERE kind = 'early';
+CREATE INDEX inbox_ending ON inbox (run) WHERE ends_run = 1;
 
 CREATE TABLE suspensions (
     tenant TEXT NOT NULL,
@@ -107,6 +110,8 @@ CREATE TABLE suspensions (
     run INTEGER NOT NULL REFERENCES runs (row),
     -- The event that opened it has what a person needs to see.
     seq INTEGER NOT NULL CHECK (seq >= 1),
+    -- The event that closed it has what was decided.
+    closed_seq INTEGER CHECK (closed_seq > seq),
     call TEXT NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN (
         'approval', 'client_tool', 'external', 'question', 'in_doubt', 'child_run'
@@ -124,12 +129,17 @@ CREATE TABLE suspensions (
     PRIMARY KEY (tenant, id),
     CHECK ((status = 'pending') = (decided_at IS NULL)),
     CHECK ((status = 'pending') = (decided_by IS NULL)),
+    CHECK ((status = 'pending') = (closed_seq IS NULL)),
     CHECK (status = 'pending' OR answered_by IS NULL)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX suspensions_by_run ON suspensions (run);
+-- By what changed them last.
+CREATE INDEX suspensions_by_run ON suspensions (run, coalesce(closed_seq, seq));
 CREATE UNIQUE INDEX suspensions_one_open ON suspensions (run, call) WHERE status = 'pending';
+-- What people have to answer, and all the rest: each in one of the two.
+CREATE INDEX suspensions_pending ON suspensions (tenant, created_at, id)
+    WHERE status = 'pending' AND answered_by IS NULL AND kind IN ('approval', 'question', 'in_doubt');
 CREATE INDEX suspensions_by_age ON suspensions (tenant, status, created_at, id)
-    WHERE kind IN ('approval', 'question', 'in_doubt');
+    WHERE (status <> 'pending' OR answered_by IS NOT NULL) AND kind IN ('approval', 'question', 'in_doubt');
 
 -- Answers repeats for ever.
 CREATE TABLE decisions (

@@ -1,0 +1,61 @@
+//! What a worker notes for the numbers: how long steps take, how soon a decided call starts, how runs end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use machine::event::{Event, Fact};
+use machine::id::CallId;
+use machine::inbox::{Item, Ticket};
+use machine::rows::ShownStatus;
+use machine::{Control, Timestamp};
+
+use crate::numbers::{Tally, ms_between};
+use crate::store::Append;
+
+#[derive(Default)]
+pub(super) struct Measured {
+    /// The step that began under this worker.
+    step: Option<(u32, Timestamp)>,
+    /// Calls that somebody has decided on and that have not started, with the time of the decision.
+    decided: BTreeMap<CallId, Timestamp>,
+}
+
+impl Measured {
+    /// Of a run that was started by the commit that created it.
+    pub(super) fn born(control: &Control) -> Self {
+        let step = control.step_open.then_some((control.step, control.at));
+        Self { step, decided: BTreeMap::new() }
+    }
+
+    /// Before the commit: afterwards nobody knows what was heard with it.
+    pub(super) fn hear(&mut self, append: &Append, inbox: &[(Ticket, Item)]) {
+        let consumed = inbox.iter().filter(|(ticket, _)| append.consumed.contains(ticket));
+        let heard = consumed.map(|(_, item)| item).chain(&append.accepted);
+        for item in heard {
+            // An early one has waited for its call, not the call for it.
+            if let Item::Decision(decision) = item {
+                self.decided.insert(decision.call.clone(), decision.accepted_at);
+            }
+        }
+    }
+
+    /// After the commit.
+    pub(super) fn stored(&mut self, tally: &Tally, events: &[Arc<Event>], control: &Control, now: Timestamp) {
+        for event in events {
+            if let Fact::StepStarted { step, .. } = event.fact {
+                self.step = Some((step, event.at));
+            } else if let Fact::StepEnded { step: ended, .. } = event.fact
+                && let Some((_, began)) = self.step.take_if(|(step, _)| *step == ended)
+            {
+                tally.step_ms.note(ms_between(began, event.at));
+            } else if let Fact::ExecutionStarted { call_id, .. } = &event.fact
+                && let Some(decided) = self.decided.remove(call_id)
+            {
+                tally.decision_to_start_ms.note(ms_between(decided, now));
+            } else if matches!(event.fact, Fact::RunEnded { .. }) {
+                tally.ended(ShownStatus::of(&control.status));
+            }
+        }
+        self.decided.retain(|id, _| control.call(id).is_some_and(|call| !call.settled()));
+    }
+}

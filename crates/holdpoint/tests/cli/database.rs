@@ -1,0 +1,61 @@
+//! Upkeep of a PostgreSQL database, beside the engine that uses it.
+
+use std::time::Duration;
+
+use holdpoint::prelude::*;
+use holdpoint::store::postgres::PostgresStore;
+
+use crate::postgres_server::Server;
+use crate::program::Folder;
+
+#[tokio::test]
+async fn a_database_is_pruned_and_measured_while_it_is_used() {
+    let (server, folder) = (Server::start(), Folder::new());
+    let url = format!("postgres://holdpoint@localhost:{}/postgres", server.port);
+    let said = folder.run(&["size", "--store", &url, "--json"]);
+    assert_eq!((said.code, said.error()["code"].as_str()), (Some(2), Some("STORE_NOT_FOUND")), "{said:?}");
+    let store = PostgresStore::open(&url).await.expect("the store opens");
+    let engine = Folder::serve_on(store).await;
+    let said = folder.run(&["prune", "--older-than", "1h", "--store", &url]);
+    assert_eq!(
+        (said.code, &*said.out),
+        (Some(0), "0 threads with 0 runs and 0 events are gone.\n"),
+        "{said:?}"
+    );
+    let said = folder.run(&["prune", "--older-than", "0s", "--dry-run", "--store", &url]);
+    assert!(
+        said.out.starts_with("2 threads with 2 runs and ") && said.out.ends_with(" would go.\n"),
+        "{said:?}"
+    );
+    let said = folder.run(&["prune", "--older-than", "0s", "--batch", "1", "--json", "--store", &url]);
+    let pruned = said.json();
+    assert_eq!((said.code, &pruned["threads"], &pruned["runs"]), (Some(0), &json!(2), &json!(2)));
+    let said = folder.run(&["size", "--store", &url, "--json"]);
+    let size = said.json();
+    assert_eq!((said.code, &size["runs"]), (Some(0), &json!(1)), "what is held stays");
+    assert!(size["bytes"].as_u64() > Some(0), "{size}");
+    let said = folder.run(&["size", "--store", &url]);
+    assert!(said.out.contains("commits") && said.out.contains("per run"), "{said:?}");
+    assert_eq!(engine.pending(&Tenant::default()).await.expect("the list is read").len(), 1);
+    engine.close(Duration::from_secs(5)).await;
+}
+
+#[test]
+fn what_looks_after_files_says_what_to_use_for_a_database() {
+    let folder = Folder::new();
+    let url = "postgres://ann:sesame@127.0.0.1:1/runs";
+    for (command, instead) in [(&["doctor"][..], "pg_amcheck"), (&["backup", "copy.db"], "pg_basebackup")] {
+        let said = folder.run(&[command, &["--store", url, "--json"]].concat());
+        assert_eq!((said.code, said.error()["code"].as_str()), (Some(2), Some("NOT_A_FILE")), "{said:?}");
+        assert!(said.err.contains(instead) && !said.err.contains("sesame"), "{said:?}");
+    }
+    for command in [&["size"][..], &["prune", "--older-than", "1d"]] {
+        let said = folder.run(&[command, &["--store", url, "--json"]].concat());
+        assert_eq!(
+            (said.code, said.error()["code"].as_str()),
+            (Some(1), Some("STORE_UNAVAILABLE")),
+            "{said:?}"
+        );
+        assert!(said.err.contains("database") && !said.err.contains("sesame"), "{said:?}");
+    }
+}

@@ -1,0 +1,252 @@
+//! A client that follows one run over plain connections which break off, and keeps what it was told byte for byte.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Take, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A stream says something every fifteen seconds, so one that is silent for so long is stuck.
+const SILENT_AFTER: Duration = Duration::from_secs(60);
+const TERMINAL: [&str; 3] = ["run.completed", "run.failed", "run.interrupted"];
+
+/// What one client was told of one run, over all of its connections.
+pub(crate) struct Follower {
+    pub(crate) run: String,
+    /// The `data:` of every stored event, in the order in which they came. The first has the number 1.
+    pub(crate) events: Vec<Vec<u8>>,
+    pub(crate) ended: bool,
+    words: Words,
+    pub(crate) seen: Seen,
+}
+
+/// What a client went through.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) connections: u64,
+    /// Ends in the middle of a frame.
+    pub(crate) torn: u64,
+    pub(crate) deltas: u64,
+    /// Answers of which this client had heard the words first.
+    pub(crate) foretold: u64,
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// The run has ended, and the server says that nothing is left.
+    Ended,
+    /// Somebody broke it off: this client, or the end of the server.
+    BrokenOff,
+}
+
+impl Follower {
+    pub(crate) fn of(run: &str) -> Self {
+        Self {
+            run: run.to_owned(),
+            events: Vec::new(),
+            ended: false,
+            words: Words::default(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// One connection, which this client leaves once it has read so many bytes. `news` hears of every stored event.
+    pub(crate) fn connect(&mut self, address: &str, bytes_max: u64, mut news: impl FnMut()) -> Over {
+        let behind = self.events.len();
+        let Ok(mut stream) = EventStream::open(address, &self.run, behind, bytes_max) else {
+            return Over::BrokenOff;
+        };
+        self.seen.connections += 1;
+        self.words.begin();
+        match stream.status {
+            200 => assert!(!self.ended, "there is nothing behind the end of {}", self.run),
+            204 => {
+                assert!(self.ended, "{} has no end, but nothing is left behind {behind}", self.run);
+                return Over::Ended;
+            }
+            other => panic!("{} behind {behind}: {other}", self.run),
+        }
+        while let Some(block) = stream.next_block() {
+            assert!(!self.ended, "something follows the end of {}: {block}", self.run);
+            if !block.starts_with(':') {
+                self.hear(&block, &mut news);
+            }
+        }
+        self.seen.torn += u64::from(!stream.unread.is_empty());
+        Over::BrokenOff
+    }
+
+    fn hear(&mut self, block: &str, news: &mut impl FnMut()) {
+        let field = |name: &str| {
+            let mut values = block.lines().filter_map(|line| line.strip_prefix(name));
+            let value = values.next();
+            assert!(values.next().is_none(), "{name} stands twice in {block}");
+            value
+        };
+        let data = field("data: ").unwrap_or_else(|| panic!("a frame without data: {block}"));
+        let value: Value = serde_json::from_str(data).unwrap_or_else(|why| panic!("{why}: {data}"));
+        assert_eq!(value["type"].as_str(), field("event: "), "{block}");
+        assert_eq!(value["run_id"].as_str(), Some(self.run.as_str()), "{block}");
+        let Some(id) = field("id: ") else {
+            assert!(value.get("seq").is_none(), "{block}");
+            self.seen.deltas += u64::from(self.words.hear(&value));
+            return;
+        };
+        let next = self.events.len() + 1;
+        assert_eq!(id, next.to_string(), "a gap or a repeat in {}: {block}", self.run);
+        assert_eq!(value["seq"], next, "{block}");
+        self.seen.foretold += u64::from(self.words.compare(&value));
+        self.ended = TERMINAL.contains(&value["type"].as_str().unwrap_or_default());
+        self.events.push(data.as_bytes().to_vec());
+        news();
+    }
+}
+
+/// The words of answers on their way: by message, part and place of the part, with the attempt that says them.
+#[derive(Default)]
+struct Words {
+    /// On any connection, by attempt too. The same place never has two texts.
+    said: BTreeMap<(String, u64, String, u64), Vec<char>>,
+    /// On this connection: the attempt, and how far its text was told.
+    told: BTreeMap<(String, String, u64), (u64, usize)>,
+}
+
+impl Words {
+    /// A reconnect begins with the text so far.
+    fn begin(&mut self) {
+        self.told.clear();
+    }
+
+    /// True for a delta.
+    fn hear(&mut self, frame: &Value) -> bool {
+        let (kind, payload) = (frame["type"].as_str().unwrap_or_default(), &frame["payload"]);
+        let message = payload["message_id"].as_str().unwrap_or_default().to_owned();
+        let number = |name: &str| payload[name].as_u64().unwrap_or_else(|| panic!("no {name}: {frame}"));
+        match kind {
+            "text.delta" | "reasoning.delta" | "tool.arguments_delta" => {}
+            "step.reset" => {
+                let attempt = number("attempt");
+                self.told.retain(|(of, ..), (told, _)| *of != message || *told >= attempt);
+                return false;
+            }
+            "tool.log" | "tool.progress" => return false,
+            other => panic!("a frame without an id that is none of those: {other}"),
+        }
+        let (attempt, index, offset) = (number("attempt"), number("index"), number("offset"));
+        let text: Vec<char> = payload["text"].as_str().unwrap_or_default().chars().collect();
+        let offset = usize::try_from(offset).expect("an offset fits");
+        let place = (message.clone(), kind.to_owned(), index);
+        let (told_of, told) = self.told.get(&place).copied().unwrap_or((attempt, 0));
+        let from = if told_of == attempt { told } else { 0 };
+        assert!(attempt >= told_of, "attempt {told_of} was over: {frame}");
+        assert_eq!(offset, from, "on one connection a text goes on where it was: {frame}");
+        self.told.insert(place, (attempt, offset + text.len()));
+        let said = self.said.entry((message, attempt, kind.to_owned(), index)).or_default();
+        for (at, letter) in text.into_iter().enumerate().map(|(at, letter)| (offset + at, letter)) {
+            match said.get(at) {
+                Some(before) => assert_eq!(*before, letter, "another text at {at} of {frame}"),
+                None => said.push(letter),
+            }
+        }
+        true
+    }
+
+    /// What was said on this connection is the beginning of what is stored. True if there was something to compare.
+    fn compare(&mut self, event: &Value) -> bool {
+        let message = &event["payload"]["message"];
+        if event["type"] != "message.added" || message["role"] != "assistant" {
+            return false;
+        }
+        let (id, text) = (message["id"].as_str().unwrap_or_default(), message["content"].as_str());
+        let place = (id.to_owned(), "text.delta".to_owned(), 0);
+        let Some((attempt, told)) = self.told.remove(&place) else { return false };
+        let said = &self.said[&(place.0, attempt, place.1, place.2)][..told];
+        let stored: Vec<char> = text.unwrap_or_default().chars().collect();
+        assert!(stored.starts_with(said), "{said:?} was said, but stored is {event}");
+        true
+    }
+}
+
+/// One answer to a request for a stream: its status, and then one block after the other.
+pub(crate) struct EventStream {
+    pub(crate) status: u16,
+    reader: BufReader<Take<TcpStream>>,
+    /// Of the chunk that is being read.
+    left: usize,
+    /// A frame that is not whole.
+    unread: Vec<u8>,
+}
+
+impl EventStream {
+    fn open(address: &str, run: &str, behind: usize, bytes_max: u64) -> io::Result<Self> {
+        let seen = if behind == 0 { String::new() } else { format!("last-event-id: {behind}\r\n") };
+        Self::ask(address, &format!("/v1/runs/{run}/events"), &seen, bytes_max)
+    }
+
+    /// Breaks off once so many bytes were read.
+    pub(crate) fn ask(address: &str, path: &str, headers: &str, bytes_max: u64) -> io::Result<Self> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(SILENT_AFTER))?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n{headers}\r\n"
+        )?;
+        let mut reader = BufReader::new(stream.take(bytes_max));
+        let (mut line, mut status) = (String::new(), None);
+        loop {
+            line.clear();
+            reader.read_line(&mut line)?;
+            if !line.ends_with("\r\n") {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            status = status.or_else(|| line.split(' ').nth(1)?.parse().ok());
+            if line == "\r\n" {
+                let status = status.ok_or(io::ErrorKind::InvalidData)?;
+                return Ok(Self { status, reader, left: 0, unread: Vec::new() });
+            }
+        }
+    }
+
+    /// The next frame or comment without its empty line; none where the connection is over.
+    pub(crate) fn next_block(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
+                let rest = self.unread.split_off(end + 2);
+                let mut block = std::mem::replace(&mut self.unread, rest);
+                block.truncate(end);
+                return Some(String::from_utf8(block).expect("a stream is a text"));
+            }
+            self.read_more().ok()??;
+        }
+    }
+
+    /// None at the end.
+    fn read_more(&mut self) -> io::Result<Option<()>> {
+        if self.left == 0 {
+            let mut line = String::new();
+            self.reader.read_line(&mut line)?;
+            if line == "\r\n" {
+                line.clear();
+                self.reader.read_line(&mut line)?;
+            }
+            let Some(length) = line.strip_suffix("\r\n") else { return Ok(None) };
+            self.left = usize::from_str_radix(length, 16).map_err(io::Error::other)?;
+            if self.left == 0 {
+                return Ok(None);
+            }
+        }
+        let ready = match self.reader.fill_buf() {
+            Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                panic!("not even a sign of life for {SILENT_AFTER:?}")
+            }
+            ready => ready?,
+        };
+        let count = ready.len().min(self.left);
+        self.unread.extend_from_slice(&ready[..count]);
+        self.reader.consume(count);
+        self.left -= count;
+        Ok((count > 0).then_some(()))
+    }
+}

@@ -1,0 +1,208 @@
+//! A server with a model behind an address: it is asked, it is left, and its key stays where it belongs.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::program::{Folder, Said};
+use crate::server::{Server, write};
+
+const KEY: &str = "sk-test-0123456789abcdef";
+const VARIABLE: &str = "HOLDPOINT_TEST_KEY";
+
+/// What a provider sees.
+enum Seen {
+    /// The head in lower case, and the body.
+    Asked(String, Value),
+    /// The one who asked has hung up in the middle of the answer.
+    Left,
+}
+
+/// A provider that speaks like OpenAI: it answers each connection with the next of these, and the last one repeats.
+fn provider(answers: Vec<&'static str>) -> (String, Receiver<Seen>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/v1/", listener.local_addr().expect("an address"));
+    let (sender, seen) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut answers = answers.into_iter();
+        let mut answer = "";
+        for stream in listener.incoming().map_while(Result::ok) {
+            answer = answers.next().unwrap_or(answer);
+            let sender = sender.clone();
+            std::thread::spawn(move || converse(stream, answer, &sender));
+        }
+    });
+    (url, seen)
+}
+
+/// An answer that ends in the middle of a stream is followed by silence, until the other side hangs up.
+fn converse(stream: TcpStream, answer: &str, seen: &mpsc::Sender<Seen>) {
+    let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).unwrap_or_default() == 0 {
+            return;
+        }
+    }
+    let head = head.to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.and_then(|length| length.parse().ok()).expect("a length")];
+    reader.read_exact(&mut body).expect("a body");
+    let _ = seen.send(Seen::Asked(head, serde_json::from_slice(&body).expect("JSON")));
+    let mut stream = stream;
+    let _ = stream.write_all(answer.as_bytes());
+    if !answer.ends_with("[DONE]\n\n") && answer.starts_with("HTTP/1.1 200") {
+        let _ = reader.read(&mut [0; 16]);
+        let _ = seen.send(Seen::Left);
+    }
+}
+
+const HELLO: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n\
+    data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Good \"}}]}\n\n\
+    data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"morning.\"},\"finish_reason\":\"stop\"}]}\n\n\
+    data: {\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3}}\n\n\
+    data: [DONE]\n\n";
+const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n\
+    data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Good \"}}]}\n\n";
+const BUSY: &str =
+    "HTTP/1.1 429 Too Many\r\nretry-after: 0\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+const WRONG: &str = "HTTP/1.1 401 No\r\nconnection: close\r\n\r\n\
+    {\"error\":{\"message\":\"Incorrect API key provided: sk-test-0123456789abcdef\"}}";
+
+fn configured(url: &str) -> Folder {
+    let folder = Folder::new();
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[models.main]\nprovider = \"openai_compatible\"\nmodel = \"small\"\n\
+         base_url = \"{url}\"\napi_key_env = \"{VARIABLE}\"\nparams = {{ temperature = 0.5 }}\n\
+         [agents.clerk]\nmodel = \"main\"\ninstructions = \"Be kind.\"\n"
+    );
+    write(&folder, "holdpoint.toml", &text);
+    folder
+}
+
+fn started(folder: &Folder) -> Server {
+    Server::start_with(folder.path(), &["serve"], &[(VARIABLE, OsStr::new(KEY))])
+}
+
+fn next(seen: &Receiver<Seen>) -> Seen {
+    seen.recv_timeout(Duration::from_secs(60)).expect("the provider sees something")
+}
+
+#[test]
+fn a_model_behind_an_address_answers_and_its_tokens_are_counted() {
+    let (url, seen) = provider(vec![BUSY, HELLO]);
+    let folder = configured(&url);
+    let server = started(&folder);
+
+    let run = server.begin("clerk", "Hello");
+    let ended = server.run_with(&run, "completed");
+
+    assert_eq!(ended["usage"], json!({"input_tokens": 12, "output_tokens": 3}));
+    let events = server.get(&format!("/v1/runs/{run}/events")).1.to_string();
+    assert!(events.contains("model.retrying") && events.contains("Good morning."), "{events}");
+    for _ in 0..2 {
+        let Seen::Asked(head, body) = next(&seen) else { panic!("it was asked twice") };
+        assert!(head.starts_with("post /v1/chat/completions http/1.1\r\n"), "{head}");
+        assert!(head.contains(&format!("authorization: bearer {KEY}\r\n")), "{head}");
+        assert_eq!((&body["model"], &body["temperature"]), (&json!("small"), &json!(0.5)));
+        assert_eq!(body["messages"][0], json!({"role": "system", "content": "Be kind."}));
+    }
+}
+
+#[test]
+fn an_interrupted_run_leaves_its_provider() {
+    let (url, seen) = provider(vec![HALF]);
+    let folder = configured(&url);
+    let server = started(&folder);
+    let run = server.begin("clerk", "Hello");
+    let Seen::Asked(..) = next(&seen) else { panic!("it is asked first") };
+
+    let (code, _) = server.post_nothing(&format!("/v1/runs/{run}/interrupt"));
+
+    assert_eq!(code, 202);
+    let Seen::Left = next(&seen) else { panic!("it is asked once") };
+    server.run_with(&run, "interrupted");
+}
+
+#[test]
+fn a_key_that_the_provider_echoes_is_shown_to_nobody() {
+    let (url, _seen) = provider(vec![WRONG]);
+    let folder = configured(&url);
+    let server = started(&folder);
+    let run = server.begin("clerk", "Hello");
+
+    let failed = server.run_with(&run, "failed");
+
+    assert_eq!(failed["error"]["code"], "MODEL_ERROR", "{failed}");
+    let message = failed["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("it answered 401: Incorrect API key provided: [key]"), "{message}");
+    let events = server.get(&format!("/v1/runs/{run}/events")).1.to_string();
+    server.signal("TERM");
+    let (code, said) = server.ended();
+    assert_eq!(code, Some(0));
+    assert!(!format!("{failed}{events}{said:?}").contains("sk-test-01"));
+}
+
+#[test]
+fn a_key_that_is_not_there_keeps_a_server_from_starting_and_no_file_from_being_checked() {
+    let folder = configured("http://127.0.0.1:9/v1");
+    let program = |argument: &str, key: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+        command.current_dir(folder.path()).arg(argument).env_remove(VARIABLE);
+        Said::of(command.envs(key.map(|key| (VARIABLE, key))))
+    };
+    let unset = format!(
+        "holdpoint.toml:7: models.main.api_key_env: the environment variable {VARIABLE} is not set; set it to the provider's key\n"
+    );
+
+    let served = program("serve", None);
+    assert_eq!((served.code, served.err), (Some(2), unset.clone()));
+    let served = program("serve", Some("two words"));
+    assert_eq!((served.code, served.err), (Some(2), unset.replace("is not set", "holds no key")));
+
+    let checked = program("check", None);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(checked.out.ends_with(&format!("\nA server would not start here:\n{unset}")), "{}", checked.out);
+    let checked = program("check", Some(KEY));
+    assert!(checked.code == Some(0) && !checked.out.contains("would not start"), "{checked:?}");
+}
+
+#[test]
+fn the_next_model_of_an_agent_answers_when_the_first_has_failed_three_times() {
+    let (main, seen_by_main) = provider(vec![WRONG]);
+    let (backup, _) = provider(vec![HELLO]);
+    let folder = Folder::new();
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n\
+         [models.main]\nprovider = \"openai_compatible\"\nmodel = \"small\"\nbase_url = \"{main}\"\n\
+         [models.backup]\nprovider = \"openai_compatible\"\nmodel = \"other\"\nbase_url = \"{backup}\"\n\
+         [agents.clerk]\nmodels = [\"main\", \"backup\"]\n"
+    );
+    write(&folder, "holdpoint.toml", &text);
+    let checked = folder.run(&["check"]);
+    assert!(
+        checked.out.contains("model: main (openai_compatible), then backup (openai_compatible)\n"),
+        "{checked:?}"
+    );
+    let server = Server::start(folder.path(), &["serve"]);
+
+    let run = server.begin("clerk", "Hello");
+    server.run_with(&run, "completed");
+
+    for _ in 0..3 {
+        let Seen::Asked(..) = next(&seen_by_main) else { panic!("it was asked three times") };
+    }
+    assert!(seen_by_main.try_recv().is_err(), "and not once more");
+    let (_, listed) = server.get(&format!("/v1/runs/{run}/events"));
+    let events = listed["events"].as_array().expect("a list");
+    let errors = events.iter().filter(|event| event["type"] == "model.retrying");
+    let errors: Vec<&str> = errors.filter_map(|event| event["payload"]["error"].as_str()).collect();
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert!(errors[2].starts_with("main: ") && errors[2].ends_with("; backup is asked next"), "{errors:?}");
+    assert!(listed.to_string().contains("Good morning."), "{listed}");
+}

@@ -1,0 +1,111 @@
+//! The pages for users are true: their commands are run in the order of the page, and what they show is compared.
+//!
+//! What a fenced block is, its first line says:
+//!
+//! | first line | what becomes of it |
+//! |---|---|
+//! | `sh` | run by one shell for the whole page, which stops at the first command that fails |
+//! | `sh server` | started, and goes on until the end of the page or the next such block |
+//! | `sh in-the-tree` | the same as `sh`, in the folder of the source |
+//! | `toml NAME`, `json NAME` | written into a file of that name; every `holdpoint.toml` must pass `holdpoint check` |
+//! | `json output`, `text output` | what the block before it, or the server, has said; `…` stands for anything |
+//! | `json`, `text`, `rust` | for the reader: `json` must be JSON, and `rust` is run as a test of the documentation |
+//!
+//! A reader puts their own ids in the place of `RUN_ID` and `APPROVAL_ID`, and so does the test: the last ones that it saw.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a page that is not true fails"
+)]
+
+mod block;
+mod expected;
+mod shell;
+
+use std::path::{Path, PathBuf};
+
+use block::{Block, Does, blocks};
+use shell::Reader;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the tree is there")
+}
+
+/// Reads the page as somebody who types everything.
+fn follow(page: &str, commands_min: usize) {
+    let text = std::fs::read_to_string(root().join(page)).expect("the page is there");
+    let blocks = blocks(page, &text).unwrap_or_else(|why| panic!("{why}"));
+    let mut reader = Reader::new(page);
+    let mut commands = 0;
+    for block in &blocks {
+        commands += usize::from(matches!(block.does, Does::Run { .. } | Does::Serve));
+        reader.take(block);
+    }
+    reader.check_configuration();
+    assert!(commands >= commands_min, "{page} has {commands} blocks of commands: where are the others?");
+}
+
+#[test]
+fn the_first_page() {
+    follow("README.md", 2);
+}
+
+#[test]
+fn getting_started() {
+    follow("docs/getting-started.md", 4);
+}
+
+#[test]
+fn the_http_interface() {
+    follow("docs/http.md", 8);
+}
+
+#[test]
+fn approvals() {
+    follow("docs/approvals.md", 6);
+}
+
+#[test]
+fn the_configuration() {
+    follow("docs/configuration.md", 1);
+}
+
+#[test]
+fn tools_over_http() {
+    follow("docs/http-tools.md", 0);
+}
+
+#[test]
+fn operations() {
+    follow("docs/operations.md", 3);
+}
+
+/// Also where nothing is run: a block that says nothing about itself is not looked at by anybody.
+#[test]
+fn every_block_of_every_page_says_what_it_is() {
+    let mut pages = vec!["README.md".to_owned()];
+    let mut folders = vec![PathBuf::from("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(root().join(&folder)).expect("the folder can be read") {
+            let entry = entry.expect("an entry");
+            let path = folder.join(entry.file_name());
+            if entry.file_type().expect("a type").is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(path.display().to_string());
+            }
+        }
+    }
+    assert!(pages.len() > 30, "{pages:?}");
+    for page in pages {
+        let text = std::fs::read_to_string(root().join(&page)).expect("the page is there");
+        for Block { line, does, text } in blocks(&page, &text).unwrap_or_else(|why| panic!("{why}")) {
+            if matches!(does, Does::Show { is_json: true }) {
+                let read: Result<serde_json::Value, _> = serde_json::from_str(&text);
+                assert!(read.is_ok(), "{page}:{line}: this is no JSON: {read:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Somebody who reads a page and types what it says: one shell, one folder, and a server beside them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use crate::block::{Block, Does};
+use crate::expected::{json_fits, text_fits};
+
+/// Nothing on a page takes so long; what does is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(90);
+/// Where a server listens that is told nothing else, and so what pages show.
+const ADDRESS: &str = "127.0.0.1:8787";
+const DONE: &str = "--- the commands before this line have ended ---";
+
+/// The program under its name, with a port of its own.
+const PROGRAM: &str = r#"#!/bin/sh
+case "$1" in
+    serve|demo) exec "$HOLDPOINT_PROGRAM" "$@" --listen 127.0.0.1:0 ;;
+    *) exec "$HOLDPOINT_PROGRAM" "$@" ;;
+esac
+"#;
+
+/// Whoever builds the program here would build what is built already.
+const CARGO: &str = r#"#!/bin/sh
+for word; do
+    shift
+    if [ "$word" = -- ]; then exec holdpoint "$@"; fi
+done
+echo 'this page asks cargo for more than to run the program' >&2
+exit 1
+"#;
+
+pub(crate) struct Reader {
+    page: String,
+    folder: PathBuf,
+    shell: Child,
+    typed: ChildStdin,
+    out: Receiver<String>,
+    err: Receiver<String>,
+    server: Option<Server>,
+    /// What the block before has said, and the block, so that whoever looks may look again.
+    last: Option<Last>,
+    run: Option<String>,
+    approval: Option<String>,
+}
+
+struct Last {
+    commands: String,
+    said: String,
+}
+
+struct Server {
+    child: Child,
+    address: String,
+    out: Receiver<String>,
+    said: String,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.server.take();
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have been started by `make`: all of its group ends.
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.child.wait();
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(page: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("holdpoint-pages-{}-{number}", std::process::id()));
+        for (name, script) in [("holdpoint", PROGRAM), ("cargo", CARGO)] {
+            let path = folder.join("bin").join(name);
+            std::fs::create_dir_all(folder.join("bin")).expect("a folder can be made");
+            std::fs::write(&path, script).expect("it is written");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it may be run");
+        }
+        std::fs::create_dir_all(folder.join("desk")).expect("a folder can be made");
+        let mut command = command(&folder, "exec bash");
+        let mut shell = command.stdin(Stdio::piped()).spawn().expect("a shell starts");
+        let typed = shell.stdin.take().expect("it listens");
+        let (out, err) = (lines(shell.stdout.take()), lines(shell.stderr.take()));
+        let page = page.to_owned();
+        let mut reader = Self {
+            page,
+            folder,
+            shell,
+            typed,
+            out,
+            err,
+            server: None,
+            last: None,
+            run: None,
+            approval: None,
+        };
+        reader.run(0, "set -euo pipefail");
+        reader
+    }
+
+    pub(crate) fn take(&mut self, block: &Block) {
+        match &block.does {
+            Does::Run { in_the_tree } => {
+                let commands = self.with_ids(block);
+                let commands = if *in_the_tree {
+                    format!("pushd '{}' > /dev/null\n{commands}\npopd > /dev/null", crate::root().display())
+                } else {
+                    commands
+                };
+                let said = self.run(block.line, &commands);
+                self.note_ids(&said);
+                self.last = Some(Last { commands, said });
+            }
+            Does::Serve => {
+                let server = self.serve(block);
+                self.server = Some(server);
+                self.last = None;
+            }
+            Does::Write { name } => {
+                std::fs::write(self.folder.join("desk").join(name), &block.text).expect("it is written");
+            }
+            Does::Expect { is_json } => self.expect(block, *is_json),
+            Does::Show { .. } => {}
+        }
+    }
+
+    /// Every file that the page calls a configuration is one.
+    pub(crate) fn check_configuration(&mut self) {
+        if self.folder.join("desk/holdpoint.toml").exists() {
+            self.run(0, "holdpoint check > /dev/null");
+        }
+    }
+
+    /// What a reader would put in the place of these words.
+    fn with_ids(&self, block: &Block) -> String {
+        let mut commands = block.text.clone();
+        for (word, id) in [("RUN_ID", &self.run), ("APPROVAL_ID", &self.approval)] {
+            if commands.contains(word) {
+                let id = id.as_ref().unwrap_or_else(|| {
+                    panic!("{}:{}: nothing before this line shows a {word}", self.page, block.line)
+                });
+                commands = commands.replace(word, id);
+            }
+        }
+        match &self.server {
+            Some(server) => commands.replace(ADDRESS, &server.address),
+            None => commands,
+        }
+    }
+
+    fn note_ids(&mut self, said: &str) {
+        for (start, id) in [("run_", &mut self.run), ("apr_", &mut self.approval)] {
+            for (at, _) in said.match_indices(start) {
+                let part = |c: &char| c.is_ascii_alphanumeric() || *c == '_' || *c == '-';
+                let found: String = said[at..].chars().take_while(part).collect();
+                // Names of fields begin so, too.
+                if found.len() > 20 {
+                    *id = Some(found);
+                }
+            }
+        }
+    }
+
+    /// What they say on standard output.
+    fn run(&mut self, line: usize, commands: &str) -> String {
+        let typed = format!("{}\necho; echo '{DONE}'\n", commands.trim_end());
+        self.typed.write_all(typed.as_bytes()).unwrap_or_else(|_| self.failed(line, commands, ""));
+        let until = Instant::now() + STUCK_AFTER;
+        let mut said = String::new();
+        loop {
+            match self.out.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(text) if text == DONE => return said,
+                Ok(text) => {
+                    said.push_str(&text);
+                    said.push('\n');
+                }
+                Err(_) => self.failed(line, commands, &said),
+            }
+        }
+    }
+
+    fn failed(&self, line: usize, commands: &str, said: &str) -> ! {
+        let err: Vec<String> = self.err.try_iter().collect();
+        panic!(
+            "{}:{line}: this failed, or takes too long:\n{commands}\n{said}\n{}",
+            self.page,
+            err.join("\n")
+        )
+    }
+
+    fn serve(&mut self, block: &Block) -> Server {
+        // One after the other, as on one port.
+        self.server.take();
+        let desk = block.text.trim_end();
+        // `make` finds its file in the tree; everything else is done where the page is followed.
+        let place = if desk.starts_with("make ") { crate::root() } else { self.folder.join("desk") };
+        let mut command = command(&self.folder, desk);
+        command.current_dir(place).stdin(Stdio::null()).process_group(0);
+        let mut child = command.spawn().expect("it starts");
+        let (out, err) = (lines(child.stdout.take()), lines(child.stderr.take()));
+        let mut server = Server { child, address: String::new(), out, said: String::new() };
+        let until = Instant::now() + STUCK_AFTER;
+        let mut told = String::new();
+        while let Ok(line) = err.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            if let Some((_, address)) = line.split_once("listening on http://") {
+                server.address = address.trim().to_owned();
+                server.said = format!("{line}\n");
+                return server;
+            }
+            told.push_str(&line);
+            told.push('\n');
+        }
+        panic!("{}:{}: the server does not listen: {told}", self.page, block.line)
+    }
+
+    /// Whoever only looks may look again: what was begun goes on meanwhile.
+    fn expect(&mut self, block: &Block, is_json: bool) {
+        let fits =
+            |said: &str| if is_json { json_fits(&block.text, said) } else { text_fits(&block.text, said) };
+        let until = Instant::now() + STUCK_AFTER;
+        let (page, line) = (self.page.clone(), block.line);
+        let Some(Last { commands, mut said }) = self.last.take() else {
+            let server = self.server.as_mut();
+            let server = server.unwrap_or_else(|| panic!("{page}:{line}: nobody has said anything before"));
+            while !fits(&server.said.replace(&server.address, ADDRESS)) {
+                let left = until.saturating_duration_since(Instant::now());
+                let Ok(more) = server.out.recv_timeout(left) else {
+                    panic!("{page}:{line}: the server said something else:\n{}", server.said)
+                };
+                server.said.push_str(&more);
+                server.said.push('\n');
+            }
+            let said = server.said.clone();
+            self.note_ids(&said);
+            return;
+        };
+        let only_looks = !commands.contains("POST") && !commands.contains(" -d ");
+        loop {
+            let address = self.server.as_ref().map_or(ADDRESS, |server| server.address.as_str());
+            if fits(&said.replace(address, ADDRESS)) {
+                return;
+            }
+            assert!(only_looks && Instant::now() < until, "{page}:{line}: it said something else:\n{said}");
+            said = self.run(line, &commands);
+        }
+    }
+}
+
+/// A command of a shell, with the program under its name.
+fn command(folder: &Path, line: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new("bash");
+    command
+        .args(["-c", line])
+        .current_dir(folder.join("desk"))
+        .env("PATH", format!("{}:{path}", folder.join("bin").display()))
+        .env("HOLDPOINT_PROGRAM", env!("CARGO_BIN_EXE_holdpoint"))
+        // Whatever the terminal of whoever runs the tests has set.
+        .env_remove("HOLDPOINT_TOKEN")
+        .env_remove("MAKEFLAGS")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn lines(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    let from = from.expect("it is a pipe");
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}

@@ -1,0 +1,187 @@
+//! Numbers that others count, looked up when somebody asks for them.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::Engine;
+use engine::numbers::Sizes;
+use engine::store::Census;
+use machine::rows::ShownStatus;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::limits::Streams;
+
+/// From a millisecond to two minutes, in powers of two.
+const MS: Scale = Scale { places: 0..=17, unit: 0.001 };
+/// From 16 microseconds to 16 seconds.
+const US: Scale = Scale { places: 4..=24, unit: 0.000_001 };
+/// Up to 256, as many as ever share a commit.
+const COMMITS: Scale = Scale { places: 0..=8, unit: 1.0 };
+
+struct Scale {
+    /// The powers of two that are shown. What is smaller counts with the first.
+    places: RangeInclusive<usize>,
+    unit: f64,
+}
+
+/// The runs of the store, counted now and then: with a million of them that is not for every request.
+#[derive(Default)]
+pub(super) struct Counted {
+    /// When it was tried last. Whoever comes meanwhile waits for the same answer.
+    tried_at: tokio::sync::Mutex<Option<Instant>>,
+    /// None while the store is in trouble: an old number would look like a true one.
+    census: Mutex<Option<Census>>,
+}
+
+impl Counted {
+    /// Counts again unless that was done a moment ago.
+    pub(super) async fn renew(&self, engine: &Engine, age_max: Duration) {
+        let mut tried_at = self.tried_at.lock().await;
+        if tried_at.is_some_and(|tried_at| tried_at.elapsed() < age_max) {
+            return;
+        }
+        let census = engine.store().census().await;
+        if let Err(refused) = &census {
+            tracing::warn!(%refused, "the runs could not be counted");
+        }
+        *self.census.lock().unwrap_or_else(PoisonError::into_inner) = census.ok();
+        *tried_at = Some(Instant::now());
+    }
+
+    fn latest(&self) -> Option<Census> {
+        self.census.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+pub(super) struct Looked {
+    pub(super) engine: Engine,
+    pub(super) streams: Arc<Streams>,
+    pub(super) counted: Arc<Counted>,
+}
+
+impl fmt::Debug for Looked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Looked")
+    }
+}
+
+impl Collector for Looked {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.encode_runs(&mut encoder)?;
+        self.encode_work(&mut encoder)?;
+        self.encode_store(&mut encoder)?;
+        let streams = number(self.streams.count());
+        gauge(&mut encoder, "open_streams", "Streams that are open", streams)
+    }
+}
+
+impl Looked {
+    fn encode_runs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let held = number(self.engine.held_count());
+        gauge(encoder, "runs_in_memory", "Runs that this process works on", held)?;
+        let Some(census) = self.counted.latest() else { return Ok(()) };
+        let what = "Runs of the store that have not ended, by status, counted every now and then";
+        let mut family = encoder.encode_descriptor("runs", what, None, MetricType::Gauge)?;
+        for status in ShownStatus::ALL.into_iter().filter(|status| !status.ended()) {
+            let count = census.runs.get(&status).copied().unwrap_or(0);
+            let labels = [("status", status.as_str())];
+            ConstGauge::new(signed(count)).encode(family.encode_family(&labels)?)?;
+        }
+        let what = "Decisions and other items that were accepted and that no run has heard yet";
+        gauge(encoder, "inbox_items", what, signed(census.inbox))
+    }
+
+    fn encode_work(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let numbers = self.engine.numbers();
+        let what = "Runs that ended in this process, by status";
+        let mut family = encoder.encode_descriptor("runs_ended", what, None, MetricType::Counter)?;
+        for status in ShownStatus::ALL.into_iter().filter(|status| status.ended()) {
+            let count = numbers.ended.get(&status).copied().unwrap_or(0);
+            let labels = [("status", status.as_str())];
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+        let what = "Steps from beginning to end, those left out during which the run was let go";
+        histogram(encoder, "step_seconds", what, &numbers.step_ms, &MS)?;
+        let what = "From the acceptance of a decision to the commit that starts its call";
+        histogram(encoder, "decision_to_start_seconds", what, &numbers.decision_to_start_ms, &MS)?;
+        let what = "Attempts of tools, by the name of the tool in the configuration";
+        let mut family = encoder.encode_descriptor("tool_seconds", what, None, MetricType::Histogram)?;
+        for (tool, sizes) in &numbers.tool_ms {
+            encode_sizes(family.encode_family(&[("tool", tool.as_str())])?, sizes, &MS)?;
+        }
+        Ok(())
+    }
+
+    fn encode_store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let counts = self.engine.store().counts();
+        let counters = [
+            ("store_commits", "Commits of runs", counts.commits),
+            ("store_syncs", "Times that data was forced to disk", counts.syncs),
+            ("store_bytes", "Bytes handed to the storage", counts.bytes),
+        ];
+        for (name, what, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, what, None, counter.metric_type())?)?;
+        }
+        let what = "Commits that shared a sync";
+        histogram(encoder, "store_batch_commits", what, &counts.batches, &COMMITS)?;
+        let what = "What a sync took; on PostgreSQL the whole statement, with the way there and back";
+        histogram(encoder, "store_sync_seconds", what, &counts.sync_us, &US)?;
+        let what = "What was asked of the store and met trouble, by kind";
+        let mut family = encoder.encode_descriptor("store_errors", what, None, MetricType::Counter)?;
+        let troubles = counts.troubles;
+        let kinds =
+            [("unavailable", troubles.unavailable), ("full", troubles.full), ("corrupt", troubles.corrupt)];
+        for (kind, count) in kinds {
+            ConstCounter::new(count).encode(family.encode_family(&[("kind", kind)])?)?;
+        }
+        Ok(())
+    }
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, what: &str, value: i64) -> fmt::Result {
+    let gauge = ConstGauge::new(value);
+    gauge.encode(encoder.encode_descriptor(name, what, None, gauge.metric_type())?)
+}
+
+fn histogram(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    what: &str,
+    sizes: &Sizes,
+    scale: &Scale,
+) -> fmt::Result {
+    encode_sizes(encoder.encode_descriptor(name, what, None, MetricType::Histogram)?, sizes, scale)
+}
+
+fn encode_sizes(mut encoder: MetricEncoder<'_>, sizes: &Sizes, scale: &Scale) -> fmt::Result {
+    let mut buckets = Vec::new();
+    let mut smaller = 0;
+    for (place, count) in sizes.counts.iter().enumerate() {
+        smaller += count;
+        if scale.places.contains(&place) {
+            buckets.push((upper_bound(place) * scale.unit, smaller));
+            smaller = 0;
+        }
+    }
+    buckets.push((f64::INFINITY, smaller));
+    encoder.encode_histogram::<NoLabelSet>(sizes.sum as f64 * scale.unit, sizes.count(), &buckets, None)
+}
+
+fn upper_bound(place: usize) -> f64 {
+    (1_u64 << place) as f64
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

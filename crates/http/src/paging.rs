@@ -1,0 +1,99 @@
+//! A page of a list is filled a few rows at a time, until it has what was asked for or enough bytes.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+use engine::store::Page;
+use serde::Serialize;
+
+/// A page ends with the item that brings it to so many bytes, however many were asked for.
+pub(crate) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// One page on its way.
+pub(crate) struct Filling {
+    cursor: Option<String>,
+    /// Rows that are still asked for.
+    left: usize,
+    rows_max: usize,
+    bytes: usize,
+}
+
+impl Filling {
+    /// `rows_max` are read at once: that many may be in memory although the page has no room for them.
+    pub(crate) fn of(page: Page, rows_max: usize) -> Self {
+        Self { cursor: page.cursor, left: page.limit, rows_max, bytes: 0 }
+    }
+
+    /// The rows to read next.
+    pub(crate) fn rows(&self) -> Page {
+        Page { cursor: self.cursor.clone(), limit: self.left.min(self.rows_max) }
+    }
+
+    pub(crate) fn add(&mut self, item: &impl Serialize) {
+        self.bytes += json_bytes(item);
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= PAGE_BYTES_MAX
+    }
+
+    /// So many rows are dealt with, and `next` leads behind them. Breaks with where the next page begins.
+    pub(crate) fn turn(&mut self, read: usize, next: Option<String>) -> ControlFlow<Option<String>> {
+        self.left = self.left.saturating_sub(read);
+        if next.is_none() || self.left == 0 || self.is_full() {
+            return ControlFlow::Break(next);
+        }
+        self.cursor = next;
+        ControlFlow::Continue(())
+    }
+}
+
+/// How long something is once it is written down.
+pub(crate) fn json_bytes(item: &impl Serialize) -> usize {
+    struct Count(usize);
+
+    impl Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut count = Count(0);
+    // What cannot be written down fails where the page is.
+    let _ = serde_json::to_writer(&mut count, item);
+    count.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(limit: usize) -> Page {
+        Page { cursor: None, limit }
+    }
+
+    #[test]
+    fn a_page_is_read_a_few_rows_at_a_time_until_it_has_what_was_asked_for() {
+        let mut filling = Filling::of(page(20), 16);
+        assert_eq!(filling.rows(), page(16));
+        assert_eq!(filling.turn(16, Some("a".into())), ControlFlow::Continue(()));
+        assert_eq!(filling.rows(), Page { cursor: Some("a".into()), limit: 4 });
+        assert_eq!(filling.turn(4, Some("b".into())), ControlFlow::Break(Some("b".into())));
+        assert_eq!(Filling::of(page(20), 16).turn(3, None), ControlFlow::Break(None), "there are no more");
+    }
+
+    #[test]
+    fn a_page_ends_with_the_item_that_brings_it_to_its_largest_size() {
+        let mut filling = Filling::of(page(1_000), 16);
+        filling.add(&"x".repeat(PAGE_BYTES_MAX - 3));
+        assert!(!filling.is_full(), "with its quotes there is room for one byte");
+        filling.add(&0);
+        assert!(filling.is_full());
+        assert_eq!(filling.turn(2, Some("a".into())), ControlFlow::Break(Some("a".into())));
+    }
+}

@@ -1,0 +1,28 @@
+//! Whether the store answers. Anybody may ask, so the store is asked now and then and not each time.
+
+use std::time::Duration;
+
+use engine::store::{Refused, Store};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// An answer counts for so long.
+const FRESH: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(crate) struct Readiness(Mutex<Option<(Instant, Result<(), Refused>)>>);
+
+impl Readiness {
+    /// Whoever asks meanwhile waits for the same answer.
+    pub(crate) async fn of(&self, store: &dyn Store) -> Result<(), Refused> {
+        let mut known = self.0.lock().await;
+        if let Some((at, answer)) = &*known
+            && at.elapsed() < FRESH
+        {
+            return answer.clone();
+        }
+        let answer = store.next_wake().await.map(|_| ());
+        *known = Some((Instant::now(), answer.clone()));
+        answer
+    }
+}

@@ -1,0 +1,101 @@
+//! A tool that is another one when its approval is decided: nothing runs, and the new approval is named.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use engine::agent::Agent;
+use engine::plugin::{FunctionPlugin, Phase};
+use engine::tool::{FunctionTool, ToolDefinition, ToolRequest};
+use models::scripted::{Reply, ScriptedModel};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::stage::{Kept, Plan, Stage, on_both_stores};
+
+on_both_stores! {
+    a_changed_tool_voids_its_approval_and_names_the_new_one;
+    an_edit_for_the_tool_as_it_was_is_told_that_the_tool_has_changed;
+}
+
+fn one_count() -> [Reply; 2] {
+    [Reply::call("c", "count", json!({"to": "bob"})), Reply::text("Done.")]
+}
+
+async fn a_changed_tool_voids_its_approval_and_names_the_new_one(kept: Kept) {
+    let stage = Plan::new(kept, one_count()).build().await;
+    let client = &stage.client;
+    let (run, approval) = client.begin_held_run("count").await;
+    stage.change_tool("count").await;
+    let path = format!("/v1/approvals/{approval}/approve");
+    let approve = async || client.post_under_key(&path, "k", json!({})).await.refused(409, "TOOL_CHANGED");
+    let again = approve().await["approval_id"].as_str().expect("the new one is named").to_owned();
+    assert_ne!(again, approval);
+    assert_eq!(approve().await["approval_id"], json!(again), "a repeat is told the same");
+    let old = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
+    assert_eq!((&old["status"], &old["reason"]), (&json!("expired"), &json!("tool_changed")));
+    assert_eq!(old["decided_by"], "system", "nobody decided that it counts for nothing");
+    client.post_nothing(&format!("/v1/approvals/{again}/approve")).await.ok(200);
+    client.run_reaches(&run, "completed").await;
+    assert_eq!(stage.count(), 0, "the tool that was shown first never ran");
+    assert_eq!(approve().await["approval_id"], json!(again), "also once the new one is decided");
+}
+
+/// The tool takes other arguments from here on.
+async fn change_parameters(stage: &Stage) {
+    let parameters = json!({"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}});
+    let definition = ToolDefinition::new("count", "Counts for somebody").parameters(parameters);
+    let tool = FunctionTool::new(definition, |_: ToolRequest| async { json!("otherwise") });
+    let agent = Agent::new("assistant", ScriptedModel::replying(one_count())).tool(tool);
+    stage.engine.replace_agents(vec![agent]).await.expect("they are taken");
+}
+
+async fn an_edit_for_the_tool_as_it_was_is_told_that_the_tool_has_changed(kept: Kept) {
+    let stage = Plan::new(kept, one_count()).build().await;
+    let client = &stage.client;
+    let (run, approval) = client.begin_held_run("count").await;
+    change_parameters(&stage).await;
+    let path = format!("/v1/approvals/{approval}/approve");
+    let details = client.post(&path, json!({"arguments": {"by": 2}})).await.refused(409, "TOOL_CHANGED");
+    assert!(details["approval_id"].is_string(), "{details}");
+    let held = client.run_until(&run, |seen| seen["status"] == "waiting_approval").await;
+    assert_eq!(held["pending"][0]["approval_id"], details["approval_id"]);
+    assert_eq!(stage.count(), 0);
+}
+
+static GATES: AtomicU32 = AtomicU32::new(0);
+static SECOND_GATE: Notify = Notify::const_new();
+
+/// Takes its time when a call comes to the gate for the second time.
+fn with_a_slow_doorkeeper(agent: Agent) -> Agent {
+    agent.plugin(FunctionPlugin::new("doorkeeper", [Phase::BeforeToolExecute], |_| async {
+        if GATES.fetch_add(1, Ordering::SeqCst) > 0 {
+            SECOND_GATE.notified().await;
+        }
+        Ok(Vec::new())
+    }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_new_approval_is_named_although_the_hooks_before_it_take_their_time() {
+    let mut plan = Plan::new(Kept::InMemory, one_count());
+    plan.change = with_a_slow_doorkeeper;
+    let stage = plan.build().await;
+    let client = &stage.client;
+    let (run, approval) = client.begin_held_run("count").await;
+    let definition = ToolDefinition::new("count", "It is another one now");
+    let tool = FunctionTool::new(definition, |_: ToolRequest| async { json!("otherwise") });
+    let agent = Agent::new("assistant", ScriptedModel::replying(one_count())).tool(tool);
+    stage.engine.replace_agents(vec![with_a_slow_doorkeeper(agent)]).await.expect("they are taken");
+    let path = format!("/v1/approvals/{approval}");
+    let approving = {
+        let (client, path) = (client.clone(), format!("{path}/approve"));
+        tokio::spawn(async move { client.post_nothing(&path).await })
+    };
+    // The void is stored, and the call stands at the gate.
+    client.run_until(&run, |seen| seen["status"] == "running").await;
+    assert_eq!(client.get(&path).await.ok(200)["status"], "expired");
+    SECOND_GATE.notify_one();
+    let details = approving.await.unwrap().refused(409, "TOOL_CHANGED");
+    let held = client.run_until(&run, |seen| seen["status"] == "waiting_approval").await;
+    assert_eq!(details["approval_id"], held["pending"][0]["approval_id"]);
+    assert_ne!(details["approval_id"], json!(approval));
+}

@@ -1,0 +1,82 @@
+//! What an accepted answer will make of the suspension that it answers, for whoever looks before the run has heard it.
+
+use alloc::string::String;
+
+use crate::decision::{Decision, DecisionAction, Meaning, meaning};
+use crate::event::Opened;
+use crate::id::Principal;
+use crate::inbox::Item;
+use crate::rows::{ApprovalStatus, TOOL_CHANGED};
+use crate::suspension::Held;
+use crate::time::Timestamp;
+use crate::tool::Arguments;
+
+/// How the suspension will be closed: nobody else can answer it any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Foretold {
+    pub status: ApprovalStatus,
+    pub by: Principal,
+    /// When it was accepted; unknown of an answer that no person gave.
+    pub at: Option<Timestamp>,
+    pub reason: Option<String>,
+    pub note: Option<String>,
+    /// What will run in place of what is shown.
+    pub edited: Option<Arguments>,
+}
+
+/// None where the item answers nothing that is held like this.
+#[must_use]
+pub fn foretell(opened: &Opened, item: &Item) -> Option<Foretold> {
+    match item {
+        Item::Decision(decision) | Item::Early { decision, .. } => decided(opened, decision),
+        // The attempt that was in doubt has answered by itself.
+        Item::LateAnswer { .. } => Some(Foretold {
+            status: ApprovalStatus::Answered,
+            by: Principal::system(),
+            at: None,
+            reason: None,
+            note: None,
+            edited: None,
+        }),
+        Item::Interrupt { .. } | Item::ChildEnded(_) => None,
+    }
+}
+
+fn decided(opened: &Opened, decision: &Decision) -> Option<Foretold> {
+    let (status, edited) = match meaning(opened.held.kind(), opened.mode, &decision.action).ok()? {
+        Meaning::Approve { .. } if is_void(&opened.held, decision) => return Some(void(decision)),
+        Meaning::Approve { edited } => (ApprovalStatus::Approved, edited.cloned()),
+        Meaning::Deny | Meaning::Cancel => (ApprovalStatus::Rejected, None),
+        Meaning::Replay { .. } | Meaning::Result(_) | Meaning::Failure(_) | Meaning::GiveUp => {
+            (ApprovalStatus::Answered, None)
+        }
+    };
+    let (reason, note) = match &decision.action {
+        // Only an approval keeps what was said beside a yes.
+        DecisionAction::Resume(resume) if status == ApprovalStatus::Approved => (None, resume.note.clone()),
+        DecisionAction::Resume(_) => (None, None),
+        DecisionAction::Cancel { reason, .. } => (reason.clone(), None),
+    };
+    Some(Foretold { status, by: decision.by.clone(), at: Some(decision.accepted_at), reason, note, edited })
+}
+
+/// The tool is another one than was shown: the call will be held again.
+fn is_void(held: &Held, decision: &Decision) -> bool {
+    match held {
+        Held::Approval { definition } => decision.is_for_another(*definition),
+        Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
+            false
+        }
+    }
+}
+
+fn void(decision: &Decision) -> Foretold {
+    Foretold {
+        status: ApprovalStatus::Expired,
+        by: Principal::system(),
+        at: Some(decision.accepted_at),
+        reason: Some(TOOL_CHANGED.into()),
+        note: None,
+        edited: None,
+    }
+}

@@ -1,0 +1,85 @@
+//! Several models for one agent: when one has spent its tries, the next one answers the same step.
+//!
+//! Which one answers follows from the number of the attempt, so nothing has to be remembered between two of them, and a
+//! worker that takes a run over goes on with the same one. Each step begins with the first model.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use models::fallback::FallbackModel;
+//! use models::scripted::{Reply, ScriptedModel};
+//!
+//! let main = Arc::new(ScriptedModel::replying([Reply::error(503, "overloaded")]));
+//! let backup = Arc::new(ScriptedModel::replying([Reply::text("Good morning.")]));
+//! let model = FallbackModel::new(3, ("main".to_owned(), main), [("backup".to_owned(), backup as _)]);
+//! // For the limits of the agent: three of each.
+//! assert_eq!(model.try_count(), 6);
+//! ```
+
+use std::sync::Arc;
+
+use engine::live::Deltas;
+use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
+use engine::store::Task;
+
+/// A model with the name by which the log calls it.
+pub type Named = (String, Arc<dyn Model>);
+
+/// The first model that is asked, and those that are asked after it.
+#[derive(Debug)]
+pub struct FallbackModel {
+    /// At least one.
+    models: Vec<Named>,
+    tries_each: u32,
+}
+
+impl FallbackModel {
+    /// `tries_each`: how often one model may fail before the next one is asked; at least once.
+    pub fn new(tries_each: u32, first: Named, then: impl IntoIterator<Item = Named>) -> Self {
+        Self { models: [first].into_iter().chain(then).collect(), tries_each: tries_each.max(1) }
+    }
+
+    /// How often all of them may fail together.
+    #[must_use]
+    pub fn try_count(&self) -> u32 {
+        self.tries_each.saturating_mul(u32::try_from(self.models.len()).unwrap_or(u32::MAX))
+    }
+
+    /// The place of the model of an attempt, which is counted from 1.
+    fn place(&self, attempt: u32) -> usize {
+        let last = self.models.len().saturating_sub(1);
+        usize::try_from(attempt.saturating_sub(1) / self.tries_each).map_or(last, |place| place.min(last))
+    }
+}
+
+impl Model for FallbackModel {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        deltas: Deltas,
+    ) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+        Box::pin(async move {
+            let place = self.place(request.attempt);
+            let (now, next) = (self.models.get(place), self.models.get(self.place(request.attempt + 1)));
+            let (Some((name, model)), Some((next, _))) = (now, next) else {
+                let message = "there is no model to ask".to_owned();
+                return Err(ModelFailure { message, retryable: false, retry_after_ms: None });
+            };
+            let has_the_last_word = place + 1 == self.models.len();
+            let failure = match model.answer(request, deltas).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let message = format!("{name}: {}", failure.message);
+            Err(if has_the_last_word {
+                ModelFailure { message, ..failure }
+            } else if next == name {
+                // What is wrong for good with one model need not be wrong with the next.
+                ModelFailure { message, retryable: true, ..failure }
+            } else {
+                // A wait was asked for by somebody who is not asked again.
+                let message = format!("{message}; {next} is asked next");
+                ModelFailure { message, retryable: true, retry_after_ms: None }
+            })
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! The chat completions of OpenAI, which many servers speak: `POST {base_url}/chat/completions`.
+
+use engine::model::{AssistantCall, ModelFailure, ModelMessage};
+use serde_json::{Map, Value, json};
+
+use super::content::{Media, Part, Source, parts, plain_text};
+use super::dialect::{Ask, Hearing, corrupt, count, object, said};
+use super::failure::told_in_stream;
+use super::growing::{Finish, Growing};
+use super::naming::arguments;
+
+pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
+    let instructions = Some(&ask.request.instructions).filter(|text| !text.is_empty());
+    let system = instructions.map(|text| json!({"role": "system", "content": **text}));
+    let messages: Vec<Value> = system
+        .into_iter()
+        .chain(ask.request.messages.iter().filter_map(|message| sent(ask, message)))
+        .collect();
+    let mut body = ask.params();
+    body.extend(object([
+        ("model", json!(ask.model)),
+        ("messages", json!(messages)),
+        ("stream", json!(true)),
+        ("stream_options", json!({"include_usage": true})),
+    ]));
+    if !ask.request.tools.is_empty() {
+        body.insert("tools".to_owned(), tools(ask));
+    }
+    body
+}
+
+pub(super) fn tools(ask: &Ask<'_>) -> Value {
+    let tool = |tool: &engine::tool::ToolDefinition| {
+        json!({"type": "function", "function": {
+            "name": ask.names.sent(tool.name.as_str()),
+            "description": tool.description,
+            "parameters": *tool.parameters,
+        }})
+    };
+    ask.request.tools.iter().map(|definition| tool(definition)).collect()
+}
+
+fn sent(ask: &Ask<'_>, message: &ModelMessage) -> Option<Value> {
+    Some(match message {
+        ModelMessage::User { content, .. } => json!({"role": "user", "content": user_content(content)}),
+        ModelMessage::Note { text, .. } => json!({"role": "user", "content": text}),
+        ModelMessage::Tool { call, text } => {
+            json!({"role": "tool", "tool_call_id": ask.ids.sent(call.as_str()), "content": text})
+        }
+        ModelMessage::Assistant { text, calls, .. } if calls.is_empty() => {
+            // An answer of which a hook dropped everything; an empty one is refused by some.
+            if text.is_empty() {
+                return None;
+            }
+            json!({"role": "assistant", "content": text})
+        }
+        ModelMessage::Assistant { text, calls, .. } => {
+            let content = if text.is_empty() { Value::Null } else { json!(text) };
+            let calls: Vec<Value> = calls.iter().map(|call| sent_call(ask, call)).collect();
+            json!({"role": "assistant", "content": content, "tool_calls": calls})
+        }
+    })
+}
+
+fn sent_call(ask: &Ask<'_>, call: &AssistantCall) -> Value {
+    json!({"id": ask.ids.sent(call.id.as_str()), "type": "function", "function": {
+        "name": ask.names.sent(call.tool.as_str()),
+        "arguments": arguments(call).to_string(),
+    }})
+}
+
+/// A plain text where it is one: not every server takes parts.
+fn user_content(content: &Value) -> Value {
+    let parts = parts(content);
+    if let Some(text) = plain_text(&parts) {
+        return json!(text);
+    }
+    parts
+        .iter()
+        .map(|part| match part {
+            Part::Text(text) => json!({"type": "text", "text": text}),
+            Part::Media(media) => media_part(media),
+        })
+        .collect()
+}
+
+fn media_part(media: &Media<'_>) -> Value {
+    let audio = media.media_type.strip_prefix("audio/");
+    match (media.source, audio) {
+        (Source::Url(_) | Source::Base64(_), None) if media.is_image() => {
+            json!({"type": "image_url", "image_url": {"url": media.url()}})
+        }
+        (Source::Base64(data), Some(format)) => {
+            let format = if format == "mpeg" { "mp3" } else { format };
+            json!({"type": "input_audio", "input_audio": {"data": data, "format": format}})
+        }
+        (Source::Base64(_), None) => {
+            json!({"type": "file", "file": {"filename": media.file_name(), "file_data": media.url()}})
+        }
+        (Source::Url(_), None | Some(_)) => json!({"type": "text", "text": media.left_out()}),
+    }
+}
+
+/// Hears chunks: each adds to the one choice that was asked for.
+#[derive(Default)]
+pub(super) struct ChatHearing {
+    /// The call that was spoken of last.
+    last: Option<u16>,
+}
+
+impl Hearing for ChatHearing {
+    fn hear(&mut self, chunk: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+        if chunk.get("error").is_some_and(|error| !error.is_null()) {
+            return Err(told_in_stream(chunk));
+        }
+        if !chunk.is_object() {
+            return Err(corrupt("a message that is no object"));
+        }
+        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
+            answer.usage.input_tokens = count(usage, "prompt_tokens");
+            answer.usage.output_tokens = count(usage, "completion_tokens");
+        }
+        // The chunk that carries the usage has no choice.
+        let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) else { return Ok(()) };
+        if let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) {
+            self.hear_delta(delta, answer)?;
+        }
+        if let Some(reason) = said(choice, "finish_reason") {
+            answer.finish = Some(match reason {
+                "length" => Finish::CutOff,
+                "content_filter" => Finish::Filtered,
+                "error" => return Err(told_in_stream(choice)),
+                // `stop`, `tool_calls`, and what other servers call these.
+                _ => Finish::Answered,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl ChatHearing {
+    fn hear_delta(&mut self, delta: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+        // Two names of the same thing, which some servers send both.
+        if let Some(thought) = said(delta, "reasoning_content").or_else(|| said(delta, "reasoning")) {
+            answer.think(thought)?;
+        }
+        for text in [said(delta, "content"), said(delta, "refusal")].into_iter().flatten() {
+            answer.say(text)?;
+        }
+        for part in delta.get("content").and_then(Value::as_array).into_iter().flatten() {
+            if let Some(text) = said(part, "text") {
+                answer.say(text)?;
+            }
+        }
+        for piece in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
+            self.hear_call(piece, answer)?;
+        }
+        Ok(())
+    }
+
+    fn hear_call(&mut self, piece: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+        let function = piece.get("function").unwrap_or(&Value::Null);
+        let (id, name) = (said(piece, "id").unwrap_or_default(), said(function, "name").unwrap_or_default());
+        let place = self.place(piece, id, name, answer)?;
+        self.last = Some(place);
+        answer.ask(place, id, name)?;
+        match function.get("arguments") {
+            Some(Value::String(text)) => answer.add_arguments(place, text),
+            Some(whole @ Value::Object(_)) => answer.add_arguments(place, &whole.to_string()),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) | None => Ok(()),
+        }
+    }
+
+    /// By `index`. Some servers leave it out, and some give every call the same one: there another id begins another
+    /// call.
+    fn place(&self, piece: &Value, id: &str, name: &str, answer: &Growing) -> Result<u16, ModelFailure> {
+        let index = match piece.get("index").and_then(Value::as_u64) {
+            Some(index) => {
+                Some(u16::try_from(index).map_err(|_| corrupt("a call far away from the others"))?)
+            }
+            None => None,
+        };
+        let other = |place: u16| {
+            let known = answer.call(place).map_or("", |call| call.id.as_str());
+            !id.is_empty() && !known.is_empty() && known != id
+        };
+        match (index, self.last) {
+            (Some(index), _) if !other(index) => Ok(index),
+            (None, Some(last)) if (id.is_empty() && name.is_empty()) || (!id.is_empty() && !other(last)) => {
+                Ok(last)
+            }
+            (Some(_) | None, _) => {
+                let known = (0..answer.call_count())
+                    .find(|place| !id.is_empty() && answer.call(*place).is_some_and(|call| call.id == id));
+                Ok(known.unwrap_or_else(|| answer.call_count()))
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What all dialects have in common: what is asked, and how an answer is heard.
+
+use engine::model::{ModelFailure, ModelRequest};
+use serde_json::{Map, Value};
+
+use super::failure::again;
+use super::growing::Growing;
+use super::naming::{CallIds, ToolNames};
+
+/// One request, with everything that a dialect needs to write it down.
+pub(super) struct Ask<'a> {
+    pub(super) model: &'a str,
+    pub(super) request: &'a ModelRequest,
+    pub(super) names: &'a ToolNames,
+    pub(super) ids: CallIds,
+    /// Of the configuration.
+    pub(super) params: &'a Map<String, Value>,
+}
+
+impl Ask<'_> {
+    /// What the configuration and plugins set; plugins win. A dialect writes its own fields over them.
+    pub(super) fn params(&self) -> Map<String, Value> {
+        let mut params = self.params.clone();
+        for (name, value) in &self.request.params {
+            params.insert(name.clone(), (**value).clone());
+        }
+        params
+    }
+}
+
+/// Hears one answer, message by message.
+pub(super) trait Hearing: Send {
+    fn hear(&mut self, message: &Value, answer: &mut Growing) -> Result<(), ModelFailure>;
+}
+
+/// A field that has to be there.
+pub(super) fn text<'a>(message: &'a Value, key: &str) -> Result<&'a str, ModelFailure> {
+    message.get(key).and_then(Value::as_str).ok_or_else(|| corrupt(&format!("a message without {key}")))
+}
+
+pub(super) fn corrupt(what: &str) -> ModelFailure {
+    again(format!("its stream is corrupt: {what}"))
+}
+
+/// A text that says something.
+pub(super) fn said<'a>(message: &'a Value, key: &str) -> Option<&'a str> {
+    message.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
+}
+
+pub(super) fn count(message: &Value, key: &str) -> u64 {
+    message.get(key).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// An object out of fields, without a word for each.
+pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}

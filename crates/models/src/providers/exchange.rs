@@ -1,0 +1,213 @@
+//! One request and its answer: the waiting, and what is made of it when somebody hangs up.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use engine::model::{ModelAnswer, ModelFailure};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::{Request, Response, StatusCode};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::dialect::{Hearing, corrupt};
+use super::failure::{again, for_good, of_status, told_in_stream};
+use super::frames::{Frames, Framing};
+use super::growing::Growing;
+use super::{BadSettings, Timeouts};
+
+/// Of a refusal, or of something that should have been a stream.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+/// Of one answer, with everything around it.
+const STREAM_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// An answer that is complete waits no longer for the count of its tokens.
+const AFTERWORD_MAX: Duration = Duration::from_secs(5);
+
+/// Makes a connection for each call, so that whoever drops a call closes it.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    timeouts: Timeouts,
+}
+
+impl Connector {
+    /// Whom this machine trusts is asked only where it matters.
+    pub(super) fn new(secure: bool, timeouts: Timeouts) -> Result<Self, BadSettings> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = versions.map_err(|_| BadSettings::NoTrustedRoots)?;
+        let config = if secure {
+            config.with_native_roots().map_err(|_| BadSettings::NoTrustedRoots)?
+        } else {
+            config.with_root_certificates(RootCertStore::empty())
+        };
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(timeouts.connect));
+        http.set_nodelay(true);
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(config.with_no_client_auth())
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(https);
+        Ok(Self { client, timeouts })
+    }
+
+    pub(super) async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        framing: Framing,
+        hearing: Box<dyn Hearing>,
+        answer: Growing,
+    ) -> Result<ModelAnswer, ModelFailure> {
+        let first_byte_at = Instant::now() + self.timeouts.first_byte;
+        let late = || again(format!("no answer within {:?}", self.timeouts.first_byte));
+        let response = match timeout_at(first_byte_at, self.client.request(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) if error.is_connect() => {
+                return Err(again(format!("no connection: {}", root(&error))));
+            }
+            Ok(Err(error)) => return Err(again(format!("the connection was lost: {}", root(&error)))),
+            Err(_) => return Err(late()),
+        };
+        if response.status() != StatusCode::OK {
+            return Err(refusal(response, first_byte_at).await);
+        }
+        if let Some(other) = no_stream(&response) {
+            return Err(no_stream_at_all(response, &other, first_byte_at).await);
+        }
+        let listening = Listening { frames: Frames::new(framing), hearing, answer, byte_count: 0 };
+        listening.listen(response.into_body(), first_byte_at, self.timeouts).await
+    }
+}
+
+struct Listening {
+    frames: Frames,
+    hearing: Box<dyn Hearing>,
+    answer: Growing,
+    byte_count: usize,
+}
+
+impl Listening {
+    async fn listen(
+        mut self,
+        mut body: Incoming,
+        first_byte_at: Instant,
+        timeouts: Timeouts,
+    ) -> Result<ModelAnswer, ModelFailure> {
+        let mut limit = (first_byte_at, timeouts.first_byte);
+        let mut afterword_until = None;
+        loop {
+            let lost = match timeout_at(limit.0, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame.into_data().ok().and_then(|bytes| self.hear(&bytes).err()),
+                Ok(Some(Err(error))) => Some(again(format!("the connection was lost: {}", root(&error)))),
+                Ok(None) => return self.hear_rest(),
+                Err(_) => Some(again(format!("nothing was heard for {:?}", limit.1))),
+            };
+            // What comes after the reason for the end is an afterword: the answer stands without it.
+            let complete = self.answer.finish.is_some();
+            match lost {
+                Some(failure) if !complete => return Err(failure),
+                Some(_) => return self.answer.conclude(),
+                None if self.answer.over => return self.answer.conclude(),
+                None => {}
+            }
+            let now = Instant::now();
+            limit = (now + timeouts.idle, timeouts.idle);
+            if complete {
+                limit.0 = limit.0.min(*afterword_until.get_or_insert(now + AFTERWORD_MAX));
+            }
+        }
+    }
+
+    fn hear(&mut self, bytes: &[u8]) -> Result<(), ModelFailure> {
+        self.byte_count += bytes.len();
+        if self.byte_count > STREAM_BYTES_MAX {
+            return Err(for_good(format!("its stream is longer than {STREAM_BYTES_MAX} bytes")));
+        }
+        self.frames.push(bytes);
+        while let Some(message) = self.frames.next().map_err(|unreadable| corrupt(&unreadable.why()))? {
+            self.hear_message(&message)?;
+        }
+        Ok(())
+    }
+
+    /// A message that is cut in two is none, whatever is left of it.
+    fn hear_rest(mut self) -> Result<ModelAnswer, ModelFailure> {
+        let frames = std::mem::replace(&mut self.frames, Frames::new(Framing::Events));
+        if let Ok(Some(last)) = frames.rest()
+            && serde_json::from_str::<Value>(&last).is_ok()
+        {
+            self.hear_message(&last)?;
+        }
+        self.answer.conclude()
+    }
+
+    fn hear_message(&mut self, message: &str) -> Result<(), ModelFailure> {
+        if self.answer.over {
+            return Ok(());
+        }
+        if message == "[DONE]" {
+            self.answer.over = true;
+            return Ok(());
+        }
+        let message: Value = match serde_json::from_str(message) {
+            Ok(message) => message,
+            Err(error) => return Err(corrupt(&format!("a message is no JSON: {error}"))),
+        };
+        self.hearing.hear(&message, &mut self.answer)
+    }
+}
+
+async fn refusal(response: Response<Incoming>, until: Instant) -> ModelFailure {
+    let (head, body) = response.into_parts();
+    of_status(head.status.as_u16(), &head.headers, &begin_of(body, until).await, SystemTime::now())
+}
+
+/// The type of something that cannot be a stream.
+fn no_stream(response: &Response<Incoming>) -> Option<String> {
+    let kind = response.headers().get(CONTENT_TYPE)?.to_str().ok()?;
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_lowercase();
+    matches!(kind.as_str(), "application/json" | "text/html").then_some(kind)
+}
+
+async fn no_stream_at_all(response: Response<Incoming>, kind: &str, until: Instant) -> ModelFailure {
+    let body = begin_of(response.into_body(), until).await;
+    let parsed: Value = serde_json::from_str(&body).unwrap_or_default();
+    if parsed.get("error").is_some_and(|error| !error.is_null()) {
+        return told_in_stream(&parsed);
+    }
+    for_good(format!("it answered with {kind} and not with a stream; look at base_url"))
+}
+
+/// As much of a text as says what is wrong. What does not come in time is not waited for.
+async fn begin_of(mut body: Incoming, until: Instant) -> String {
+    let mut bytes = Vec::new();
+    while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
+        if let Ok(data) = frame.into_data() {
+            let room = REFUSAL_BYTES_MAX - bytes.len();
+            bytes.extend_from_slice(data.get(..room).unwrap_or(&data));
+        }
+        if bytes.len() >= REFUSAL_BYTES_MAX {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What really happened, without the layers through which it was told.
+fn root(error: &(dyn Error + 'static)) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}

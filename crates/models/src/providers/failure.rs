@@ -1,0 +1,291 @@
+//! What the refusals of providers mean: whether trying again may help, when, and what to tell whoever reads it.
+
+use std::time::SystemTime;
+
+use engine::model::ModelFailure;
+use hyper::header::{HeaderMap, RETRY_AFTER};
+use serde_json::Value;
+
+/// Text of a provider that is shown; the rest says little.
+const SHOWN_CHARS_MAX: usize = 400;
+
+pub(super) fn again(message: impl Into<String>) -> ModelFailure {
+    ModelFailure { message: message.into(), retryable: true, retry_after_ms: None }
+}
+
+pub(super) fn for_good(message: impl Into<String>) -> ModelFailure {
+    ModelFailure { message: message.into(), retryable: false, retry_after_ms: None }
+}
+
+/// What an answer with another status than 200 means.
+pub(super) fn of_status(status: u16, headers: &HeaderMap, body: &str, now: SystemTime) -> ModelFailure {
+    let parsed: Value = serde_json::from_str(body).unwrap_or_default();
+    let told = Told::read(&parsed);
+    let said = told.message.clone().unwrap_or_else(|| shortened(body));
+    let what = if said.is_empty() {
+        format!("it answered {status}")
+    } else {
+        format!("it answered {status}: {said}")
+    };
+    if (300..400).contains(&status) {
+        return for_good(format!("{what}; redirects are not followed, so correct base_url"));
+    }
+    let meaning = told.meaning(status < 500);
+    let retryable = match meaning {
+        Some(Meaning::ContextFull | Meaning::Filtered) => false,
+        Some(Meaning::Busy | Meaning::Wrong) | None => matches!(status, 408 | 409 | 425 | 429 | 500..),
+    };
+    let message = match meaning {
+        Some(Meaning::ContextFull) => context_full(&what),
+        Some(Meaning::Filtered) => filtered(&what),
+        Some(Meaning::Busy | Meaning::Wrong) | None => what,
+    };
+    let retry_after_ms =
+        if retryable { retry_after(headers, now).or_else(|| told.retry_after_ms()) } else { None };
+    ModelFailure { message, retryable, retry_after_ms }
+}
+
+/// What an error that is told inside of a stream means. One that nobody knows is taken for the provider's own trouble.
+pub(super) fn told_in_stream(error: &Value) -> ModelFailure {
+    let told = Told::read(error);
+    let what = match &told.message {
+        Some(message) => format!("it broke off: {message}"),
+        None => format!("it broke off: {}", shortened(&error.to_string())),
+    };
+    match told.meaning(true) {
+        Some(Meaning::ContextFull) => for_good(context_full(&what)),
+        Some(Meaning::Filtered) => for_good(filtered(&what)),
+        Some(Meaning::Wrong) => for_good(what),
+        Some(Meaning::Busy) | None => ModelFailure { retry_after_ms: told.retry_after_ms(), ..again(what) },
+    }
+}
+
+pub(super) fn context_full(what: &str) -> String {
+    format!("{what} (the conversation does not fit into the model's context)")
+}
+
+pub(super) fn filtered(what: &str) -> String {
+    format!("{what} (stopped by the provider's content filter)")
+}
+
+/// An error as the providers write it: `{"error": {"message", "code", "type", "status"}}`, or parts of that.
+struct Told<'a> {
+    message: Option<String>,
+    /// Whatever may name the kind of error.
+    codes: Vec<&'a str>,
+    status: Option<u64>,
+    details: &'a [Value],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    ContextFull,
+    Filtered,
+    /// The provider has trouble that passes.
+    Busy,
+    /// The request is wrong, and stays so.
+    Wrong,
+}
+
+const CONTEXT_CODES: [&str; 4] = [
+    "context_length_exceeded",
+    "exceed_context_size_error",
+    "model_context_window_exceeded",
+    "string_above_max_length",
+];
+const CONTEXT_WORDS: [&str; 6] = [
+    "context length",
+    "context window",
+    "context size",
+    "prompt is too long",
+    "input is too long",
+    "input token count",
+];
+const FILTER_CODES: [&str; 4] =
+    ["content_filter", "content_policy_violation", "responsibleaipolicyviolation", "prohibited_content"];
+const WRONG_CODES: [&str; 16] = [
+    "invalid_request_error",
+    "invalid_prompt",
+    "invalid_argument",
+    "authentication_error",
+    "invalid_api_key",
+    "permission_error",
+    "permission_denied",
+    "unauthenticated",
+    "not_found_error",
+    "not_found",
+    "model_not_found",
+    "billing_error",
+    "insufficient_quota",
+    "request_too_large",
+    "failed_precondition",
+    "unsupported_value",
+];
+
+impl<'a> Told<'a> {
+    fn read(whole: &'a Value) -> Self {
+        // Gemini puts one error into a list where it did not begin to stream.
+        let whole = whole.get(0).unwrap_or(whole);
+        let error = whole.get("error").filter(|error| !error.is_null()).unwrap_or(whole);
+        let text = |key: &str| error.get(key).and_then(Value::as_str);
+        let message = error.as_str().or_else(|| text("message")).or_else(|| text("detail"));
+        Self {
+            message: message.map(shortened).filter(|message| !message.is_empty()),
+            codes: ["code", "type", "status"].into_iter().filter_map(text).collect(),
+            status: error.get("code").or_else(|| error.get("status")).and_then(Value::as_u64),
+            details: error.get("details").and_then(Value::as_array).map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// `by_words`: also by what the message says, which is a guess.
+    fn meaning(&self, by_words: bool) -> Option<Meaning> {
+        let named =
+            |known: &[&str]| self.codes.iter().any(|code| known.contains(&code.to_lowercase().as_str()));
+        if named(&CONTEXT_CODES) {
+            return Some(Meaning::ContextFull);
+        }
+        if named(&FILTER_CODES) {
+            return Some(Meaning::Filtered);
+        }
+        let message = self.message.as_deref().unwrap_or_default().to_lowercase();
+        if by_words && CONTEXT_WORDS.iter().any(|words| message.contains(words)) {
+            return Some(Meaning::ContextFull);
+        }
+        match self.status {
+            Some(408 | 409 | 425 | 429 | 500..=599) => return Some(Meaning::Busy),
+            Some(400..=499) => return Some(Meaning::Wrong),
+            Some(_) | None => {}
+        }
+        named(&WRONG_CODES).then_some(Meaning::Wrong)
+    }
+
+    /// Gemini says it in the details of its error: `{"retryDelay": "12.5s"}`.
+    fn retry_after_ms(&self) -> Option<u64> {
+        let delay = self.details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+        milliseconds(delay.strip_suffix('s')?, 1_000.0)
+    }
+}
+
+/// When to try again, as a header says it: in milliseconds, in seconds, or as a date.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    if let Some(ms) = text("retry-after-ms").and_then(|ms| milliseconds(ms, 1.0)) {
+        return Some(ms);
+    }
+    let said = text(RETRY_AFTER.as_str())?;
+    milliseconds(said, 1_000.0).or_else(|| {
+        let wait = httpdate::parse_http_date(said).ok()?.duration_since(now).unwrap_or_default();
+        u64::try_from(wait.as_millis()).ok()
+    })
+}
+
+fn milliseconds(number: &str, unit_ms: f64) -> Option<u64> {
+    let number: f64 = number.parse().ok()?;
+    // A float becomes the nearest whole number that fits.
+    (number.is_finite() && number >= 0.0).then_some((number * unit_ms).ceil() as u64)
+}
+
+/// In one line, and not longer than anybody would read.
+pub(super) fn shortened(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<&str>>().join(" ");
+    match line.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hyper::header::HeaderValue;
+    use serde_json::json;
+
+    use super::*;
+
+    fn with_header(name: &'static str, value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_str(value).expect("a header"));
+        headers
+    }
+
+    #[test]
+    fn the_time_to_wait_is_read_in_every_form() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let later = httpdate::fmt_http_date(now + Duration::from_secs(7));
+        let earlier = httpdate::fmt_http_date(now - Duration::from_secs(7));
+        let cases = [
+            ("retry-after", "3", Some(3_000)),
+            ("retry-after", "0.25", Some(250)),
+            ("retry-after-ms", "120", Some(120)),
+            ("retry-after", later.as_str(), Some(7_000)),
+            ("retry-after", earlier.as_str(), Some(0)),
+            ("retry-after", "-1", None),
+            ("retry-after", "soon", None),
+        ];
+        for (name, value, expected) in cases {
+            let failure = of_status(429, &with_header(name, value), "", now);
+            assert_eq!(failure.retry_after_ms, expected, "{name}: {value}");
+            assert!(failure.retryable);
+        }
+        let in_body =
+            json!({"error": {"code": 429, "message": "slow", "details": [{}, {"retryDelay": "1.5s"}]}});
+        let failure = of_status(429, &HeaderMap::new(), &in_body.to_string(), now);
+        assert_eq!(failure.retry_after_ms, Some(1_500));
+    }
+
+    #[test]
+    fn a_status_decides_unless_the_error_says_what_it_is() {
+        let retryable = |status: u16, body: Value| {
+            of_status(status, &HeaderMap::new(), &body.to_string(), SystemTime::UNIX_EPOCH).retryable
+        };
+        for status in [408, 409, 425, 429, 500, 502, 503, 504, 529] {
+            assert!(retryable(status, json!({})), "{status}");
+        }
+        for status in [301, 400, 401, 403, 404, 413, 422] {
+            assert!(!retryable(status, json!({})), "{status}");
+        }
+        assert!(!retryable(500, json!({"error": {"code": "context_length_exceeded"}})));
+        // A message is a guess, and a server in trouble may say anything.
+        assert!(retryable(500, json!({"error": {"message": "the context window service is down"}})));
+    }
+
+    #[test]
+    fn an_error_is_told_in_the_provider_s_words_and_in_one_line() {
+        let bodies = [
+            json!({"error": {"message": "no\n such  model"}}).to_string(),
+            json!({"error": "no such model"}).to_string(),
+            json!({"message": "no such model"}).to_string(),
+            json!({"detail": "no such model"}).to_string(),
+            json!([{"error": {"message": "no such model"}}]).to_string(),
+            "no such\r\nmodel".to_owned(),
+        ];
+        for body in bodies {
+            let failure = of_status(404, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH);
+            assert_eq!(failure.message, "it answered 404: no such model", "{body}");
+        }
+        let long = of_status(500, &HeaderMap::new(), &"é".repeat(10_000), SystemTime::UNIX_EPOCH);
+        assert!(long.message.chars().count() < SHOWN_CHARS_MAX + 30);
+    }
+
+    #[test]
+    fn an_error_inside_of_a_stream_is_judged_by_its_name() {
+        let cases = [
+            (json!({"type": "overloaded_error", "message": "busy"}), true),
+            (json!({"error": {"code": "server_error", "message": "oops"}}), true),
+            (json!({"error": {"code": 503, "message": "busy"}}), true),
+            (json!({"what": "is this"}), true),
+            (json!({"error": {"code": 400, "message": "bad"}}), false),
+            (json!({"type": "invalid_request_error", "message": "bad"}), false),
+            (json!({"error": {"code": "context_length_exceeded", "message": "long"}}), false),
+            (
+                json!({"error": {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}}),
+                false,
+            ),
+            (json!({"code": "content_filter", "message": "no"}), false),
+        ];
+        for (error, retryable) in cases {
+            assert_eq!(told_in_stream(&error).retryable, retryable, "{error}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! An answer while it grows: every piece is told to whoever watches, and the whole is given at its end.
+
+use std::collections::BTreeMap;
+
+use engine::live::Deltas;
+use engine::model::{ModelAnswer, ModelCall, ModelFailure};
+use machine::event::Usage;
+use serde::de::IgnoredAny;
+
+use super::failure::{again, context_full, filtered, for_good};
+use super::naming::ToolNames;
+
+/// The engine takes no longer answer; what goes beyond is not worth reading.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A run has no room for more.
+const CALLS_MAX: usize = 1024;
+
+/// Why a provider stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    Answered,
+    /// At the limit of tokens for one answer.
+    CutOff,
+    Filtered,
+    ContextFull,
+    /// The model wrote a call that its own provider could not read.
+    Garbled,
+}
+
+pub(super) struct Growing {
+    deltas: Deltas,
+    names: ToolNames,
+    pub(super) text: String,
+    reasoning: String,
+    /// By their place in the answer.
+    calls: BTreeMap<u16, ModelCall>,
+    byte_count: usize,
+    pub(super) usage: Usage,
+    pub(super) finish: Option<Finish>,
+    /// Nothing more will be said.
+    pub(super) over: bool,
+}
+
+impl Growing {
+    pub(super) fn new(deltas: Deltas, names: ToolNames) -> Self {
+        Self {
+            deltas,
+            names,
+            text: String::new(),
+            reasoning: String::new(),
+            calls: BTreeMap::new(),
+            byte_count: 0,
+            usage: Usage::default(),
+            finish: None,
+            over: false,
+        }
+    }
+
+    pub(super) fn say(&mut self, text: &str) -> Result<(), ModelFailure> {
+        self.grow(text.len())?;
+        self.text.push_str(text);
+        self.deltas.text(text);
+        Ok(())
+    }
+
+    pub(super) fn think(&mut self, text: &str) -> Result<(), ModelFailure> {
+        self.grow(text.len())?;
+        self.reasoning.push_str(text);
+        self.deltas.reasoning(text);
+        Ok(())
+    }
+
+    pub(super) fn call_count(&self) -> u16 {
+        u16::try_from(self.calls.len()).unwrap_or(u16::MAX)
+    }
+
+    pub(super) fn call(&self, place: u16) -> Option<&ModelCall> {
+        self.calls.get(&place)
+    }
+
+    /// A call at this place. Whoever tells its id or its name in pieces tells them again with more.
+    pub(super) fn ask(&mut self, place: u16, id: &str, sent_name: &str) -> Result<(), ModelFailure> {
+        if self.calls.len() >= CALLS_MAX {
+            return Err(for_good(format!("it asked for more than {CALLS_MAX} calls at once")));
+        }
+        self.grow(id.len() + sent_name.len())?;
+        let empty = || ModelCall { id: String::new(), tool: String::new(), arguments: String::new() };
+        let call = self.calls.entry(place).or_insert_with(empty);
+        if call.id.is_empty() {
+            call.id.push_str(id);
+        }
+        if call.tool.is_empty() {
+            call.tool.push_str(sent_name);
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_arguments(&mut self, place: u16, text: &str) -> Result<(), ModelFailure> {
+        self.grow(text.len())?;
+        if let Some(call) = self.calls.get_mut(&place) {
+            call.arguments.push_str(text);
+            let id = Some(call.id.as_str()).filter(|id| !id.is_empty());
+            self.deltas.arguments(place, id, text);
+        }
+        Ok(())
+    }
+
+    /// The whole, as the provider tells it at the end: it wins over its pieces.
+    pub(super) fn set_arguments(&mut self, place: u16, whole: &str) -> Result<(), ModelFailure> {
+        let known = self.calls.get(&place).map_or("", |call| call.arguments.as_str());
+        if let Some(missing) = whole.strip_prefix(known) {
+            return self.add_arguments(place, missing);
+        }
+        self.grow(whole.len())?;
+        if let Some(call) = self.calls.get_mut(&place) {
+            whole.clone_into(&mut call.arguments);
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), ModelFailure> {
+        self.byte_count = self.byte_count.saturating_add(bytes);
+        if self.byte_count <= ANSWER_BYTES_MAX {
+            return Ok(());
+        }
+        Err(for_good(format!("its answer is longer than {ANSWER_BYTES_MAX} bytes")))
+    }
+
+    /// Half a text is what the model said so far; half a call is nothing, and asking again ends in the same place.
+    fn worthless(&self) -> Option<&'static str> {
+        let is_whole = |call: &ModelCall| {
+            call.arguments.is_empty() || serde_json::from_str::<IgnoredAny>(&call.arguments).is_ok()
+        };
+        if !self.calls.values().all(is_whole) {
+            return Some("within a call");
+        }
+        (self.text.is_empty() && self.calls.is_empty()).then_some("before its first word")
+    }
+
+    /// An answer without a reason for its end is half an answer.
+    pub(super) fn conclude(self) -> Result<ModelAnswer, ModelFailure> {
+        match self.finish {
+            Some(Finish::Answered) => {}
+            Some(Finish::CutOff) => {
+                if let Some(what) = self.worthless() {
+                    let how = "allow more in the params of the model";
+                    return Err(for_good(format!(
+                        "its answer was cut off at its limit of tokens {what}; {how}"
+                    )));
+                }
+            }
+            Some(Finish::Filtered) => return Err(for_good(filtered("its answer broke off"))),
+            Some(Finish::ContextFull) => return Err(for_good(context_full("its answer broke off"))),
+            Some(Finish::Garbled) => return Err(again("it garbled a tool call")),
+            None => return Err(again("the stream ended before the answer did")),
+        }
+        let names = &self.names;
+        let whole = |call: ModelCall| ModelCall {
+            tool: names.own(&call.tool).to_owned(),
+            arguments: if call.arguments.trim().is_empty() { "{}".to_owned() } else { call.arguments },
+            id: call.id,
+        };
+        Ok(ModelAnswer {
+            text: self.text,
+            reasoning: Some(self.reasoning).filter(|reasoning| !reasoning.is_empty()),
+            calls: self.calls.into_values().map(whole).collect(),
+            usage: self.usage,
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! The key of a provider: used, and never shown.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyper::header::HeaderValue;
+
+/// A key as the environment has it. Nothing that can be printed shows it.
+#[derive(Clone)]
+pub struct ApiKey {
+    text: Arc<str>,
+}
+
+/// What stands where a key was.
+const HIDDEN: &str = "[key]";
+/// A word that begins like the key, with this many bytes of it, is taken for a part of it.
+const RECOGNISED_BYTES: usize = 8;
+
+impl ApiKey {
+    /// White space around it is no part of it. None where nothing is left, or something that no header can carry.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let usable = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        usable.then(|| Self { text: Arc::from(text) })
+    }
+
+    /// None is impossible for what [`ApiKey::new`] lets through.
+    pub(super) fn header(&self, before: &str) -> Option<HeaderValue> {
+        let mut value = HeaderValue::from_str(&format!("{before}{}", self.text)).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// The text without the key, and without words that begin as the key does: providers echo keys, whole or in part.
+    pub(super) fn masked(&self, text: &str) -> String {
+        let whole = text.replace(&*self.text, HIDDEN);
+        let Some(begin) = self.text.get(..RECOGNISED_BYTES) else { return whole };
+        let mut shown = String::with_capacity(whole.len());
+        let mut rest = whole.as_str();
+        while let Some(at) = rest.find(begin) {
+            let (before, word) = rest.split_at(at);
+            let end =
+                word.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',')).unwrap_or(word.len());
+            shown.push_str(before);
+            shown.push_str(HIDDEN);
+            rest = word.get(end..).unwrap_or_default();
+        }
+        shown.push_str(rest);
+        shown
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiKey([key])")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> ApiKey {
+        ApiKey::new(text).expect("a key that a header can carry")
+    }
+
+    #[test]
+    fn a_key_is_never_printed() {
+        assert_eq!(format!("{:?}", key("sk-secret-0123456789")), "ApiKey([key])");
+        assert!(format!("{:?}", key("sk-secret").header("Bearer ")).contains("Sensitive"));
+    }
+
+    #[test]
+    fn a_key_is_masked_whole_and_in_part() {
+        let key = key("sk-secret-0123456789");
+        let cases = [
+            ("wrong key sk-secret-0123456789.", "wrong key [key]."),
+            ("wrong key \"sk-secret-01*******789\", see", "wrong key \"[key]\", see"),
+            ("sk-secret-", "[key]"),
+            ("a sk-secret-0123456789 b sk-secret-01 c", "a [key] b [key] c"),
+            ("sk-other is none of ours", "sk-other is none of ours"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(key.masked(text), expected);
+        }
+    }
+
+    #[test]
+    fn what_no_header_can_carry_is_no_key() {
+        assert!(ApiKey::new(" \n").is_none());
+        assert!(ApiKey::new("two words").is_none());
+        assert!(ApiKey::new("schlüssel").is_none());
+        assert_eq!(ApiKey::new(" abc\n").and_then(|key| key.header("")).expect("a header"), "abc");
+    }
+}

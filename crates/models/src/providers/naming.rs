@@ -1,0 +1,145 @@
+//! Names of tools and ids of calls as a provider takes them, and back.
+
+use std::collections::BTreeMap;
+
+use engine::model::{AssistantCall, Messages, ModelMessage, ModelRequest};
+use machine::tool::Arguments;
+use serde_json::{Map, Value};
+
+/// All providers take letters, digits, `_` and `-`, and 64 of them. Ours may have a dot in it, or be longer.
+#[derive(Debug, Default)]
+pub(super) struct ToolNames {
+    sent: BTreeMap<String, String>,
+    own: BTreeMap<String, String>,
+}
+
+const NAME_BYTES_MAX: usize = 64;
+
+impl ToolNames {
+    /// Of everything that a request names. The same request gives the same names.
+    pub(super) fn of(request: &ModelRequest) -> Self {
+        let mut names = Self::default();
+        for tool in &request.tools {
+            names.add(tool.name.as_str());
+        }
+        for call in calls(&request.messages) {
+            names.add(call.tool.as_str());
+        }
+        names
+    }
+
+    fn add(&mut self, own: &str) {
+        if self.sent.contains_key(own) {
+            return;
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let base: String = own.chars().map(|c| if fits(c) { c } else { '_' }).take(NAME_BYTES_MAX).collect();
+        let mut sent = base.clone();
+        let mut number = 2_u32;
+        while self.own.contains_key(&sent) {
+            let ending = format!("_{number}");
+            sent = base.chars().take(NAME_BYTES_MAX - ending.len()).collect::<String>() + &ending;
+            number += 1;
+        }
+        self.own.insert(sent.clone(), own.to_owned());
+        self.sent.insert(own.to_owned(), sent);
+    }
+
+    pub(super) fn sent<'a>(&'a self, own: &'a str) -> &'a str {
+        self.sent.get(own).map_or(own, String::as_str)
+    }
+
+    /// A name that was never sent is the model's own invention, and is told as it is.
+    pub(super) fn own<'a>(&'a self, sent: &'a str) -> &'a str {
+        self.own.get(sent).map_or(sent, String::as_str)
+    }
+}
+
+/// Ids of calls that a provider would refuse get others, the same in the call and in its result.
+#[derive(Debug, Default)]
+pub(super) struct CallIds {
+    sent: BTreeMap<String, String>,
+}
+
+impl CallIds {
+    pub(super) fn of(messages: &Messages, fits: fn(&str) -> bool) -> Self {
+        let known: Vec<&str> = calls(messages).map(|call| call.id.as_str()).collect();
+        let mut sent = BTreeMap::new();
+        let mut number = 0_usize;
+        for own in known.iter().filter(|id| !fits(id)) {
+            let free = loop {
+                number += 1;
+                let id = format!("call_{number}");
+                if !known.contains(&id.as_str()) {
+                    break id;
+                }
+            };
+            sent.insert((*own).to_owned(), free);
+        }
+        Self { sent }
+    }
+
+    pub(super) fn sent<'a>(&'a self, own: &'a str) -> &'a str {
+        self.sent.get(own).map_or(own, String::as_str)
+    }
+}
+
+fn calls(messages: &Messages) -> impl Iterator<Item = &AssistantCall> {
+    messages.iter().flat_map(|message| match message {
+        ModelMessage::Assistant { calls, .. } => calls.as_slice(),
+        ModelMessage::User { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => &[],
+    })
+}
+
+/// The model's own arguments as an object, which is all that providers take back. What it garbled is kept as text: the
+/// result of the call says what was wrong with it.
+pub(super) fn arguments(call: &AssistantCall) -> Value {
+    let garbled = |raw: String| Value::Object(Map::from_iter([("unparsed".to_owned(), Value::String(raw))]));
+    match &call.arguments {
+        Arguments::Valid { value, .. } if value.is_object() => (**value).clone(),
+        Arguments::Valid { value, .. } => garbled(value.to_string()),
+        Arguments::Invalid { raw, .. } => match serde_json::from_str(raw) {
+            Ok(Value::Object(object)) => Value::Object(object),
+            Ok(_) | Err(_) => garbled(raw.clone()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_tools_keep_different_names() {
+        let long = "x".repeat(80);
+        let longer = format!("{long}y");
+        let own = ["a.b", "a_b", "a b", long.as_str(), longer.as_str()];
+        let mut names = ToolNames::default();
+        own.iter().for_each(|name| names.add(name));
+        let sent: Vec<&str> = own.iter().map(|name| names.sent(name)).collect();
+        assert_eq!(sent[..3], ["a_b", "a_b_2", "a_b_3"]);
+        assert_eq!(sent[3], "x".repeat(64));
+        assert_eq!(sent[4], format!("{}_2", "x".repeat(62)));
+        let back: Vec<&str> = sent.iter().map(|name| names.own(name)).collect();
+        assert_eq!(back, own);
+        assert_eq!(names.own("invented"), "invented");
+    }
+
+    #[test]
+    fn an_id_that_is_made_up_never_meets_one_that_is_there() {
+        let call = |id: &str| AssistantCall {
+            id: id.into(),
+            tool: "echo".into(),
+            arguments: Arguments::Invalid { raw: String::new(), why: String::new() },
+        };
+        let message = ModelMessage::Assistant {
+            id: "msg_1".into(),
+            text: String::new(),
+            reasoning: None,
+            calls: ["call_1", "a~2", "call_3", "b~2"].map(call).to_vec(),
+        };
+        let ids = CallIds::of(&Messages::from_iter([message]), |id| !id.contains('~'));
+        let sent = ["call_1", "a~2", "call_3", "b~2"].map(|id| ids.sent(id));
+        assert_eq!(sent, ["call_1", "call_2", "call_3", "call_4"]);
+    }
+}

@@ -1,0 +1,47 @@
+//! Whoever drops a call closes the provider's socket: nothing is paid for that nobody reads.
+
+use std::time::Duration;
+
+use engine::live::Deltas;
+use engine::model::Model;
+use models::providers::{Provider, Timeouts};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::dialects::{ALL, Say, spoken};
+use crate::fake::{Fake, News, Step, Story};
+use crate::table::{model, request, user};
+
+/// How long after the call was dropped the provider saw its socket closed.
+async fn closed_after(provider: Provider, story: Story) -> Duration {
+    let mut fake = Fake::telling(vec![story]).await;
+    let model = model(provider, &fake.url, Timeouts::default());
+    let call =
+        tokio::spawn(async move { model.answer(request([user(json!("Hello"))]), Deltas::unheard()).await });
+    let News::Hanging = fake.next_news().await else { panic!("closed before it was dropped") };
+    let dropped = Instant::now();
+    call.abort();
+    let News::Closed(closed) = fake.next_news().await else { panic!("it hangs once") };
+    assert!(call.await.expect_err("it was dropped").is_cancelled());
+    closed.saturating_duration_since(dropped)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_call_closes_the_socket_of_its_provider() {
+    // Wide enough for a machine that does ten other things; the promise of 200 ms is kept by a hundredth of it.
+    let deadline = Duration::from_secs(2);
+    for provider in ALL {
+        let kind = if provider == Provider::Ollama { "application/x-ndjson" } else { "text/event-stream" };
+        let head = Step::Head(200, format!("content-type: {kind}\r\n"));
+        let words = Step::Say(spoken(provider, &[Say::Begin, Say::Text("Hel")]).concat().into_bytes());
+        for (what, story) in [
+            ("before the head", vec![Step::Hang]),
+            ("before the first word", vec![head.clone(), Step::Hang]),
+            ("in the middle", vec![head, words, Step::Hang]),
+        ] {
+            let after = closed_after(provider, story).await;
+            println!("{provider:?}, dropped {what}: closed after {after:?}");
+            assert!(after < deadline, "{provider:?}, dropped {what}: closed after {after:?}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+WITH RECURSIVE
+    -- From one tenant to the next without a look at what is between them.
+    tenants (name) AS (
+        SELECT min(tenant) FROM runs
+        UNION ALL
+        SELECT (SELECT min(tenant) FROM runs WHERE tenant > name) FROM tenants WHERE name IS NOT NULL
+    ),
+    unended (status) AS (
+        VALUES ('queued'), ('running'), ('waiting_approval'), ('waiting_tool'), ('interrupting')
+    )
+SELECT unended.status, sum((
+    SELECT count(*) FROM runs WHERE runs.tenant = tenants.name AND runs.status = unended.status
+))::bigint
+FROM tenants, unended WHERE tenants.name IS NOT NULL GROUP BY unended.status
+UNION ALL
+SELECT 'inbox', count(*) FROM inbox

@@ -1,0 +1,356 @@
+//! Encryption of connections: as much as the address asks for, and never less.
+//!
+//! `sslmode` means what it means to PostgreSQL's own programs. `disable` never encrypts. `prefer`, which counts where
+//! nothing is said, encrypts if the server can, and else goes on in plain text. `require` encrypts or fails, and takes
+//! any certificate. `verify-ca` also wants a certificate of a known authority, `verify-full` one that is made out to the
+//! host besides. `sslrootcert` names a file with the authorities, or `system`; without it the system's are known.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_postgres::{Config, Socket};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+
+use super::trouble::OpenFailed;
+
+/// How PostgreSQL is called within an encrypted connection.
+const PROTOCOL: &[u8] = b"postgresql";
+const MODES: &str = "sslmode is disable, prefer, require, verify-ca or verify-full";
+
+/// What an address asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Disable,
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+/// What of an address is for us, as it is written there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    mode: Option<String>,
+    authorities: Option<String>,
+}
+
+impl Asked {
+    /// True if it was one of ours.
+    fn take(&mut self, key: &str, value: &str) -> bool {
+        match key {
+            "sslmode" => self.mode = Some(value.to_owned()),
+            "sslrootcert" => self.authorities = Some(value.to_owned()),
+            _ => return false,
+        }
+        true
+    }
+
+    fn mode(&self, otherwise: SslMode) -> Result<Mode, OpenFailed> {
+        match self.mode.as_deref() {
+            Some("disable") => Ok(Mode::Disable),
+            Some("prefer") => Ok(Mode::Prefer),
+            Some("require") => Ok(Mode::Require),
+            Some("verify-ca") => Ok(Mode::VerifyCa),
+            Some("verify-full") => Ok(Mode::VerifyFull),
+            Some(_) => Err(OpenFailed::Address(MODES.into())),
+            None if otherwise == SslMode::Disable => Ok(Mode::Disable),
+            None if otherwise == SslMode::Prefer => Ok(Mode::Prefer),
+            // The client may learn more of them; none asks for less than this.
+            None => Ok(Mode::Require),
+        }
+    }
+}
+
+/// The address without what is for us, which the client would not know.
+pub(super) fn split(address: &str) -> (Cow<'_, str>, Asked) {
+    let mut asked = Asked::default();
+    let is_url = address.starts_with("postgres://") || address.starts_with("postgresql://");
+    if !is_url {
+        let kept: Vec<&str> = words(address)
+            .into_iter()
+            .filter(|word| {
+                let pair = word.split_once('=');
+                !pair.is_some_and(|(key, value)| asked.take(key.trim(), value.trim().trim_matches('\'')))
+            })
+            .collect();
+        return (kept.join(" ").into(), asked);
+    }
+    // A name or a password may contain anything; options begin behind them.
+    let host_at = address.find('@').unwrap_or(0);
+    let Some(query_at) = address.get(host_at..).and_then(|rest| rest.find('?')).map(|at| host_at + at) else {
+        return (address.into(), asked);
+    };
+    let (front, query) = address.split_at(query_at);
+    let kept: Vec<&str> = query
+        .trim_start_matches('?')
+        .split('&')
+        .filter(|pair| !pair.split_once('=').is_some_and(|(key, value)| asked.take(key, &decoded(value))))
+        .collect();
+    let sign = if kept.is_empty() { "" } else { "?" };
+    (format!("{front}{sign}{}", kept.join("&")).into(), asked)
+}
+
+/// The parts of an address that is no URL; what is quoted stays together.
+fn words(address: &str) -> Vec<&str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let is_end = |sign: char| {
+        let ends = sign.is_whitespace() && !is_quoted && !is_escaped;
+        is_quoted ^= sign == '\'' && !is_escaped;
+        is_escaped = sign == '\\' && !is_escaped;
+        ends
+    };
+    address.split(is_end).filter(|word| !word.is_empty()).collect()
+}
+
+/// `%2F` as `/`. What cannot be read that way stays as it is.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        let code = behind.get(..2).filter(|_| byte == b'%').and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(decoded) => {
+                bytes.push(decoded);
+                rest = behind.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(byte);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Encrypts connections, where the server can or must.
+#[derive(Clone)]
+pub(super) struct Tls {
+    client: Arc<ClientConfig>,
+}
+
+impl Tls {
+    /// Has the configuration demand as much as is asked for.
+    pub(super) fn new(config: &mut Config, asked: &Asked) -> Result<Self, OpenFailed> {
+        let mode = asked.mode(config.get_ssl_mode())?;
+        config.ssl_mode(match mode {
+            Mode::Disable => SslMode::Disable,
+            Mode::Prefer => SslMode::Prefer,
+            Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
+        });
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|why| OpenFailed::Certificates(why.to_string()))?;
+        let by_chain =
+            |checks: Checks| builder.clone().dangerous().with_custom_certificate_verifier(Arc::new(checks));
+        let builder = match (mode, &asked.authorities) {
+            (Mode::Disable | Mode::Prefer, _) | (Mode::Require, None) => {
+                by_chain(Checks { chain: None, provider })
+            }
+            (Mode::Require | Mode::VerifyCa, authorities) => {
+                let known = Arc::new(known(authorities.as_deref())?);
+                let chain = WebPkiServerVerifier::builder_with_provider(known, provider.clone()).build();
+                let chain = chain.map_err(|why| OpenFailed::Certificates(why.to_string()))?;
+                by_chain(Checks { chain: Some(chain), provider })
+            }
+            (Mode::VerifyFull, authorities) => builder.with_root_certificates(known(authorities.as_deref())?),
+        };
+        let mut client = builder.with_no_client_auth();
+        client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        Ok(Self { client: Arc::new(client) })
+    }
+}
+
+/// The authorities that are believed.
+fn known(named: Option<&str>) -> Result<RootCertStore, OpenFailed> {
+    let failed = |why: String| OpenFailed::Certificates(why);
+    let mut known = RootCertStore::empty();
+    match named {
+        None | Some("system") => {
+            known.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        Some(file) => {
+            let unreadable = |why: String| failed(format!("{file} cannot be read: {why}"));
+            let found =
+                CertificateDer::pem_file_iter(Path::new(file)).map_err(|why| unreadable(why.to_string()))?;
+            for certificate in found {
+                let certificate = certificate.map_err(|why| unreadable(why.to_string()))?;
+                known.add(certificate).map_err(|why| unreadable(why.to_string()))?;
+            }
+        }
+    }
+    if known.is_empty() {
+        return Err(failed(format!("{} has no authorities", named.unwrap_or("the system"))));
+    }
+    Ok(known)
+}
+
+/// Looks at less of a certificate than its whole truth: whoever chose this was told so.
+#[derive(Debug)]
+struct Checks {
+    /// None takes any certificate; else it must come from a known authority, whatever host it names.
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Checks {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
+        match chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            judged => judged,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl MakeTlsConnect<Socket> for Tls {
+    type Stream = Encrypted;
+    type TlsConnect = Handshake;
+    type Error = io::Error;
+
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
+        Ok(Handshake { connector: self.client.clone().into(), host: host.to_owned() })
+    }
+}
+
+/// Turns one connection into an encrypted one.
+pub(super) struct Handshake {
+    connector: TlsConnector,
+    host: String,
+}
+
+impl TlsConnect<Socket> for Handshake {
+    type Stream = Encrypted;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        Box::pin(async move {
+            let host = ServerName::try_from(self.host).map_err(io::Error::other)?;
+            Ok(Encrypted(self.connector.connect(host, socket).await?))
+        })
+    }
+}
+
+pub(super) struct Encrypted(tokio_rustls::client::TlsStream<Socket>);
+
+impl TlsStream for Encrypted {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl AsyncRead for Encrypted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Encrypted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(mode: &str, authorities: Option<&str>) -> Asked {
+        Asked { mode: Some(mode.into()), authorities: authorities.map(str::to_owned) }
+    }
+
+    #[test]
+    fn what_an_address_asks_for_is_found_wherever_it_stands() {
+        let verified = asked("verify-full", Some("/a b/ca.crt"));
+        for (address, rest) in [
+            (
+                "postgres://me:p?ss@db/h?sslmode=verify-full&application_name=a&sslrootcert=%2Fa%20b%2Fca.crt",
+                "postgres://me:p?ss@db/h?application_name=a",
+            ),
+            ("postgresql://db/h?sslrootcert=/a b/ca.crt&sslmode=verify-full", "postgresql://db/h"),
+            (
+                "host=db sslmode='verify-full' password='it''s  \\' sslmode=disable' sslrootcert='/a b/ca.crt'",
+                "host=db password='it''s  \\' sslmode=disable'",
+            ),
+        ] {
+            let (kept, found) = split(address);
+            assert_eq!((&*kept, &found), (rest, &verified), "{address}");
+        }
+        assert_eq!(split("postgres://db/h").1, Asked::default());
+    }
+
+    #[test]
+    fn nothing_counts_for_less_than_it_says() {
+        let mode = |asked: &Asked, config| asked.mode(config).ok();
+        assert_eq!(mode(&Asked::default(), SslMode::Prefer), Some(Mode::Prefer));
+        assert_eq!(mode(&Asked::default(), SslMode::Require), Some(Mode::Require), "the client has read it");
+        assert_eq!(mode(&asked("verify-ca", None), SslMode::Prefer), Some(Mode::VerifyCa));
+        for unknown in ["allow", "", "VERIFY-FULL", "verify_full"] {
+            assert_eq!(mode(&asked(unknown, None), SslMode::Prefer), None, "{unknown}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What is done beside running nodes: threads that ended long ago go, and the tables are measured.
+//!
+//! Whoever does it is no node: it holds nothing, and makes no tables. The rules of retention stand with the function
+//! `prune` of the database.
+
+use engine::store::Refused;
+use machine::Timestamp;
+use tokio_postgres::Row;
+
+use super::connection::{Address, Connections, Does, Parameters};
+use super::trouble::{OpenFailed, Stop, unavailable};
+use super::{Settings, migrate};
+use crate::pruned::Pruned;
+use crate::words::{millis, timestamp, unsigned};
+
+/// So many threads are looked at in one short transaction.
+const LOOK_COUNT_MAX: i32 = 256;
+/// One batch deletes not many more events than this.
+const BATCH_EVENT_COUNT_MAX: i64 = 20_000;
+/// So many runs are counted in one short transaction.
+const RUN_COUNT_MAX: i64 = 4_096;
+
+/// A store that is looked after.
+pub struct Upkeep {
+    connections: Connections,
+    schema: String,
+}
+
+impl std::fmt::Debug for Upkeep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upkeep").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+/// What the tables cost, dead rows included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// The largest first.
+    pub tables: Vec<TableSize>,
+    pub runs: u64,
+    pub events: u64,
+    /// Of all control states.
+    pub control_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSize {
+    pub name: String,
+    pub bytes: u64,
+    pub index_bytes: u64,
+}
+
+impl Size {
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.bytes + table.index_bytes).sum()
+    }
+
+    /// None without runs.
+    #[must_use]
+    pub fn bytes_per_run(&self) -> Option<u64> {
+        self.bytes().checked_div(self.runs)
+    }
+}
+
+impl Upkeep {
+    /// Connects to a store that is there, of the version of this software. Changes nothing.
+    pub async fn open(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
+        let address = Address::new(address, &settings)?;
+        let settings = Settings { connection_count_max: 1, ..settings };
+        let connections = Connections::new(address, &settings)?;
+        migrate::check(&connections, &settings.schema).await?;
+        Ok(Self { connections, schema: settings.schema })
+    }
+
+    /// By the database's clock, as all times in the store.
+    pub async fn now(&self) -> Result<Timestamp, Refused> {
+        let rows = self.read("SELECT now_ms(NULL)", &[]).await?;
+        let row = rows.first().ok_or_else(nothing)?;
+        Ok(timestamp(row.try_get(0).map_err(refused)?))
+    }
+
+    /// Deletes threads whose runs have all ended before this time, not many more than so many in one commit.
+    #[must_use]
+    pub fn sweep(&self, ended_before: Timestamp, batch_thread_count_max: usize) -> Sweep<'_> {
+        self.sweeps(ended_before, batch_thread_count_max, true)
+    }
+
+    /// Counts what a sweep would delete, and changes nothing.
+    #[must_use]
+    pub fn survey(&self, ended_before: Timestamp) -> Sweep<'_> {
+        self.sweeps(ended_before, usize::MAX, false)
+    }
+
+    fn sweeps(&self, ended_before: Timestamp, batch_thread_count_max: usize, deletes: bool) -> Sweep<'_> {
+        let batch_thread_count_max = i32::try_from(batch_thread_count_max.max(1)).unwrap_or(i32::MAX);
+        Sweep { upkeep: self, ended_before, batch_thread_count_max, deletes, behind: 0, looked_at: 0 }
+    }
+
+    pub async fn size(&self) -> Result<Size, Refused> {
+        let mut size = Size::default();
+        for row in self.read(include_str!("sql/table_sizes.sql"), &[&self.schema]).await? {
+            size.tables.push(TableSize {
+                name: row.try_get(0).map_err(refused)?,
+                bytes: unsigned(row.try_get(1).map_err(refused)?),
+                index_bytes: unsigned(row.try_get(2).map_err(refused)?),
+            });
+        }
+        let sql = "SELECT max(run), count(*), coalesce(sum(seq), 0)::bigint, coalesce(sum(length(control)), 0)::bigint
+            FROM (SELECT run, seq, control FROM runs WHERE run > $1 ORDER BY run LIMIT $2) AS r";
+        let mut behind = 0_i64;
+        loop {
+            let rows = self.read(sql, &[&behind, &RUN_COUNT_MAX]).await?;
+            let row = rows.first().ok_or_else(nothing)?;
+            let Some(last) = row.try_get::<_, Option<i64>>(0).map_err(refused)? else { return Ok(size) };
+            behind = last;
+            let count = |column: usize| row.try_get(column).map(unsigned).map_err(refused);
+            size.runs += count(1)?;
+            size.events += count(2)?;
+            size.control_bytes += count(3)?;
+        }
+    }
+
+    async fn read(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Refused> {
+        self.connections.read(sql, parameters).await.map_err(|Stop(refused)| refused)
+    }
+}
+
+/// A sweep over all threads. It may be dropped at any time.
+#[derive(Debug)]
+pub struct Sweep<'u> {
+    upkeep: &'u Upkeep,
+    ended_before: Timestamp,
+    batch_thread_count_max: i32,
+    deletes: bool,
+    /// The last thread that was looked at.
+    behind: i64,
+    looked_at: u64,
+}
+
+impl Sweep<'_> {
+    /// The next batch, in one commit. None when all threads have been looked at.
+    pub async fn next(&mut self) -> Result<Option<Pruned>, Refused> {
+        let sql = "SELECT * FROM prune($1, $2, $3, $4, $5, $6)";
+        let before = millis(self.ended_before);
+        let parameters: Parameters<'_> = &[
+            &self.behind,
+            &LOOK_COUNT_MAX,
+            &self.batch_thread_count_max,
+            &BATCH_EVENT_COUNT_MAX,
+            &before,
+            &self.deletes,
+        ];
+        let asked = self.upkeep.connections.ask(Does::Write, sql, parameters).await;
+        let rows = asked.map_err(|Stop(refused)| refused)?;
+        let row = rows.first().ok_or_else(nothing)?;
+        let Some(seen) = row.try_get::<_, Option<i64>>(0).map_err(refused)? else { return Ok(None) };
+        let count = |column: usize| row.try_get(column).map(unsigned).map_err(refused);
+        self.behind = seen;
+        self.looked_at += count(1)?;
+        Ok(Some(Pruned { threads: count(2)?, runs: count(3)?, events: count(4)?, unreadable: 0 }))
+    }
+
+    /// Threads, so far.
+    #[must_use]
+    pub const fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+}
+
+fn refused(error: tokio_postgres::Error) -> Refused {
+    Stop::from(error).0
+}
+
+fn nothing() -> Refused {
+    unavailable("the database answered nothing").0
+}

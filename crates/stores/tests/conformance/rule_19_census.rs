@@ -1,0 +1,49 @@
+//! Rule 18: how many runs there are in each status, and how much is accepted and not heard.
+
+use std::collections::BTreeMap;
+
+use engine::store::Census;
+use machine::event::InterruptCause;
+use machine::inbox::Item;
+use machine::rows::ShownStatus;
+
+use crate::fixture::{Fixture, World};
+use crate::worker::{approve, enqueued, held, parked, queued, started};
+
+async fn census(world: &World) -> (Vec<(ShownStatus, u64)>, u64) {
+    let Census { runs, inbox } = world.store.census().await.unwrap();
+    (runs.into_iter().filter(|(_, count)| *count > 0).collect(), inbox)
+}
+
+pub(crate) async fn rule_19_unended_runs_of_all_tenants_are_counted_by_status<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    assert_eq!(census(&world).await, (Vec::new(), 0));
+    started(&world, "thr_1", "run_1").await;
+    enqueued(&world, "thr_1", "run_2").await;
+    for tenant in ["atlas", "bond", "zoo"] {
+        let other = world.of(tenant);
+        parked(&other, "thr_1", "run_1", "transfer").await;
+        queued(&other, "thr_2", "run_2").await;
+    }
+    let mut ended = started(&world.of("zoo"), "thr_3", "run_3").await;
+    ended.says("Done.");
+    ended.commit(&world.of("zoo")).await.unwrap();
+    let expected = BTreeMap::from([
+        (ShownStatus::Queued, 4),
+        (ShownStatus::Running, 1),
+        (ShownStatus::WaitingApproval, 3),
+    ]);
+    assert_eq!(census(&world).await, (expected.into_iter().collect(), 0));
+}
+
+pub(crate) async fn rule_19_what_is_not_heard_is_counted_until_it_is<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = held(&world, "thr", "run", "transfer").await;
+    world.tell("run", Item::Decision(worker.decision("call_run", None, approve()))).await;
+    world.tell("run", Item::Interrupt { cause: InterruptCause::Person("bob".into()) }).await;
+    assert_eq!(census(&world).await.1, 2);
+    worker.reload(&world).await;
+    worker.drain();
+    worker.commit(&world).await.unwrap();
+    assert_eq!(census(&world).await.1, 0);
+}

@@ -1,0 +1,212 @@
+//! What a model says on one node reaches whoever watches on another, and nobody else is told.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+
+use engine::Engine;
+use engine::agent::Agent;
+use engine::feed::{FeedItem, Subscription};
+use engine::live::{Deltas, LiveItem};
+use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
+use engine::posting::Message;
+use engine::store::{Task, Tenant};
+use machine::event::{Fact, Message as Said};
+use machine::id::RunId;
+use tokio::sync::Semaphore;
+use tokio_postgres::{AsyncMessage, NoTls};
+
+use crate::nodes::{Cluster, Node, patiently, until};
+
+const WORDS: [&str; 4] = ["one ", "two ", "three ", "four"];
+
+/// Says one word for each leave that it gets, and then answers with all of them.
+#[derive(Clone)]
+struct Speaks(Arc<Semaphore>);
+
+impl Model for Speaks {
+    fn answer<'a>(&'a self, _: ModelRequest, deltas: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+        Box::pin(async move {
+            for word in WORDS {
+                self.0.acquire().await.expect("the stage is open").forget();
+                deltas.text(word);
+            }
+            self.0.acquire().await.expect("the stage is open").forget();
+            Ok(ModelAnswer::text(WORDS.concat()))
+        })
+    }
+}
+
+/// An engine on each of two nodes. The first holds what it is asked.
+struct Stage {
+    leave: Arc<Semaphore>,
+    first: Engine,
+    second: Engine,
+    _nodes: [Node; 2],
+}
+
+async fn stage(cluster: &Cluster<'static>) -> Stage {
+    let leave = Arc::new(Semaphore::new(0));
+    let nodes = [cluster.node().await, cluster.node().await];
+    let engine = |node: &Node| {
+        let agent = Agent::new("assistant", Speaks(leave.clone()));
+        Engine::on_shared(node.store.clone()).agent(agent).start()
+    };
+    let first = engine(&nodes[0]).await.expect("the engine starts");
+    let second = engine(&nodes[1]).await.expect("the engine starts");
+    Stage { leave, first, second, _nodes: nodes }
+}
+
+impl Stage {
+    async fn post(&self) -> RunId {
+        self.first.post(Message::to("assistant", "please")).await.expect("it is taken").run
+    }
+
+    fn watch(&self, run: &RunId) -> Watcher {
+        Watcher { feed: self.second.subscribe(&Tenant::default(), run, 0), text: String::new(), answer: None }
+    }
+
+    fn says(&self, words: usize) {
+        self.leave.add_permits(words);
+    }
+}
+
+struct Watcher {
+    feed: Subscription,
+    /// What was heard on the way.
+    text: String,
+    /// What the event carries.
+    answer: Option<String>,
+}
+
+impl Watcher {
+    /// Reads until so much was said. No piece may leave anything out, and none comes behind its event.
+    async fn hears(&mut self, text: &str) {
+        patiently("what is said", async {
+            while self.text != text {
+                self.next().await;
+                assert!(text.starts_with(&self.text), "{:?}", self.text);
+            }
+        })
+        .await;
+    }
+
+    async fn next(&mut self) -> bool {
+        let Some(item) = self.feed.next().await else { return false };
+        match item.expect("the feed can be read") {
+            FeedItem::Live(LiveItem::Delta(delta)) => {
+                assert_eq!(self.answer, None, "the whole was there already");
+                assert_eq!(
+                    delta.offset,
+                    self.text.chars().count() as u64,
+                    "there is no gap, and nothing twice"
+                );
+                self.text.push_str(&delta.text);
+            }
+            FeedItem::Event(committed) => {
+                if let Fact::MessageAdded(Said::Assistant { text, .. }) = &committed.event.fact {
+                    self.answer = Some(text.clone());
+                }
+            }
+            FeedItem::Live(other) => panic!("nothing else is said here: {other:?}"),
+        }
+        true
+    }
+
+    async fn ends(&mut self) {
+        patiently("the end", async { while self.next().await {} }).await;
+        assert_eq!(self.answer.as_deref(), Some(&*WORDS.concat()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_a_model_says_is_heard_on_another_node_while_it_speaks() {
+    let stage = stage(&Cluster::new()).await;
+    let run = stage.post().await;
+    let mut watcher = stage.watch(&run);
+    stage.says(1);
+    watcher.hears("one ").await;
+    stage.says(2);
+    watcher.hears("one two three ").await;
+    let mut late = stage.watch(&run);
+    late.hears("one two three ").await;
+    stage.says(1);
+    late.hears(&WORDS.concat()).await;
+    watcher.hears(&WORDS.concat()).await;
+    stage.says(1);
+    watcher.ends().await;
+    late.ends().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_was_not_heard_is_asked_for_again() {
+    let cluster = Cluster::new();
+    let stage = stage(&cluster).await;
+    let run = stage.post().await;
+    let mut watcher = stage.watch(&run);
+    stage.says(1);
+    watcher.hears("one ").await;
+    let client = cluster.client().await;
+    // Something that follows nothing: what comes before it must be missing.
+    let channel = format!("holdpoint_{}", cluster.schema);
+    let message = format!("msg_{}_1", run.as_str());
+    let delta = serde_json::json!({
+        "run": run.as_str(), "after": 0,
+        "delta": { "message": message, "attempt": 1, "part": "text", "offset": 40, "text": "late" },
+    });
+    client.execute("SELECT pg_notify($1, $2)", &[&channel, &format!("~0:{delta}")]).await.unwrap();
+    // And every ear is deaf for a while.
+    let deafen = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN {channel}' AND state = 'idle'"
+    );
+    until("closed ears", || async { client.execute(&deafen, &[]).await.unwrap() > 0 }).await;
+    stage.says(2);
+    watcher.hears("one two three ").await;
+    stage.says(2);
+    watcher.ends().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_nobody_watches_elsewhere_is_told_to_nobody() {
+    let cluster = Cluster::new();
+    let stage = stage(&cluster).await;
+    let notes = overheard(&cluster).await;
+    let tenant = Tenant::default();
+    let said = |sign: char| {
+        let notes = notes.lock().expect("nobody panicked").clone();
+        notes.into_iter().filter(|note| note.starts_with(sign)).collect::<Vec<_>>()
+    };
+    // Nodes know of each other after a while, and then say what they commit.
+    until("word of its commits", || async {
+        stage.says(WORDS.len() + 1);
+        let run = stage.post().await;
+        patiently("the end", stage.first.ended(&tenant, &run)).await.expect("the run can be followed");
+        !said('+').is_empty()
+    })
+    .await;
+    assert_eq!((said('~'), said('?')), (Vec::new(), Vec::new()));
+    let watched = stage.post().await;
+    let mut watcher = stage.watch(&watched);
+    stage.says(1);
+    watcher.hears("one ").await;
+    assert!(said('~').iter().all(|note| note.contains(watched.as_str())), "{:?}", said('~'));
+    assert!(said('?').iter().all(|note| note.contains(watched.as_str())), "{:?}", said('?'));
+}
+
+/// Everything that nodes say to each other from here on.
+async fn overheard(cluster: &Cluster<'_>) -> Arc<Mutex<Vec<String>>> {
+    let (client, mut connection) =
+        tokio_postgres::connect(&cluster.server.address(), NoTls).await.expect("a connection");
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let into = heard.clone();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(note) = message {
+                into.lock().expect("nobody panicked").push(note.payload().to_owned());
+            }
+        }
+    });
+    client.batch_execute(&format!("LISTEN holdpoint_{}", cluster.schema)).await.expect("it listens");
+    // Its connection lives as long as it does.
+    std::mem::forget(client);
+    heard
+}

@@ -1,0 +1,185 @@
+//! Retention beside running nodes: which threads go, which stay, and what is left of those that went.
+
+use engine::store::Store;
+use machine::Input;
+use machine::event::InterruptCause;
+use machine::id::{RunId, ThreadId};
+use machine::suspension::Held;
+use stores::Pruned;
+use stores::postgres::OpenFailed;
+use stores::postgres::upkeep::Upkeep;
+
+use crate::fixture::World;
+use crate::nodes::{Cluster, Node};
+use crate::worker::{Worker, claim, enqueued, parked, queued, started};
+
+struct Kept {
+    cluster: Cluster<'static>,
+    node: Node,
+    upkeep: Upkeep,
+}
+
+impl Kept {
+    async fn new() -> Self {
+        let cluster = Cluster::new();
+        let node = cluster.node().await;
+        let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("it opens");
+        Self { cluster, node, upkeep }
+    }
+
+    fn world(&self) -> &World {
+        &self.node.world
+    }
+
+    async fn ended(&self, thread: &str, run: &str) {
+        let mut worker = started(self.world(), thread, run).await;
+        self.end(&mut worker).await;
+    }
+
+    async fn end(&self, worker: &mut Worker) {
+        worker.says("done");
+        worker.commit(self.world()).await.unwrap();
+    }
+
+    async fn has(&self, thread: &str) -> bool {
+        let thread = self.node.store.thread(&self.world().tenant, &ThreadId::from(thread));
+        thread.await.unwrap().created_at.is_some()
+    }
+
+    /// Everything that goes now, batch by batch, as a survey says before.
+    async fn sweep(&self, batch: usize) -> Vec<Pruned> {
+        let before = self.world().clock.now();
+        let (mut survey, mut expected) = (self.upkeep.survey(before), Pruned::default());
+        while let Some(found) = survey.next().await.unwrap() {
+            expected = expected.plus(found);
+        }
+        let (mut sweep, mut batches) = (self.upkeep.sweep(before, batch), Vec::new());
+        while let Some(pruned) = sweep.next().await.unwrap() {
+            batches.push(pruned);
+        }
+        assert_eq!(batches.iter().fold(Pruned::default(), |all, batch| all.plus(*batch)), expected);
+        batches.retain(|batch| batch.threads > 0);
+        batches
+    }
+
+    async fn swept(&self, batch: usize) -> Vec<u64> {
+        self.sweep(batch).await.iter().map(|pruned| pruned.threads).collect()
+    }
+}
+
+async fn child(world: &World, parent: &Worker, call: &str) -> Worker {
+    let id: RunId = match &parent.call(call).suspension().unwrap().held {
+        Held::ChildRun { run, .. } => run.clone(),
+        other => panic!("held by {other:?}"),
+    };
+    let mut child = claim(world, id.as_str()).await.expect("the child is there");
+    child.take_over();
+    child.say(&Input::Start { after: None });
+    child.commit(world).await.unwrap();
+    child
+}
+
+#[tokio::test]
+async fn threads_whose_runs_ended_long_ago_go_and_all_others_stay() {
+    let kept = Kept::new().await;
+    kept.ended("thr_old", "old_1").await;
+    kept.ended("thr_old", "old_2").await;
+    kept.ended("thr_waits", "ended").await;
+    parked(kept.world(), "thr_waits", "waits", "transfer").await;
+    kept.ended("thr_runs", "ended_too").await;
+    started(kept.world(), "thr_runs", "runs").await;
+    enqueued(kept.world(), "thr_runs", "behind").await;
+    queued(kept.world(), "thr_queued", "queued").await;
+    kept.node.store.put_thread(&kept.world().tenant, &"thr_empty".into(), &"mine".into()).await.unwrap();
+    kept.world().clock.advance(1_000);
+    let cutoff = kept.world().clock.now();
+    kept.ended("thr_young", "young").await;
+    let mut sweep = kept.upkeep.sweep(cutoff, 10);
+    let pruned = sweep.next().await.unwrap().expect("a batch");
+    assert_eq!((pruned.threads, pruned.runs), (1, 2));
+    assert_eq!(sweep.next().await.unwrap(), None);
+    assert!(!kept.has("thr_old").await);
+    for thread in ["thr_waits", "thr_runs", "thr_queued", "thr_empty", "thr_young"] {
+        assert!(kept.has(thread).await, "{thread}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_what_went() {
+    let kept = Kept::new().await;
+    for index in 0..5 {
+        kept.ended(&format!("thr_{index}"), &format!("run_{index}")).await;
+    }
+    let before = kept.upkeep.size().await.unwrap();
+    assert_eq!(before.runs, 5);
+    assert!(before.events >= 5 && before.control_bytes > 0 && before.bytes_per_run() > Some(0));
+    let names: Vec<&str> = before.tables.iter().map(|table| table.name.as_str()).collect();
+    assert!(names.contains(&"commits") && !names.contains(&"commits_00"), "{names:?}");
+    kept.world().clock.advance(1);
+    assert_eq!(kept.swept(2).await, [2, 2, 1]);
+    assert_eq!(kept.swept(2).await, [0; 0]);
+    let after = kept.upkeep.size().await.unwrap();
+    assert_eq!((after.runs, after.events), (0, 0));
+    let client = kept.cluster.client().await;
+    for table in ["threads", "runs", "commits", "messages", "call_ids", "inbox", "suspensions", "decisions"] {
+        let count = client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap();
+        assert_eq!(count.get::<_, i64>(0), 0, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_family_goes_together_when_all_of_it_has_ended() {
+    let kept = Kept::new().await;
+    let mut parent = started(kept.world(), "thr_parent", "parent").await;
+    parent.asks(&[("delegate", "researcher")]);
+    parent.commit(kept.world()).await.unwrap();
+    let mut middle = child(kept.world(), &parent, "delegate").await;
+    middle.asks(&[("deeper", "researcher")]);
+    middle.commit(kept.world()).await.unwrap();
+    let mut last = child(kept.world(), &middle, "deeper").await;
+    // An interrupt waits for nobody: the parent ends, and its children hear of it later.
+    parent.say(&Input::Interrupt { cause: InterruptCause::Person("bob".into()) });
+    parent.commit(kept.world()).await.unwrap();
+    kept.world().clock.advance(1_000);
+    assert_eq!(kept.swept(10).await, [0; 0], "its children are under way");
+    kept.end(&mut last).await;
+    kept.world().clock.advance(1_000);
+    assert_eq!(kept.swept(10).await, [0; 0], "one of them is");
+    middle.reload(kept.world()).await;
+    middle.drain();
+    middle.commit(kept.world()).await.unwrap();
+    assert!(middle.run.control.ended().is_some());
+    kept.world().clock.advance(1);
+    assert_eq!(kept.swept(10).await, [3]);
+}
+
+#[tokio::test]
+async fn a_thread_that_somebody_is_about_to_change_stays() {
+    let kept = Kept::new().await;
+    kept.ended("thr_a", "a").await;
+    kept.ended("thr_b", "b").await;
+    kept.world().clock.advance(1);
+    let mut client = kept.cluster.client().await;
+    let change = client.transaction().await.unwrap();
+    change.execute("SELECT 1 FROM threads WHERE id = 'thr_a' FOR NO KEY UPDATE", &[]).await.unwrap();
+    let mut sweep = kept.upkeep.sweep(kept.world().clock.now(), 10);
+    assert_eq!(sweep.next().await.unwrap().map(|pruned| pruned.threads), Some(1));
+    assert!(kept.has("thr_a").await && !kept.has("thr_b").await);
+    change.commit().await.unwrap();
+    assert_eq!(kept.swept(10).await, [1]);
+}
+
+#[tokio::test]
+async fn whoever_looks_after_a_store_makes_none() {
+    let cluster = Cluster::new();
+    let failed = Upkeep::open(&cluster.server.address(), cluster.settings()).await;
+    assert!(matches!(failed, Err(OpenFailed::NoStore { schema }) if schema == cluster.schema));
+    let _node = cluster.node().await;
+    let client = cluster.client().await;
+    client.batch_execute("DELETE FROM migrations WHERE version > 1").await.unwrap();
+    let failed = Upkeep::open(&cluster.server.address(), cluster.settings()).await;
+    assert!(matches!(failed, Err(OpenFailed::Older { found: 1, .. })), "{failed:?}");
+    client.batch_execute("INSERT INTO migrations VALUES (1000, now())").await.unwrap();
+    let failed = Upkeep::open(&cluster.server.address(), cluster.settings()).await;
+    assert!(matches!(failed, Err(OpenFailed::Newer { found: 1000, .. })), "{failed:?}");
+}

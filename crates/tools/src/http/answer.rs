@@ -1,0 +1,177 @@
+//! What an answer over HTTP means. Where it does not tell whether anything happened, neither do we.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use engine::tool::{AskKind, OnExpiry, Outcome, ResumeMode, SuspendRequest, ToolAnswer};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
+use hyper::{HeaderMap, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::lost;
+
+const WARNING: &str = "holdpoint-warning";
+/// Of a refusal that is quoted.
+const QUOTE_CHARS_MAX: usize = 500;
+
+pub(super) async fn outcome(response: Response<Incoming>, repeatable: bool, bytes_max: usize) -> Outcome {
+    let (head, body) = response.into_parts();
+    let body = match Limited::new(body, bytes_max).collect().await {
+        Ok(collected) => Some(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => None,
+        Err(error) => return lost(&*error),
+    };
+    match meaning(head.status, repeatable) {
+        Meaning::Done => done(&head.headers, body.as_ref(), bytes_max),
+        Meaning::Pending => Outcome::Answered(ToolAnswer::Pending(pending(body.as_ref()))),
+        Meaning::Failed => failed(&refused(head.status, body.as_ref(), bytes_max)),
+        Meaning::Redirect => failed(&format!(
+            "the tool answered {}: redirects are not followed; configure the address that it leads to",
+            head.status
+        )),
+        Meaning::Unknown => Outcome::Unknown {
+            why: format!("the tool answered {}", quoted(head.status, body.as_ref())),
+            retry_after_ms: retry_after_ms(&head.headers, SystemTime::now()),
+        },
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    Done,
+    Pending,
+    Failed,
+    Redirect,
+    /// It may have happened, or may be tried again.
+    Unknown,
+}
+
+pub(super) fn meaning(status: StatusCode, repeatable: bool) -> Meaning {
+    match status.as_u16() {
+        202 => Meaning::Pending,
+        200..=299 => Meaning::Done,
+        300..=399 => Meaning::Redirect,
+        408 | 425 | 429 if repeatable => Meaning::Unknown,
+        400..=499 => Meaning::Failed,
+        500 | 501 if !repeatable => Meaning::Failed,
+        _ => Meaning::Unknown,
+    }
+}
+
+fn done(headers: &HeaderMap, body: Option<&Bytes>, bytes_max: usize) -> Outcome {
+    // It did run: whoever reads this must not take it for a call that did nothing.
+    let Some(body) = body else {
+        return failed(&format!("the call succeeded, but its answer has more than {bytes_max} bytes"));
+    };
+    let said = headers.get(WARNING).map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
+    let (value, unreadable) = result(headers, body);
+    let warning = match (said, unreadable) {
+        (Some(said), Some(unreadable)) => Some(format!("{said}; {unreadable}")),
+        (said, unreadable) => said.or(unreadable),
+    };
+    Outcome::Answered(ToolAnswer::Success { value: Arc::new(value), warning })
+}
+
+/// The result, and what is wrong with how it was said.
+fn result(headers: &HeaderMap, body: &Bytes) -> (Value, Option<String>) {
+    if body.is_empty() {
+        return (Value::Null, None);
+    }
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_json = kind == "application/json" || kind.ends_with("+json");
+    let parsed = if is_json {
+        serde_json::from_slice(body).map_err(|error| error.to_string())
+    } else {
+        Err(String::new())
+    };
+    match (parsed, std::str::from_utf8(body)) {
+        (Ok(value), _) => (value, None),
+        (Err(why), Ok(text)) if is_json => {
+            (Value::from(text), Some(format!("the answer is called JSON and is none: {why}")))
+        }
+        (Err(_), Ok(text)) => (Value::from(text), None),
+        (Err(_), Err(_)) => {
+            let count = body.len();
+            (Value::Null, Some(format!("the answer has {count} bytes that are no text, and was left out")))
+        }
+    }
+}
+
+/// The body of a 202. All of it may be missing.
+#[derive(Deserialize)]
+#[serde(default)]
+struct Pending {
+    question: Option<String>,
+    schema: Option<Value>,
+    resume_mode: ResumeMode,
+    state: Option<Value>,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self { question: None, schema: None, resume_mode: ResumeMode::UseDecisionAsToolResult, state: None }
+    }
+}
+
+/// The tool is at work, whatever else it said: a call that cannot be understood is held all the same.
+fn pending(body: Option<&Bytes>) -> SuspendRequest {
+    let said = match body {
+        Some(body) if body.is_empty() => Pending::default(),
+        Some(body) => serde_json::from_slice(body).unwrap_or_else(|error| Pending {
+            question: Some(format!("(what the tool said with its 202 could not be read: {error})")),
+            ..Pending::default()
+        }),
+        None => Pending {
+            question: Some("(what the tool said with its 202 was too long)".into()),
+            ..Pending::default()
+        },
+    };
+    SuspendRequest {
+        kind: AskKind::External,
+        question: said.question,
+        schema: said.schema.map(Arc::new),
+        mode: said.resume_mode,
+        resume_state: said.state.map(Arc::new),
+        expires_in_ms: None,
+        on_expiry: OnExpiry::Deny,
+    }
+}
+
+fn failed(message: &str) -> Outcome {
+    Outcome::Answered(ToolAnswer::Error { message: message.to_owned() })
+}
+
+/// The tool's own words, where it has any.
+fn refused(status: StatusCode, body: Option<&Bytes>, bytes_max: usize) -> String {
+    let Some(body) = body else {
+        return format!("the tool answered {status}, with more than {bytes_max} bytes");
+    };
+    match std::str::from_utf8(body).map(str::trim) {
+        Ok("") | Err(_) => format!("the tool answered {status}"),
+        Ok(text) => text.to_owned(),
+    }
+}
+
+fn quoted(status: StatusCode, body: Option<&Bytes>) -> String {
+    let text = body.and_then(|body| std::str::from_utf8(body).ok()).map_or("", str::trim);
+    if text.is_empty() {
+        return status.to_string();
+    }
+    let quote: String = text.chars().take(QUOTE_CHARS_MAX).collect();
+    format!("{status}: {quote}")
+}
+
+/// Seconds, or a date.
+pub(super) fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Some(seconds.saturating_mul(1_000));
+    }
+    let at = httpdate::parse_http_date(text).ok()?;
+    let wait = at.duration_since(now).unwrap_or_default();
+    u64::try_from(wait.as_millis()).ok()
+}

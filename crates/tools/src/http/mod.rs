@@ -1,0 +1,275 @@
+//! A tool behind an address: each attempt is one POST, and its answer says what happened, or nobody knows.
+//!
+//! | answer | what it means |
+//! |---|---|
+//! | 2xx | it succeeded; the body is the result, parsed where it says that it is JSON |
+//! | 2xx with `Holdpoint-Warning` | it succeeded, and the model reads the warning too |
+//! | 202 | somebody will answer later: the call is held |
+//! | 3xx | an error: redirects are not followed |
+//! | 4xx | an error; the model reads the body. 408, 425 and 429 of a tool that may be repeated: as 503 |
+//! | 5xx, lost, late | a tool that may be repeated is tried again. One that writes has failed where it says 500 or 501, or where nothing was sent; else its call is in doubt |
+
+mod addresses;
+#[cfg(test)]
+mod addresses_tests;
+mod answer;
+#[cfg(test)]
+mod answer_tests;
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::store::Task;
+use engine::tool::{EffectClass, Outcome, Resumed, Tool, ToolDefinition, ToolRequest};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, InvalidHeaderValue, USER_AGENT};
+use hyper::{Request, Uri};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use serde::Serialize;
+use serde_json::Value;
+
+use self::addresses::Addresses;
+
+/// What one answer may have where nothing else is said.
+pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
+/// A connection that takes longer is none. Where the whole attempt may take less, half of that.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Shorter than common servers keep a connection open: one that is closed while it is used again leaves a doubt.
+const IDLE_MAX: Duration = Duration::from_secs(1);
+const IDLE_COUNT_MAX: usize = 64;
+
+/// Where a tool is, and how it is spoken to. None of this is part of its definition.
+#[derive(Clone)]
+pub struct HttpSettings {
+    pub url: String,
+    /// Sent as a bearer token. It is shown to nobody else.
+    pub bearer: Option<String>,
+    pub response_bytes_max: usize,
+    /// The name in the address may resolve to a private network. An address that is written as a number, or as
+    /// `localhost`, is meant as it stands.
+    pub private_network: bool,
+}
+
+impl HttpSettings {
+    #[must_use]
+    pub fn at(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            bearer: None,
+            response_bytes_max: RESPONSE_BYTES_MAX,
+            private_network: false,
+        }
+    }
+}
+
+/// Why there is no such tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HttpToolError {
+    /// Not `http://` or `https://` with a host.
+    BadUrl,
+    /// A token with characters that no header can carry.
+    BadBearer,
+    /// This machine has no list of authorities that it trusts.
+    NoTrustedRoots,
+}
+
+impl fmt::Display for HttpToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadUrl => f.write_str("the address is no http:// or https:// address with a host"),
+            Self::BadBearer => {
+                f.write_str("the token has characters that no header can carry; are there line ends in it?")
+            }
+            Self::NoTrustedRoots => f.write_str(
+                "no trusted certificates were found on this machine; install its package of CA certificates",
+            ),
+        }
+    }
+}
+
+impl Error for HttpToolError {}
+
+impl From<InvalidHeaderValue> for HttpToolError {
+    fn from(_: InvalidHeaderValue) -> Self {
+        Self::BadBearer
+    }
+}
+
+/// A tool that is called with POST.
+pub struct HttpTool {
+    definition: Arc<ToolDefinition>,
+    url: Uri,
+    bearer: Option<HeaderValue>,
+    response_bytes_max: usize,
+    client: Client<HttpsConnector<HttpConnector<Addresses>>, Full<Bytes>>,
+}
+
+impl HttpTool {
+    pub fn new(definition: ToolDefinition, settings: &HttpSettings) -> Result<Self, HttpToolError> {
+        let url: Uri = settings.url.parse().map_err(|_| HttpToolError::BadUrl)?;
+        let secure = match url.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            Some(_) | None => return Err(HttpToolError::BadUrl),
+        };
+        let Some(host) = url.host().filter(|host| !host.is_empty()) else {
+            return Err(HttpToolError::BadUrl);
+        };
+        let addresses = Addresses::of(host, settings.private_network);
+        let mut connector = HttpConnector::new_with_resolver(addresses);
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_MAX.min(definition.timeout / 2)));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(trust(secure)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_MAX)
+            .pool_max_idle_per_host(IDLE_COUNT_MAX)
+            .build(connector);
+        Ok(Self {
+            definition: Arc::new(definition),
+            url,
+            bearer: settings.bearer.as_deref().map(bearer).transpose()?,
+            response_bytes_max: settings.response_bytes_max,
+            client,
+        })
+    }
+
+    async fn attempt(&self, asked: ToolRequest) -> Outcome {
+        let request = match self.request(&asked) {
+            Ok(request) => request,
+            Err(why) => return Outcome::NotSent { why, retry_after_ms: None },
+        };
+        let response = match self.client.request(request).await {
+            Ok(response) => response,
+            Err(error) if error.is_connect() => {
+                let why = format!("the tool could not be reached: {}", root(&error));
+                return Outcome::NotSent { why, retry_after_ms: None };
+            }
+            Err(error) => return lost(&error),
+        };
+        answer::outcome(response, self.repeatable(), self.response_bytes_max).await
+    }
+
+    fn request(&self, asked: &ToolRequest) -> Result<Request<Full<Bytes>>, String> {
+        let body = serde_json::to_vec(&Asked::of(asked)).map_err(|error| error.to_string())?;
+        let mut request = Request::post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(USER_AGENT, concat!("holdpoint/", env!("CARGO_PKG_VERSION")))
+            .header("idempotency-key", &asked.idempotency_key);
+        if let Some(bearer) = &self.bearer {
+            request = request.header(AUTHORIZATION, bearer);
+        }
+        request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
+    }
+
+    fn repeatable(&self) -> bool {
+        match self.definition.effect {
+            EffectClass::Read | EffectClass::Idempotent => true,
+            EffectClass::Write => false,
+        }
+    }
+}
+
+impl Tool for HttpTool {
+    fn definition(&self) -> &Arc<ToolDefinition> {
+        &self.definition
+    }
+
+    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+        let cancelled = request.cancelled.clone();
+        Box::pin(async move {
+            tokio::select! {
+                outcome = self.attempt(request) => outcome,
+                () = cancelled.cancelled() => {
+                    Outcome::Unknown { why: "nobody waited for the answer".into(), retry_after_ms: None }
+                }
+            }
+        })
+    }
+}
+
+fn trust(secure: bool) -> Result<ClientConfig, HttpToolError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = versions.map_err(|_| HttpToolError::NoTrustedRoots)?;
+    // Whom this machine trusts is asked only where it matters.
+    let config = if secure {
+        config.with_native_roots().map_err(|_| HttpToolError::NoTrustedRoots)?
+    } else {
+        config.with_root_certificates(RootCertStore::empty())
+    };
+    Ok(config.with_no_client_auth())
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn lost(error: &dyn Error) -> Outcome {
+    let why = format!("the connection was lost before the tool had answered: {}", root(error));
+    Outcome::Unknown { why, retry_after_ms: None }
+}
+
+/// What is at the bottom of it: the layers above only say that something below them failed.
+fn root(error: &dyn Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// What the tool is sent.
+#[derive(Serialize)]
+struct Asked<'a> {
+    tool: &'a str,
+    call_id: &'a str,
+    run_id: &'a str,
+    thread_id: &'a str,
+    step: u32,
+    attempt: u32,
+    arguments: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resume: Option<Resume<'a>>,
+}
+
+/// What the tool had left for itself, and what somebody answered.
+#[derive(Serialize)]
+struct Resume<'a> {
+    state: Option<&'a Value>,
+    answer: Option<&'a Value>,
+    by: &'a str,
+}
+
+impl<'a> Asked<'a> {
+    fn of(asked: &'a ToolRequest) -> Self {
+        let resume = |resumed: &'a Resumed| Resume {
+            state: resumed.state.as_deref(),
+            answer: resumed.answer.as_deref(),
+            by: resumed.by.as_str(),
+        };
+        Self {
+            tool: asked.tool.as_str(),
+            call_id: asked.call.as_str(),
+            run_id: asked.run.as_str(),
+            thread_id: asked.thread.as_str(),
+            step: asked.step,
+            attempt: asked.attempt,
+            arguments: &asked.arguments,
+            resume: asked.resume.as_ref().map(resume),
+        }
+    }
+}

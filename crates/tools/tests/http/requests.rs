@@ -1,0 +1,73 @@
+//! What a tool is sent, over which connection, and to whom nothing is sent.
+
+use std::sync::Arc;
+
+use engine::tool::{Resumed, Tool, ToolDefinition, ToolRequest};
+use serde_json::json;
+use tools::http::{HttpSettings, HttpTool, HttpToolError};
+
+use crate::fake::{Fake, Turn, request};
+
+fn transfer() -> ToolDefinition {
+    ToolDefinition::new("transfer", "Moves money")
+}
+
+#[tokio::test]
+async fn a_request_says_which_call_it_is_and_has_its_key() {
+    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    let settings = HttpSettings { bearer: Some("s3cret".into()), ..HttpSettings::at(&fake.url()) };
+    let tool = HttpTool::new(transfer(), &settings).unwrap();
+    tool.call(request()).await;
+    let answered = Resumed {
+        state: Some(Arc::new(json!({"ticket": 7}))),
+        answer: Some(Arc::new(json!("yes"))),
+        by: "ann".into(),
+    };
+    tool.call(ToolRequest { resume: Some(answered), ..request() }).await;
+    let [first, second] = &fake.heard()[..] else { panic!("two requests") };
+    assert!(first.head.starts_with("POST /tool HTTP/1.1\r\n"), "{}", first.head);
+    assert_eq!(first.header("idempotency-key").as_deref(), Some("0a1b"));
+    assert_eq!(first.header("content-type").as_deref(), Some("application/json"));
+    assert_eq!(first.header("authorization").as_deref(), Some("Bearer s3cret"));
+    let told = json!({"tool": "transfer", "call_id": "call_0", "run_id": "run_1", "thread_id": "thr_1", "step": 2,
+        "attempt": 3, "arguments": {"to": "bob", "amount": 5}});
+    assert_eq!(first.body, told);
+    assert_eq!(second.body["resume"], json!({"state": {"ticket": 7}, "answer": "yes", "by": "ann"}));
+}
+
+#[tokio::test]
+async fn no_token_is_sent_where_none_is_configured() {
+    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    HttpTool::new(transfer(), &HttpSettings::at(&fake.url())).unwrap().call(request()).await;
+    assert_eq!(fake.heard()[0].header("authorization"), None);
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    let tool = HttpTool::new(transfer(), &HttpSettings::at(&fake.url())).unwrap();
+    for _ in 0..10 {
+        tool.call(request()).await;
+    }
+    assert_eq!((fake.heard().len(), fake.connection_count()), (10, 1));
+}
+
+#[tokio::test]
+async fn this_machine_may_be_called_by_its_plain_name() {
+    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    let plain = HttpSettings::at(&format!("http://localhost:{}/tool", fake.address.port()));
+    HttpTool::new(transfer(), &plain).unwrap().call(request()).await;
+    assert_eq!(fake.heard().len(), 1);
+}
+
+#[test]
+fn what_cannot_be_called_is_refused_before_anything_is() {
+    let made = |settings: &HttpSettings| HttpTool::new(transfer(), settings).err();
+    for url in ["", "tool", "/tool", "ftp://example.com/", "http://", "http:///tool", "http://exa mple.com/"]
+    {
+        assert_eq!(made(&HttpSettings::at(url)), Some(HttpToolError::BadUrl), "{url}");
+    }
+    let bearer = Some("two\nlines".to_owned());
+    let settings = HttpSettings { bearer, ..HttpSettings::at("http://127.0.0.1/") };
+    assert_eq!(made(&settings), Some(HttpToolError::BadBearer));
+}

@@ -1,0 +1,87 @@
+"""Prints how often every operation of the document was answered with what, and judges the counts.
+
+Some operations are asked here. The stream of approvals never ends by itself: its first frame is read and compared with
+the document, and then it is left. And where nothing can be varied, schemathesis asks once and is content.
+"""
+
+import json
+import os
+import sys
+
+import jsonschema_rs
+import requests
+import schemathesis
+
+URL = os.environ["HOLDPOINT_URL"]
+HEADERS = {"Authorization": f"Bearer {os.environ['HOLDPOINT_TOKEN']}"}
+SUCCESSES_MIN = 20
+METHODS = {"get", "post", "put", "patch", "delete"}
+
+
+def asked_again(document, tally):
+    """Operations that take nothing, and the one that takes yes or no, until each has succeeded often enough."""
+    schema = schemathesis.openapi.from_dict(document)
+    schema.config.update(base_url=URL)
+    for path, item in document["paths"].items():
+        for method in METHODS & set(item):
+            operation = item[method]["operationId"]
+            switches = operation == "auto_approve"
+            if not switches and ("{" in path or "requestBody" in item[method] or operation == "stream_approvals"):
+                continue
+            counts = tally.setdefault(operation, {})
+            for turn in range(SUCCESSES_MIN):
+                case = schema[path][method.upper()].Case()
+                if switches:
+                    thread = requests.post(f"{URL}/v1/threads", headers=HEADERS, json={}, timeout=20).json()
+                    case.path_parameters = {"id": thread["id"]}
+                    case.body, case.media_type = {"enabled": turn % 2 == 0}, "application/json"
+                answer = case.call(headers=HEADERS)
+                case.validate_response(answer, headers=HEADERS)
+                status = str(answer.status_code)
+                counts[status] = counts.get(status, 0) + 1
+
+
+def stream_approvals(document, is_right):
+    counts = {}
+    for _ in range(SUCCESSES_MIN + 5):
+        with requests.get(f"{URL}/v1/approvals/stream", headers=HEADERS, stream=True, timeout=20) as answer:
+            counts[str(answer.status_code)] = counts.get(str(answer.status_code), 0) + 1
+            kind = answer.headers["content-type"]
+            if not kind.startswith("text/event-stream"):
+                sys.exit(f"stream_approvals: {kind}")
+            lines = answer.iter_lines(decode_unicode=True)
+            frame = dict(line.split(": ", 1) for line in iter(lambda: next(lines), ""))
+            if set(frame) != {"event", "data"} or frame["event"] != "approval":
+                sys.exit(f"stream_approvals: {frame}")
+            is_right.validate(json.loads(frame["data"]))
+    return counts
+
+
+def main():
+    document = requests.get(f"{URL}/openapi.json", headers=HEADERS, timeout=20).json()
+    schema = {"$ref": "#/components/schemas/Approval", "components": document["components"]}
+    with open(os.environ["SCHEMATHESIS_TALLY"], encoding="utf-8") as file:
+        tally = json.load(file)
+    asked_again(document, tally)
+    tally["stream_approvals"] = stream_approvals(document, jsonschema_rs.validator_for(schema))
+    operations = [
+        operation["operationId"]
+        for item in document["paths"].values()
+        for method, operation in item.items()
+        if method in METHODS
+    ]
+    bad = []
+    print(f"{'operation':<18} {'2xx':>6} {'4xx':>6} {'5xx':>6}")
+    for operation in sorted(operations):
+        counts = {int(status): count for status, count in tally.get(operation, {}).items()}
+        good, refused, broken = (
+            sum(count for status, count in counts.items() if status // 100 == hundred) for hundred in (2, 4, 5)
+        )
+        print(f"{operation:<18} {good:>6} {refused:>6} {broken:>6}")
+        if good < SUCCESSES_MIN or broken > 0:
+            bad.append(operation)
+    if not operations or bad:
+        sys.exit(f"schemathesis: fewer than {SUCCESSES_MIN} successes, or an error of the server: {', '.join(bad)}")
+
+
+main()
