@@ -73,6 +73,11 @@ fn the_configuration() {
 }
 
 #[test]
+fn real_models() {
+    follow("docs/models.md", 0);
+}
+
+#[test]
 fn tools_over_http() {
     follow("docs/http-tools.md", 0);
 }

@@ -273,6 +273,8 @@ fn command(folder: &Path, line: &str) -> Command {
         // Whatever the terminal of whoever runs the tests has set.
         .env_remove("HOLDPOINT_TOKEN")
         .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .env_remove("MFLAGS")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command
