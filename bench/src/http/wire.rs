@@ -1,6 +1,7 @@
 //! HTTP as far as it is needed: requests on connections that are used again, and answers with a length or in chunks.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -10,12 +11,15 @@ use crate::failure::Failure;
 
 use super::server::{Site, token};
 
+/// The server closes a connection that has been idle for longer than it waits for a request.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+
 /// One tenant's way to the server. Connections that are free are used again.
 #[derive(Clone)]
 pub(crate) struct Client {
     site: Site,
     tenant: usize,
-    free: Arc<Mutex<Vec<Connection>>>,
+    free: Arc<Mutex<Vec<(Instant, Connection)>>>,
 }
 
 impl Client {
@@ -58,14 +62,14 @@ impl Client {
 
     /// A stream that has ended leaves a connection that can be used again.
     pub(crate) fn give_back(&self, connection: Connection) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), connection));
     }
 
     async fn connection(&self) -> Result<Connection, Failure> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         match free {
-            Some(connection) => Ok(connection),
-            None => Connection::open(&self.site.address).await,
+            Some((since, connection)) if since.elapsed() < IDLE_MAX => Ok(connection),
+            Some(_) | None => Connection::open(&self.site.address).await,
         }
     }
 }
