@@ -79,10 +79,14 @@ pub fn live(node: Node) -> Result<(), Failure> {
         None => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
     };
     let (sender, commands) = mpsc::unbounded_channel();
+    let stops = Stops::new(node.stop);
+    let stands = stops.clone();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { break };
             match serde_json::from_str::<Command>(&line) {
+                // Whoever stands before the engine has started hears nothing else.
+                Ok(Command { wish: Wish::GoOn, .. }) => stands.go_on(),
                 Ok(command) => drop(sender.send(command)),
                 Err(error) => eprintln!("ERROR: {error}: {line}"),
             }
@@ -90,7 +94,7 @@ pub fn live(node: Node) -> Result<(), Failure> {
         // Nobody is there any more who could kill it.
         std::process::exit(0);
     });
-    runtime.block_on(drive(node, commands))
+    runtime.block_on(drive(node, stops, commands))
 }
 
 fn say(line: &Line) {
@@ -116,14 +120,17 @@ impl Clock for AheadClock {
     }
 }
 
-async fn drive(node: Node, mut commands: mpsc::UnboundedReceiver<Command>) -> Result<(), Failure> {
+async fn drive(
+    node: Node,
+    stops: Stops,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+) -> Result<(), Failure> {
     let clock: Option<Time> = node.ahead_ms.map(|ahead_ms| {
         let clock = AheadClock { ahead_ms };
         let time: Time = Arc::new(move || clock.now());
         time
     });
     let shares = node.store.is_shared();
-    let stops = Stops::new(node.stop);
     let changed = Arc::new(Notify::new());
     let told = watch::Sender::new(BTreeSet::new());
     let desk =
@@ -231,15 +238,11 @@ async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Word {
             verdict(engine.store().submit(&tenant, &run, item).await)
         }
         Wish::CountCrossings => Word::Crossings { count: desk.stops.count() },
-        Wish::GoOn => {
-            desk.stops.go_on();
-            Word::Done
-        }
         Wish::StandBeforeStoring => {
             desk.stops.stand_before_storing();
             Word::Done
         }
-        Wish::Show => Word::Done,
+        Wish::Show | Wish::GoOn => Word::Done,
     }
 }
 
