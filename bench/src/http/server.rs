@@ -6,10 +6,13 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bytes_on_disk::Folder;
 use crate::failure::Failure;
+
+/// Of a run that is told something all the time.
+const BUSY_STEPS: usize = 20;
 
 /// A tenant may have about a thousand streams, so there are several, each with the SHA-256 of its token.
 pub(crate) const TENANTS: [(&str, &str); 4] = [
@@ -126,12 +129,14 @@ stop = [ { type = "max_rounds", rounds = 100000 } ]
 fn script() -> String {
     let text = "x".repeat(64);
     let echo = |id: &str| json!({"id": id, "name": "echo", "arguments": {"text": text}});
+    let talk = |calls: &[Value]| json!({"text": text.repeat(2), "delta_chars": 16, "delay_ms": 200, "tool_calls": calls});
+    // A conversation that only grows would take up more and more by itself.
+    let busy: Vec<Value> = (0..BUSY_STEPS).map(|_| talk(&[echo("")])).chain([talk(&[])]).collect();
     json!({"rules": [
         // A tool round.
         {"when": "^round$", "replies": [{"tool_calls": [echo("call_0"), echo("call_1")]}, {"text": text}]},
-        // Talks all the time, five times a second, and calls a tool every two seconds. It ends when it is interrupted.
-        {"when": "^busy$", "replies": [
-            {"text": text.repeat(2), "delta_chars": 16, "delay_ms": 200, "tool_calls": [echo("")]}]},
+        // Talks all the time, five times a second, and calls a tool every two seconds. Another run follows it.
+        {"when": "^busy$", "replies": busy},
         // Waits for somebody.
         {"when": "^held$", "replies": [
             {"tool_calls": [{"id": "call_0", "name": "add", "arguments": {"a": 1, "b": 2}}]}, {"text": text}]},

@@ -95,6 +95,12 @@ impl Crowd {
         self.some_rest.store(true, Ordering::SeqCst);
     }
 
+    /// Nobody has anything to read.
+    pub(crate) fn all_rest(&self) -> bool {
+        let queues = lock(&self.queues);
+        queues.in_line.is_empty() && queues.resting.len() >= self.watcher_count.load(Ordering::Acquire)
+    }
+
     /// There is more to read for this one.
     pub(crate) fn stand_in_line(self: &Arc<Self>, bell: &Arc<Bell>) {
         {

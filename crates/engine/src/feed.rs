@@ -207,6 +207,13 @@ impl RunFeed {
         self.crowd.wake();
     }
 
+    /// Where everybody has read everything, the store has what somebody else may want to see.
+    fn put_away(&self) {
+        if self.crowd.all_rest() {
+            lock(&self.recent).keep_last();
+        }
+    }
+
     /// The events behind `after`, if the first of them is still in memory.
     fn recent_after(&self, after: u64, limit: usize) -> Vec<Committed> {
         lock(&self.recent).after(after, limit)
@@ -354,6 +361,7 @@ impl Subscription {
         if self.feed.version.load(Ordering::SeqCst) != version {
             self.feed.crowd.wake();
         }
+        self.feed.put_away();
         self.bell.rung().await;
     }
 

@@ -36,6 +36,15 @@ impl Recent {
         *self = Self::default();
     }
 
+    /// Only the last event stays at hand: a run may be watched for days.
+    pub(crate) fn keep_last(&mut self) {
+        if self.events.len() > 1 {
+            let last: VecDeque<Committed> = self.events.pop_back().into_iter().collect();
+            self.bytes = last.iter().map(Committed::weight).sum();
+            self.events = last;
+        }
+    }
+
     /// The events behind `after`, if the first of them is still here.
     pub(crate) fn after(&self, after: u64, limit: usize) -> Vec<Committed> {
         let Some(first) = self.events.front().map(|committed| committed.event.seq) else { return Vec::new() };
@@ -103,6 +112,19 @@ mod tests {
         assert_eq!((seqs(&recent, 1), recent.last()), (vec![2], Some((2, false))));
         recent.push(vec![said(3, 1)]);
         assert_eq!((seqs(&recent, 2), recent.bytes < BYTES_MAX), (vec![3], true));
+    }
+
+    #[test]
+    fn of_what_everybody_has_read_the_last_event_stays_and_the_next_ones_follow_it() {
+        let mut recent = Recent::default();
+        recent.keep_last();
+        assert_eq!(recent.last(), None);
+        recent.push((1..=9).map(|seq| said(seq, 100)).collect());
+        recent.keep_last();
+        assert_eq!((seqs(&recent, 0), seqs(&recent, 8)), (vec![], vec![9]));
+        assert_eq!(recent.bytes, said(9, 100).weight());
+        recent.push(vec![said(10, 1)]);
+        assert_eq!(seqs(&recent, 8), [9, 10]);
     }
 
     #[test]

@@ -90,6 +90,32 @@ async fn whoever_watches_a_run_of_this_process_from_its_beginning_reads_nothing_
     assert_eq!(store.read_count.load(Ordering::Acquire), 0);
 }
 
+/// Somebody may watch it for days, and a thousand others beside it.
+#[tokio::test(start_paused = true)]
+async fn of_what_every_watcher_has_read_nothing_but_the_last_event_stays_in_memory() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+    let agent = Agent::new("assistant", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
+    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let waiting = stage.log(&run).await.len() as u64;
+    let nothing_more = timeout(Duration::from_secs(60), watched.next()).await;
+    assert!(nothing_more.is_err(), "{nothing_more:?}");
+    // Who comes now, from the beginning or not, reads the store.
+    for after in [0, waiting - 2] {
+        let before = store.read_count.load(Ordering::Acquire);
+        let mut late = engine.subscribe(&Tenant::default(), &run, after);
+        assert_eq!(next_event(&mut late).await.map(|event| event.seq), Some(after + 1));
+        assert_eq!(store.read_count.load(Ordering::Acquire), before + 1, "after {after}");
+    }
+    // And who has read everything is told the rest, as before, without any reading.
+    let before = store.read_count.load(Ordering::Acquire);
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    let seen = rest(&mut watched).await;
+    assert_eq!(seen, stage.log(&run).await[usize::try_from(waiting).unwrap()..]);
+    assert_eq!(store.read_count.load(Ordering::Acquire), before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_tenants_run_and_one_that_nobody_knows_are_not_found() {
     let (stage, sent) = (Stage::new(), Sent::default());
