@@ -222,6 +222,7 @@ fn asking() -> Input {
         calls: CALLS.map(asked).into(),
         usage: Usage::default(),
         matched: Vec::new(),
+        output: None,
         taken: BTreeSet::new(),
         hooks: HookAnswers::default(),
     })

@@ -76,6 +76,7 @@ pub(crate) fn answer(step: u32, text: &str, calls: &[(String, &str)]) -> Input {
         calls: calls.iter().map(asked).collect(),
         usage: Usage { input_tokens: 100, output_tokens: 20 },
         matched: Vec::new(),
+        output: None,
         taken: BTreeSet::new(),
         hooks: HookAnswers::default(),
     })

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::arguments::Schema;
 use crate::model::Model;
+use crate::output::WantedOutput;
 use crate::plugin::Plugin;
 use crate::tool::{DeclaredTool, Tool, ToolDefinition};
 
@@ -36,6 +37,8 @@ pub struct Agent {
     pub rules: Vec<Rule>,
     pub stop: Vec<StopCondition>,
     pub limits: Limits,
+    /// A JSON Schema that the last answer of a run has to fit.
+    pub output_schema: Option<Arc<Value>>,
 }
 
 impl Agent {
@@ -51,6 +54,7 @@ impl Agent {
             rules: Vec::new(),
             stop: vec![StopCondition::MaxRounds { rounds: ROUNDS_DEFAULT }],
             limits: Limits::default(),
+            output_schema: None,
         }
     }
 
@@ -94,6 +98,13 @@ impl Agent {
     #[must_use]
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Runs end with JSON that fits this JSON Schema, or fail.
+    #[must_use]
+    pub fn output_schema(mut self, schema: impl Into<Arc<Value>>) -> Self {
+        self.output_schema = Some(schema.into());
         self
     }
 }
@@ -172,6 +183,7 @@ impl LiveAgent {
             model: agent.model_name.clone(),
             tools: agent.tools.iter().map(|tool| FrozenTool::of(tool.definition())).collect(),
             brought: Vec::new(),
+            output_schema: agent.output_schema.clone(),
             plugins: agent.plugins.iter().map(|plugin| (plugin.name().clone(), plugin.phases())).collect(),
             revision: Revision {
                 policy: agent.policy,
@@ -211,6 +223,9 @@ pub(crate) struct Frozen {
     /// Tools that came with a message: no configuration has them, so what is frozen here is all there is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     brought: Vec<FrozenTool>,
+    /// The message's, or else the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_schema: Option<Arc<Value>>,
     /// In registration order: a plugin that is gone is missed, not forgotten.
     pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
     pub(crate) revision: Revision,
@@ -258,9 +273,13 @@ impl FrozenTool {
 }
 
 impl Frozen {
-    /// The same agent for one message that brings tools of its own.
-    pub(crate) fn with_brought(&self, tools: &[ToolDefinition]) -> Self {
-        Self { brought: tools.iter().map(FrozenTool::of).collect(), ..self.clone() }
+    /// The same agent for one message that brings tools of its own, or wants an output of its own.
+    pub(crate) fn with_brought(&self, tools: &[ToolDefinition], output_schema: Option<&Arc<Value>>) -> Self {
+        Self {
+            brought: tools.iter().map(FrozenTool::of).collect(),
+            output_schema: output_schema.or(self.output_schema.as_ref()).cloned(),
+            ..self.clone()
+        }
     }
 
     /// The stored text. The same agent has the same text, and so the same digest.
@@ -273,7 +292,9 @@ impl Frozen {
 pub(crate) struct Pinned {
     pub(crate) digest: Digest,
     pub(crate) agent: AgentName,
+    /// With what has to be said about the output.
     pub(crate) instructions: Arc<str>,
+    pub(crate) output: Option<WantedOutput>,
     pub(crate) model: String,
     /// What the model is shown.
     pub(crate) tools: Vec<Arc<ToolDefinition>>,
@@ -320,11 +341,17 @@ impl Pinned {
                 .map_err(|why| format!("tool {}: {why}", tool.name))?;
             brought.insert(tool.name.clone(), declared);
         }
+        let output = frozen.output_schema.as_ref().map(WantedOutput::compile).transpose();
+        let output = output.map_err(|why| format!("output_schema: {why}"))?;
         let shown = frozen.tools.iter().chain(&frozen.brought);
         Ok(Self {
             digest: Digest::of(frozen.text()?.as_bytes()),
             agent: frozen.agent.clone(),
-            instructions: Arc::from(frozen.instructions.as_str()),
+            instructions: match &output {
+                Some(output) => output.told_after(&frozen.instructions),
+                None => Arc::from(frozen.instructions.as_str()),
+            },
+            output,
             model: frozen.model.clone(),
             tools: shown.map(|tool| Arc::new(tool.definition())).collect(),
             brought,

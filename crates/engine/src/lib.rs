@@ -36,6 +36,7 @@ pub mod live;
 pub mod model;
 mod node;
 pub mod numbers;
+mod output;
 mod pages;
 pub mod plugin;
 pub mod posting;

@@ -48,6 +48,9 @@ pub struct ModelRequest {
     /// Shared with the run: reading it copies nothing.
     pub messages: Messages,
     pub tools: Vec<Arc<ToolDefinition>>,
+    /// What the run's last answer has to fit. The instructions say so too: pass it on where the provider has a place
+    /// for it.
+    pub output_schema: Option<Arc<Value>>,
     /// What plugins set for this call.
     pub params: Vec<(String, Arc<Value>)>,
 }
@@ -58,7 +61,10 @@ impl ModelRequest {
     pub fn last_user_text(&self) -> Option<&str> {
         let user = self.messages.iter().rev().find_map(|message| match message {
             ModelMessage::User { content, .. } => Some(content),
-            ModelMessage::Assistant { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => None,
+            ModelMessage::Assistant { .. }
+            | ModelMessage::Tool { .. }
+            | ModelMessage::Note { .. }
+            | ModelMessage::Notice { .. } => None,
         })?;
         user.as_str()
     }

@@ -72,6 +72,7 @@ mod tests {
             calls: Vec::new(),
             usage: Usage::default(),
             matched: Vec::new(),
+            output: None,
         };
         let event = Event { seq, at: Timestamp(0), step: None, fact: Fact::MessageAdded(message) };
         Committed { event: Arc::new(event), checkpoint: None }

@@ -13,6 +13,7 @@ const VALUE_BYTES: usize = 64;
 pub(crate) fn weight(event: &Event) -> usize {
     let texts = match &event.fact {
         Fact::MessageAdded(Message::Assistant { text, reasoning, .. }) => text.len() + of_text(reasoning),
+        Fact::MessageAdded(Message::Correction { why, .. }) => why.len(),
         Fact::RunQueued(order) => order.message.as_ref().map_or(0, |message| of_value(&message.content)),
         Fact::ExecutionSucceeded { result, .. } => of_value(result),
         Fact::ExecutionFailed { error, .. } => error.message.len(),

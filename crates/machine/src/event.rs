@@ -61,7 +61,13 @@ pub enum Fact {
     RunEnding { termination: Termination },
     /// The last event of every log.
     #[serde(rename = "run.ended")]
-    RunEnded { termination: Termination, usage: Usage },
+    RunEnded {
+        termination: Termination,
+        usage: Usage,
+        /// The event of the answer whose text is the run's output, where one was wanted and the run ended by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<u64>,
+    },
     /// Another worker took over; these attempts went with the old one.
     #[serde(rename = "run.recovered")]
     RunRecovered {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::decision::Decision;
 use crate::event::{InterruptCause, Usage};
 use crate::id::{CallId, MessageId, RunId, ToolName};
+use crate::output::OutputFit;
 use crate::phase::{HookAnswers, SuspendRequest};
 use crate::rules::PatternHit;
 use crate::time::Timestamp;
@@ -73,6 +74,8 @@ pub struct ModelAnswered {
     pub usage: Usage,
     /// Places in the agent's stop conditions whose pattern the text matches.
     pub matched: Vec<u16>,
+    /// Whether the text is the output that the run has to end with. None where none is wanted.
+    pub output: Option<OutputFit>,
     /// Call ids of the thread that equal an asked id, or such an id with `~` and a number behind it.
     pub taken: BTreeSet<CallId>,
     pub hooks: HookAnswers,

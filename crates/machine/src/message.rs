@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Usage;
 use crate::id::{CallId, MessageId, ToolName};
+use crate::output::OutputFit;
 use crate::status::CallStatus;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
@@ -26,6 +27,9 @@ pub enum Message {
         usage: Usage,
         /// Stop conditions whose pattern the text matches.
         matched: Vec<u16>,
+        /// Where the run's last answer has to fit a schema: whether this one does. Never beside calls.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<OutputFit>,
     },
     Tool {
         id: MessageId,
@@ -38,6 +42,11 @@ pub enum Message {
         call_id: CallId,
         body: NoteBody,
     },
+    /// Tells the model, in the user role, that its last answer does not fit the output that is wanted.
+    Correction {
+        id: MessageId,
+        why: String,
+    },
 }
 
 impl Message {
@@ -47,7 +56,8 @@ impl Message {
             Self::User { id }
             | Self::Assistant { id, .. }
             | Self::Tool { id, .. }
-            | Self::Note { id, .. } => id,
+            | Self::Note { id, .. }
+            | Self::Correction { id, .. } => id,
         }
     }
 }

@@ -128,6 +128,8 @@ pub struct RunError {
 pub enum ErrorCode {
     Model,
     Hook,
+    /// The last answer is not the output that was wanted, also after a correction.
+    Output,
     /// A reason that an older or foreign log spelled in a way we do not know.
     Unknown,
 }

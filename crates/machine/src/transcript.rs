@@ -13,7 +13,7 @@ use crate::id::{CallId, MessageId, ToolName};
 use crate::phase::Action;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
-use crate::wording::{ChangedBy, late_result, placeholder, result_text};
+use crate::wording::{ChangedBy, correction, late_result, placeholder, result_text};
 
 /// One message as a model provider wants it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +35,10 @@ pub enum ModelMessage {
     /// Goes to the model in the user role.
     Note {
         call: CallId,
+        text: String,
+    },
+    /// What the runtime itself tells the model. Goes to it in the user role.
+    Notice {
         text: String,
     },
 }
@@ -271,6 +275,10 @@ impl Transcript {
                     ToolBody::Placeholder { kind } => Told::Placeholder(*kind),
                 });
             }),
+            Message::Correction { why, .. } => {
+                let notice = ModelMessage::Notice { text: correction(why) };
+                self.open.push_back(Entry::complete(notice));
+            }
             Message::Note { call_id, body, .. } => {
                 let text = match body {
                     NoteBody::Late { .. } => self.late_text(call_id),

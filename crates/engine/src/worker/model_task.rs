@@ -72,6 +72,7 @@ impl Worker {
             instructions: self.pinned.instructions.clone(),
             messages,
             tools: self.pinned.tools.clone(),
+            output_schema: self.pinned.output.as_ref().map(|output| output.schema.clone()),
             params: Vec::new(),
         };
         let task = ModelTask {
@@ -160,7 +161,8 @@ fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str)
         ModelMessage::User { .. }
         | ModelMessage::Assistant { .. }
         | ModelMessage::Tool { .. }
-        | ModelMessage::Note { .. } => message.clone(),
+        | ModelMessage::Note { .. }
+        | ModelMessage::Notice { .. } => message.clone(),
     }
 }
 
@@ -215,6 +217,7 @@ impl ModelTask {
             step,
             attempt,
             matched: self.pinned.matched(&answer.text),
+            output: self.pinned.output.as_ref().map(|output| output.judge(&answer.text)),
             text: answer.text,
             reasoning: answer.reasoning,
             calls,

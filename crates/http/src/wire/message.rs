@@ -43,11 +43,13 @@ pub struct ToolCall {
     pub arguments: Value,
 }
 
-/// What the log says about a message elsewhere than in its own event.
+/// What the log says about a message, or about the end of a run, elsewhere than in its own event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Body {
     pub content: Value,
     pub tool_calls: Vec<ToolCall>,
+    /// With which the run ended.
+    pub output: Option<Value>,
 }
 
 impl Message {
@@ -58,6 +60,7 @@ impl Message {
             Stored::Assistant { .. } => (Role::Assistant, None, None),
             Stored::Tool { call_id, status, .. } => (Role::Tool, Some(call_id), Some(*status)),
             Stored::Note { call_id, .. } => (Role::Note, Some(call_id), None),
+            Stored::Correction { .. } => (Role::Note, None, None),
         };
         Self {
             id: stored.id().as_str().into(),
@@ -101,6 +104,7 @@ impl ModelSees {
             }
             ModelMessage::Tool { call, text: said } => (None, Role::Tool, text(said), None, Some(call)),
             ModelMessage::Note { call, text: said } => (None, Role::Note, text(said), None, Some(call)),
+            ModelMessage::Notice { text: said } => (None, Role::Note, text(said), None, None),
         };
         Self {
             id: id.map(|id| id.as_str().into()),

@@ -9,7 +9,7 @@ use machine::phase::Action;
 use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
 use machine::transcript::{AssistantCall, Messages, ModelMessage, Transcript};
-use machine::wording::{ChangedBy, late_result, placeholder, result_text};
+use machine::wording::{ChangedBy, correction, late_result, placeholder, result_text};
 use serde_json::Value;
 
 /// Both forms of the transcript of one thread.
@@ -44,6 +44,7 @@ enum Entry {
     User { id: MessageId, content: Arc<Value> },
     Assistant { id: MessageId, text: String, reasoning: Option<String>, calls: Vec<CallId> },
     Note { call: CallId, text: String },
+    Notice { text: String },
 }
 
 struct CallText {
@@ -166,6 +167,7 @@ impl PlainTranscript {
                     self.entries.push(Entry::Note { call: call_id.clone(), text });
                 }
             }
+            Message::Correction { why, .. } => self.entries.push(Entry::Notice { text: correction(why) }),
         }
     }
 
@@ -183,6 +185,7 @@ impl PlainTranscript {
                 Entry::User { id, content } => {
                     messages.push(ModelMessage::User { id: id.clone(), content: content.clone() });
                 }
+                Entry::Notice { text } => messages.push(ModelMessage::Notice { text: text.clone() }),
                 Entry::Note { call, text } => {
                     messages.push(ModelMessage::Note { call: call.clone(), text: text.clone() });
                 }

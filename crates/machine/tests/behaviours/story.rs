@@ -186,6 +186,7 @@ impl Story {
             calls,
             usage: Usage { input_tokens: 10, output_tokens: 5 },
             matched: Vec::new(),
+            output: None,
             taken: BTreeSet::new(),
             hooks: HookAnswers::default(),
         }

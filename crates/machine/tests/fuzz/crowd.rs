@@ -130,6 +130,7 @@ impl Crowd {
             calls: (0..count).map(asked).collect(),
             usage: Usage::default(),
             matched: Vec::new(),
+            output: None,
             taken: BTreeSet::new(),
             hooks: HookAnswers::default(),
         };

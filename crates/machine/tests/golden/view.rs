@@ -133,6 +133,7 @@ pub(crate) fn model_input(messages: &Messages) -> Vec<String> {
             }
             ModelMessage::Tool { call, text } => format!("tool {call}: {text}"),
             ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+            ModelMessage::Notice { text } => format!("notice: {text}"),
         })
         .map(|line| line.replace('\n', "\\n"))
         .collect()

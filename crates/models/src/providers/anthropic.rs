@@ -53,7 +53,10 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
 fn within_a_turn(ask: &Ask<'_>) -> bool {
     let calls = ask.request.messages.iter().rev().find_map(|message| match message {
         ModelMessage::Assistant { calls, .. } => Some(!calls.is_empty()),
-        ModelMessage::User { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => None,
+        ModelMessage::User { .. }
+        | ModelMessage::Tool { .. }
+        | ModelMessage::Note { .. }
+        | ModelMessage::Notice { .. } => None,
     });
     calls.unwrap_or_default()
 }
@@ -77,7 +80,9 @@ fn sent(ask: &Ask<'_>, message: &ModelMessage) -> (&'static str, Vec<Value>) {
         ModelMessage::User { content, .. } => {
             ("user", parts(content).iter().filter_map(user_block).collect())
         }
-        ModelMessage::Note { text, .. } => ("user", vec![json!({"type": "text", "text": text})]),
+        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+            ("user", vec![json!({"type": "text", "text": text})])
+        }
         ModelMessage::Tool { call, text } => {
             let id = ask.ids.sent(call.as_str());
             ("user", vec![json!({"type": "tool_result", "tool_use_id": id, "content": text})])

@@ -57,7 +57,9 @@ fn contents(ask: &Ask<'_>) -> Vec<Value> {
 fn sent(ask: &Ask<'_>, tools: &BTreeMap<&str, &str>, message: &ModelMessage) -> (&'static str, Vec<Value>) {
     match message {
         ModelMessage::User { content, .. } => ("user", parts(content).iter().map(user_part).collect()),
-        ModelMessage::Note { text, .. } => ("user", vec![json!({"text": text})]),
+        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+            ("user", vec![json!({"text": text})])
+        }
         ModelMessage::Tool { call, text } => {
             let tool = tools.get(call.as_str()).copied().unwrap_or_default();
             let response = json!({"name": ask.names.sent(tool), "response": {"result": text}});

@@ -87,7 +87,10 @@ impl CallIds {
 fn calls(messages: &Messages) -> impl Iterator<Item = &AssistantCall> {
     messages.iter().flat_map(|message| match message {
         ModelMessage::Assistant { calls, .. } => calls.as_slice(),
-        ModelMessage::User { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => &[],
+        ModelMessage::User { .. }
+        | ModelMessage::Tool { .. }
+        | ModelMessage::Note { .. }
+        | ModelMessage::Notice { .. } => &[],
     })
 }
 

@@ -46,7 +46,9 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
 fn sent(ask: &Ask<'_>, tools: &BTreeMap<&str, &str>, message: &ModelMessage) -> Value {
     match message {
         ModelMessage::User { content, .. } => user(content),
-        ModelMessage::Note { text, .. } => json!({"role": "user", "content": text}),
+        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+            json!({"role": "user", "content": text})
+        }
         ModelMessage::Tool { call, text } => {
             let tool = tools.get(call.as_str()).copied().unwrap_or_default();
             json!({"role": "tool", "tool_name": ask.names.sent(tool), "content": text})

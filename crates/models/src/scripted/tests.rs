@@ -24,6 +24,7 @@ fn request(messages: impl IntoIterator<Item = ModelMessage>, ordinal: u32) -> Mo
         instructions: Arc::from(""),
         messages: messages.into_iter().collect::<Messages>(),
         tools: Vec::new(),
+        output_schema: None,
         params: Vec::new(),
     }
 }

@@ -321,6 +321,7 @@ impl Worker {
             calls: Vec::new(),
             usage: Usage { input_tokens: 10, output_tokens: 5 },
             matched: Vec::new(),
+            output: None,
             taken: BTreeSet::new(),
             hooks: HookAnswers::default(),
         }

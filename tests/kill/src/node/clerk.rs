@@ -62,7 +62,12 @@ impl Model for Obedient {
     fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
         let answer = match request.messages.last().map(|message| &**message) {
             Some(ModelMessage::User { content, .. }) => asked(content),
-            Some(ModelMessage::Assistant { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. })
+            Some(
+                ModelMessage::Assistant { .. }
+                | ModelMessage::Tool { .. }
+                | ModelMessage::Note { .. }
+                | ModelMessage::Notice { .. },
+            )
             | None => Ok(ModelAnswer::text("done")),
         };
         Box::pin(std::future::ready(answer))

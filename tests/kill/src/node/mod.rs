@@ -274,6 +274,7 @@ fn message(post: Post) -> Message {
         on_busy: None,
         policy: post.policy,
         tools: Vec::new(),
+        output_schema: None,
         by: Principal::from(PERSON),
         may_approve: false,
         key: None,
