@@ -52,7 +52,10 @@ impl RunLedger {
                 self.ending = Some(termination.clone());
                 Ok(())
             }
-            Fact::RunEnded { termination, usage } => self.hear_end(termination, *usage, at),
+            Fact::RunEnded { termination, usage, output } => {
+                self.check_output_at_end(termination, *output)?;
+                self.hear_end(termination, *usage, at)
+            }
             Fact::RunRecovered { lost, lost_model_attempt, .. } => {
                 self.hear_recovered(lost, *lost_model_attempt)
             }
@@ -72,7 +75,10 @@ impl RunLedger {
                 self.inferring = false;
                 Ok(())
             }
-            Fact::MessageAdded(message) => self.hear_message(message),
+            Fact::MessageAdded(message) => {
+                self.hear_output(message, event.seq)?;
+                self.hear_message(message)
+            }
             Fact::ModelRetrying { attempt, .. } => {
                 ensure(
                     self.inferring && *attempt == self.model_attempt + 1,
@@ -209,7 +215,7 @@ impl RunLedger {
 
     fn hear_message(&mut self, message: &Message) -> Checked {
         match message {
-            Message::User { .. } => Ok(()),
+            Message::User { .. } | Message::Correction { .. } => Ok(()),
             Message::Assistant { id, text, usage, .. } => {
                 let expected = assistant_message_id(&self.run, self.step);
                 ensure(self.inferring && *id == expected, Invariant::OneContinuationPerTurn, || {

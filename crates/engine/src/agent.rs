@@ -12,6 +12,7 @@ use machine::revision::TOOL_NAME_BYTES_MAX;
 pub use machine::revision::{Limits, Revision, StopCondition};
 pub use machine::rules::{Condition, Rule, Test, Then};
 use machine::rules::{PatternHit, at_path};
+pub use machine::trim::Trim;
 use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Tool as GateTool};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,8 @@ pub struct Agent {
     pub limits: Limits,
     /// A JSON Schema that the last answer of a run has to fit.
     pub output_schema: Option<Arc<Value>>,
+    /// How much of a long thread the model is shown.
+    pub trim: Trim,
 }
 
 impl Agent {
@@ -55,6 +58,7 @@ impl Agent {
             stop: vec![StopCondition::MaxRounds { rounds: ROUNDS_DEFAULT }],
             limits: Limits::default(),
             output_schema: None,
+            trim: Trim::default(),
         }
     }
 
@@ -105,6 +109,13 @@ impl Agent {
     #[must_use]
     pub fn output_schema(mut self, schema: impl Into<Arc<Value>>) -> Self {
         self.output_schema = Some(schema.into());
+        self
+    }
+
+    /// The model is shown the newest turns that fit.
+    #[must_use]
+    pub const fn trim(mut self, trim: Trim) -> Self {
+        self.trim = trim;
         self
     }
 }
@@ -184,6 +195,7 @@ impl LiveAgent {
             tools: agent.tools.iter().map(|tool| FrozenTool::of(tool.definition())).collect(),
             brought: Vec::new(),
             output_schema: agent.output_schema.clone(),
+            trim: agent.trim,
             plugins: agent.plugins.iter().map(|plugin| (plugin.name().clone(), plugin.phases())).collect(),
             revision: Revision {
                 policy: agent.policy,
@@ -226,6 +238,8 @@ pub(crate) struct Frozen {
     /// The message's, or else the agent's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_schema: Option<Arc<Value>>,
+    #[serde(default, skip_serializing_if = "Trim::shows_everything")]
+    trim: Trim,
     /// In registration order: a plugin that is gone is missed, not forgotten.
     pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
     pub(crate) revision: Revision,
@@ -295,6 +309,7 @@ pub(crate) struct Pinned {
     /// With what has to be said about the output.
     pub(crate) instructions: Arc<str>,
     pub(crate) output: Option<WantedOutput>,
+    pub(crate) trim: Trim,
     pub(crate) model: String,
     /// What the model is shown.
     pub(crate) tools: Vec<Arc<ToolDefinition>>,
@@ -352,6 +367,7 @@ impl Pinned {
                 None => Arc::from(frozen.instructions.as_str()),
             },
             output,
+            trim: frozen.trim,
             model: frozen.model.clone(),
             tools: shown.map(|tool| Arc::new(tool.definition())).collect(),
             brought,

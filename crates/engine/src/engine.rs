@@ -345,7 +345,8 @@ impl Engine {
     /// The messages as the model would read them if it were called at this moment. A run that has not started has none.
     pub async fn transcript(&self, tenant: &Tenant, run: &RunId) -> Result<Messages, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
-        Ok(History::load(&**self.store(), tenant, &view.control).await?.messages())
+        let pinned = self.inner.node.pinned(&view.control.revision).await?;
+        Ok(History::load(&**self.store(), tenant, &view.control).await?.messages(&pinned.trim))
     }
 
     /// The same for whoever has only so much room: none where it takes up more, and then no more is read either.
@@ -357,7 +358,9 @@ impl Engine {
     ) -> Result<Option<Messages>, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
         let history = History::load_within(&**self.store(), tenant, &view.control, bytes_max).await?;
-        Ok(history.map(|history| history.messages()))
+        let Some(history) = history else { return Ok(None) };
+        let pinned = self.inner.node.pinned(&view.control.revision).await?;
+        Ok(Some(history.messages(&pinned.trim)))
     }
 
     pub async fn approval(

@@ -64,6 +64,7 @@ pub mod thread;
 mod time;
 pub mod tool;
 pub mod transcript;
+pub mod trim;
 mod wanted;
 pub mod wording;
 

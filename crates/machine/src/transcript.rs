@@ -64,6 +64,8 @@ pub struct Messages {
     chunks: Vec<Arc<Vec<Arc<ModelMessage>>>>,
     /// Fewer than `CHUNK_MESSAGES`.
     tail: Vec<Arc<ModelMessage>>,
+    /// The place of what the user said last.
+    last_user: Option<usize>,
 }
 
 impl Messages {
@@ -71,7 +73,10 @@ impl Messages {
         self.push_shared(Arc::new(message));
     }
 
-    fn push_shared(&mut self, message: Arc<ModelMessage>) {
+    pub(crate) fn push_shared(&mut self, message: Arc<ModelMessage>) {
+        if matches!(*message, ModelMessage::User { .. }) {
+            self.last_user = Some(self.len());
+        }
         self.tail.push(message);
         if self.tail.len() == CHUNK_MESSAGES {
             let full = mem::replace(&mut self.tail, Vec::with_capacity(CHUNK_MESSAGES));
@@ -101,6 +106,12 @@ impl Messages {
             Some(in_tail) => self.tail.get(in_tail),
             None => self.chunks.get(index / CHUNK_MESSAGES)?.get(index % CHUNK_MESSAGES),
         }
+    }
+
+    /// The place of what the user said last.
+    #[must_use]
+    pub const fn last_user(&self) -> Option<usize> {
+        self.last_user
     }
 
     #[must_use]

@@ -56,9 +56,10 @@ impl Worker {
         let adjustments = self.adjustments(adjusted_by).await?;
         let hooks = self.hooks().await?;
         let agents = self.node.agents();
+        let trim = self.pinned.trim;
         let (ordinal, messages) = {
             let history = self.history().await?;
-            (history.ordinal(), history.messages())
+            (history.ordinal(), history.messages(&trim))
         };
         let message_id = assistant_message_id(&self.lease.run, step);
         let request = ModelRequest {

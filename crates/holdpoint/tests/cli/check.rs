@@ -65,6 +65,8 @@ fn an_agent_that_says_little_has_the_defaults_of_the_engine() {
                 "while_waiting": "reject",
                 "on_busy": "reject",
             },
+            "output_schema": null,
+            "trim": null,
         }])
     );
 }

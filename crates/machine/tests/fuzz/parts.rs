@@ -6,6 +6,7 @@ use machine::depth::VALUE_DEPTH_MAX;
 use machine::event::Usage;
 use machine::id::{Digest, MessageId, PluginName, ToolName};
 use machine::input::{Outcome, ToolAnswer};
+use machine::output::OutputFit;
 use machine::phase::{
     Action, AskKind, HookAnswer, HookAnswers, HookOutcome, Phase, Scope, SuppliedResult, SuspendRequest,
 };
@@ -23,6 +24,10 @@ pub(crate) fn text(chance: &mut Chance) -> String {
         2 if chance.one_in(4) => "long ".repeat(2_000),
         _ => format!("text {}", chance.small()),
     }
+}
+
+pub(crate) fn fit(chance: &mut Chance) -> OutputFit {
+    if chance.one_in(2) { OutputFit::Fits } else { OutputFit::Unfit { why: text(chance) } }
 }
 
 pub(crate) fn value(chance: &mut Chance) -> Value {

@@ -27,6 +27,8 @@ pub(crate) fn control(control: &Control) -> Value {
         "step": control.step,
         "step_open": control.step_open,
         "matched": control.matched,
+        "output": control.output,
+        "output_corrected": control.output_corrected,
         "calls": control.calls.iter().map(call).collect::<Vec<_>>(),
         "pending": control.pending(),
         "recently_settled": control.recent.len(),

@@ -16,7 +16,12 @@ const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
     let mut body = object([("contents", json!(contents(ask)))]);
-    let params = ask.params();
+    let mut params = ask.params();
+    // Beside functions a schema is refused by some models; the instructions ask for it as well.
+    if let Some(schema) = ask.request.output_schema.as_ref().filter(|_| ask.request.tools.is_empty()) {
+        params.insert("responseMimeType".to_owned(), json!("application/json"));
+        params.insert("responseJsonSchema".to_owned(), json!(**schema));
+    }
     if !params.is_empty() {
         body.insert("generationConfig".to_owned(), Value::Object(params));
     }

@@ -29,6 +29,10 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
         }
         messages.push(sent(ask, &tools, message));
     }
+    // Beside tools it would keep the model from asking for one; the instructions ask for it as well.
+    if let Some(schema) = ask.request.output_schema.as_ref().filter(|_| ask.request.tools.is_empty()) {
+        body.insert("format".to_owned(), json!(**schema));
+    }
     body.extend(object([
         ("model", json!(ask.model)),
         ("messages", json!(messages)),

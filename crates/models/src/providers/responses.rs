@@ -23,6 +23,14 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
     if !ask.request.instructions.is_empty() {
         body.insert("instructions".to_owned(), json!(*ask.request.instructions));
     }
+    if let Some(schema) = &ask.request.output_schema {
+        // Strict schemas are a subset of what ours may say; whether the answer fits is judged by us.
+        let format = json!({"type": "json_schema", "name": "output", "schema": **schema, "strict": false});
+        // Beside what else was set for the text.
+        if let Value::Object(text) = body.entry("text").or_insert_with(|| json!({})) {
+            text.insert("format".to_owned(), format);
+        }
+    }
     if !ask.request.tools.is_empty() {
         let tool = |tool: &engine::tool::ToolDefinition| {
             // Strict schemas are a subset of what our tools may say.

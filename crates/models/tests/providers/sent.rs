@@ -301,3 +301,32 @@ fn settings_that_make_no_address_are_refused() {
     let spaces = ProviderSettings::new(Provider::Gemini, "no such name").base_url("http://127.0.0.1:1");
     assert_eq!(bad(spaces), BadSettings::BadAddress);
 }
+
+#[tokio::test]
+async fn the_output_that_is_wanted_goes_where_the_provider_has_a_place_for_it() {
+    let schema = json!({"type": "object", "required": ["total"]});
+    let wanting = |with_tools: bool| {
+        let mut request = request([user(json!("How much?"))]);
+        request.output_schema = Some(Arc::new(schema.clone()));
+        if !with_tools {
+            request.tools.clear();
+        }
+        request
+    };
+    let format = json!({"type": "json_schema", "name": "output", "schema": schema, "strict": false});
+    for with_tools in [true, false] {
+        let openai = body(Provider::OpenAi, wanting(with_tools)).await;
+        assert_eq!(openai["text"], json!({"format": format}), "{openai}");
+        // Not every server takes one: there the instructions alone ask for it.
+        let chat = body(Provider::OpenAiCompatible, wanting(with_tools)).await;
+        assert_eq!(chat.get("response_format"), None, "{chat}");
+    }
+    let gemini = body(Provider::Gemini, wanting(false)).await;
+    let config = json!({"responseMimeType": "application/json", "responseJsonSchema": schema});
+    assert_eq!(gemini["generationConfig"], config);
+    assert_eq!(body(Provider::Gemini, wanting(true)).await.get("generationConfig"), None);
+    assert_eq!(body(Provider::Ollama, wanting(false)).await["format"], schema);
+    assert_eq!(body(Provider::Ollama, wanting(true)).await.get("format"), None);
+    let nothing = body(Provider::OpenAi, request([user(json!("Hello"))])).await;
+    assert_eq!(nothing.get("text"), None, "{nothing}");
+}
