@@ -78,6 +78,11 @@ fn real_models() {
 }
 
 #[test]
+fn structured_output() {
+    follow("docs/structured-output.md", 4);
+}
+
+#[test]
 fn tools_over_http() {
     follow("docs/http-tools.md", 0);
 }

@@ -23,6 +23,7 @@ mod keys;
 mod limits;
 mod lists;
 mod metrics;
+mod outputs;
 mod places;
 mod questions;
 mod roles;
