@@ -350,10 +350,7 @@ fn told(event: &Event, worker: &str) -> (String, String) {
         | Fact::RunInterrupting { .. }
         | Fact::RunEnding { .. }
         | Fact::MessageAdded(
-            Message::User { .. }
-            | Message::Tool { .. }
-            | Message::Note { .. }
-            | Message::Correction { .. },
+            Message::User { .. } | Message::Tool { .. } | Message::Note { .. } | Message::Correction { .. },
         )
         | Fact::ModelRetrying { .. }
         | Fact::PhaseAnswered { .. }

@@ -124,7 +124,8 @@ pub fn chars(message: &ModelMessage) -> usize {
                 Arguments::Valid { value, .. } => value.to_string().chars().count(),
                 Arguments::Invalid { raw, .. } => raw.chars().count(),
             };
-            let calls = calls.iter().map(|call| call.tool.as_str().chars().count() + arguments(&call.arguments));
+            let calls =
+                calls.iter().map(|call| call.tool.as_str().chars().count() + arguments(&call.arguments));
             text.chars().count() + calls.sum::<usize>()
         }
         ModelMessage::Tool { text, .. } | ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {

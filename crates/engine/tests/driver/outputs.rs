@@ -124,7 +124,8 @@ async fn a_schema_that_cannot_be_used_starts_nothing() {
 #[tokio::test]
 async fn a_run_of_which_no_output_is_wanted_has_none() {
     let model = saying(&["{\"total\": 12}"]);
-    let engine = on(&MemoryStore::new(), Agent::new("assistant", model.clone())).start().await.expect("it starts");
+    let engine =
+        on(&MemoryStore::new(), Agent::new("assistant", model.clone())).start().await.expect("it starts");
     let finished = engine.run(to_assistant()).await.expect("it is posted");
     assert_eq!(output(&engine, &finished).await, None);
     assert_eq!(model.requests().remove(0).output_schema, None);

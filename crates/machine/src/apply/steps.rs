@@ -108,9 +108,7 @@ pub(super) fn add_message(control: &mut Control, message: &Message, seq: u64) ->
                 }
             }
         }
-        Message::Correction { .. } if control.output_corrected => {
-            Err("an answer is corrected once".into())
-        }
+        Message::Correction { .. } if control.output_corrected => Err("an answer is corrected once".into()),
         Message::Correction { .. } => {
             control.output_corrected = true;
             Ok(())

@@ -131,11 +131,15 @@ fn drawn(numbers: &mut Numbers) -> Vec<ModelMessage> {
     for turn in 1..=usize::try_from(numbers.below(200)).unwrap() {
         match numbers.below(8) {
             0 => told.push(user(turn, &numbers.text())),
-            1 => told.push(ModelMessage::Note { call: format!("late{turn}").as_str().into(), text: numbers.text() }),
+            1 => told.push(ModelMessage::Note {
+                call: format!("late{turn}").as_str().into(),
+                text: numbers.text(),
+            }),
             2 => told.extend([assistant(turn, &numbers.text(), &[]), notice(&numbers.text())]),
             3 => told.push(assistant(turn, &numbers.text(), &[])),
             _ => {
-                let ids: Vec<String> = (0..=numbers.below(4)).map(|place| format!("c{turn}_{place}")).collect();
+                let ids: Vec<String> =
+                    (0..=numbers.below(4)).map(|place| format!("c{turn}_{place}")).collect();
                 let names: Vec<&str> = ids.iter().map(String::as_str).collect();
                 told.push(assistant(turn, "", &names));
                 told.extend(ids.iter().map(|id| tool(id, &numbers.text())));
@@ -147,7 +151,8 @@ fn drawn(numbers: &mut Numbers) -> Vec<ModelMessage> {
 
 /// Where turns begin.
 fn beginnings(told: &[ModelMessage]) -> Vec<usize> {
-    let joins = |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. } | ModelMessage::Notice { .. });
+    let joins =
+        |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. } | ModelMessage::Notice { .. });
     (0..told.len()).filter(|index| !joins(&told[*index])).collect()
 }
 
@@ -194,7 +199,11 @@ fn of_any_conversation_as_many_whole_turns_are_shown_as_fit_and_no_more() {
         let asked = told.iter().rposition(|message| matches!(message, ModelMessage::User { .. })).unwrap();
         let starts = beginnings(&told);
         let with_question = |from: usize| -> Vec<&ModelMessage> {
-            told.iter().enumerate().filter(|(at, _)| *at >= from || *at == asked).map(|(_, one)| one).collect()
+            told.iter()
+                .enumerate()
+                .filter(|(at, _)| *at >= from || *at == asked)
+                .map(|(_, one)| one)
+                .collect()
         };
         let newest = *starts.last().unwrap();
         let from = starts.iter().copied().find(|from| fits(&trim, &with_question(*from))).unwrap_or(newest);

@@ -48,7 +48,9 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
 fn sent(ask: &Ask<'_>, message: &ModelMessage) -> Vec<Value> {
     match message {
         ModelMessage::User { content, .. } => vec![json!({"role": "user", "content": user_content(content)})],
-        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => vec![json!({"role": "user", "content": text})],
+        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+            vec![json!({"role": "user", "content": text})]
+        }
         ModelMessage::Tool { call, text } => {
             vec![
                 json!({"type": "function_call_output", "call_id": ask.ids.sent(call.as_str()), "output": text}),

@@ -184,7 +184,8 @@ fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration
         let _ = writeln!(text, "  output: JSON that fits {schema}");
     }
     if let Some(trim) = trim_as_json(&agent.trim) {
-        let trim: Vec<String> = fields(&trim).into_iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let trim: Vec<String> =
+            fields(&trim).into_iter().map(|(key, value)| format!("{key} {value}")).collect();
         let _ = writeln!(text, "  trim: {}", trim.join(", "));
     }
 }
