@@ -143,7 +143,7 @@ pub use machine::thread::Busy;
 pub mod agent {
     #[doc(inline)]
     pub use engine::agent::{
-        Agent, AgentFault, Condition, Limits, Policy, ROUNDS_DEFAULT, Rule, StopCondition, Test, Then,
+        Agent, AgentFault, Condition, Limits, Policy, ROUNDS_DEFAULT, Rule, StopCondition, Test, Then, Trim,
     };
     #[doc(inline)]
     pub use engine::posting::{OnBusy, PolicyRequest};
@@ -192,6 +192,8 @@ pub mod event {
     };
     #[doc(inline)]
     pub use machine::message::{CallInMessage, Message as StoredMessage, NoteBody, ToolBody};
+    #[doc(inline)]
+    pub use machine::output::OutputFit;
     #[doc(inline)]
     pub use machine::status::WaitingOn;
     #[doc(inline)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use crate::message::{CallInMessage, Message, NoteBody, ToolBody};
+pub use crate::termination::InterruptCause;
 
 use crate::id::{
     AgentName, CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId,
@@ -17,7 +18,7 @@ use crate::policy::Policy;
 use crate::rules::Asker;
 use crate::status::WaitingOn;
 use crate::suspension::{Expiry, Held, ResumeMode, SuspensionKind};
-use crate::termination::{Cancelled, Termination};
+use crate::termination::Termination;
 use crate::time::Timestamp;
 use crate::tool::{Arguments, EffectClass};
 
@@ -347,26 +348,6 @@ pub struct Pending {
 pub struct LostAttempt {
     pub call_id: CallId,
     pub attempt: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InterruptCause {
-    Person(Principal),
-    /// A later message of the thread, with the run that it started.
-    Superseded(RunId),
-    Parent(RunId),
-}
-
-impl InterruptCause {
-    #[must_use]
-    pub const fn cancelled(&self) -> Cancelled {
-        match self {
-            Self::Person(_) => Cancelled::Interrupted,
-            Self::Superseded(_) => Cancelled::Superseded,
-            Self::Parent(_) => Cancelled::ByParent,
-        }
-    }
 }
 
 /// A suspension as it opens, with all that a person needs to see.

@@ -5,6 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::id::{Principal, RunId};
+
 /// The longest text a reason carries; what is longer is cut, so that the control state stays small.
 pub const REASON_CHARS_MAX: usize = 500;
 
@@ -115,6 +117,26 @@ pub enum Cancelled {
     Superseded,
     /// The run that it was a child of is over, or no longer wants it.
     ByParent,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InterruptCause {
+    Person(Principal),
+    /// A later message of the thread, with the run that it started.
+    Superseded(RunId),
+    Parent(RunId),
+}
+
+impl InterruptCause {
+    #[must_use]
+    pub const fn cancelled(&self) -> Cancelled {
+        match self {
+            Self::Person(_) => Cancelled::Interrupted,
+            Self::Superseded(_) => Cancelled::Superseded,
+            Self::Parent(_) => Cancelled::ByParent,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use engine::agent::Trim;
 use super::table::Entry;
 
 /// More than any model reads.
-const CHARS_MAX: u64 = 1 << 30;
-const MESSAGES_MAX: u64 = 1 << 20;
+const CHARS_MAX: u64 = 1_000_000_000;
+const MESSAGES_MAX: u64 = 1_000_000;
 
 pub(super) fn read(entry: &Entry<'_>) -> Option<Trim> {
     let mut table = entry.table("a table [agents.NAME.trim]")?;
