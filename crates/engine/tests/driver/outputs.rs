@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engine::agent::Agent;
+use engine::live::Deltas;
 use engine::model::{ModelAnswer, ModelRequest};
 use engine::posting::{Message, PostRefused};
 use engine::store::Tenant;
@@ -74,13 +75,13 @@ async fn a_run_whose_model_never_gets_it_right_fails_and_says_what_did_not_fit()
     assert_eq!(output(&engine, &finished).await, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_message_wants_counts_more_than_what_its_agent_wants_and_survives_a_crash() {
     let stage = Stage::new();
     let bell = Arc::new(tokio::sync::Notify::new());
     let waiting = bell.clone();
     // The second answer never comes in the first life.
-    let first = FunctionModel(move |request: ModelRequest, _| {
+    let first = FunctionModel(move |request: ModelRequest, _: Deltas| {
         let bell = waiting.clone();
         async move {
             if request.step > 1 {

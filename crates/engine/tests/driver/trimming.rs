@@ -23,7 +23,7 @@ async fn the_model_is_shown_the_newest_turns_and_a_transcript_shows_the_same() {
     engine.run(said("one")).await.expect("it runs");
     let first = read_by(&model.requests()[2]);
     assert_eq!(first[0], "user: one");
-    assert_eq!(first[1], "[2 earlier messages left out]".replace('[', "notice: ["), "{first:?}");
+    assert_eq!(first[1], "notice: [2 earlier messages left out]", "{first:?}");
     assert_eq!(first[2], "assistant: [\"b\"]");
 
     let second = engine.run(said("two")).await.expect("it runs");
