@@ -4,6 +4,7 @@ mod check;
 mod check_faults;
 mod check_store;
 mod database;
+mod delegation;
 mod demo;
 mod follower;
 mod http_tools;

@@ -68,6 +68,11 @@ fn approvals() {
 }
 
 #[test]
+fn an_agent_that_delegates() {
+    follow("docs/delegation.md", 5);
+}
+
+#[test]
 fn the_configuration() {
     follow("docs/configuration.md", 1);
 }
