@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use machine::Input;
 use machine::depth::VALUE_DEPTH_MAX;
-use machine::event::Usage;
+use machine::event::{Origin, Usage};
 use machine::id::CallId;
 use machine::input::{AskedCall, ModelAnswered, ModelFailure, Outcome, ToolAnswer};
 use machine::phase::{HookAnswers, Phase, SuspendRequest};
@@ -99,6 +99,7 @@ pub fn answered(
         reasoning: None,
         calls,
         usage: Usage { input_tokens: tokens, output_tokens: 1 },
+        origin: Origin::default(),
         matched,
         taken,
         hooks,

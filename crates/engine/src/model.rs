@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use machine::event::Usage;
+pub use machine::event::{Origin, Sealed};
 use machine::id::{MessageId, RunId, ThreadId};
 pub use machine::input::ModelFailure;
 pub use machine::transcript::{AssistantCall, Messages, ModelMessage};
@@ -71,6 +72,8 @@ pub struct ModelAnswer {
     pub reasoning: Option<String>,
     pub calls: Vec<ModelCall>,
     pub usage: Usage,
+    /// What the log keeps about who answered, and what goes back to them.
+    pub origin: Origin,
 }
 
 impl ModelAnswer {

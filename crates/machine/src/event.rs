@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use crate::message::{CallInMessage, Message, NoteBody, ToolBody};
+pub use crate::message::{CallInMessage, Message, NoteBody, Origin, Sealed, ToolBody};
 
 use crate::id::{
     AgentName, CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId,

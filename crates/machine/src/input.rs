@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::decision::Decision;
-use crate::event::{InterruptCause, Usage};
+use crate::event::{InterruptCause, Origin, Usage};
 use crate::id::{CallId, MessageId, RunId, ToolName};
 use crate::phase::{HookAnswers, SuspendRequest};
 use crate::rules::PatternHit;
@@ -71,6 +71,7 @@ pub struct ModelAnswered {
     pub reasoning: Option<String>,
     pub calls: Vec<AskedCall>,
     pub usage: Usage,
+    pub origin: Origin,
     /// Places in the agent's stop conditions whose pattern the text matches.
     pub matched: Vec<u16>,
     /// Call ids of the thread that equal an asked id, or such an id with `~` and a number behind it.

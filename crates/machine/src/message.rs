@@ -1,6 +1,7 @@
 //! Messages as the log has them. Texts are stored once: a message refers to the event that has them.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,8 @@ pub enum Message {
         usage: Usage,
         /// Stop conditions whose pattern the text matches.
         matched: Vec<u16>,
+        #[serde(default, skip_serializing_if = "Origin::is_unsaid")]
+        origin: Origin,
     },
     Tool {
         id: MessageId,
@@ -50,6 +53,31 @@ impl Message {
             | Self::Note { id, .. } => id,
         }
     }
+}
+
+/// Where an answer comes from, as far as it matters later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Which of the agent's models it was, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<Sealed>,
+}
+
+impl Origin {
+    #[must_use]
+    pub const fn is_unsaid(&self) -> bool {
+        self.model.is_none() && self.sealed.is_none()
+    }
+}
+
+/// Reasoning that a provider signed or encrypted and wants back with the results of the calls. Nobody else can read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// Who made it; nobody else is given it.
+    pub by: String,
+    pub content: Arc<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

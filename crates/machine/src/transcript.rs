@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::{fmt, iter, mem};
 use serde_json::Value;
 
-use crate::event::{Event, Fact, Message, NoteBody, ToolBody};
+use crate::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody};
 use crate::id::{CallId, MessageId, ToolName};
 use crate::phase::Action;
 use crate::suspension::SuspensionKind;
@@ -27,6 +27,8 @@ pub enum ModelMessage {
         text: String,
         reasoning: Option<String>,
         calls: Vec<AssistantCall>,
+        /// For whoever made it.
+        sealed: Option<Sealed>,
     },
     Tool {
         call: CallId,
@@ -154,6 +156,7 @@ struct Asking {
     text: String,
     reasoning: Option<String>,
     calls: Vec<CallId>,
+    sealed: Option<Sealed>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -246,7 +249,7 @@ impl Transcript {
             }
             // Hooks may have dropped every call of an answer without words: providers refuse such a message.
             Message::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}
-            Message::Assistant { id, text, reasoning, calls, .. } => {
+            Message::Assistant { id, text, reasoning, calls, origin, .. } => {
                 for call in calls {
                     let text = CallText {
                         tool: call.tool.clone(),
@@ -263,6 +266,7 @@ impl Transcript {
                     text: text.clone(),
                     reasoning: reasoning.clone(),
                     calls: calls.iter().map(|call| call.call_id.clone()).collect(),
+                    sealed: origin.sealed.clone(),
                 }));
             }
             Message::Tool { call_id, body, .. } => self.with_call(call_id, |call| {
@@ -359,9 +363,9 @@ impl Entry {
 impl Asking {
     /// The message that asked, then one result for each of its calls.
     fn read(self, calls: &BTreeMap<CallId, CallText>) -> impl Iterator<Item = ModelMessage> {
-        let Self { id, text, reasoning, calls: asked } = self;
+        let Self { id, text, reasoning, calls: asked, sealed } = self;
         let known = asked.iter().filter_map(|id| calls.get(id).map(|call| call.asked(id))).collect();
-        let message = ModelMessage::Assistant { id, text, reasoning, calls: known };
+        let message = ModelMessage::Assistant { id, text, reasoning, calls: known, sealed };
         let results = asked.into_iter().filter_map(|call| {
             let text = calls.get(&call)?.result();
             Some(ModelMessage::Tool { call, text })

@@ -156,6 +156,7 @@ fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str)
             text: with.to_owned(),
             reasoning: reasoning.clone(),
             calls: calls.clone(),
+            sealed: None,
         },
         ModelMessage::User { .. }
         | ModelMessage::Assistant { .. }
@@ -219,6 +220,7 @@ impl ModelTask {
             reasoning: answer.reasoning,
             calls,
             usage: answer.usage,
+            origin: answer.origin,
             taken,
             hooks,
         })
@@ -278,5 +280,6 @@ const fn for_good(message: String) -> ModelFailure {
 
 fn size(answer: &ModelAnswer) -> usize {
     let calls: usize = answer.calls.iter().map(|call| call.arguments.len() + call.tool.len()).sum();
-    answer.text.len() + answer.reasoning.as_ref().map_or(0, String::len) + calls
+    let sealed = answer.origin.sealed.as_ref().map_or(0, |sealed| sealed.content.len());
+    answer.text.len() + answer.reasoning.as_ref().map_or(0, String::len) + calls + sealed
 }

@@ -30,6 +30,10 @@ pub struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub status: Option<CallStatus>,
+    /// Which of the agent's models answered, where it has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub model: Option<String>,
     pub created_at: Time,
 }
 
@@ -67,8 +71,16 @@ impl Message {
             tool_calls: (!body.tool_calls.is_empty()).then_some(body.tool_calls),
             call_id: call_id.map(|call| call.as_str().into()),
             status: status.map(Into::into),
+            model: model_of(stored),
             created_at: at.into(),
         }
+    }
+}
+
+fn model_of(stored: &Stored) -> Option<String> {
+    match stored {
+        Stored::Assistant { origin, .. } => origin.model.clone(),
+        Stored::User { .. } | Stored::Tool { .. } | Stored::Note { .. } => None,
     }
 }
 

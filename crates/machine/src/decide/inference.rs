@@ -9,7 +9,7 @@ use super::Answer;
 use super::draft::Draft;
 use crate::call::Call;
 use crate::control::{Inferring, Stage};
-use crate::event::{CallInMessage, Fact, Message};
+use crate::event::{CallInMessage, Fact, Message, Origin};
 use crate::id::{CallId, MessageId, assistant_message_id, made_up_call_id};
 use crate::input::{AskedCall, ModelAnswered, ModelFailure};
 use crate::phase::{Action, HookAnswers, Phase};
@@ -155,6 +155,11 @@ impl Draft<'_> {
             calls: declared.iter().map(|call| call.in_message.clone()).collect(),
             usage: answered.usage,
             matched: answered.matched.clone(),
+            origin: Origin {
+                model: answered.origin.model.clone(),
+                // What was sealed belongs to the whole answer: a part of it would be refused.
+                sealed: answered.origin.sealed.clone().filter(|_| declared.len() == answered.calls.len()),
+            },
         }))?;
         for call in declared {
             let CallInMessage { call_id, tool, .. } = call.in_message;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machine::event::{Event, Fact, Message, NoteBody, ToolBody};
+use machine::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody};
 use machine::id::{CallId, MessageId, ToolName};
 use machine::phase::Action;
 use machine::suspension::SuspensionKind;
@@ -41,9 +41,21 @@ pub(crate) struct PlainTranscript {
 }
 
 enum Entry {
-    User { id: MessageId, content: Arc<Value> },
-    Assistant { id: MessageId, text: String, reasoning: Option<String>, calls: Vec<CallId> },
-    Note { call: CallId, text: String },
+    User {
+        id: MessageId,
+        content: Arc<Value>,
+    },
+    Assistant {
+        id: MessageId,
+        text: String,
+        reasoning: Option<String>,
+        calls: Vec<CallId>,
+        sealed: Option<Sealed>,
+    },
+    Note {
+        call: CallId,
+        text: String,
+    },
 }
 
 struct CallText {
@@ -126,7 +138,7 @@ impl PlainTranscript {
                 let content = self.queued.remove(id).unwrap_or_default();
                 self.entries.push(Entry::User { id: id.clone(), content });
             }
-            Message::Assistant { id, text, reasoning, calls, .. } => {
+            Message::Assistant { id, text, reasoning, calls, origin, .. } => {
                 for call in calls {
                     let text = CallText {
                         tool: call.tool.clone(),
@@ -143,6 +155,7 @@ impl PlainTranscript {
                     text: text.clone(),
                     reasoning: reasoning.clone(),
                     calls: calls.iter().map(|call| call.call_id.clone()).collect(),
+                    sealed: origin.sealed.clone(),
                 });
             }
             Message::Tool { call_id, body, .. } => self.with_call(call_id, |call| {
@@ -188,12 +201,13 @@ impl PlainTranscript {
                 }
                 // Hooks may have dropped every call of an answer without words: providers refuse such a message.
                 Entry::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}
-                Entry::Assistant { id, text, reasoning, calls } => {
+                Entry::Assistant { id, text, reasoning, calls, sealed } => {
                     messages.push(ModelMessage::Assistant {
                         id: id.clone(),
                         text: text.clone(),
                         reasoning: reasoning.clone(),
                         calls: calls.iter().filter_map(|call| self.assistant_call(call)).collect(),
+                        sealed: sealed.clone(),
                     });
                     messages.extend(
                         calls.iter().map(|call| ModelMessage::Tool {

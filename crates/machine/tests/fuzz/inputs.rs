@@ -168,6 +168,7 @@ fn model(chance: &mut Chance, run: &Fuzzed, step: u32, attempt: u32) -> Input {
         reasoning: chance.maybe(parts::text),
         calls,
         usage: parts::usage(chance),
+        origin: chance.maybe(parts::origin).unwrap_or_default(),
         matched: chance.some(1, |chance| u16::try_from(chance.small()).unwrap()),
         taken,
         hooks: if chance.one_in(3) {

@@ -137,6 +137,7 @@ mod tests {
             text: String::new(),
             reasoning: None,
             calls: ["call_1", "a~2", "call_3", "b~2"].map(call).to_vec(),
+            sealed: None,
         };
         let ids = CallIds::of(&Messages::from_iter([message]), |id| !id.contains('~'));
         let sent = ["call_1", "a~2", "call_3", "b~2"].map(|id| ids.sent(id));

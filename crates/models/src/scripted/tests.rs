@@ -121,6 +121,7 @@ async fn what_the_user_said_last_chooses_the_rule_whatever_came_after_it() {
             text: "earlier".to_owned(),
             reasoning: None,
             calls: Vec::new(),
+            sealed: None,
         },
         ModelMessage::Tool { call: "call_0".into(), text: "earlier".to_owned() },
         ModelMessage::Note { call: "call_0".into(), text: "earlier".to_owned() },

@@ -43,6 +43,7 @@ fn conversation() -> ModelRequest {
                 call("call_a~2", "files.read", json!({"path": "b"})),
                 AssistantCall { id: "call_b".into(), tool: "echo".into(), arguments: garbled },
             ],
+            sealed: None,
         },
         ModelMessage::Tool { call: "call_a~2".into(), text: "B".to_owned() },
         ModelMessage::Tool { call: "call_b".into(), text: "Error: no JSON".to_owned() },
@@ -230,7 +231,7 @@ async fn params_are_sent_where_the_provider_has_them_and_plugins_win() {
 }
 
 #[tokio::test]
-async fn anthropic_thinks_only_where_no_thoughts_have_to_be_given_back() {
+async fn anthropic_goes_on_without_thinking_where_its_thoughts_are_not_there_to_be_given_back() {
     let thinking = || {
         let budget = json!({"type": "enabled", "budget_tokens": 1024});
         ProviderSettings::new(Provider::Anthropic, "m-1").param("thinking", budget)
