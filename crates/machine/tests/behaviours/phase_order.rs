@@ -230,7 +230,7 @@ fn c14_after_inference_drops_calls_sets_arguments_and_may_end() {
 }
 
 #[test]
-fn c14_what_a_provider_sealed_goes_back_to_it_with_the_whole_answer_or_not_at_all() {
+fn what_a_provider_sealed_goes_back_to_it_with_the_whole_answer_or_not_at_all() {
     let sealed = Sealed { by: "somebody".into(), content: "c2VhbGVk".into() };
     let origin = Origin { model: Some("backup".into()), sealed: Some(sealed.clone()) };
     let given_back = |story: &Story| {

@@ -47,16 +47,21 @@ impl Seals {
     }
 }
 
-/// The answers of the turn that goes on: it ended with calls, and began with what a user said. Something that was said
-/// after the calls does not end it, because results and words reach a provider as one message.
+/// The answers with calls of the turn that goes on. It began with what a user said, and its last answer asks for calls; what
+/// is said after them does not end it, because results and words reach a provider as one message.
 fn open_turn(messages: &Messages) -> Vec<(&MessageId, Option<&Sealed>)> {
     let mut answers = Vec::new();
     for message in messages.iter().rev() {
         match message {
-            ModelMessage::Assistant { calls, .. } if answers.is_empty() && calls.is_empty() => break,
-            ModelMessage::Assistant { id, sealed, .. } => answers.push((id, sealed.as_ref())),
+            ModelMessage::Assistant { id, calls, sealed, .. } if !calls.is_empty() => {
+                answers.push((id, sealed.as_ref()));
+            }
+            ModelMessage::Assistant { .. } if answers.is_empty() => break,
             ModelMessage::User { .. } if !answers.is_empty() => break,
-            ModelMessage::User { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => {}
+            ModelMessage::User { .. }
+            | ModelMessage::Assistant { .. }
+            | ModelMessage::Tool { .. }
+            | ModelMessage::Note { .. } => {}
         }
     }
     answers
