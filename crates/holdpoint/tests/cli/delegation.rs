@@ -35,13 +35,15 @@ impl Ledger {
             let mut open = Vec::new();
             for mut stream in listener.incoming().map_while(Result::ok) {
                 let Some(effect) = read(&stream) else { continue };
-                if effect.1 != silent {
+                let is_answered = effect.1 != silent;
+                // Written down first: whoever hears the answer may look at once.
+                let _ = sender.send(effect);
+                if is_answered {
                     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone";
                     let _ = stream.write_all(answer.as_bytes());
                 } else {
                     open.push(stream);
                 }
-                let _ = sender.send(effect);
             }
         });
         Self { address, effects }
@@ -280,12 +282,12 @@ fn a_tree_is_interrupted_as_one_also_where_its_innermost_run_is_at_another_node(
     assert_eq!(ledger.rest(), []);
 }
 
-/// Runs of the whole server, the first one first.
-fn runs_of(node: &Server) -> Vec<Value> {
-    let (_, listed) = node.get("/v1/runs");
-    let mut runs = listed["runs"].as_array().expect("a list").clone();
-    runs.reverse();
-    runs
+/// The run that works for this one.
+fn child_of(node: &Server, run: &str) -> Option<String> {
+    let (_, listed) = node.get(&format!("/v1/runs/{run}/events"));
+    let events = listed["events"].as_array().expect("a list");
+    let started = events.iter().find(|event| event["type"] == "child.started")?;
+    Some(started["payload"]["run_id"].as_str().expect("a run").to_owned())
 }
 
 #[test]
@@ -305,10 +307,14 @@ fn agents_that_delegate_to_each_other_end_at_the_fourth_level_and_the_model_is_t
     let server = Server::start(folder.path(), &["serve"]);
     let run = server.begin("ann", "Who does it?");
     server.run_with(&run, "completed");
-    let runs = runs_of(&server);
-    let agents: Vec<&str> = runs.iter().filter_map(|run| run["agent"].as_str()).collect();
+    let mut runs = vec![run];
+    while let Some(child) = child_of(&server, &runs[runs.len() - 1]) {
+        runs.push(child);
+    }
+    let agent = |run: &String| server.get(&format!("/v1/runs/{run}")).1["agent"].clone();
+    let agents: Vec<Value> = runs.iter().map(agent).collect();
     assert_eq!(agents, ["ann", "bob", "ann", "bob", "ann"]);
-    let last = runs[4]["id"].as_str().expect("an id");
+    let last = &runs[4];
     let (_, calls) = server.get(&format!("/v1/runs/{last}/calls"));
     assert_eq!(calls["calls"][0]["error"]["code"], "too_deep", "{calls}");
     let (_, read) = server.get(&format!("/v1/runs/{last}/transcript"));
@@ -343,6 +349,7 @@ fn a_budget_of_tokens_bounds_everybody_who_works_for_the_run() {
     // The desk has used 15, so 85 are left to the clerk, who is over them with its sixth answer. They count for the desk.
     assert_eq!(ended["termination"], stopped("105 of 100 tokens"));
     assert_eq!(ended["usage"], json!({"input_tokens": 70, "output_tokens": 35}));
-    let clerk = runs_of(&server).remove(1);
+    let clerk = child_of(&server, &run).expect("the clerk has a run");
+    let (_, clerk) = server.get(&format!("/v1/runs/{clerk}"));
     assert_eq!(clerk["termination"], stopped("90 of the 85 tokens granted by the parent"), "{clerk}");
 }
