@@ -316,7 +316,7 @@ fn agents_that_delegate_to_each_other_end_at_the_fourth_level_and_the_model_is_t
     assert_eq!(agents, ["ann", "bob", "ann", "bob", "ann"]);
     let last = &runs[4];
     let (_, calls) = server.get(&format!("/v1/runs/{last}/calls"));
-    assert_eq!(calls["calls"][0]["error"]["code"], "too_deep", "{calls}");
+    assert_eq!(calls["calls"][0]["error"]["code"], "TOO_DEEP", "{calls}");
     let (_, read) = server.get(&format!("/v1/runs/{last}/transcript"));
     assert_eq!(
         read["messages"][2]["content"], "Error: agents may delegate 4 levels deep, and this is the last one",
