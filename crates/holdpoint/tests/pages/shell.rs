@@ -253,6 +253,8 @@ impl Reader {
         loop {
             let address = self.server.as_ref().map_or(ADDRESS, |server| server.address.as_str());
             if fits(&said.replace(address, ADDRESS)) {
+                // What was not there at the first look has ids, too.
+                self.note_ids(&said);
                 return;
             }
             assert!(only_looks && Instant::now() < until, "{page}:{line}: it said something else:\n{said}");
