@@ -1,5 +1,6 @@
 //! The program, run as a user runs it: what it prints where, and what it exits with.
 
+mod callbacks;
 mod check;
 mod check_faults;
 mod check_store;

@@ -8,6 +8,7 @@
 )]
 
 mod bounds;
+mod callbacks;
 mod changed_tools;
 mod client;
 mod client_tools;

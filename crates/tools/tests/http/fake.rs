@@ -145,6 +145,7 @@ pub(crate) fn request() -> ToolRequest {
         arguments: Arc::new(json!({"to": "bob", "amount": 5})),
         idempotency_key: "0a1b".to_owned(),
         resume: None,
+        callback: None,
         cancelled: CancellationToken::new(),
         notes: ToolNotes::unheard(),
     }

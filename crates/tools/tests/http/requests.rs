@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::tool::{Resumed, Tool, ToolDefinition, ToolRequest};
+use engine::tool::{Callback, Resumed, Tool, ToolDefinition, ToolRequest};
 use serde_json::json;
 use tools::http::{HttpSettings, HttpTool, HttpToolError};
 
@@ -23,7 +23,8 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
         answer: Some(Arc::new(json!("yes"))),
         by: "ann".into(),
     };
-    tool.call(ToolRequest { resume: Some(answered), ..request() }).await;
+    let callback = Callback { url: "https://runs.example.org/c/5b".into(), token: "t0ken".into() };
+    tool.call(ToolRequest { resume: Some(answered), callback: Some(callback), ..request() }).await;
     let [first, second] = &fake.heard()[..] else { panic!("two requests") };
     assert!(first.head.starts_with("POST /tool HTTP/1.1\r\n"), "{}", first.head);
     assert_eq!(first.header("idempotency-key").as_deref(), Some("0a1b"));
@@ -33,6 +34,7 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
         "attempt": 3, "arguments": {"to": "bob", "amount": 5}});
     assert_eq!(first.body, told);
     assert_eq!(second.body["resume"], json!({"state": {"ticket": 7}, "answer": "yes", "by": "ann"}));
+    assert_eq!(second.body["callback"], json!({"url": "https://runs.example.org/c/5b", "token": "t0ken"}));
 }
 
 #[tokio::test]
