@@ -146,6 +146,10 @@ fn mistakes_at_the_top_and_in_server_store_and_auth() {
             &["2: auth.keys[0].name: \"system\" means somebody without a key; choose another name"],
         ),
         (
+            format!("[[auth.keys]]\nname = \"tool:transfer\"\n{key}"),
+            &["2: auth.keys[0].name: \"tool:transfer\" means somebody without a key; choose another name"],
+        ),
+        (
             "[[auth.keys]]\nname = \"a\"\nsha256 = \"hunter2\"\nroles = [\"run\"]\n".into(),
             &[
                 "3: auth.keys[0].sha256: this is no such digest; write the SHA-256 of the bearer token, 64 hexadecimal digits",

@@ -79,7 +79,7 @@ fn real_models() {
 
 #[test]
 fn tools_over_http() {
-    follow("docs/http-tools.md", 0);
+    follow("docs/http-tools.md", 4);
 }
 
 #[test]
