@@ -246,6 +246,8 @@ pub mod plugin {
 /// What acts: the trait, tools made of functions, tools that somebody else performs.
 pub mod tool {
     #[doc(inline)]
+    pub use engine::callback::{Awaited, Callback, CallbackToken, Reported};
+    #[doc(inline)]
     pub use engine::live::ToolNotes;
     #[doc(inline)]
     pub use engine::tool::{
@@ -265,6 +267,8 @@ pub mod tool {
 
 /// Where runs are kept: the contract, and the stores that keep it.
 pub mod store {
+    #[doc(inline)]
+    pub use engine::callback::CallbackKey;
     /// All that whoever writes a store has to know.
     #[doc(inline)]
     pub use engine::store as contract;
