@@ -35,7 +35,7 @@ const DEMO: &str = "[models.demo]\nprovider = \"scripted\"\nscript = \"demo.json
 fn mistakes_at_the_top_and_in_server_store_and_auth() {
     let digest = "ab".repeat(32);
     let key = format!("sha256 = \"{digest}\"\nroles = [\"run\"]\n");
-    let table: [(String, &[&str]); 27] = [
+    let table: [(String, &[&str]); 28] = [
         (
             "srever = 1\n".into(),
             &["1: srever: unknown key; the keys here are server, store, auth, agents, models, tools, mcp"],
