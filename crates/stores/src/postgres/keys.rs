@@ -15,7 +15,7 @@ use crate::words::{digest, number};
 impl Shared {
     /// What is kept, which is the first one.
     pub(super) async fn callback_key(&self, drawn: CallbackKey) -> Result<CallbackKey, Stop> {
-        let sql = "INSERT INTO callback_key (only, key) VALUES (true, $1) ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO callback_key (the_only, key) VALUES (true, $1) ON CONFLICT DO NOTHING";
         self.change(sql, &[&drawn.as_bytes().as_slice()]).await?;
         let rows = self.connections.read("SELECT key FROM callback_key", &[]).await?;
         let kept = rows.first().ok_or_else(|| corrupt("the key of callbacks is not there".to_owned()))?;

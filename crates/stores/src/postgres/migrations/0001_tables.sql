@@ -262,7 +262,7 @@ CREATE TABLE revisions (
 
 -- What the tokens of callbacks are made with: the first key that a node drew.
 CREATE TABLE callback_key (
-    only boolean PRIMARY KEY CHECK (only),
+    the_only boolean PRIMARY KEY CHECK (the_only),
     key bytea NOT NULL CHECK (length(key) = 32)
 );
 
