@@ -150,6 +150,11 @@ impl HttpTool {
             Ok(request) => request,
             Err(why) => return Outcome::NotSent { why, retry_after_ms: None },
         };
+        if !self.repeatable() {
+            // Whatever has arrived by now is looked at first: a connection that the other side has closed meanwhile is
+            // not used again, and leaves no doubt.
+            tokio::task::yield_now().await;
+        }
         let response = match self.client.request(request).await {
             Ok(response) => response,
             Err(error) if error.is_connect() => {

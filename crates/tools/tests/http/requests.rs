@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::tool::{Resumed, Tool, ToolDefinition, ToolRequest};
+use engine::tool::{Outcome, Resumed, Tool, ToolAnswer, ToolDefinition, ToolRequest};
 use serde_json::json;
 use tools::http::{HttpSettings, HttpTool, HttpToolError};
 
@@ -50,6 +50,21 @@ async fn a_connection_is_used_again() {
         tool.call(request()).await;
     }
     assert_eq!((fake.heard().len(), fake.connection_count()), (10, 1));
+}
+
+/// The server says that the connection stays open, and closes it all the same. Nothing of the next call was sent there, so
+/// nobody has to be asked whether it happened.
+#[tokio::test]
+async fn a_connection_that_was_closed_meanwhile_leaves_no_doubt() {
+    let kept = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nsent";
+    let fake = Fake::taking([Turn::SayAndHangUp(kept.into())]).await;
+    let tool = HttpTool::new(transfer(), &HttpSettings::at(&fake.url())).unwrap();
+    for _ in 0..20 {
+        let outcome = tool.call(request()).await;
+        assert!(matches!(outcome, Outcome::Answered(ToolAnswer::Success { .. })), "{outcome:?}");
+        fake.closed.notified().await;
+    }
+    assert_eq!((fake.heard().len(), fake.connection_count()), (20, 20));
 }
 
 #[tokio::test]
