@@ -269,6 +269,8 @@ impl Reader {
         loop {
             let address = self.server.as_ref().map_or(ADDRESS, |server| server.address.as_str());
             if fits(&said.replace(address, ADDRESS)) {
+                // What was seen at the second look may have ids that the first one had not.
+                self.note_ids(&said);
                 return;
             }
             assert!(only_looks && Instant::now() < until, "{page}:{line}: it said something else:\n{said}");
