@@ -15,7 +15,7 @@ QUICK_KILLS ?= 1000
 KILLS ?= 10000
 # The same of three nodes on a PostgreSQL server, where each loss costs a lease or two: a few stories, all of them at length.
 QUICK_NODE_KILLS ?= 100
-QUICK_NODE_STORIES ?= write-retried decision-in-the-inbox queued repeatable
+QUICK_NODE_STORIES ?= write-retried decision-in-the-inbox queued repeatable charged-and-cut-off
 NODE_KILLS ?= 5000
 
 # A gate builds what is committed: there, a lock file that would have to change is an error.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::store::{Append, Appended, Create, Lease, Refused, Store, Tenant, ThreadView};
-use machine::event::{Order, Usage, UserMessage};
+use machine::event::{Order, Origin, Usage, UserMessage};
 use machine::id::{CallId, Digest, MessageId, RunId, ThreadId, ToolName};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::HookAnswers;
@@ -221,7 +221,9 @@ fn asking() -> Input {
         reasoning: None,
         calls: CALLS.map(asked).into(),
         usage: Usage::default(),
+        origin: Origin::default(),
         matched: Vec::new(),
+        output: None,
         taken: BTreeSet::new(),
         hooks: HookAnswers::default(),
     })

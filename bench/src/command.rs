@@ -24,6 +24,7 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
   subscribers  the speed of a run that 10,000 watch, half of whom never read
   http         the server as another process, on sqlite: 2,000 open streams, of which 200 are told something all the
                time, 300 tool rounds posted in a second and decisions beside them, for 60 seconds; --once sets the time
+  tools        calls of a tool behind an address in another process, 64 at once: that read in memory, that write elsewhere
   machine      the bare machine: no store, no engine
   Without a workload all of them are measured with a short effort.
 
@@ -56,6 +57,7 @@ const CONCURRENCY_DEFAULT: usize = 64;
 pub(crate) const RESTARTED: &str = "--restarted-on";
 pub(crate) const NODE: &str = "--node-on";
 pub(crate) const TOOL: &str = "--as-tool";
+pub(crate) const TOOL_SERVER: &str = "--as-tool-server";
 /// Whoever compares others with us starts the server with this word.
 const SERVER: &str = "--postgres-server";
 /// Beyond this the engine queues runs, and the queue is what would be measured.
@@ -91,6 +93,8 @@ pub(crate) enum Asked {
     Server(PathBuf),
     /// The process of a tool.
     Tool,
+    /// The process of a tool behind an address.
+    ToolServer,
 }
 
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, String> {
@@ -126,6 +130,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
             }
             SERVER => is_server = true,
             TOOL => return Ok(Asked::Tool),
+            TOOL_SERVER => return Ok(Asked::ToolServer),
             "--program" => program = Some(PathBuf::from(value("a program")?)),
             "--folder" => folder = Some(PathBuf::from(value("a folder")?)),
             other => match Suite::ALL.into_iter().find(|suite| suite.name().eq_ignore_ascii_case(other)) {
@@ -200,7 +205,9 @@ mod tests {
         match parse(words.split_whitespace().map(str::to_owned))? {
             Asked::Measurement(command) => Ok(command),
             Asked::Help => Err("help".into()),
-            Asked::Restarted(_) | Asked::Server(_) | Asked::Tool => Err("another process".into()),
+            Asked::Restarted(_) | Asked::Server(_) | Asked::Tool | Asked::ToolServer => {
+                Err("another process".into())
+            }
         }
     }
 

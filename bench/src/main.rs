@@ -32,7 +32,9 @@ mod subscribers;
 mod suite;
 #[cfg(test)]
 mod tests;
+mod tool_calls;
 mod tool_process;
+mod tool_server;
 mod w1;
 mod w2;
 mod w3;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Ok(Asked::Restarted(place)) => return ended(restarted::run(place)),
         Ok(Asked::Server(folder)) => return ended(postgres_server::serve(&folder)),
         Ok(Asked::Tool) => return ended(tool_process::serve()),
+        Ok(Asked::ToolServer) => return ended(tool_server::serve()),
         Ok(Asked::Help) => {
             println!("{HELP}");
             return ExitCode::SUCCESS;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use engine::Engine;
+use engine::callback::CallbackKey;
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
@@ -138,6 +139,10 @@ impl Store for NotingStore {
 
     fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
         self.store.revision(digest)
+    }
+
+    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+        self.store.callback_key(drawn)
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

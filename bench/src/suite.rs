@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::Figure;
 use crate::stage::{Setting, StoreKind, many_threads, on};
-use crate::{bare_machine, http, idle_nodes, subscribers, w1, w2, w3, w4, w5};
+use crate::{bare_machine, http, idle_nodes, subscribers, tool_calls, w1, w2, w3, w4, w5};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suite {
@@ -21,11 +21,12 @@ pub(crate) enum Suite {
     Stream,
     Subscribers,
     Http,
+    Tools,
     Machine,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::ToolRound,
         Self::Approval,
         Self::ParkedFleet,
@@ -33,6 +34,7 @@ impl Suite {
         Self::Stream,
         Self::Subscribers,
         Self::Http,
+        Self::Tools,
         Self::Machine,
     ];
 
@@ -45,6 +47,7 @@ impl Suite {
             Self::Stream => "W5",
             Self::Subscribers => "subscribers",
             Self::Http => "http",
+            Self::Tools => "tools",
             Self::Machine => "machine",
         }
     }
@@ -58,9 +61,12 @@ impl Suite {
             }
             // A server keeps what it acknowledges, and the embedded store is the one that it has by default.
             Self::Http => asked.iter().copied().filter(|kind| *kind == StoreKind::Sqlite).map(Some).collect(),
-            Self::ToolRound | Self::Approval | Self::LongRun | Self::Stream | Self::Subscribers => {
-                asked.iter().copied().map(Some).collect()
-            }
+            Self::ToolRound
+            | Self::Approval
+            | Self::LongRun
+            | Self::Stream
+            | Self::Subscribers
+            | Self::Tools => asked.iter().copied().map(Some).collect(),
         }
     }
 }
@@ -118,6 +124,7 @@ fn one(
         Suite::Stream => w5::run(setting, effort, progress),
         Suite::Subscribers => subscribers::run(setting, effort, progress),
         Suite::Http => http::run(setting, effort, command.program.as_deref(), progress),
+        Suite::Tools => tool_calls::run(setting, effort, progress),
         Suite::Machine => Ok(Vec::new()),
     }
 }

@@ -32,6 +32,12 @@ pub(crate) struct Round {
     pub(crate) commits: Commits,
 }
 
+impl Round {
+    pub(crate) const fn milliseconds(&self) -> f64 {
+        self.milliseconds
+    }
+}
+
 /// One repetition on a store of its own.
 pub(crate) struct Repetition {
     pub(crate) done: Done<Round>,

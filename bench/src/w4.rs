@@ -140,7 +140,9 @@ fn byte_count(messages: &Messages) -> usize {
             ModelMessage::Assistant { text, calls, .. } => {
                 text.len() + calls.iter().map(|call| arguments(&call.arguments)).sum::<usize>()
             }
-            ModelMessage::Tool { text, .. } | ModelMessage::Note { text, .. } => text.len(),
+            ModelMessage::Tool { text, .. }
+            | ModelMessage::Note { text, .. }
+            | ModelMessage::Notice { text } => text.len(),
         })
         .sum()
 }

@@ -35,9 +35,20 @@ fn the_help_names_every_workload_and_goes_to_stdout() {
     let output = bench(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
-    for word in
-        ["W1", "W2", "W3", "W4", "W5", "subscribers", "http", "machine", "--store", "--quick", "--json"]
-    {
+    for word in [
+        "W1",
+        "W2",
+        "W3",
+        "W4",
+        "W5",
+        "subscribers",
+        "http",
+        "tools",
+        "machine",
+        "--store",
+        "--quick",
+        "--json",
+    ] {
         assert!(help.contains(word), "{word}");
     }
 }
@@ -53,6 +64,20 @@ fn a_workload_on_one_store_gives_json_lines_on_stdout_and_phases_on_stderr() {
         assert_eq!((&line["workload"], &line["store"]), (&"W1".into(), &"memory".into()));
     }
     assert!(text(&output.stderr).contains("bench: W1 on memory: 4 at once"));
+}
+
+#[test]
+fn calls_of_a_tool_behind_an_address_use_connections_again() {
+    for store in ["memory", "sqlite"] {
+        let lines = lines_of(&["tools", "--store", store, "--quick", "--json"]);
+        let value = |metric: &str| {
+            let line = lines.iter().find(|line| line["metric"] == metric);
+            line.and_then(|line| line["value"].as_f64()).unwrap_or_else(|| panic!("{metric} is not measured"))
+        };
+        assert!(value("calls_per_s") > 0.0 && value("exchange_p99_ms") > 0.0, "{lines:?}");
+        // There were more than 400 calls, 64 at once.
+        assert!(value("connections") <= 200.0, "{lines:?}");
+    }
 }
 
 fn lines_of(words: &[&str]) -> Vec<Value> {

@@ -41,10 +41,7 @@ impl RunLedger {
             Fact::RunWaiting { on, pending } => self.hear_waiting(*on, pending, at),
             Fact::RunResumed {} => self.become_status(Announced::Running, at),
             Fact::RunInterrupting { cause } => {
-                match cause {
-                    InterruptCause::Superseded(by) => self.superseded_by = Some(by.clone()),
-                    InterruptCause::Person(_) | InterruptCause::Parent(_) => {}
-                }
+                self.note_superseded(cause);
                 self.become_status(Announced::Interrupting, at)
             }
             Fact::RunEnding { termination } => {
@@ -52,7 +49,10 @@ impl RunLedger {
                 self.ending = Some(termination.clone());
                 Ok(())
             }
-            Fact::RunEnded { termination, usage } => self.hear_end(termination, *usage, at),
+            Fact::RunEnded { termination, usage, output } => {
+                self.check_output_at_end(termination, *output)?;
+                self.hear_end(termination, *usage, at)
+            }
             Fact::RunRecovered { lost, lost_model_attempt, .. } => {
                 self.hear_recovered(lost, *lost_model_attempt)
             }
@@ -72,7 +72,10 @@ impl RunLedger {
                 self.inferring = false;
                 Ok(())
             }
-            Fact::MessageAdded(message) => self.hear_message(message),
+            Fact::MessageAdded(message) => {
+                self.hear_output(message, event.seq)?;
+                self.hear_message(message)
+            }
             Fact::ModelRetrying { attempt, .. } => {
                 ensure(
                     self.inferring && *attempt == self.model_attempt + 1,
@@ -96,6 +99,13 @@ impl RunLedger {
             | Fact::ToolCancelled { .. }
             | Fact::ChildStarted { .. }
             | Fact::ChildEnded { .. } => self.hear_call_fact(event, cause),
+        }
+    }
+
+    fn note_superseded(&mut self, cause: &InterruptCause) {
+        match cause {
+            InterruptCause::Superseded(by) => self.superseded_by = Some(by.clone()),
+            InterruptCause::Person(_) | InterruptCause::Parent(_) => {}
         }
     }
 
@@ -209,7 +219,7 @@ impl RunLedger {
 
     fn hear_message(&mut self, message: &Message) -> Checked {
         match message {
-            Message::User { .. } => Ok(()),
+            Message::User { .. } | Message::Correction { .. } => Ok(()),
             Message::Assistant { id, text, usage, .. } => {
                 let expected = assistant_message_id(&self.run, self.step);
                 ensure(self.inferring && *id == expected, Invariant::OneContinuationPerTurn, || {

@@ -73,6 +73,7 @@ invariants! {
     ModelInputIsValid: "In every model input each call has exactly one result, in order, right behind its message.";
     OneContinuationPerTurn: "A step starts once, and only when the turn before it is complete.";
     EagerLosesNothing: "A result that comes after its placeholder is told to the model.";
+    OutputIsTheOneWanted: "A run ends by itself only with the output that is wanted, and fails only after one correction.";
     LimitsHold: "No step starts beyond a limit, and a run is stopped for a limit only when it was reached.";
     WaitingIsFree: "Time spent waiting does not count towards the time limit.";
     AcceptedDecisionIsHeard: "What came later never closes what an accepted decision answers.";

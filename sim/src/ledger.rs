@@ -14,6 +14,8 @@ use machine::suspension::{Expiry, ResumeMode, SuspensionKind};
 use machine::termination::Termination;
 use machine::tool::{Arguments, EffectClass};
 
+use crate::outputs::OutputBook;
+
 /// Numbers what the store accepts from outside, in order of acceptance.
 pub type Ticket = u64;
 
@@ -44,6 +46,7 @@ pub struct RunLedger {
     /// What the store had accepted when a worker took over and that has not been heard since.
     pub unheard_at_takeover: Vec<Ticket>,
     pub last_text: String,
+    pub output: OutputBook,
 }
 
 /// The status that the log last announced.
@@ -147,6 +150,7 @@ impl RunLedger {
             untold_news: false,
             unheard_at_takeover: Vec::new(),
             last_text: String::new(),
+            output: OutputBook::default(),
         }
     }
 

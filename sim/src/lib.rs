@@ -21,6 +21,7 @@ pub mod live;
 pub mod model_input;
 pub mod names;
 mod noise;
+pub mod outputs;
 mod pass;
 pub mod people;
 pub mod recorded;

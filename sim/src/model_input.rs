@@ -47,7 +47,7 @@ pub fn check(messages: &Messages) -> Checked {
     let mut rest = messages.iter();
     while let Some(message) = rest.next() {
         match message {
-            ModelMessage::User { .. } | ModelMessage::Note { .. } => {}
+            ModelMessage::User { .. } | ModelMessage::Note { .. } | ModelMessage::Notice { .. } => {}
             ModelMessage::Tool { call, .. } => {
                 return ensure(false, Invariant::ModelInputIsValid, || {
                     format!("a result of {call} stands where nobody asked for it")
@@ -64,6 +64,7 @@ pub fn check(messages: &Messages) -> Checked {
                         Some(
                             ModelMessage::User { .. }
                             | ModelMessage::Note { .. }
+                            | ModelMessage::Notice { .. }
                             | ModelMessage::Assistant { .. },
                         )
                         | None => false,

@@ -281,6 +281,7 @@ pub const fn termination(termination: &Termination) -> &'static str {
         Termination::Error(error) => match error.code {
             ErrorCode::Model => "Error(Model)",
             ErrorCode::Hook => "Error(Hook)",
+            ErrorCode::Output => "Error(Output)",
             ErrorCode::Unknown => "Error(Unknown)",
         },
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use machine::Input;
 use machine::depth::VALUE_DEPTH_MAX;
-use machine::event::Usage;
+use machine::event::{Origin, Usage};
 use machine::id::CallId;
 use machine::input::{AskedCall, ModelAnswered, ModelFailure, Outcome, ToolAnswer};
 use machine::phase::{HookAnswers, Phase, SuspendRequest};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::cast::FINAL_WORD;
 use crate::live::{TOOL_NAMES, UNKNOWN_TOOL};
 use crate::tape::Tape;
-use crate::{arguments, hooks};
+use crate::{arguments, hooks, outputs};
 
 /// Ids that models give to calls: few, so that they come again.
 const CALL_IDS: [&str; 6] = ["a", "b", "c", "d", "", "a~2"];
@@ -78,6 +78,7 @@ pub fn answered(
     hooks: HookAnswers,
     tokens: u64,
 ) -> Input {
+    let text = if calls.is_empty() { outputs::spoken(revision, text, tokens) } else { text.to_owned() };
     let matched = revision
         .stop
         .iter()
@@ -95,10 +96,12 @@ pub fn answered(
     Input::ModelAnswered(ModelAnswered {
         step: turn.step,
         attempt: turn.attempt,
-        text: text.into(),
+        output: outputs::judged(revision, &text),
+        text,
         reasoning: None,
         calls,
         usage: Usage { input_tokens: tokens, output_tokens: 1 },
+        origin: Origin::default(),
         matched,
         taken,
         hooks,

@@ -460,7 +460,8 @@ impl ThreadRow {
                 Message::User { .. }
                 | Message::Assistant { .. }
                 | Message::Tool { .. }
-                | Message::Note { .. } => {
+                | Message::Note { .. }
+                | Message::Correction { .. } => {
                     self.last_message = Some(message.id().clone());
                 }
             }

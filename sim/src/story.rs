@@ -199,7 +199,9 @@ impl Stage {
                 ModelMessage::Tool { call, text } => {
                     format!("tool {call}     {}", text.replace('\n', " / "))
                 }
-                ModelMessage::Note { text, .. } => format!("note       {text}"),
+                ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+                    format!("note       {text}")
+                }
             };
             self.lines.push(format!("  {line}"));
         }
@@ -347,7 +349,9 @@ fn told(event: &Event, worker: &str) -> (String, String) {
         | Fact::RunResumed {}
         | Fact::RunInterrupting { .. }
         | Fact::RunEnding { .. }
-        | Fact::MessageAdded(Message::User { .. } | Message::Tool { .. } | Message::Note { .. })
+        | Fact::MessageAdded(
+            Message::User { .. } | Message::Tool { .. } | Message::Note { .. } | Message::Correction { .. },
+        )
         | Fact::ModelRetrying { .. }
         | Fact::PhaseAnswered { .. }
         | Fact::StateChanged { .. }

@@ -44,7 +44,7 @@ const STOP_CONDITIONS: [&str; 7] = [
     "ContentMatch",
     "LoopDetection",
 ];
-const TERMINATIONS: [&str; 9] = [
+const TERMINATIONS: [&str; 10] = [
     "NaturalEnd",
     "BehaviorRequested",
     "Cancelled(Interrupted)",
@@ -53,6 +53,7 @@ const TERMINATIONS: [&str; 9] = [
     "Blocked",
     "Error(Model)",
     "Error(Hook)",
+    "Error(Output)",
     "Error(Unknown)",
 ];
 const OUTCOMES: [&str; 6] = ["success", "success with warning", "error", "pending", "not sent", "unknown"];

@@ -33,6 +33,7 @@ impl RunLedger {
                 format!("step {step} starts and the result of call {} is not told", call.id)
             })?;
         }
+        self.check_output_at_step(step)?;
         if step > 1 {
             self.check_limits(step, at)?;
         }

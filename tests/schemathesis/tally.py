@@ -1,12 +1,14 @@
 """Prints how often every operation of the document was answered with what, and judges the counts.
 
 Some operations are asked here. The stream of approvals never ends by itself: its first frame is read and compared with
-the document, and then it is left. And where nothing can be varied, schemathesis asks once and is content.
+the document, and then it is left. A callback is opened by its own token, which only the tool knows. And where nothing can
+be varied, schemathesis asks once and is content.
 """
 
 import json
 import os
 import sys
+import time
 
 import jsonschema_rs
 import requests
@@ -57,6 +59,31 @@ def stream_approvals(document, is_right):
     return counts
 
 
+def report(document, counts):
+    """As the tool of a run that waits for it; the same once more is refused."""
+    is_right = {
+        status: jsonschema_rs.validator_for({"$ref": f"#/components/schemas/{name}", "components": document["components"]})
+        for status, name in {200: "DecisionResult", 409: "ErrorBody"}.items()
+    }
+    for _ in range(SUCCESSES_MIN):
+        thread = requests.post(f"{URL}/v1/threads", headers=HEADERS, json={}, timeout=20).json()
+        message = {"agent": "clerk", "text": "later"}
+        path = f"{URL}/v1/threads/{thread['id']}/messages"
+        run = requests.post(path, headers=HEADERS, json=message, timeout=20).json()["run_id"]
+        until = time.monotonic() + 20
+        while requests.get(f"{URL}/v1/runs/{run}", headers=HEADERS, timeout=20).json()["status"] != "waiting_tool":
+            if time.monotonic() > until:
+                sys.exit(f"report: {run} does not wait for its tool")
+        callback = requests.get(f"{os.environ['LATER_URL']}/{run}", timeout=20).json()
+        for expected in (200, 409):
+            tool = {"Authorization": f"Bearer {callback['token']}"}
+            answer = requests.post(callback["url"], headers=tool, json={"result": run}, timeout=20)
+            if answer.status_code != expected:
+                sys.exit(f"report: {answer.status_code} {answer.text}, and not {expected}")
+            is_right[expected].validate(answer.json())
+            counts[str(expected)] = counts.get(str(expected), 0) + 1
+
+
 def main():
     document = requests.get(f"{URL}/openapi.json", headers=HEADERS, timeout=20).json()
     schema = {"$ref": "#/components/schemas/Approval", "components": document["components"]}
@@ -64,6 +91,7 @@ def main():
         tally = json.load(file)
     asked_again(document, tally)
     tally["stream_approvals"] = stream_approvals(document, jsonschema_rs.validator_for(schema))
+    report(document, tally.setdefault("report", {}))
     operations = [
         operation["operationId"]
         for item in document["paths"].values()

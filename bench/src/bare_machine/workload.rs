@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use machine::decision::{Decision, DecisionAction, Resume};
-use machine::event::{Order, Usage, UserMessage};
+use machine::event::{Order, Origin, Usage, UserMessage};
 use machine::id::{CallId, Digest, Principal, ToolName};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::HookAnswers;
@@ -75,7 +75,9 @@ pub(crate) fn answer(step: u32, text: &str, calls: &[(String, &str)]) -> Input {
         reasoning: None,
         calls: calls.iter().map(asked).collect(),
         usage: Usage { input_tokens: 100, output_tokens: 20 },
+        origin: Origin::default(),
         matched: Vec::new(),
+        output: None,
         taken: BTreeSet::new(),
         hooks: HookAnswers::default(),
     })

@@ -13,12 +13,14 @@ pub use machine::revision::{Limits, Revision, StopCondition};
 pub use machine::rules::{Condition, Rule, Test, Then};
 use machine::rules::{PatternHit, at_path};
 use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Tool as GateTool};
+pub use machine::trim::Trim;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::arguments::Schema;
 use crate::model::Model;
+use crate::output::WantedOutput;
 use crate::plugin::Plugin;
 use crate::tool::{DeclaredTool, Tool, ToolDefinition};
 
@@ -36,6 +38,10 @@ pub struct Agent {
     pub rules: Vec<Rule>,
     pub stop: Vec<StopCondition>,
     pub limits: Limits,
+    /// A JSON Schema that the last answer of a run has to fit.
+    pub output_schema: Option<Arc<Value>>,
+    /// How much of a long thread the model is shown.
+    pub trim: Trim,
 }
 
 impl Agent {
@@ -51,6 +57,8 @@ impl Agent {
             rules: Vec::new(),
             stop: vec![StopCondition::MaxRounds { rounds: ROUNDS_DEFAULT }],
             limits: Limits::default(),
+            output_schema: None,
+            trim: Trim::default(),
         }
     }
 
@@ -94,6 +102,20 @@ impl Agent {
     #[must_use]
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Runs end with JSON that fits this JSON Schema, or fail.
+    #[must_use]
+    pub fn output_schema(mut self, schema: impl Into<Arc<Value>>) -> Self {
+        self.output_schema = Some(schema.into());
+        self
+    }
+
+    /// The model is shown the newest turns that fit.
+    #[must_use]
+    pub const fn trim(mut self, trim: Trim) -> Self {
+        self.trim = trim;
         self
     }
 }
@@ -172,6 +194,8 @@ impl LiveAgent {
             model: agent.model_name.clone(),
             tools: agent.tools.iter().map(|tool| FrozenTool::of(tool.definition())).collect(),
             brought: Vec::new(),
+            output_schema: agent.output_schema.clone(),
+            trim: agent.trim,
             plugins: agent.plugins.iter().map(|plugin| (plugin.name().clone(), plugin.phases())).collect(),
             revision: Revision {
                 policy: agent.policy,
@@ -211,6 +235,11 @@ pub(crate) struct Frozen {
     /// Tools that came with a message: no configuration has them, so what is frozen here is all there is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     brought: Vec<FrozenTool>,
+    /// The message's, or else the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_schema: Option<Arc<Value>>,
+    #[serde(default, skip_serializing_if = "Trim::shows_everything")]
+    trim: Trim,
     /// In registration order: a plugin that is gone is missed, not forgotten.
     pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
     pub(crate) revision: Revision,
@@ -258,9 +287,13 @@ impl FrozenTool {
 }
 
 impl Frozen {
-    /// The same agent for one message that brings tools of its own.
-    pub(crate) fn with_brought(&self, tools: &[ToolDefinition]) -> Self {
-        Self { brought: tools.iter().map(FrozenTool::of).collect(), ..self.clone() }
+    /// The same agent for one message that brings tools of its own, or wants an output of its own.
+    pub(crate) fn with_brought(&self, tools: &[ToolDefinition], output_schema: Option<&Arc<Value>>) -> Self {
+        Self {
+            brought: tools.iter().map(FrozenTool::of).collect(),
+            output_schema: output_schema.or(self.output_schema.as_ref()).cloned(),
+            ..self.clone()
+        }
     }
 
     /// The stored text. The same agent has the same text, and so the same digest.
@@ -273,7 +306,10 @@ impl Frozen {
 pub(crate) struct Pinned {
     pub(crate) digest: Digest,
     pub(crate) agent: AgentName,
+    /// With what has to be said about the output.
     pub(crate) instructions: Arc<str>,
+    pub(crate) output: Option<WantedOutput>,
+    pub(crate) trim: Trim,
     pub(crate) model: String,
     /// What the model is shown.
     pub(crate) tools: Vec<Arc<ToolDefinition>>,
@@ -320,11 +356,18 @@ impl Pinned {
                 .map_err(|why| format!("tool {}: {why}", tool.name))?;
             brought.insert(tool.name.clone(), declared);
         }
+        let output = frozen.output_schema.as_ref().map(WantedOutput::compile).transpose();
+        let output = output.map_err(|why| format!("output_schema: {why}"))?;
         let shown = frozen.tools.iter().chain(&frozen.brought);
         Ok(Self {
             digest: Digest::of(frozen.text()?.as_bytes()),
             agent: frozen.agent.clone(),
-            instructions: Arc::from(frozen.instructions.as_str()),
+            instructions: match &output {
+                Some(output) => output.told_after(&frozen.instructions),
+                None => Arc::from(frozen.instructions.as_str()),
+            },
+            output,
+            trim: frozen.trim,
             model: frozen.model.clone(),
             tools: shown.map(|tool| Arc::new(tool.definition())).collect(),
             brought,

@@ -1,22 +1,21 @@
-//! Tools that come with a message: its sender's front end performs them, for one run. The run is pinned to its agent with
-//! these tools beside its own, so a restart, another node and a changed configuration find them as they came.
+//! What comes with a message for one run: tools that its sender's front end performs, and the output that it wants. The
+//! run is pinned to its agent with these beside its own, so a restart, another node and a changed configuration find them
+//! as they came.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machine::depth::too_deep;
 use machine::id::Digest;
 
 use crate::agent::{LiveAgent, Pinned};
 use crate::node::{Agents, Node};
-use crate::posting::PostRefused;
+use crate::output::{SCHEMA_BYTES_MAX, WantedOutput, check_size};
+use crate::posting::{Message, PostRefused};
 use crate::store::Refused;
 use crate::tool::{Performer, ToolDefinition};
 
 /// Tools of one message.
 pub const BROUGHT_MAX: usize = 128;
-/// Of the schema of one of them.
-const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 
 /// What a run is going to be pinned to.
 #[derive(Clone)]
@@ -32,13 +31,14 @@ impl Pin {
     }
 }
 
-/// The agent with the tools of a message beside its own. None of them may be taken for a tool of the server.
+/// The agent with what a message brings beside its own. None of its tools may be taken for a tool of the server.
 pub(crate) fn pin(
     node: &Node,
     agents: &Agents,
     agent: &LiveAgent,
-    tools: &[ToolDefinition],
+    message: &Message,
 ) -> Result<Pin, PostRefused> {
+    let tools = &message.tools;
     if tools.len() > BROUGHT_MAX {
         let why = format!("a message brings at most {BROUGHT_MAX} tools, not {}", tools.len());
         return Err(PostRefused::BadTools { why });
@@ -50,8 +50,12 @@ pub(crate) fn pin(
             return Err(PostRefused::ToolNameTaken(tool.name.clone()));
         }
     }
+    if let Some(schema) = &message.output_schema {
+        let checked = check_size(schema).and_then(|()| WantedOutput::compile(schema));
+        checked.map_err(|why| PostRefused::BadOutputSchema { why })?;
+    }
     let bad = |why| PostRefused::BadTools { why };
-    let frozen = agent.frozen.with_brought(tools);
+    let frozen = agent.frozen.with_brought(tools, message.output_schema.as_ref());
     let text = frozen.text().map_err(bad)?;
     if let Some(pinned) = node.remembered(&Digest::of(text.as_bytes())) {
         return Ok(Pin { pinned, unstored: None });
@@ -64,12 +68,9 @@ fn check(tool: &ToolDefinition) -> Result<(), String> {
     if tool.performer != Performer::Client {
         return Err("a tool that comes with a message is performed by whoever sent it".into());
     }
-    if too_deep(&tool.parameters) || tool.parameters.to_string().len() > SCHEMA_BYTES_MAX {
-        return Err(format!(
-            "its parameters are nested too deeply, or have more than {SCHEMA_BYTES_MAX} bytes"
-        ));
-    }
-    Ok(())
+    check_size(&tool.parameters).map_err(|_| {
+        format!("its parameters are nested too deeply, or have more than {SCHEMA_BYTES_MAX} bytes")
+    })
 }
 
 impl Node {

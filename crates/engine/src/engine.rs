@@ -7,6 +7,7 @@ use std::time::Duration;
 use machine::event::{Fact, InterruptCause, Message as Said, Pending};
 use machine::id::{Digest, Principal, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Verdict};
+use machine::input::{Outcome, ToolAnswer};
 use machine::termination::Termination;
 use machine::tool::Performer;
 use machine::transcript::Messages;
@@ -15,6 +16,7 @@ use tokio::task::AbortHandle;
 
 use crate::agent::{Agent, AgentFault, LiveAgent};
 use crate::approval_feed::ApprovalFeed;
+use crate::callback::{CallbackKey, Callbacks, Reported};
 use crate::clock::{Clock, SystemClock};
 use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
@@ -102,7 +104,11 @@ impl EngineBuilder {
         let agents = compile(self.agents).map_err(StartError::Agent)?;
         freeze(&*self.store, &agents).await?;
         let clock = self.clock.or_else(|| self.store.clock()).unwrap_or_else(|| Arc::new(SystemClock));
-        let node = Node::new(self.store, clock, self.settings, agents);
+        let callbacks = match &self.settings.callbacks_at {
+            Some(at) => Some(Callbacks::new(at, self.store.callback_key(CallbackKey::drawn()).await?)),
+            None => None,
+        };
+        let node = Node::new(self.store, clock, self.settings, callbacks, agents);
         let herald = node.feeds.herald();
         let background = vec![
             node.tasks.spawn(node.clone().dispatch()).abort_handle(),
@@ -285,6 +291,25 @@ impl Engine {
         deciding::decide_early(&self.inner.node, decision, digest).await
     }
 
+    /// The attempt about which somebody reports with this token, under the last part of a callback's address; none
+    /// where the token is not the one that was given out with it. Looks nothing up.
+    #[must_use]
+    pub fn reported(&self, path: &str, token: &str) -> Option<Reported> {
+        self.inner.node.callbacks.as_ref()?.taken(path, token)
+    }
+
+    /// What became of an attempt that is in doubt, from whoever made it.
+    pub async fn settle_doubt(
+        &self,
+        about: &Reported,
+        step: u32,
+        answer: ToolAnswer,
+    ) -> Result<Verdict, Refused> {
+        let (call, attempt) = (about.call.clone(), about.attempt);
+        let item = Item::LateAnswer { step, call, attempt, outcome: Outcome::Answered(answer) };
+        self.inner.node.submit(&about.tenant, &about.run, item).await
+    }
+
     /// Whether whoever posts this may ask for it, as far as that is said without looking anything up.
     pub fn may_ask(&self, message: &Message) -> Result<(), PostRefused> {
         posting::check_loosening(&self.inner.node, message)
@@ -345,7 +370,8 @@ impl Engine {
     /// The messages as the model would read them if it were called at this moment. A run that has not started has none.
     pub async fn transcript(&self, tenant: &Tenant, run: &RunId) -> Result<Messages, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
-        Ok(History::load(&**self.store(), tenant, &view.control).await?.messages())
+        let pinned = self.inner.node.pinned(&view.control.revision).await?;
+        Ok(History::load(&**self.store(), tenant, &view.control).await?.messages(&pinned.trim))
     }
 
     /// The same for whoever has only so much room: none where it takes up more, and then no more is read either.
@@ -357,7 +383,9 @@ impl Engine {
     ) -> Result<Option<Messages>, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
         let history = History::load_within(&**self.store(), tenant, &view.control, bytes_max).await?;
-        Ok(history.map(|history| history.messages()))
+        let Some(history) = history else { return Ok(None) };
+        let pinned = self.inner.node.pinned(&view.control.revision).await?;
+        Ok(Some(history.messages(&pinned.trim)))
     }
 
     pub async fn approval(

@@ -9,6 +9,7 @@ use machine::event::{Event, Fact, Message};
 use machine::id::{MessageId, RunId, ThreadId, ToolName};
 use machine::phase::Action;
 use machine::transcript::{Messages, Transcript};
+use machine::trim::Trim;
 
 use crate::store::{Refused, Store, Tenant};
 use crate::weight::weight;
@@ -35,8 +36,9 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(crate) fn messages(&self) -> Messages {
-        self.transcript.model_input()
+    /// What the model reads, within these bounds.
+    pub(crate) fn messages(&self, trim: &Trim) -> Messages {
+        trim.of(&self.transcript.model_input())
     }
 
     /// The how-manieth answer of the run the next one is.

@@ -20,12 +20,13 @@
 //!
 //! What is where: [`posting`] takes messages in, [`deciding`] takes decisions, `node` knows which runs this process
 //! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see, `relay` tells
-//! those in other processes, and [`numbers`] is what somebody who watches the engine itself sees.
+//! those in other processes, [`callback`] is how a tool reports later, and [`numbers`] is what somebody who watches the engine itself sees.
 
 pub mod agent;
 mod approval_feed;
 pub mod arguments;
 mod brought;
+pub mod callback;
 pub mod clock;
 mod crowd;
 pub mod deciding;
@@ -36,6 +37,7 @@ pub mod live;
 pub mod model;
 mod node;
 pub mod numbers;
+mod output;
 mod pages;
 pub mod plugin;
 pub mod posting;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use machine::event::Usage;
+pub use machine::event::{Origin, Sealed};
 use machine::id::{MessageId, RunId, ThreadId};
 pub use machine::input::ModelFailure;
 pub use machine::transcript::{AssistantCall, Messages, ModelMessage};
@@ -48,6 +49,9 @@ pub struct ModelRequest {
     /// Shared with the run: reading it copies nothing.
     pub messages: Messages,
     pub tools: Vec<Arc<ToolDefinition>>,
+    /// What the run's last answer has to fit. The instructions say so too: pass it on where the provider has a place
+    /// for it.
+    pub output_schema: Option<Arc<Value>>,
     /// What plugins set for this call.
     pub params: Vec<(String, Arc<Value>)>,
 }
@@ -58,7 +62,10 @@ impl ModelRequest {
     pub fn last_user_text(&self) -> Option<&str> {
         let user = self.messages.iter().rev().find_map(|message| match message {
             ModelMessage::User { content, .. } => Some(content),
-            ModelMessage::Assistant { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => None,
+            ModelMessage::Assistant { .. }
+            | ModelMessage::Tool { .. }
+            | ModelMessage::Note { .. }
+            | ModelMessage::Notice { .. } => None,
         })?;
         user.as_str()
     }
@@ -71,6 +78,8 @@ pub struct ModelAnswer {
     pub reasoning: Option<String>,
     pub calls: Vec<ModelCall>,
     pub usage: Usage,
+    /// What the log keeps about who answered, and what goes back to them.
+    pub origin: Origin,
 }
 
 impl ModelAnswer {

@@ -48,6 +48,8 @@ pub struct Message {
     pub policy: PolicyRequest,
     /// Tools that the sender's front end performs, for this run alone.
     pub tools: Vec<ToolDefinition>,
+    /// A JSON Schema that the last answer of this run has to fit, whatever the agent says.
+    pub output_schema: Option<Arc<Value>>,
     pub by: Principal,
     /// Whoever may approve may also ask that fewer calls wait.
     pub may_approve: bool,
@@ -67,6 +69,7 @@ impl Message {
             on_busy: None,
             policy: PolicyRequest::default(),
             tools: Vec::new(),
+            output_schema: None,
             by: Principal::from("anonymous"),
             may_approve: false,
             key: None,
@@ -130,6 +133,10 @@ pub enum PostRefused {
     BadTools {
         why: String,
     },
+    /// The output that the message wants cannot be asked for.
+    BadOutputSchema {
+        why: String,
+    },
     /// The message to begin after is not there, or leaves a call open.
     CannotBeginAfter {
         message: MessageId,
@@ -170,6 +177,7 @@ impl fmt::Display for PostRefused {
             }
             Self::ToolNameTaken(tool) => write!(f, "there is a tool {tool} already"),
             Self::BadTools { why } => f.write_str(why),
+            Self::BadOutputSchema { why } => write!(f, "the output schema cannot be used: {why}"),
             Self::CannotBeginAfter { message, why } => write!(f, "cannot begin after {message}: {why}"),
             Self::MessageIdTaken(message) => write!(f, "the thread has a message {message} already"),
             Self::MessageIdReserved(message) => {
@@ -288,10 +296,10 @@ fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Pi
     let own = agent.pinned.revision.policy;
     let resolved =
         resolve(&own, &message.policy, &message.by, message.may_approve).map_err(PostRefused::Loosening)?;
-    let pin = if message.tools.is_empty() {
+    let pin = if message.tools.is_empty() && message.output_schema.is_none() {
         Pin::of(agent)
     } else {
-        brought::pin(node, &agents, agent, &message.tools)?
+        brought::pin(node, &agents, agent, message)?
     };
     let now = node.clock.now();
     let order = Order {
@@ -435,7 +443,7 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
             match said {
                 Said::Assistant { calls, .. } => open.extend(calls.iter().map(|call| call.call_id.clone())),
                 Said::Tool { call_id, .. } => open.retain(|call| call != call_id),
-                Said::User { .. } | Said::Note { .. } => {}
+                Said::User { .. } | Said::Note { .. } | Said::Correction { .. } => {}
             }
         }
         ControlFlow::Continue(())

@@ -68,7 +68,7 @@ mod tests {
     use std::sync::Arc;
 
     use machine::Timestamp;
-    use machine::event::{Event, Message, Usage};
+    use machine::event::{Event, Message, Origin, Usage};
     use machine::id::MessageId;
 
     use super::*;
@@ -81,6 +81,8 @@ mod tests {
             calls: Vec::new(),
             usage: Usage::default(),
             matched: Vec::new(),
+            output: None,
+            origin: Origin::default(),
         };
         let event = Event { seq, at: Timestamp(0), step: None, fact: Fact::MessageAdded(message) };
         Committed { event: Arc::new(event), checkpoint: None }

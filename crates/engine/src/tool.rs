@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 pub use tokio_util::sync::CancellationToken;
 
 use crate::arguments;
+pub use crate::callback::{Callback, CallbackToken};
 use crate::live::ToolNotes;
 use crate::store::{Task, Tenant};
 
@@ -143,6 +144,8 @@ pub struct ToolRequest {
     pub idempotency_key: String,
     /// Set where the tool had answered "pending" and somebody has answered it since.
     pub resume: Option<Resumed>,
+    /// With which the tool may report later what became of this attempt; none where nobody could hear it.
+    pub callback: Option<Callback>,
     /// Nobody waits for the answer any more. The run does not wait for a tool that ignores it.
     pub cancelled: CancellationToken,
     /// Progress and logs for whoever watches. They change no status.

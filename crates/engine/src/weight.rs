@@ -12,7 +12,11 @@ const VALUE_BYTES: usize = 64;
 
 pub(crate) fn weight(event: &Event) -> usize {
     let texts = match &event.fact {
-        Fact::MessageAdded(Message::Assistant { text, reasoning, .. }) => text.len() + of_text(reasoning),
+        Fact::MessageAdded(Message::Assistant { text, reasoning, origin, .. }) => {
+            let sealed = origin.sealed.as_ref().map_or(0, |sealed| sealed.content.len());
+            text.len() + of_text(reasoning) + sealed
+        }
+        Fact::MessageAdded(Message::Correction { why, .. }) => why.len(),
         Fact::RunQueued(order) => order.message.as_ref().map_or(0, |message| of_value(&message.content)),
         Fact::ExecutionSucceeded { result, .. } => of_value(result),
         Fact::ExecutionFailed { error, .. } => error.message.len(),

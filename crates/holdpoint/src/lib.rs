@@ -143,7 +143,7 @@ pub use machine::thread::Busy;
 pub mod agent {
     #[doc(inline)]
     pub use engine::agent::{
-        Agent, AgentFault, Condition, Limits, Policy, ROUNDS_DEFAULT, Rule, StopCondition, Test, Then,
+        Agent, AgentFault, Condition, Limits, Policy, ROUNDS_DEFAULT, Rule, StopCondition, Test, Then, Trim,
     };
     #[doc(inline)]
     pub use engine::posting::{OnBusy, PolicyRequest};
@@ -192,6 +192,8 @@ pub mod event {
     };
     #[doc(inline)]
     pub use machine::message::{CallInMessage, Message as StoredMessage, NoteBody, ToolBody};
+    #[doc(inline)]
+    pub use machine::output::OutputFit;
     #[doc(inline)]
     pub use machine::status::WaitingOn;
     #[doc(inline)]
@@ -246,6 +248,8 @@ pub mod plugin {
 /// What acts: the trait, tools made of functions, tools that somebody else performs.
 pub mod tool {
     #[doc(inline)]
+    pub use engine::callback::{Awaited, Callback, CallbackToken, Reported};
+    #[doc(inline)]
     pub use engine::live::ToolNotes;
     #[doc(inline)]
     pub use engine::tool::{
@@ -265,6 +269,8 @@ pub mod tool {
 
 /// Where runs are kept: the contract, and the stores that keep it.
 pub mod store {
+    #[doc(inline)]
+    pub use engine::callback::CallbackKey;
     /// All that whoever writes a store has to know.
     #[doc(inline)]
     pub use engine::store as contract;

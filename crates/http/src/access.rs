@@ -152,6 +152,11 @@ impl Access {
         gone.iter().for_each(CancellationToken::cancel);
     }
 
+    /// What a tenant may have of the server, whoever asks for it.
+    pub(crate) fn share(&self, tenant: &Tenant, limits: &Limits) -> Share {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).share(tenant, limits)
+    }
+
     fn doors(&self) -> Arc<Doors> {
         self.doors.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -203,7 +208,7 @@ impl Access {
     }
 }
 
-fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
@@ -265,34 +270,38 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     if server.is_draining() && !matches!(*request.method(), Method::GET | Method::HEAD) {
         return draining().into_response();
     }
-    match answered(server, &holder, request, next).await {
+    let admitted = |place: &Arc<Place>, request: &mut Request| {
+        request.extensions_mut().insert(Caller {
+            principal: holder.principal.clone(),
+            tenant: holder.tenant.clone(),
+            roles: holder.roles,
+            place: place.clone(),
+            revoked: holder.revoked.clone(),
+        });
+    };
+    match answered(server, &holder.share, request, next, admitted).await {
         Ok(response) => response,
         Err(refused) => refused.into_response(),
     }
 }
 
 /// The body comes first: no place is held for whoever is slow to say what they want.
-async fn answered(
+pub(crate) async fn answered(
     server: &Server,
-    holder: &Holder,
+    share: &Share,
     request: Request,
     next: Next,
+    admitted: impl FnOnce(&Arc<Place>, &mut Request),
 ) -> Result<Response, ApiError> {
-    let Some(room) = holder.share.room(body_bytes(&request, server.limits.body_bytes_max)).await else {
+    let Some(room) = share.room(body_bytes(&request, server.limits.body_bytes_max)).await else {
         return Err(too_much("too many bodies are on their way"));
     };
     let mut request = whole(request, &server.limits).await?;
-    let Some(place) = holder.share.place().await else {
+    let Some(place) = share.place().await else {
         return Err(too_much("too many requests are worked on"));
     };
     let place = Arc::new(place);
-    request.extensions_mut().insert(Caller {
-        principal: holder.principal.clone(),
-        tenant: holder.tenant.clone(),
-        roles: holder.roles,
-        place: place.clone(),
-        revoked: holder.revoked.clone(),
-    });
+    admitted(&place, &mut request);
     let response = next.run(request).await;
     // What is streamed from here on is counted as a stream.
     place.leave();

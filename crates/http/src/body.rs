@@ -3,6 +3,7 @@
 mod decision;
 mod message;
 mod policy;
+mod report;
 mod strict;
 mod text;
 mod thread;
@@ -12,6 +13,7 @@ pub use decision::{
 };
 pub use message::{ClientTool, PostMessage};
 pub use policy::PolicyFields;
+pub use report::{Report, ReportSaid};
 pub use strict::{BODY_DEPTH_MAX, strict};
 pub use text::{Id, Text, check_id};
 pub use thread::{AutoApprove, Interrupt, PostThread};

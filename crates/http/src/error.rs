@@ -4,6 +4,7 @@ mod absent;
 mod code;
 mod decided;
 mod refused;
+mod reported;
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -14,6 +15,7 @@ use utoipa::ToSchema;
 
 pub use code::Code;
 pub(crate) use refused::bad_field;
+pub use reported::Unheard;
 
 /// Why a request changed nothing.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@
 //! anything, looks anything up, or reads a clock.
 //!
 //! [`Server`] is what answers. A request comes through a `frame` that every answer has, a guard that decides who asks and
-//! whether they may (`access`), and reaches one of the `routes`, which read strictly, ask the engine or its store, and
+//! whether they may (`access`; of a tool that reports, `reporting`), and reaches one of the `routes`, which read strictly, ask the engine or its store, and
 //! show what came of it. Nothing is unbounded: see [`Limits`].
 //!
 //! Types of the wire are not types of the domain: a wire type is made of one with `of`, and a request becomes one
@@ -24,6 +24,7 @@ mod places;
 mod readiness;
 mod received;
 mod repeats;
+mod reporting;
 mod router;
 mod routes;
 mod server;
@@ -35,6 +36,7 @@ mod telling;
 pub mod wire;
 
 pub use limits::Limits;
+pub use reporting::callbacks_at;
 pub use router::openapi;
 pub use server::Server;
 pub use setup::{AgentShown, Auth, Key, Origins, Reload, Reloaded, Role, Roles, Setup, ToolShown};

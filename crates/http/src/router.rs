@@ -19,7 +19,8 @@ use crate::access::{Guard, at_home, guard};
 use crate::error::{ApiError, Code, ErrorBody};
 use crate::frame::frame;
 use crate::received::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
-use crate::routes::{agents, approvals, deciding, events, health, messages, runs, threads};
+use crate::reporting::report_guard;
+use crate::routes::{agents, approvals, callbacks, deciding, events, health, messages, runs, threads};
 use crate::server::Server;
 use crate::setup::Role;
 use crate::wire::page::CURSOR_PATTERN;
@@ -35,10 +36,12 @@ enum Who {
     Anybody,
     /// One of these roles; with none named, any key.
     Key(&'static [Role]),
+    /// A tool with the token of its callback; no key helps.
+    Tool,
 }
 
 /// Every route stands in exactly one group, so none is without its guard.
-fn groups() -> [Group; 6] {
+fn groups() -> [Group; 7] {
     let group = |who, routes| Group { who, routes };
     [
         group(
@@ -86,6 +89,7 @@ fn groups() -> [Group; 6] {
             Who::Key(&[Role::Admin]),
             OpenApiRouter::new().routes(routes!(agents::reload)).routes(routes!(health::metrics)),
         ),
+        group(Who::Tool, OpenApiRouter::new().routes(routes!(callbacks::report))),
     ]
 }
 
@@ -99,6 +103,7 @@ pub(crate) fn of(server: &Arc<Server>) -> Router {
                 let door = Guard { server: server.clone(), roles };
                 routes.route_layer(from_fn_with_state(door, guard))
             }
+            Who::Tool => routes.route_layer(from_fn_with_state(server.clone(), report_guard)),
         };
         router = router.merge(guarded);
     }
@@ -140,7 +145,12 @@ impl Modify for Keys {
         let mut scheme = Http::new(HttpAuthScheme::Bearer);
         scheme.description =
             Some("A key of the server. What is named beside it is the role that the key needs.".to_owned());
-        document.components.get_or_insert_default().add_security_scheme("key", SecurityScheme::Http(scheme));
+        let mut callback = Http::new(HttpAuthScheme::Bearer);
+        callback.description =
+            Some("The token that a tool got beside the address of its callback.".to_owned());
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("key", SecurityScheme::Http(scheme));
+        components.add_security_scheme("callback", SecurityScheme::Http(callback));
     }
 }
 
@@ -169,6 +179,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 fn requirements(who: &Who) -> Vec<SecurityRequirement> {
     match who {
         Who::Anybody => Vec::new(),
+        Who::Tool => vec![SecurityRequirement::new("callback", [""; 0])],
         Who::Key([]) => vec![SecurityRequirement::new("key", [""; 0])],
         Who::Key(roles) => {
             let admin = [Role::Admin];
@@ -200,6 +211,7 @@ fn bound_parameters(operation: &mut Operation) {
                 text.pattern(Some(NAME_PATTERN)).max_length(Some(NAME_BYTES_MAX))
             }
             "Idempotency-Key" => text.min_length(Some(1)).max_length(Some(IDEMPOTENCY_KEY_BYTES_MAX)),
+            "callback" => text.pattern(Some("^[0-9a-f]+$")),
             "Last-Event-ID" => text,
             _ => continue,
         };

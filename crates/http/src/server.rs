@@ -13,6 +13,7 @@ use crate::connection;
 use crate::limits::{Limits, Streams};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
+use crate::reporting::Reporters;
 use crate::router;
 use crate::setup::{AgentShown, Reload, Reloaded, Setup};
 
@@ -24,6 +25,7 @@ pub struct Server {
     pub(crate) readiness: Readiness,
     pub(crate) streams: Arc<Streams>,
     pub(crate) metrics: Metrics,
+    pub(crate) reporters: Reporters,
     reload: Reload,
     /// One reload at a time: what was read last is what holds.
     reloading: Mutex<()>,
@@ -48,6 +50,7 @@ impl Server {
             readiness: Readiness::default(),
             limits,
             streams,
+            reporters: Reporters::default(),
             reload: setup.reload,
             reloading: Mutex::default(),
             agents: RwLock::new(Arc::new(setup.agents)),

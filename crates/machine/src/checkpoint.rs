@@ -42,9 +42,8 @@ const fn boundary(fact: &Fact) -> Option<Checkpoint> {
         | Fact::PhaseAnswered { phase: Phase::RunStart, .. }
         | Fact::RunStarted { .. }
         | Fact::MessageAdded(Message::User { .. }) => Some(Checkpoint::UserMessage),
-        Fact::MessageAdded(Message::Assistant { .. }) | Fact::ToolRequested { .. } => {
-            Some(Checkpoint::AssistantTurn)
-        }
+        Fact::MessageAdded(Message::Assistant { .. } | Message::Correction { .. })
+        | Fact::ToolRequested { .. } => Some(Checkpoint::AssistantTurn),
         Fact::ExecutionSucceeded { .. }
         | Fact::ExecutionFailed { .. }
         | Fact::ToolCancelled { .. }

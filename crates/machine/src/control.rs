@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::Call;
 use crate::event::{Parent, Pending, Usage};
 use crate::id::{AgentName, CallId, Digest, MessageId, Principal, RunId, ThreadId};
+use crate::output::JudgedOutput;
 use crate::phase::PhaseSet;
 use crate::policy::Policy;
 use crate::recent::RecentlySettled;
@@ -43,6 +44,10 @@ pub struct Control {
     pub step_open: bool,
     /// Stop conditions whose pattern the last answer matched.
     pub matched: Vec<u16>,
+    /// Of the last answer, where it asked for nothing and an output is wanted. After the end: of the run.
+    pub output: Option<JudgedOutput>,
+    /// The model has been told once that its answer does not fit. It is not told again.
+    pub output_corrected: bool,
     /// The calls of the last step, and under `eager` those of earlier steps that are still open, in the order
     /// in which the model asked for them.
     pub calls: Vec<Call>,

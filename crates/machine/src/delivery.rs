@@ -69,7 +69,7 @@ pub fn deliveries(
             let cause = InterruptCause::Parent(control.run.clone());
             deliveries.push(Delivery { to: child, item: Item::Interrupt { cause } });
         }
-        if let Fact::RunEnded { termination, usage } = &event.fact
+        if let Fact::RunEnded { termination, usage, .. } = &event.fact
             && let Some(parent) = &control.parent
         {
             let ended = ChildEnded {

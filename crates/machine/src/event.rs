@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use crate::message::{CallInMessage, Message, NoteBody, ToolBody};
+pub use crate::message::{CallInMessage, Message, NoteBody, Origin, Sealed, ToolBody};
+pub use crate::termination::InterruptCause;
 
 use crate::id::{
     AgentName, CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId,
@@ -17,7 +18,7 @@ use crate::policy::Policy;
 use crate::rules::Asker;
 use crate::status::WaitingOn;
 use crate::suspension::{Expiry, Held, ResumeMode, SuspensionKind};
-use crate::termination::{Cancelled, Termination};
+use crate::termination::Termination;
 use crate::time::Timestamp;
 use crate::tool::{Arguments, EffectClass};
 
@@ -61,7 +62,13 @@ pub enum Fact {
     RunEnding { termination: Termination },
     /// The last event of every log.
     #[serde(rename = "run.ended")]
-    RunEnded { termination: Termination, usage: Usage },
+    RunEnded {
+        termination: Termination,
+        usage: Usage,
+        /// The event of the answer whose text is the run's output, where one was wanted and the run ended by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<u64>,
+    },
     /// Another worker took over; these attempts went with the old one.
     #[serde(rename = "run.recovered")]
     RunRecovered {
@@ -341,26 +348,6 @@ pub struct Pending {
 pub struct LostAttempt {
     pub call_id: CallId,
     pub attempt: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InterruptCause {
-    Person(Principal),
-    /// A later message of the thread, with the run that it started.
-    Superseded(RunId),
-    Parent(RunId),
-}
-
-impl InterruptCause {
-    #[must_use]
-    pub const fn cancelled(&self) -> Cancelled {
-        match self {
-            Self::Person(_) => Cancelled::Interrupted,
-            Self::Superseded(_) => Cancelled::Superseded,
-            Self::Parent(_) => Cancelled::ByParent,
-        }
-    }
 }
 
 /// A suspension as it opens, with all that a person needs to see.

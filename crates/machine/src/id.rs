@@ -173,6 +173,12 @@ pub fn assistant_message_id(run: &RunId, step: u32) -> MessageId {
     MessageId::from(format!("msg_{run}_{step}"))
 }
 
+/// What the model is told about its answer of step `step`, where that is not the output that is wanted.
+#[must_use]
+pub fn correction_message_id(run: &RunId, step: u32) -> MessageId {
+    MessageId::from(format!("msg_{run}_{step}_correction"))
+}
+
 #[must_use]
 pub fn tool_message_id(call: &CallId) -> MessageId {
     MessageId::from(format!("msg_{call}"))

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::decision::Decision;
-use crate::event::{InterruptCause, Usage};
+use crate::event::{InterruptCause, Origin, Usage};
 use crate::id::{CallId, MessageId, RunId, ToolName};
+use crate::output::OutputFit;
 use crate::phase::{HookAnswers, SuspendRequest};
 use crate::rules::PatternHit;
 use crate::time::Timestamp;
@@ -71,8 +72,11 @@ pub struct ModelAnswered {
     pub reasoning: Option<String>,
     pub calls: Vec<AskedCall>,
     pub usage: Usage,
+    pub origin: Origin,
     /// Places in the agent's stop conditions whose pattern the text matches.
     pub matched: Vec<u16>,
+    /// Whether the text is the output that the run has to end with. None where none is wanted.
+    pub output: Option<OutputFit>,
     /// Call ids of the thread that equal an asked id, or such an id with `~` and a number behind it.
     pub taken: BTreeSet<CallId>,
     pub hooks: HookAnswers,

@@ -46,6 +46,7 @@ pub mod id;
 pub mod inbox;
 pub mod input;
 pub mod message;
+pub mod output;
 pub mod phase;
 pub mod policy;
 pub mod projection;
@@ -63,6 +64,7 @@ pub mod thread;
 mod time;
 pub mod tool;
 pub mod transcript;
+pub mod trim;
 mod wanted;
 pub mod wording;
 

@@ -1,11 +1,13 @@
 //! Messages as the log has them. Texts are stored once: a message refers to the event that has them.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::event::Usage;
 use crate::id::{CallId, MessageId, ToolName};
+use crate::output::OutputFit;
 use crate::status::CallStatus;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
@@ -26,6 +28,11 @@ pub enum Message {
         usage: Usage,
         /// Stop conditions whose pattern the text matches.
         matched: Vec<u16>,
+        /// Where the run's last answer has to fit a schema: whether this one does. Never beside calls.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<OutputFit>,
+        #[serde(default, skip_serializing_if = "Origin::is_unsaid")]
+        origin: Origin,
     },
     Tool {
         id: MessageId,
@@ -38,6 +45,11 @@ pub enum Message {
         call_id: CallId,
         body: NoteBody,
     },
+    /// Tells the model, in the user role, that its last answer does not fit the output that is wanted.
+    Correction {
+        id: MessageId,
+        why: String,
+    },
 }
 
 impl Message {
@@ -47,9 +59,35 @@ impl Message {
             Self::User { id }
             | Self::Assistant { id, .. }
             | Self::Tool { id, .. }
-            | Self::Note { id, .. } => id,
+            | Self::Note { id, .. }
+            | Self::Correction { id, .. } => id,
         }
     }
+}
+
+/// Where an answer comes from, as far as it matters later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Which of the agent's models it was, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<Sealed>,
+}
+
+impl Origin {
+    #[must_use]
+    pub const fn is_unsaid(&self) -> bool {
+        self.model.is_none() && self.sealed.is_none()
+    }
+}
+
+/// Reasoning that a provider signed or encrypted and wants back with the results of the calls. Nobody else can read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// Who made it; nobody else is given it.
+    pub by: String,
+    pub content: Arc<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,6 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::id::{Principal, RunId};
+
 /// The longest text a reason carries; what is longer is cut, so that the control state stays small.
 pub const REASON_CHARS_MAX: usize = 500;
 
@@ -118,6 +120,26 @@ pub enum Cancelled {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InterruptCause {
+    Person(Principal),
+    /// A later message of the thread, with the run that it started.
+    Superseded(RunId),
+    Parent(RunId),
+}
+
+impl InterruptCause {
+    #[must_use]
+    pub const fn cancelled(&self) -> Cancelled {
+        match self {
+            Self::Person(_) => Cancelled::Interrupted,
+            Self::Superseded(_) => Cancelled::Superseded,
+            Self::Parent(_) => Cancelled::ByParent,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunError {
     pub code: ErrorCode,
     pub text: String,
@@ -128,6 +150,8 @@ pub struct RunError {
 pub enum ErrorCode {
     Model,
     Hook,
+    /// The last answer is not the output that was wanted, also after a correction.
+    Output,
     /// A reason that an older or foreign log spelled in a way we do not know.
     Unknown,
 }

@@ -8,12 +8,12 @@ use alloc::vec::Vec;
 use core::{fmt, iter, mem};
 use serde_json::Value;
 
-use crate::event::{Event, Fact, Message, NoteBody, ToolBody};
+use crate::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody};
 use crate::id::{CallId, MessageId, ToolName};
 use crate::phase::Action;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
-use crate::wording::{ChangedBy, late_result, placeholder, result_text};
+use crate::wording::{ChangedBy, correction, late_result, placeholder, result_text};
 
 /// One message as a model provider wants it.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +27,8 @@ pub enum ModelMessage {
         text: String,
         reasoning: Option<String>,
         calls: Vec<AssistantCall>,
+        /// For whoever made it.
+        sealed: Option<Sealed>,
     },
     Tool {
         call: CallId,
@@ -35,6 +37,10 @@ pub enum ModelMessage {
     /// Goes to the model in the user role.
     Note {
         call: CallId,
+        text: String,
+    },
+    /// What the runtime itself tells the model. Goes to it in the user role.
+    Notice {
         text: String,
     },
 }
@@ -60,6 +66,8 @@ pub struct Messages {
     chunks: Vec<Arc<Vec<Arc<ModelMessage>>>>,
     /// Fewer than `CHUNK_MESSAGES`.
     tail: Vec<Arc<ModelMessage>>,
+    /// The place of what the user said last.
+    last_user: Option<usize>,
 }
 
 impl Messages {
@@ -67,7 +75,10 @@ impl Messages {
         self.push_shared(Arc::new(message));
     }
 
-    fn push_shared(&mut self, message: Arc<ModelMessage>) {
+    pub(crate) fn push_shared(&mut self, message: Arc<ModelMessage>) {
+        if matches!(*message, ModelMessage::User { .. }) {
+            self.last_user = Some(self.len());
+        }
         self.tail.push(message);
         if self.tail.len() == CHUNK_MESSAGES {
             let full = mem::replace(&mut self.tail, Vec::with_capacity(CHUNK_MESSAGES));
@@ -97,6 +108,12 @@ impl Messages {
             Some(in_tail) => self.tail.get(in_tail),
             None => self.chunks.get(index / CHUNK_MESSAGES)?.get(index % CHUNK_MESSAGES),
         }
+    }
+
+    /// The place of what the user said last.
+    #[must_use]
+    pub const fn last_user(&self) -> Option<usize> {
+        self.last_user
     }
 
     #[must_use]
@@ -154,6 +171,7 @@ struct Asking {
     text: String,
     reasoning: Option<String>,
     calls: Vec<CallId>,
+    sealed: Option<Sealed>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -246,7 +264,7 @@ impl Transcript {
             }
             // Hooks may have dropped every call of an answer without words: providers refuse such a message.
             Message::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}
-            Message::Assistant { id, text, reasoning, calls, .. } => {
+            Message::Assistant { id, text, reasoning, calls, origin, .. } => {
                 for call in calls {
                     let text = CallText {
                         tool: call.tool.clone(),
@@ -263,6 +281,7 @@ impl Transcript {
                     text: text.clone(),
                     reasoning: reasoning.clone(),
                     calls: calls.iter().map(|call| call.call_id.clone()).collect(),
+                    sealed: origin.sealed.clone(),
                 }));
             }
             Message::Tool { call_id, body, .. } => self.with_call(call_id, |call| {
@@ -271,6 +290,10 @@ impl Transcript {
                     ToolBody::Placeholder { kind } => Told::Placeholder(*kind),
                 });
             }),
+            Message::Correction { why, .. } => {
+                let notice = ModelMessage::Notice { text: correction(why) };
+                self.open.push_back(Entry::complete(notice));
+            }
             Message::Note { call_id, body, .. } => {
                 let text = match body {
                     NoteBody::Late { .. } => self.late_text(call_id),
@@ -359,9 +382,9 @@ impl Entry {
 impl Asking {
     /// The message that asked, then one result for each of its calls.
     fn read(self, calls: &BTreeMap<CallId, CallText>) -> impl Iterator<Item = ModelMessage> {
-        let Self { id, text, reasoning, calls: asked } = self;
+        let Self { id, text, reasoning, calls: asked, sealed } = self;
         let known = asked.iter().filter_map(|id| calls.get(id).map(|call| call.asked(id))).collect();
-        let message = ModelMessage::Assistant { id, text, reasoning, calls: known };
+        let message = ModelMessage::Assistant { id, text, reasoning, calls: known, sealed };
         let results = asked.into_iter().filter_map(|call| {
             let text = calls.get(&call)?.result();
             Some(ModelMessage::Tool { call, text })

@@ -105,6 +105,15 @@ pub fn placeholder(kind: Option<SuspensionKind>) -> String {
     }
 }
 
+/// An answer that is not the output which is wanted, told in the user role.
+#[must_use]
+pub fn correction(why: &str) -> String {
+    format!(
+        "Your last answer is not the output that is wanted: {why}. Answer again, with nothing but JSON that fits the \
+         schema."
+    )
+}
+
 /// The late result of a call that had a placeholder, told in the user role.
 #[must_use]
 pub fn late_result(call: &str, tool: &str, text: &str) -> String {

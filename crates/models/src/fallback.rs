@@ -66,7 +66,10 @@ impl Model for FallbackModel {
             };
             let has_the_last_word = place + 1 == self.models.len();
             let failure = match model.answer(request, deltas).await {
-                Ok(answer) => return Ok(answer),
+                Ok(mut answer) => {
+                    answer.origin.model = Some(name.clone());
+                    return Ok(answer);
+                }
                 Err(failure) => failure,
             };
             let message = format!("{name}: {}", failure.message);

@@ -116,6 +116,7 @@ fn answer_of(input: Input) -> Result<ModelAnswer, ModelFailure> {
         reasoning: answered.reasoning,
         calls: calls.collect(),
         usage: answered.usage,
+        origin: answered.origin,
     })
 }
 

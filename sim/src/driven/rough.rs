@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use engine::callback::CallbackKey;
 use engine::store::{
     Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
     Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
@@ -210,6 +211,10 @@ impl Store for RoughStore {
     fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
         let digest = *digest;
         Box::pin(self.rough(Kind::Read, move |store| store.revision(&digest)))
+    }
+
+    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.callback_key(drawn)))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -138,7 +138,10 @@ impl Book {
 fn reads_alike(stored: &Messages, read: &Messages) -> bool {
     let replaced = |message: &ModelMessage| match message {
         ModelMessage::User { id, .. } => id.as_str() == REPLACED,
-        ModelMessage::Assistant { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => false,
+        ModelMessage::Assistant { .. }
+        | ModelMessage::Tool { .. }
+        | ModelMessage::Note { .. }
+        | ModelMessage::Notice { .. } => false,
     };
     stored.len() == read.len()
         && stored

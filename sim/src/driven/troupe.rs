@@ -14,6 +14,7 @@ use super::performers::{ScriptedModel, ScriptedPlugin, ScriptedTool, TOOL_TIMEOU
 use super::stage::{Life, Stage};
 use crate::cast::{self, Cast, DESK};
 use crate::live::{LiveTool, Presence};
+use crate::outputs;
 
 const PLUGINS: [&str; 2] = ["guard", "scribe"];
 
@@ -30,6 +31,7 @@ fn of(cast: &Cast, place: usize, agent: &cast::Agent, stage: &Arc<Stage>, life: 
         .stop_when(revision.stop.clone())
         .limits(revision.limits);
     described.rules.clone_from(&revision.rules);
+    described.output_schema = outputs::are_wanted(revision).then(|| outputs::SCHEMA.clone());
     if Phase::ALL.into_iter().any(|phase| revision.phases.has(phase)) {
         for (name, ordinal) in PLUGINS.into_iter().zip(0..) {
             described = described.plugin(ScriptedPlugin {

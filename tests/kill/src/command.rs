@@ -1,4 +1,4 @@
-//! What is typed: `kill matrix`, and the two that the matrix types itself.
+//! What is typed: `kill matrix`, and what the matrix types itself.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,9 @@ pub const USAGE: &str =
   --keep       leaves the folders of the worlds where they are
 kill crowd [--store postgres] [--runs N] [--seed S]
   --runs N     at once, on three nodes (default 200)
-kill node PROCESS STORE LEDGER ACTS AHEAD_MS [STOP]
-kill ledger SOCKET";
+kill node PROCESS STORE LEDGER FOLDER TILL_PORT AHEAD_MS [STOP]
+kill ledger SOCKET
+kill till LEDGER";
 
 const SQLITE: &str = "sqlite";
 const POSTGRES: &str = "postgres";
@@ -38,6 +39,9 @@ pub enum Typed {
     Ledger {
         socket: PathBuf,
     },
+    Till {
+        ledger: PathBuf,
+    },
 }
 
 pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Typed, String> {
@@ -45,6 +49,7 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Typed, String> {
     match words.next().as_deref() {
         Some("node") => node(words),
         Some("ledger") => Ok(Typed::Ledger { socket: words.next().ok_or("no socket")?.into() }),
+        Some("till") => Ok(Typed::Till { ledger: words.next().ok_or("no ledger")?.into() }),
         Some("matrix") => matrix(words),
         Some("crowd") => crowd(words),
         Some(other) => Err(format!("{other} is no command")),
@@ -97,10 +102,12 @@ fn node(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
     let mut next = |what: &str| words.next().ok_or_else(|| format!("no {what}"));
     let process = next("process")?.parse().map_err(|error| format!("the process: {error}"))?;
     let store = StoreAt::parse(next("store")?.as_ref());
-    let (socket, acts, ahead) = (next("ledger")?.into(), next("acts")?.into(), next("time")?);
+    let (socket, folder) = (next("ledger")?.into(), next("folder")?.into());
+    let till = next("till")?.parse().map_err(|error| format!("the till: {error}"))?;
+    let ahead = next("time")?;
     let ahead_ms = if ahead == OWN_CLOCK { None } else { Some(number(&ahead)?) };
     let stop = words.next().map(|text| text.parse()).transpose()?;
-    Ok(Typed::Node(Node { process, store, socket, acts, ahead_ms, stop }))
+    Ok(Typed::Node(Node { process, store, socket, folder, till, ahead_ms, stop }))
 }
 
 #[cfg(test)]
@@ -118,12 +125,13 @@ fn what_is_typed_is_understood_or_refused() {
         process: 7,
         store: StoreAt::File("a".into()),
         socket: "b".into(),
-        acts: "c".into(),
+        folder: "c".into(),
+        till: 8,
         ahead_ms: Some(4),
         stop: Some(Stop::At(2)),
     };
     let line: Vec<String> = node.words().iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    assert_eq!(line.join(" "), "node 7 a b c 4 2");
+    assert_eq!(line.join(" "), "node 7 a b c 8 4 2");
     assert_eq!(parse(line), Ok(Typed::Node(node)));
     for bad in [
         "matrix --kills",
@@ -133,7 +141,8 @@ fn what_is_typed_is_understood_or_refused() {
         "crowd --store sqlite",
         "crowd --kills 5",
         "node 1 a b",
-        "node x a b c 4",
+        "node x a b c 8 4",
+        "node 1 a b c x 4",
         "gone",
     ] {
         assert!(typed(bad).is_err(), "{bad}");

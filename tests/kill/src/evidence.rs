@@ -117,8 +117,13 @@ impl Traces {
     }
 
     #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    #[must_use]
     pub fn acts(&self) -> PathBuf {
-        self.folder.join("acts")
+        ledger::in_folder(&self.folder)
     }
 
     #[must_use]

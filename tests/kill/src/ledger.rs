@@ -10,7 +10,9 @@ use machine::tool::EffectClass;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One act of a tool.
+use crate::till::Visit;
+
+/// One act of a tool, or one visit at the till.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Act {
     /// The process whose tool it was.
@@ -22,6 +24,8 @@ pub struct Act {
     pub attempt: u32,
     pub key: String,
     pub arguments: Value,
+    /// What the till made of it, if it was there.
+    pub visit: Option<Visit>,
 }
 
 /// What reaches the ledger. It opens one letter after the other, in the order in which they were sent.
@@ -56,14 +60,21 @@ fn send(socket: &Path, letter: &Letter) -> io::Result<()> {
     if answer == DONE { Ok(()) } else { Err(io::Error::other("the ledger did not write")) }
 }
 
-/// The acts of one world, in the order in which they were written.
+/// Where the acts of a world are written.
+#[must_use]
+pub fn in_folder(folder: &Path) -> PathBuf {
+    folder.join("acts")
+}
+
+/// The acts of one world, in the order in which they were written. A line that is being written is none yet.
 pub fn read(file: &Path) -> io::Result<Vec<Act>> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+    let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+    whole.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
 }
 
 /// The process: says when it listens, and ends with whoever started it.

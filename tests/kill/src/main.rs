@@ -1,10 +1,10 @@
-//! The program of the kill matrix: the parent, and both kinds of processes that it starts.
+//! The program of the kill matrix: the parent, and all kinds of processes that it starts.
 
 use std::process::ExitCode;
 
 use kill::command::{Typed, USAGE, parse};
 use kill::node::Failure;
-use kill::{cluster, ledger, matrix, node};
+use kill::{cluster, ledger, matrix, node, till};
 
 fn main() -> ExitCode {
     let typed = match parse(std::env::args().skip(1)) {
@@ -31,5 +31,6 @@ fn obey(typed: Typed) -> Result<bool, Failure> {
         Typed::Crowd { runs, seed } => cluster::crowd::tell(std::env::current_exe()?, runs, seed),
         Typed::Node(started) => node::live(started).map(|()| true),
         Typed::Ledger { socket } => Ok(ledger::keep(&socket).map(|()| true)?),
+        Typed::Till { ledger } => Ok(till::keep(&ledger).map(|()| true)?),
     }
 }

@@ -1,11 +1,11 @@
 //! The parent: plays world after world with two hands, and stops at the first that goes wrong.
 
-use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::bystanders::Bystanders;
 use crate::chance::Chance;
 use crate::node::Failure;
 use crate::plan::{self, Aim, Case, Extent};
@@ -58,38 +58,11 @@ pub struct Outcome {
     pub missing: Vec<String>,
 }
 
-/// Ends with whoever holds it.
-pub(crate) struct LedgerProcess(Child);
-
-impl Drop for LedgerProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-pub(crate) fn start_ledger(program: &Path, socket: &Path) -> io::Result<LedgerProcess> {
-    let mut child = Command::new(program)
-        .arg("ledger")
-        .arg(socket)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let stdout = child.stdout.take();
-    let ledger = LedgerProcess(child);
-    let mut line = String::new();
-    if let Some(stdout) = stdout {
-        BufReader::new(stdout).read_line(&mut line)?;
-    }
-    if line.trim() == "listening" { Ok(ledger) } else { Err(io::Error::other("the ledger does not listen")) }
-}
-
 /// Plays what is asked for. `program` is this very program.
 pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
     let scratch = Scratch::new(order.keep)?;
-    let socket = scratch.path().join("ledger");
-    let ledger = start_ledger(&program, &socket)?;
-    let place = Place::new(program, socket, scratch.path().to_owned());
+    let bystanders = Bystanders::start(&program, scratch.path())?;
+    let place = Place::new(program, bystanders, scratch.path().to_owned());
     let mut chosen = chosen(order)?;
     let only = order.only.as_ref().map(|text| plan::parse(text, &chosen, order.seed)).transpose()?;
     if let Some(case) = &only {
@@ -98,7 +71,6 @@ pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
     let game = Game::new(&place, order, chosen);
     game.measure()?;
     game.play_all(only)?;
-    drop(ledger);
     if order.keep {
         eprintln!("the worlds lie in {}", scratch.path().display());
     }

@@ -2,15 +2,18 @@
 //! process, and after each loss they say again what they are not sure of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use machine::event::Pending;
 use machine::id::{CallId, DecisionId, MessageId, RunId, SuspensionId, ThreadId};
 use machine::status::CallStatus;
 use machine::suspension::SuspensionKind;
+use serde_json::json;
 
 use crate::judge::{Rule, Violation};
+use crate::ledger::{self, Act};
 use crate::stories::{Doubt, Story, When};
-use crate::wire::{Command, Given, Post, Shown, ShownCall, ShownRun, Wish, Word};
+use crate::wire::{Command, Given, Post, Reply, Shown, ShownCall, ShownRun, Wish, Word};
 
 #[derive(Clone, Debug)]
 pub struct People {
@@ -23,6 +26,8 @@ pub struct People {
     pub seen: BTreeMap<SuspensionId, Seen>,
     /// Every call that was ever shown as settled, as it was then.
     pub settled: BTreeMap<CallId, ShownCall>,
+    /// The till's books, where they can look into them.
+    books: Option<PathBuf>,
     /// What is wrong already.
     pub objections: Vec<Violation>,
     pub shown: Option<Shown>,
@@ -114,6 +119,7 @@ impl People {
             late_answers: BTreeMap::new(),
             seen: BTreeMap::new(),
             settled: BTreeMap::new(),
+            books: None,
             objections: Vec::new(),
             shown: None,
             shown_count: 0,
@@ -124,6 +130,12 @@ impl People {
             said: BTreeSet::new(),
             troubled: BTreeSet::new(),
         }
+    }
+
+    /// They can look into these books.
+    #[must_use]
+    pub fn reading(self, books: PathBuf) -> Self {
+        Self { books: Some(books), ..self }
     }
 
     /// Another process: whatever the last one did not answer is unknown.
@@ -273,7 +285,7 @@ impl People {
 
     fn decide(&mut self, shown: &Shown, commands: &mut Vec<Command>) {
         for (run, open) in shown.pending() {
-            if let Some(reply) = self.story.reply_to(open) {
+            if let Some(reply) = self.reply_to(open) {
                 let given = Given {
                     id: DecisionId::from(format!("decision-{}", open.suspension_id)),
                     run: run.run.clone(),
@@ -292,6 +304,17 @@ impl People {
                 self.answer_late(run, open, commands);
             }
         }
+    }
+
+    fn reply_to(&self, open: &Pending) -> Option<Reply> {
+        let checks = open.kind == SuspensionKind::InDoubt && self.story.doubt == Doubt::Checked;
+        if !checks {
+            return self.story.reply_to(open);
+        }
+        let acts = self.books.as_ref().and_then(|books| ledger::read(books).ok()).unwrap_or_default();
+        let charge = |act: &&Act| act.call == open.call_id && act.visit.is_some_and(|visit| visit.charged);
+        let charged = acts.iter().find(charge);
+        Some(charged.map_or(Reply::Retry, |act| Reply::Result(json!({"receipt": act.key}))))
     }
 
     fn say_decision(&mut self, id: &SuspensionId, commands: &mut Vec<Command>) {

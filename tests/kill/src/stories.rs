@@ -9,6 +9,7 @@ use machine::termination::{Cancelled, StopCode, Termination};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::till::{MANNER, Manner};
 use crate::wire::Reply;
 
 /// The agent of every story, and the tool that hands work on to it.
@@ -33,8 +34,10 @@ pub mod tools {
     pub const SURVEY: &str = "survey";
     pub const ERRAND: &str = "errand";
     pub const SCREEN: &str = "screen";
+    /// Over HTTP, at the till.
+    pub const CHARGE: &str = "charge";
     /// Those that write, and wait for an approval before they do.
-    pub const HELD: [&str; 4] = [TRANSFER, TRANSFER_SOON, TRANSFER_OR_END, SURVEY];
+    pub const HELD: [&str; 5] = [TRANSFER, TRANSFER_SOON, TRANSFER_OR_END, SURVEY, CHARGE];
     /// Those whose result comes from somebody outside.
     pub const ELSEWHERE: [&str; 2] = [ERRAND, SCREEN];
 }
@@ -136,6 +139,8 @@ pub enum Doubt {
     GiveUp,
     /// The attempt answers after all.
     LateAnswer,
+    /// Whoever is asked looks into the till's books: what was charged has happened, the rest is tried again.
+    Checked,
 }
 
 impl Story {
@@ -168,7 +173,7 @@ impl Story {
                 Doubt::Retry => Some(Reply::Retry),
                 Doubt::Happened => Some(Reply::Result(json!({"done": open.call_id}))),
                 Doubt::GiveUp => Some(Reply::GiveUp),
-                Doubt::LateAnswer => None,
+                Doubt::LateAnswer | Doubt::Checked => None,
             },
             SuspensionKind::ChildRun => None,
         }
@@ -181,6 +186,10 @@ fn call(id: &str, tool: &str) -> Asked {
 
 fn hanging(id: &str, tool: &str) -> Asked {
     Asked { id: id.into(), tool: tool.into(), arguments: json!({"for": id, HANGS: true}) }
+}
+
+fn charge(id: &str, manner: Manner) -> Asked {
+    Asked { id: id.into(), tool: tools::CHARGE.into(), arguments: json!({"for": id, MANNER: manner}) }
 }
 
 fn delegated(id: &str, calls: Vec<Asked>) -> Asked {
@@ -239,6 +248,7 @@ pub fn all() -> Vec<Story> {
     stories.extend(interrupted());
     stories.extend(on_one_thread());
     stories.extend(under_other_policies());
+    stories.extend(charged());
     stories
 }
 
@@ -282,6 +292,21 @@ fn plain() -> Vec<Story> {
             end: Ending::Rejected,
             ..told("rejected-ending", vec![call("a", TRANSFER), call("b", FILE)])
         },
+    ]
+}
+
+fn charged() -> Vec<Story> {
+    use Manner::{Accepts, BadGateway, HangsUp, HangsUpBefore, Prompt, Refuses, Slow, TooSlow};
+    let checked = |name, calls| Story { doubt: Doubt::Checked, ..told(name, calls) };
+    vec![
+        checked("charged", vec![charge("a", Prompt), charge("b", Slow)]),
+        checked("charged-and-cut-off", vec![charge("a", HangsUp), charge("b", BadGateway)]),
+        told("charged-too-slowly", vec![charge("a", TooSlow)]),
+        checked(
+            "not-charged-or-later",
+            vec![charge("a", HangsUpBefore), charge("b", Refuses), charge("c", Accepts)],
+        ),
+        Story { reply: Some(Reply::Reject), ..told("charge-rejected", vec![charge("a", Prompt)]) },
     ]
 }
 

@@ -1,6 +1,7 @@
 //! What the worlds with a kill have shown. A matrix that never sees a thing proves nothing about it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use machine::event::{CancelReason, Event, Fact};
 use machine::id::DecisionId;
@@ -9,9 +10,10 @@ use machine::suspension::{Held, SuspensionKind};
 use machine::termination::{Cancelled, StopCode, Termination};
 use machine::tool::EffectClass;
 
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, RunEvidence};
 use crate::judge::Moment;
 use crate::people::{Decided, People};
+use crate::stories::Doubt;
 use crate::wire::{Reply, Word};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,10 +46,13 @@ pub enum Sight {
     /// A process was killed while an accepted decision lay in the inbox.
     UnheardInTheInbox,
     KilledAgain,
+    KilledBeforeTheAnswer,
+    ChargeFound,
+    ChargeKnown,
 }
 
 impl Sight {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::InDoubt,
         Self::DoubtRetried,
         Self::DoubtGivenUp,
@@ -73,6 +78,9 @@ impl Sight {
         Self::AcceptedRepeated,
         Self::UnheardInTheInbox,
         Self::KilledAgain,
+        Self::KilledBeforeTheAnswer,
+        Self::ChargeFound,
+        Self::ChargeKnown,
     ];
 
     #[must_use]
@@ -103,6 +111,9 @@ impl Sight {
             Self::AcceptedRepeated => "an accepted decision is repeated and recognised",
             Self::UnheardInTheInbox => "an accepted decision lies unheard in the inbox",
             Self::KilledAgain => "a process that recovers is killed",
+            Self::KilledBeforeTheAnswer => "a process is killed between a charge and its answer",
+            Self::ChargeFound => "a charge in doubt is found in the till's books",
+            Self::ChargeKnown => "a charge that is asked for again is known by its key",
         }
     }
 }
@@ -154,8 +165,33 @@ impl Tally {
                 self.see(Sight::QueuedAndPromoted);
             }
             run.log.iter().for_each(|event| self.note_event(event));
+            self.note_charges(evidence, run);
         }
-        people.decisions.values().for_each(|decided| self.note_decision(decided));
+        let checks = people.story.doubt == Doubt::Checked;
+        for decided in people.decisions.values() {
+            self.note_decision(decided);
+            let found =
+                decided.kind == SuspensionKind::InDoubt && matches!(decided.given.reply, Reply::Result(_));
+            if checks && found && decided.accepted() {
+                self.see(Sight::ChargeFound);
+            }
+        }
+    }
+
+    fn note_charges(&mut self, evidence: &Evidence, run: &RunEvidence) {
+        for act in evidence.acts.iter().filter(|act| act.run == run.view.id) {
+            let Some(visit) = act.visit else { continue };
+            let lost_it = |event: &Arc<Event>| {
+                let Fact::RunRecovered { lost, .. } = &event.fact else { return false };
+                lost.iter().any(|lost| lost.call_id == act.call && lost.attempt == act.attempt)
+            };
+            if visit.charged && run.log.iter().any(lost_it) {
+                self.see(Sight::KilledBeforeTheAnswer);
+            }
+            if visit.manner.charges() && !visit.charged {
+                self.see(Sight::ChargeKnown);
+            }
+        }
     }
 
     fn note_event(&mut self, event: &Event) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use engine::clock::{Clock, SystemClock};
 use machine::Timestamp;
 
+use crate::bystanders::Bystanders;
 use crate::chance::Chance;
 use crate::evidence::{self, Evidence, Traces};
 use crate::judge::{Moment, Rule, Violation, judge};
@@ -32,7 +33,7 @@ const PROCESSES_MAX: usize = 16;
 pub struct Place {
     /// The program that all processes run.
     pub program: PathBuf,
-    pub socket: PathBuf,
+    pub bystanders: Bystanders,
     pub folder: PathBuf,
     /// A process that is being started holds for a moment every file that is open here, and its lock: nobody reads a
     /// store meanwhile.
@@ -42,8 +43,8 @@ pub struct Place {
 
 impl Place {
     #[must_use]
-    pub fn new(program: PathBuf, socket: PathBuf, folder: PathBuf) -> Self {
-        Self { program, socket, folder, starting: Mutex::default(), world_count: AtomicU64::new(0) }
+    pub fn new(program: PathBuf, bystanders: Bystanders, folder: PathBuf) -> Self {
+        Self { program, bystanders, folder, starting: Mutex::default(), world_count: AtomicU64::new(0) }
     }
 
     fn alone(&self) -> MutexGuard<'_, ()> {
@@ -77,6 +78,7 @@ pub fn play(place: &Place, case: &Case, extent: &Extent, keep: bool) -> io::Resu
     let number = place.world_count.fetch_add(1, Ordering::Relaxed) + 1;
     let folder = place.folder.join(format!("{number}-{}", case.story.name));
     std::fs::create_dir_all(&folder)?;
+    let people = People::of(&case.story).reading(ledger::in_folder(&folder));
     let world = World {
         place,
         store: folder.join("store.db"),
@@ -87,7 +89,7 @@ pub fn play(place: &Place, case: &Case, extent: &Extent, keep: bool) -> io::Resu
             kills: Vec::new(),
             extent: Extent { crossings: Vec::new(), lasts: Duration::ZERO },
             violations: Vec::new(),
-            people: People::of(&case.story),
+            people,
             evidence: None,
             tally: Tally::default(),
         },
@@ -140,8 +142,9 @@ impl World<'_> {
         let node = Node {
             process: u32::try_from(process).unwrap_or(u32::MAX),
             store: StoreAt::File(self.store.clone()),
-            socket: self.place.socket.clone(),
-            acts: self.traces.acts(),
+            socket: self.place.bystanders.ledger.clone(),
+            folder: self.traces.folder().to_owned(),
+            till: self.place.bystanders.till,
             ahead_ms: Some(self.ahead_ms(process)),
             stop,
         };
@@ -158,7 +161,7 @@ impl World<'_> {
         }
         let end = end.unwrap_or_else(|| life.kill(people, Where::AtRest));
         drop(life);
-        ledger::catch_up(&self.place.socket)?;
+        ledger::catch_up(&self.place.bystanders.ledger)?;
         Ok(end)
     }
 

@@ -19,6 +19,8 @@ fn every_kind_of_trouble_strikes_and_is_survived() {
     let outcome = played(&[
         "two-held-one-runs:nothing",
         "write-retried:kill/after-act-1",
+        "charged-and-cut-off:kill/after-act-1",
+        "charged:pause/after-start-1",
         "write-retried:pause/after-start-1",
         "two-held-one-runs:stale/before-append-1",
         "edited:cut",

@@ -1,4 +1,4 @@
-//! A small matrix: every boundary of two stories, and processes that leave nothing behind.
+//! A small matrix: every boundary of three stories, and processes that leave nothing behind.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use kill::life::Where;
 use kill::matrix::{Order, run};
 use kill::scratch::Scratch;
+use kill::tally::Sight;
 use kill::wire::Passage;
 
 fn program() -> PathBuf {
@@ -17,8 +18,9 @@ fn program() -> PathBuf {
 }
 
 #[test]
-fn every_boundary_of_two_stories_survives_its_kill() {
-    let stories = vec!["write-retried".to_owned(), "decision-in-the-inbox".to_owned()];
+fn every_boundary_of_three_stories_survives_its_kill() {
+    let stories =
+        ["write-retried", "decision-in-the-inbox", "charged-and-cut-off"].map(str::to_owned).to_vec();
     let order = Order { kills: 0, seed: 3, stories, only: None, keep: false };
     let outcome = run(program(), &order).expect("the matrix can be played");
     let wrong = outcome.wrong.as_ref().map(kill::report::wrong);
@@ -31,7 +33,10 @@ fn every_boundary_of_two_stories_survives_its_kill() {
         })
         .collect();
     assert_eq!(passages.len(), Passage::ALL.len(), "killed at {passages:?} only");
-    assert!(outcome.summary.kills >= 40, "{} kills", outcome.summary.kills);
+    assert!(outcome.summary.kills >= 60, "{} kills", outcome.summary.kills);
+    for sight in [Sight::KilledBeforeTheAnswer, Sight::ChargeFound] {
+        assert!(outcome.summary.tally.count(sight) > 0, "never seen: {}", sight.words());
+    }
 }
 
 /// The end of a process closes what it says; longer than this nobody waits for it.
@@ -49,17 +54,19 @@ fn ends(child: &mut Child) -> bool {
 }
 
 #[test]
-fn both_kinds_of_processes_end_with_whoever_started_them() {
+fn all_kinds_of_processes_end_with_whoever_started_them() {
     let scratch = Scratch::new(false).expect("a folder can be made");
     let path = |name: &str| scratch.path().join(name);
     for arguments in [
         vec!["ledger".into(), path("socket").into_os_string()],
+        vec!["till".into(), path("socket").into_os_string()],
         vec![
             "node".into(),
             "1".into(),
             path("store").into_os_string(),
             path("socket").into_os_string(),
-            path("acts").into_os_string(),
+            scratch.path().into(),
+            "9".into(),
             "0".into(),
         ],
     ] {

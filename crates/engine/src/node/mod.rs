@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::{Frozen, LiveAgent, Pinned};
 use crate::approval_feed::ApprovalBell;
+use crate::callback::Callbacks;
 use crate::clock::Clock;
 use crate::feed::Feeds;
 use crate::live::lock;
@@ -46,6 +47,9 @@ pub struct Settings {
     /// Memory for the transcripts of runs that were let go lately, so that one that comes back soon need not read
     /// its log again. However many runs wait, it is never more.
     pub shelf_bytes: usize,
+    /// The address under which somebody takes in what tools report later ([`Engine::reported`](crate::Engine::reported));
+    /// none where nobody does.
+    pub callbacks_at: Option<String>,
 }
 
 impl Default for Settings {
@@ -57,6 +61,7 @@ impl Default for Settings {
             cancel_grace: Duration::from_secs(5),
             trouble_pause: Duration::from_secs(1),
             shelf_bytes: 32 * 1024 * 1024,
+            callbacks_at: None,
         }
     }
 }
@@ -138,6 +143,7 @@ pub(crate) struct Node {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
+    pub(crate) callbacks: Option<Callbacks>,
     pub(crate) feeds: Arc<Feeds>,
     pub(crate) shelf: Shelf,
     agents: RwLock<Arc<Agents>>,
@@ -167,6 +173,7 @@ impl Node {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         settings: Settings,
+        callbacks: Option<Callbacks>,
         agents: Agents,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -175,6 +182,7 @@ impl Node {
             store,
             clock,
             settings,
+            callbacks,
             feeds: Arc::default(),
             agents: RwLock::new(Arc::new(agents)),
             pinned: Mutex::default(),

@@ -50,6 +50,8 @@
 //!     whoever reads goes on behind the last event that they got, and is at the end where they get none.
 //! 19. [`Store::census`] counts the runs that have not ended, each in the status that is shown, and what is accepted and
 //!     not heard, over all tenants. Runs that have ended cost it nothing.
+//! 20. [`Store::callback_key`] keeps the first key that it is offered, for as long as the store is there, and gives that
+//!     one to every process: a callback that one gave out is known to all of them.
 
 mod append;
 mod keys;
@@ -79,6 +81,7 @@ use machine::tool::Leave;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
+use crate::callback::CallbackKey;
 use crate::clock::Clock;
 use crate::live::{Delta, ToolNote};
 use crate::numbers::Sizes;
@@ -314,6 +317,9 @@ pub trait Store: Send + Sync + 'static {
     fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>>;
 
     fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>>;
+
+    /// Keeps this key of callbacks, unless one is kept; gives the one that is.
+    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>>;
 
     /// Creates a run, and with `lease` gives it to the caller in the same commit: only where it holds its thread.
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;

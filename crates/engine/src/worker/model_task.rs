@@ -56,9 +56,10 @@ impl Worker {
         let adjustments = self.adjustments(adjusted_by).await?;
         let hooks = self.hooks().await?;
         let agents = self.node.agents();
+        let trim = self.pinned.trim;
         let (ordinal, messages) = {
             let history = self.history().await?;
-            (history.ordinal(), history.messages())
+            (history.ordinal(), history.messages(&trim))
         };
         let message_id = assistant_message_id(&self.lease.run, step);
         let request = ModelRequest {
@@ -72,6 +73,7 @@ impl Worker {
             instructions: self.pinned.instructions.clone(),
             messages,
             tools: self.pinned.tools.clone(),
+            output_schema: self.pinned.output.as_ref().map(|output| output.schema.clone()),
             params: Vec::new(),
         };
         let task = ModelTask {
@@ -156,11 +158,13 @@ fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str)
             text: with.to_owned(),
             reasoning: reasoning.clone(),
             calls: calls.clone(),
+            sealed: None,
         },
         ModelMessage::User { .. }
         | ModelMessage::Assistant { .. }
         | ModelMessage::Tool { .. }
-        | ModelMessage::Note { .. } => message.clone(),
+        | ModelMessage::Note { .. }
+        | ModelMessage::Notice { .. } => message.clone(),
     }
 }
 
@@ -215,10 +219,12 @@ impl ModelTask {
             step,
             attempt,
             matched: self.pinned.matched(&answer.text),
+            output: self.pinned.output.as_ref().map(|output| output.judge(&answer.text)),
             text: answer.text,
             reasoning: answer.reasoning,
             calls,
             usage: answer.usage,
+            origin: answer.origin,
             taken,
             hooks,
         })
@@ -278,5 +284,6 @@ const fn for_good(message: String) -> ModelFailure {
 
 fn size(answer: &ModelAnswer) -> usize {
     let calls: usize = answer.calls.iter().map(|call| call.arguments.len() + call.tool.len()).sum();
-    answer.text.len() + answer.reasoning.as_ref().map_or(0, String::len) + calls
+    let sealed = answer.origin.sealed.as_ref().map_or(0, |sealed| sealed.content.len());
+    answer.text.len() + answer.reasoning.as_ref().map_or(0, String::len) + calls + sealed
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machine::event::Fact;
-use machine::id::{Digest, idempotency_key};
+use machine::id::{CallId, Digest, idempotency_key};
 use machine::input::{Outcome, ToolAnswer};
 use machine::tool::{Arguments, EffectClass};
 use machine::{Effect, Input, Timestamp};
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::panics::contained;
 use super::{NewsBody, Stop, Worker};
 use crate::agent::Pinned;
+use crate::callback::{Callback, Reported};
 use crate::live::ToolNotes;
 use crate::node::Node;
 use crate::numbers::ms_between;
@@ -55,6 +56,7 @@ impl Worker {
             arguments: value,
             idempotency_key: idempotency_key(&self.lease.run, &call.id, &digest),
             resume,
+            callback: self.callback(&call.id, attempt),
             cancelled: CancellationToken::new(),
             notes: ToolNotes::of(self.feed.clone(), call.id.clone(), attempt),
         };
@@ -74,6 +76,12 @@ impl Worker {
             begun.held_back = hold;
         }
         Ok(())
+    }
+
+    fn callback(&self, call: &CallId, attempt: u32) -> Option<Callback> {
+        let callbacks = self.node.callbacks.as_ref()?;
+        let (tenant, run) = (self.lease.tenant.clone(), self.lease.run.clone());
+        Some(callbacks.give(&Reported { tenant, run, call: call.clone(), attempt }))
     }
 
     /// What the tool had left for itself, and what somebody answered since.

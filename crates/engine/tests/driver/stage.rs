@@ -105,6 +105,7 @@ pub(crate) fn shown(messages: &Messages) -> Vec<String> {
         }
         ModelMessage::Tool { call, text } => format!("tool {call}: {text}"),
         ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+        ModelMessage::Notice { text } => format!("notice: {text}"),
     };
     messages.iter().map(text).collect()
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use engine::callback::CallbackKey;
 use engine::store::{
     Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
     Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
@@ -137,6 +138,10 @@ impl Store for RefusingStore {
 
     fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
         self.inner.revision(digest)
+    }
+
+    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+        self.inner.callback_key(drawn)
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -38,7 +38,8 @@
 //! - [`instructions`](crate::model::ModelRequest::instructions) go where the provider wants the system prompt.
 //! - [`messages`](crate::model::ModelRequest::messages) are valid as they are: every call that the model ever asked for
 //!   has exactly one result, directly behind the message that asked, cancelled and denied calls too. A
-//!   [`Note`](crate::model::ModelMessage::Note) is sent in the user's role.
+//!   [`Note`](crate::model::ModelMessage::Note) and a [`Notice`](crate::model::ModelMessage::Notice) are sent in the
+//!   user's role.
 //! - [`tools`](crate::model::ModelRequest::tools) carry a name, a description and a JSON Schema.
 //! - A call's id may be empty or repeat an earlier one; it is made unique. Its arguments are text, JSON or not: bad ones
 //!   fail the call, and the model is told why.

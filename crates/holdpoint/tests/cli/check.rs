@@ -65,8 +65,24 @@ fn an_agent_that_says_little_has_the_defaults_of_the_engine() {
                 "while_waiting": "reject",
                 "on_busy": "reject",
             },
+            "output_schema": null,
+            "trim": null,
         }])
     );
+}
+
+#[test]
+fn the_output_and_the_trimming_of_an_agent_are_shown_under_the_names_of_the_file() {
+    let file = format!(
+        "{DEMO}[agents.clerk]\nmodel = \"demo\"\noutput_schema = '{{\"type\": \"object\"}}'\n\
+         [agents.clerk.trim]\nmax_messages = 40\n"
+    );
+    let agent = checked(&file)["agents"][0].take();
+    assert_eq!(agent["output_schema"], json!({"type": "object"}));
+    assert_eq!(agent["trim"], json!({"max_messages": 40, "max_chars": null}));
+    let told = folder(&file).run(&["check"]).out;
+    assert!(told.contains("  output: JSON that fits {\"type\":\"object\"}\n"), "{told}");
+    assert!(told.contains("  trim: max_chars unset, max_messages 40\n"), "{told}");
 }
 
 #[test]

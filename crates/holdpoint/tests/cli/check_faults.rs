@@ -35,7 +35,7 @@ const DEMO: &str = "[models.demo]\nprovider = \"scripted\"\nscript = \"demo.json
 fn mistakes_at_the_top_and_in_server_store_and_auth() {
     let digest = "ab".repeat(32);
     let key = format!("sha256 = \"{digest}\"\nroles = [\"run\"]\n");
-    let table: [(String, &[&str]); 27] = [
+    let table: [(String, &[&str]); 28] = [
         (
             "srever = 1\n".into(),
             &["1: srever: unknown key; the keys here are server, store, auth, agents, models, tools, mcp"],
@@ -144,6 +144,10 @@ fn mistakes_at_the_top_and_in_server_store_and_auth() {
         (
             format!("[[auth.keys]]\nname = \"system\"\n{key}"),
             &["2: auth.keys[0].name: \"system\" means somebody without a key; choose another name"],
+        ),
+        (
+            format!("[[auth.keys]]\nname = \"tool:transfer\"\n{key}"),
+            &["2: auth.keys[0].name: \"tool:transfer\" means somebody without a key; choose another name"],
         ),
         (
             "[[auth.keys]]\nname = \"a\"\nsha256 = \"hunter2\"\nroles = [\"run\"]\n".into(),
@@ -466,7 +470,7 @@ fn mistakes_in_agents() {
         (
             "model = \"demo\"\nmodell = 1\n",
             &[
-                "6: agents.clerk.modell: unknown key; the keys here are model, models, instructions, tools, stop, rules, policy",
+                "6: agents.clerk.modell: unknown key; the keys here are model, models, instructions, tools, stop, rules, policy, output_schema, trim",
             ],
         ),
         (
@@ -707,6 +711,37 @@ fn every_field_of_the_policy_knows_its_words() {
     let expected =
         format!("7: agents.clerk.policy.patience: unknown key; the keys here are {}", known.join(", "));
     assert_eq!(faults(&configuration), [expected]);
+}
+
+#[test]
+fn mistakes_in_the_output_and_the_trimming_of_an_agent() {
+    let table = [
+        ("trim = 5", "6: agents.clerk.trim: this is a whole number; write a table [agents.NAME.trim]"),
+        (
+            "trim = {}",
+            "6: agents.clerk.trim: it sets no bound; write max_messages, max_chars or both, or remove it",
+        ),
+        (
+            "trim = { max_messages = 0 }",
+            "6: agents.clerk.trim.max_messages: 0 does not fit here; write a whole number from 1 to 1000000",
+        ),
+        (
+            "trim = { max_tokens = 1, max_chars = 9 }",
+            "6: agents.clerk.trim.max_tokens: unknown key; the keys here are max_messages, max_chars",
+        ),
+        (
+            "output_schema = \"[]\"",
+            "6: agents.clerk.output_schema: this is no JSON object; write a JSON Schema, such as \
+             { type = \"object\" } or { file = \"NAME.json\" }",
+        ),
+    ];
+    for (line, expected) in table {
+        let configuration = format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n{line}\n");
+        assert_eq!(faults(&configuration), [expected]);
+    }
+    let wrong = format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\noutput_schema = {{ type = \"objekt\" }}\n");
+    let told = faults(&wrong);
+    assert!(told[0].starts_with("6: agents.clerk.output_schema: this is no JSON Schema: "), "{told:?}");
 }
 
 #[test]

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::program::Folder;
 use crate::server::{Server, write};
 
-const VARIABLE: &str = "HOLDPOINT_TEST_TOOL_TOKEN";
+pub(crate) const VARIABLE: &str = "HOLDPOINT_TEST_TOOL_TOKEN";
 
 /// A service that answers each request with the next of these, the last one again and again. Gives its address, and what it
 /// is sent: the head in lower case, and the body.
-fn service(answers: Vec<&'static str>) -> (String, Receiver<(String, Value)>) {
+pub(crate) fn service(answers: Vec<&'static str>) -> (String, Receiver<(String, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/transfer", listener.local_addr().expect("an address"));
     let (sender, asked) = mpsc::channel();
@@ -48,12 +48,12 @@ fn converse(mut stream: TcpStream, answer: &str) -> Option<(String, Value)> {
     Some((head, serde_json::from_slice(&body).ok()?))
 }
 
-const SENT: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\
+pub(crate) const SENT: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\
     connection: close\r\n\r\n{\"sent\":5.5}";
 const BAD_GATEWAY: &str = "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-const LATER: &str = "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+pub(crate) const LATER: &str = "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-fn configured(url: &str) -> Folder {
+pub(crate) fn configured(url: &str) -> Folder {
     let folder = Folder::new();
     let script = r#"{"rules": [{"when": ".*", "replies": [
         {"tool_calls": [{"id": "call_0", "name": "transfer", "arguments": {"to": "bob", "amount": 5.5}}]},
@@ -69,16 +69,16 @@ fn configured(url: &str) -> Folder {
     folder
 }
 
-fn started(folder: &Folder) -> Server {
+pub(crate) fn started(folder: &Folder) -> Server {
     Server::start_with(folder.path(), &["serve"], &[(VARIABLE, OsStr::new("tool-token"))])
 }
 
-fn asked(by: &Receiver<(String, Value)>) -> (String, Value) {
+pub(crate) fn asked(by: &Receiver<(String, Value)>) -> (String, Value) {
     by.recv_timeout(Duration::from_secs(60)).expect("the tool is asked")
 }
 
 /// The approval for which the run waits.
-fn held(server: &Server, run: &str) -> String {
+pub(crate) fn held(server: &Server, run: &str) -> String {
     let waiting = server.run_with(run, "waiting_approval");
     waiting["pending"][0]["approval_id"].as_str().expect("an approval").to_owned()
 }

@@ -1,9 +1,11 @@
 //! The program, run as a user runs it: what it prints where, and what it exits with.
 
+mod callbacks;
 mod check;
 mod check_faults;
 mod check_store;
 mod database;
+mod delegation;
 mod demo;
 mod follower;
 mod http_tools;

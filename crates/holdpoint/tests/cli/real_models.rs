@@ -172,10 +172,7 @@ fn a_key_that_is_not_there_keeps_a_server_from_starting_and_no_file_from_being_c
     assert!(checked.code == Some(0) && !checked.out.contains("would not start"), "{checked:?}");
 }
 
-#[test]
-fn the_next_model_of_an_agent_answers_when_the_first_has_failed_three_times() {
-    let (main, seen_by_main) = provider(vec![WRONG]);
-    let (backup, _) = provider(vec![HELLO]);
+fn with_backup(main: &str, backup: &str) -> Folder {
     let folder = Folder::new();
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n\
@@ -184,6 +181,14 @@ fn the_next_model_of_an_agent_answers_when_the_first_has_failed_three_times() {
          [agents.clerk]\nmodels = [\"main\", \"backup\"]\n"
     );
     write(&folder, "holdpoint.toml", &text);
+    folder
+}
+
+#[test]
+fn the_next_model_of_an_agent_answers_when_the_first_has_failed_three_times() {
+    let (main, seen_by_main) = provider(vec![WRONG]);
+    let (backup, _) = provider(vec![HELLO]);
+    let folder = with_backup(&main, &backup);
     let checked = folder.run(&["check"]);
     assert!(
         checked.out.contains("model: main (openai_compatible), then backup (openai_compatible)\n"),
@@ -204,5 +209,91 @@ fn the_next_model_of_an_agent_answers_when_the_first_has_failed_three_times() {
     let errors: Vec<&str> = errors.filter_map(|event| event["payload"]["error"].as_str()).collect();
     assert_eq!(errors.len(), 3, "{errors:?}");
     assert!(errors[2].starts_with("main: ") && errors[2].ends_with("; backup is asked next"), "{errors:?}");
+    assert_eq!(answered_by(events), ["backup"], "{listed}");
     assert!(listed.to_string().contains("Good morning."), "{listed}");
+}
+
+/// The models that the log names for the answers of a run.
+fn answered_by(events: &[Value]) -> Vec<&str> {
+    let messages = events.iter().filter(|event| event["type"] == "message.added");
+    messages.filter_map(|event| event["payload"]["message"]["model"].as_str()).collect()
+}
+
+#[test]
+fn a_step_that_fell_back_goes_on_with_the_same_model_after_a_kill() {
+    let (main, seen_by_main) = provider(vec![WRONG]);
+    let (backup, seen_by_backup) = provider(vec![HALF, HELLO]);
+    let folder = with_backup(&main, &backup);
+    let server = Server::start(folder.path(), &["serve"]);
+    let run = server.begin("clerk", "Hello");
+    let Seen::Asked(..) = next(&seen_by_backup) else { panic!("it is asked after the first model") };
+    server.kill();
+
+    let server = Server::start(folder.path(), &["serve"]);
+    server.run_with(&run, "completed");
+
+    let asked = seen_by_backup.try_iter().filter(|seen| matches!(seen, Seen::Asked(..))).count();
+    assert_eq!(asked, 1, "what was lost is asked again, of the one that was at it");
+    assert_eq!(seen_by_main.try_iter().count(), 3, "and the first model is not tried from the beginning");
+    let (_, listed) = server.get(&format!("/v1/runs/{run}/events"));
+    assert_eq!(answered_by(listed["events"].as_array().expect("a list")), ["backup"], "{listed}");
+    let thread = listed["events"][0]["thread_id"].as_str().expect("a thread");
+    let (_, messages) = server.get(&format!("/v1/threads/{thread}/messages"));
+    assert_eq!(messages["messages"][1]["model"], "backup", "{messages}");
+}
+
+const SIGNATURE: &str = "c2lnbmVkIGJ5IGl0cyBwcm92aWRlcg";
+const THOUGHTFUL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n\
+    data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"Hm.\"}}\n\n\
+    data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"signature_delta\",\
+    \"signature\":\"c2lnbmVkIGJ5IGl0cyBwcm92aWRlcg\"}}\n\n\
+    data: {\"type\":\"content_block_stop\",\"index\":0}\n\n\
+    data: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"tool_use\",\"id\":\"call_1\",\
+    \"name\":\"write_file\",\"input\":{\"path\":\"a.txt\",\"text\":\"A\"}}}\n\n\
+    data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\"}}\n\n\
+    data: {\"type\":\"message_stop\"}\n\n";
+const WRITTEN: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n\
+    data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Written.\"}}\n\n\
+    data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n\
+    data: {\"type\":\"message_stop\"}\n\n";
+
+#[test]
+fn a_signed_thought_is_given_back_after_a_kill_and_shown_to_nobody() {
+    let (url, seen) = provider(vec![THOUGHTFUL, WRITTEN]);
+    let folder = Folder::new();
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[models.main]\nprovider = \"anthropic\"\nmodel = \"m-1\"\nbase_url = \"{url}\"\n\
+         params = {{ thinking = {{ type = \"enabled\", budget_tokens = 1024 }} }}\n\
+         [tools.write_file]\nkind = \"builtin\"\nfolder = \"written\"\n\
+         [agents.clerk]\nmodel = \"main\"\ntools = [\"write_file\"]\n"
+    );
+    write(&folder, "holdpoint.toml", &text);
+    let server = Server::start(folder.path(), &["serve"]);
+    let run = server.begin("clerk", "Write it.");
+    let held = server.run_with(&run, "waiting_approval");
+    let approval = held["pending"][0]["approval_id"].as_str().expect("an approval").to_owned();
+    server.kill();
+
+    let server = Server::start(folder.path(), &["serve"]);
+    assert_eq!(server.post_nothing(&format!("/v1/approvals/{approval}/approve")).0, 200);
+    let ended = server.run_with(&run, "completed");
+
+    let asked: Vec<Value> = seen
+        .try_iter()
+        .filter_map(|seen| match seen {
+            Seen::Asked(_, body) => Some(body),
+            Seen::Left => None,
+        })
+        .collect();
+    assert_eq!(asked.len(), 2);
+    assert_eq!(
+        asked[1]["messages"][1]["content"][0],
+        json!({"type": "thinking", "thinking": "Hm.", "signature": SIGNATURE})
+    );
+    let thread = ended["thread_id"].as_str().expect("a thread");
+    let paths = ["events", "calls", "transcript", "state"].map(|part| format!("/v1/runs/{run}/{part}"));
+    for path in paths.into_iter().chain([format!("/v1/threads/{thread}/messages")]) {
+        let shown = server.text(&path);
+        assert!(!shown.contains(SIGNATURE), "{path}: {shown}");
+    }
 }

@@ -31,7 +31,9 @@ impl Does {
             ["sh", "server"] => Self::Serve,
             ["json", "output"] => Self::Expect { is_json: true },
             ["text", "output"] => Self::Expect { is_json: false },
-            ["toml" | "json", name] if name.contains('.') => Self::Write { name: (*name).to_owned() },
+            ["toml" | "json" | "python" | "typescript", name] if name.contains('.') => {
+                Self::Write { name: (*name).to_owned() }
+            }
             ["json"] => Self::Show { is_json: true },
             ["text" | "rust"] => Self::Show { is_json: false },
             _ => return None,

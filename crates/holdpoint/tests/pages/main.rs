@@ -7,11 +7,12 @@
 //! | `sh` | run by one shell for the whole page, which stops at the first command that fails |
 //! | `sh server` | started, and goes on until the end of the page or the next such block |
 //! | `sh in-the-tree` | the same as `sh`, in the folder of the source |
-//! | `toml NAME`, `json NAME` | written into a file of that name; every `holdpoint.toml` must pass `holdpoint check` |
+//! | `toml NAME`, `json NAME`, `python NAME`, `typescript NAME` | written into a file of that name; every `holdpoint.toml` must pass `holdpoint check` |
 //! | `json output`, `text output` | what the block before it, or the server, has said; `…` stands for anything |
 //! | `json`, `text`, `rust` | for the reader: `json` must be JSON, and `rust` is run as a test of the documentation |
 //!
 //! A reader puts their own ids in the place of `RUN_ID` and `APPROVAL_ID`, and so does the test: the last ones that it saw.
+//! What a page starts beside the program listens on port 9100; in the test on one of its own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,6 +26,7 @@ mod expected;
 mod shell;
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use block::{Block, Does, blocks};
 use shell::Reader;
@@ -35,9 +37,15 @@ fn root() -> PathBuf {
 
 /// Reads the page as somebody who types everything.
 fn follow(page: &str, commands_min: usize) {
+    follow_with(page, commands_min, &[]);
+}
+
+/// The same, with these programs under these names.
+fn follow_with(page: &str, commands_min: usize, programs: &[(&str, PathBuf)]) {
     let text = std::fs::read_to_string(root().join(page)).expect("the page is there");
     let blocks = blocks(page, &text).unwrap_or_else(|why| panic!("{why}"));
     let mut reader = Reader::new(page);
+    programs.iter().for_each(|(name, program)| reader.bring(name, program));
     let mut commands = 0;
     for block in &blocks {
         commands += usize::from(matches!(block.does, Does::Run { .. } | Does::Serve));
@@ -68,18 +76,53 @@ fn approvals() {
 }
 
 #[test]
+fn an_agent_that_delegates() {
+    follow("docs/delegation.md", 5);
+}
+
+#[test]
 fn the_configuration() {
     follow("docs/configuration.md", 1);
 }
 
 #[test]
 fn real_models() {
-    follow("docs/models.md", 0);
+    found("python");
+    follow("docs/models.md", 3);
+}
+
+#[test]
+fn a_tool_in_python() {
+    found("python");
+    follow("docs/tool-in-python.md", 6);
+}
+
+#[test]
+fn a_tool_in_typescript() {
+    follow_with("docs/tool-in-typescript.md", 4, &[("node", found("node"))]);
+}
+
+#[test]
+fn rules_on_arguments() {
+    follow("docs/rules-on-arguments.md", 4);
+}
+
+/// What the script of this name finds or installs.
+fn found(name: &str) -> PathBuf {
+    let script = root().join(".ci").join(name);
+    let found = Command::new(&script).stderr(Stdio::inherit()).output().expect("the script can be run");
+    assert!(found.status.success(), "{} found nothing", script.display());
+    PathBuf::from(String::from_utf8_lossy(&found.stdout).trim())
+}
+
+#[test]
+fn structured_output() {
+    follow("docs/structured-output.md", 4);
 }
 
 #[test]
 fn tools_over_http() {
-    follow("docs/http-tools.md", 0);
+    follow("docs/http-tools.md", 4);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Somebody who reads a page and types what it says: one shell, one folder, and a server beside them.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use crate::expected::{json_fits, text_fits};
 const STUCK_AFTER: Duration = Duration::from_secs(90);
 /// Where a server listens that is told nothing else, and so what pages show.
 const ADDRESS: &str = "127.0.0.1:8787";
+/// Where whatever a page starts beside it listens.
+const BESIDE_PORT: &str = "9100";
 const DONE: &str = "--- the commands before this line have ended ---";
 
 /// The program under its name, with a port of its own.
@@ -39,6 +42,8 @@ exit 1
 pub(crate) struct Reader {
     page: String,
     folder: PathBuf,
+    /// In place of the one that pages name.
+    beside_port: String,
     shell: Child,
     typed: ChildStdin,
     out: Receiver<String>,
@@ -65,19 +70,23 @@ struct Server {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.server.take();
-        let _ = self.shell.kill();
-        let _ = self.shell.wait();
+        end_group(&mut self.shell);
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been started by `make`: all of its group ends.
-        let group = format!("-{}", self.child.id());
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
-        let _ = self.child.wait();
+        // It may have been started by `make`.
+        end_group(&mut self.child);
     }
+}
+
+/// With whatever it has started.
+fn end_group(child: &mut Child) {
+    let group = format!("-{}", child.id());
+    let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+    let _ = child.wait();
 }
 
 impl Reader {
@@ -93,13 +102,14 @@ impl Reader {
         }
         std::fs::create_dir_all(folder.join("desk")).expect("a folder can be made");
         let mut command = command(&folder, "exec bash");
-        let mut shell = command.stdin(Stdio::piped()).spawn().expect("a shell starts");
+        let mut shell = command.stdin(Stdio::piped()).process_group(0).spawn().expect("a shell starts");
         let typed = shell.stdin.take().expect("it listens");
         let (out, err) = (lines(shell.stdout.take()), lines(shell.stderr.take()));
         let page = page.to_owned();
         let mut reader = Self {
             page,
             folder,
+            beside_port: free_port(),
             shell,
             typed,
             out,
@@ -111,6 +121,11 @@ impl Reader {
         };
         reader.run(0, "set -euo pipefail");
         reader
+    }
+
+    /// From here on this program has this name.
+    pub(crate) fn bring(&self, name: &str, program: &Path) {
+        std::os::unix::fs::symlink(program, self.folder.join("bin").join(name)).expect("it can be linked");
     }
 
     pub(crate) fn take(&mut self, block: &Block) {
@@ -132,7 +147,8 @@ impl Reader {
                 self.last = None;
             }
             Does::Write { name } => {
-                std::fs::write(self.folder.join("desk").join(name), &block.text).expect("it is written");
+                let text = block.text.replace(BESIDE_PORT, &self.beside_port);
+                std::fs::write(self.folder.join("desk").join(name), text).expect("it is written");
             }
             Does::Expect { is_json } => self.expect(block, *is_json),
             Does::Show { .. } => {}
@@ -148,7 +164,7 @@ impl Reader {
 
     /// What a reader would put in the place of these words.
     fn with_ids(&self, block: &Block) -> String {
-        let mut commands = block.text.clone();
+        let mut commands = block.text.replace(BESIDE_PORT, &self.beside_port);
         for (word, id) in [("RUN_ID", &self.run), ("APPROVAL_ID", &self.approval)] {
             if commands.contains(word) {
                 let id = id.as_ref().unwrap_or_else(|| {
@@ -253,12 +269,20 @@ impl Reader {
         loop {
             let address = self.server.as_ref().map_or(ADDRESS, |server| server.address.as_str());
             if fits(&said.replace(address, ADDRESS)) {
+                // What was not there at the first look has ids, too.
+                self.note_ids(&said);
                 return;
             }
             assert!(only_looks && Instant::now() < until, "{page}:{line}: it said something else:\n{said}");
             said = self.run(line, &commands);
         }
     }
+}
+
+/// One that nobody has taken.
+fn free_port() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("it has an address").port().to_string()
 }
 
 /// A command of a shell, with the program under its name.

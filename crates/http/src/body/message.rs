@@ -1,5 +1,7 @@
 //! A message to an agent, as a client posts it.
 
+use std::sync::Arc;
+
 use engine::posting::{self, BROUGHT_MAX};
 use engine::store::Tenant;
 use engine::tool::{Performer, ToolDefinition};
@@ -50,6 +52,10 @@ pub struct PostMessage {
     #[serde(default, deserialize_with = "client_tools")]
     #[schema(nullable = false)]
     pub tools: Option<Vec<ClientTool>>,
+    /// JSON Schema that the last answer of the run has to fit; counts more than the agent's own.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub output_schema: Option<Map<String, Value>>,
 }
 
 /// A tool that the caller's front end runs.
@@ -119,6 +125,7 @@ impl PostMessage {
             on_busy: self.on_busy.map(Into::into),
             policy: policy.into(),
             tools: self.tools.into_iter().flatten().map(ClientTool::definition).collect(),
+            output_schema: self.output_schema.map(|schema| Arc::new(Value::Object(schema))),
             by: principal,
             may_approve: may_loosen,
         })

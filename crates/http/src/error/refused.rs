@@ -88,6 +88,9 @@ impl From<PostRefused> for ApiError {
             PostRefused::BadTools { why } => {
                 bad_field("tools", &format!("{why}; no run was started"))
             }
+            PostRefused::BadOutputSchema { why } => {
+                bad_field("output_schema", &format!("{why}; no run was started"))
+            }
             PostRefused::CannotBeginAfter { message, why } => {
                 bad_field("after", &format!("cannot begin after `{message}`: {why}; name another message"))
             }

@@ -81,6 +81,7 @@ async fn told(
         | PostRefused::Loosening(_)
         | PostRefused::ToolNameTaken(_)
         | PostRefused::BadTools { .. }
+        | PostRefused::BadOutputSchema { .. }
         | PostRefused::CannotBeginAfter { .. }
         | PostRefused::MessageIdTaken(_)
         | PostRefused::MessageIdReserved(_)

@@ -3,6 +3,7 @@
 
 pub(crate) mod agents;
 pub(crate) mod approvals;
+pub(crate) mod callbacks;
 pub(crate) mod deciding;
 pub(crate) mod events;
 pub(crate) mod health;

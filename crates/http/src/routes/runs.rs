@@ -82,7 +82,8 @@ pub(crate) async fn show(
     caller: Caller,
     RunPath(run): RunPath,
 ) -> Result<Json<Run>, ApiError> {
-    Ok(Json(Run::of(&found(&server, &caller, &run).await?)))
+    let view = found(&server, &caller, &run).await?;
+    Ok(Json(shown(&server, &caller, &view).await?))
 }
 
 /// The calls of a run, in the order in which the model asked for them
@@ -181,7 +182,7 @@ pub(crate) async fn interrupt(
     let was_asked = repeat.was_begun().await?;
     if before.status.ended() && !was_asked {
         // Nothing is changed, and whoever asks again is told the same: there is nothing to remember.
-        return Ok((StatusCode::OK, Json(Run::of(&before))).into_response());
+        return Ok((StatusCode::OK, Json(shown(&server, &caller, &before).await?)).into_response());
     }
     repeat.begin().await;
     let verdict = server
@@ -200,12 +201,21 @@ pub(crate) async fn interrupt(
             StatusCode::ACCEPTED
         }
     };
-    repeat.keep(status, &Run::of(&after)).await
+    repeat.keep(status, &shown(&server, &caller, &after).await?).await
 }
 
 /// The run of this name, if the caller's tenant has one.
 pub(crate) async fn found(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
     server.engine.view(&caller.tenant, run).await?.ok_or_else(|| ApiError::no_run(run.as_str()))
+}
+
+/// The run with its output, which stands in its log.
+async fn shown(server: &Server, caller: &Caller, view: &RunView) -> Result<Run, ApiError> {
+    let output = match &view.control.output {
+        Some(_) => server.engine.output(&caller.tenant, &view.id).await,
+        None => Ok(None),
+    };
+    Ok(Run { output: output.map_err(|refused| gone(&view.id, refused))?, ..Run::of(view) })
 }
 
 /// How a run stands that is in somebody's way.

@@ -116,7 +116,7 @@ fn payload(run: &RunId, event: &Event, body: Body) -> Payload {
         Fact::RunEnding { termination } => {
             Payload::Ending(Ending { termination: Termination::of(termination) })
         }
-        Fact::RunEnded { termination, usage } => ended(termination, *usage),
+        Fact::RunEnded { termination, usage, .. } => ended(termination, *usage, body.output),
         Fact::RunRecovered { epoch, lost, .. } => {
             Payload::Recovered(Recovered { epoch: *epoch, lost: lost.iter().map(Lost::of).collect() })
         }
@@ -190,12 +190,13 @@ fn waiting(on: WaitingOn, pending: &[event::Pending]) -> Payload {
     })
 }
 
-fn ended(how: &Termed, usage: event::Usage) -> Payload {
+fn ended(how: &Termed, usage: event::Usage, output: Option<Value>) -> Payload {
     Payload::Ended(Ended {
         status: ShownStatus::of(&RunStatus::Done(how.clone())).into(),
         termination: Termination::of(how),
         usage: Usage::of(usage),
         error: RunError::of(how),
+        output,
     })
 }
 

@@ -30,6 +30,10 @@ pub struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub status: Option<CallStatus>,
+    /// Which of the agent's models answered, where it has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub model: Option<String>,
     pub created_at: Time,
 }
 
@@ -43,11 +47,13 @@ pub struct ToolCall {
     pub arguments: Value,
 }
 
-/// What the log says about a message elsewhere than in its own event.
+/// What the log says about a message, or about the end of a run, elsewhere than in its own event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Body {
     pub content: Value,
     pub tool_calls: Vec<ToolCall>,
+    /// With which the run ended.
+    pub output: Option<Value>,
 }
 
 impl Message {
@@ -58,6 +64,7 @@ impl Message {
             Stored::Assistant { .. } => (Role::Assistant, None, None),
             Stored::Tool { call_id, status, .. } => (Role::Tool, Some(call_id), Some(*status)),
             Stored::Note { call_id, .. } => (Role::Note, Some(call_id), None),
+            Stored::Correction { .. } => (Role::Note, None, None),
         };
         Self {
             id: stored.id().as_str().into(),
@@ -67,8 +74,16 @@ impl Message {
             tool_calls: (!body.tool_calls.is_empty()).then_some(body.tool_calls),
             call_id: call_id.map(|call| call.as_str().into()),
             status: status.map(Into::into),
+            model: model_of(stored),
             created_at: at.into(),
         }
+    }
+}
+
+fn model_of(stored: &Stored) -> Option<String> {
+    match stored {
+        Stored::Assistant { origin, .. } => origin.model.clone(),
+        Stored::User { .. } | Stored::Tool { .. } | Stored::Note { .. } | Stored::Correction { .. } => None,
     }
 }
 
@@ -101,6 +116,7 @@ impl ModelSees {
             }
             ModelMessage::Tool { call, text: said } => (None, Role::Tool, text(said), None, Some(call)),
             ModelMessage::Note { call, text: said } => (None, Role::Note, text(said), None, Some(call)),
+            ModelMessage::Notice { text: said } => (None, Role::Note, text(said), None, None),
         };
         Self {
             id: id.map(|id| id.as_str().into()),

@@ -52,12 +52,16 @@ pub struct Ending {
 }
 
 /// `run.completed`, `run.failed`, `run.interrupted`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Ended {
     pub status: RunStatus,
     pub termination: Termination,
     pub usage: Usage,
     pub error: Option<RunError>,
+    /// Where an output was wanted and the run ended by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>, nullable = false)]
+    pub output: Option<Value>,
 }
 
 /// `run.recovered`: another worker took over.

@@ -4,6 +4,7 @@ use engine::store::RunView;
 use machine::event;
 use machine::termination::{Cancelled, ErrorCode, Termination as Ended};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::time::Time;
@@ -24,6 +25,10 @@ pub struct Run {
     pub usage: Usage,
     /// Null unless the run failed.
     pub error: Option<RunError>,
+    /// Where an output was wanted and the run ended by itself. Lists leave it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>, nullable = false)]
+    pub output: Option<Value>,
     pub created_at: Time,
     pub started_at: Option<Time>,
     pub ended_at: Option<Time>,
@@ -43,6 +48,7 @@ impl Run {
             pending: control.pending().iter().map(Pending::of).collect(),
             usage: Usage::of(control.usage),
             error: control.ended().and_then(RunError::of),
+            output: None,
             created_at: view.created_at.into(),
             started_at: view.started_at.map(Time),
             ended_at: view.ended_at.map(Time),
@@ -103,6 +109,7 @@ pub struct RunError {
 pub enum RunErrorCode {
     ModelError,
     HookError,
+    OutputInvalid,
     Blocked,
     UnknownError,
 }
@@ -116,6 +123,7 @@ impl RunError {
                 let code = match error.code {
                     ErrorCode::Model => RunErrorCode::ModelError,
                     ErrorCode::Hook => RunErrorCode::HookError,
+                    ErrorCode::Output => RunErrorCode::OutputInvalid,
                     ErrorCode::Unknown => RunErrorCode::UnknownError,
                 };
                 Some(Self { code, message: error.text.clone() })

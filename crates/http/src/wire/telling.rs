@@ -7,9 +7,10 @@ use std::sync::Arc;
 use engine::store::Committed;
 use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody};
 use machine::id::{CallId, RunId, ThreadId, ToolName};
+use machine::output::{OutputFit, object_in};
 use machine::phase::Action;
 use machine::tool::Arguments;
-use machine::wording::{ChangedBy, late_result, placeholder, result_text};
+use machine::wording::{ChangedBy, correction, late_result, placeholder, result_text};
 use serde_json::Value;
 
 use super::event::Envelope;
@@ -27,6 +28,8 @@ pub struct Telling {
     calls: BTreeMap<CallId, Told>,
     /// What hooks asked to be noted, by the event that has it.
     notes: BTreeMap<u64, String>,
+    /// The text of the last answer that is the output which was wanted.
+    output: Option<String>,
     /// From an assistant message on whose calls have not been heard.
     waiting: VecDeque<Committed>,
 }
@@ -47,6 +50,7 @@ impl Telling {
             asked: None,
             calls: BTreeMap::new(),
             notes: BTreeMap::new(),
+            output: None,
             waiting: VecDeque::new(),
         }
     }
@@ -103,6 +107,10 @@ impl Telling {
                 call.outcome = result_text(&event.fact, changed);
             }),
             Fact::PhaseAnswered { actions, .. } => self.note_actions(event.seq, actions),
+            Fact::RunEnded { output: Some(_), .. } => {
+                let output = self.output.take().and_then(|text| object_in(&text).ok());
+                return Body { output, ..Body::default() };
+            }
             Fact::ToolApproved { .. }
             | Fact::ToolResumed { .. }
             | Fact::RunStarted { .. }
@@ -131,16 +139,17 @@ impl Telling {
         match message {
             Stored::User { .. } => {
                 let asked = self.asked.take().map(Arc::unwrap_or_clone);
-                Body { content: asked.unwrap_or_default(), tool_calls: Vec::new() }
+                Body { content: asked.unwrap_or_default(), ..Body::default() }
             }
-            Stored::Assistant { text, calls, .. } => {
+            Stored::Assistant { text, calls, output, .. } => {
+                self.output = output.as_ref().filter(|fit| **fit == OutputFit::Fits).map(|_| text.clone());
                 for call in calls {
                     let tool = call.tool.clone();
                     let told = Told { tool, changed: None, outcome: None };
                     self.calls.insert(call.call_id.clone(), told);
                 }
                 let tool_calls = calls.iter().map(|call| tool_call(call, requested)).collect();
-                Body { content: Value::String(text.clone()), tool_calls }
+                Body { content: Value::String(text.clone()), tool_calls, output: None }
             }
             Stored::Tool { call_id, body, .. } => of_text(match body {
                 ToolBody::Settled { .. } => self.calls.remove(call_id).and_then(|call| call.outcome),
@@ -157,6 +166,7 @@ impl Telling {
                 }),
                 NoteBody::Plugin { seq } => self.notes.remove(seq),
             }),
+            Stored::Correction { why, .. } => of_text(Some(correction(why))),
         }
     }
 
@@ -213,5 +223,5 @@ fn tool_call(call: &CallInMessage, requested: &mut Requests) -> ToolCall {
 }
 
 fn of_text(text: Option<String>) -> Body {
-    Body { content: Value::String(text.unwrap_or_default()), tool_calls: Vec::new() }
+    Body { content: Value::String(text.unwrap_or_default()), ..Body::default() }
 }

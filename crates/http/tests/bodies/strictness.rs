@@ -73,7 +73,17 @@ fn a_null_is_not_an_absent_field() {
     for field in ["reason", "then"] {
         names_the_field::<Reject>(&format!(r#"{{"{field}":null}}"#), field);
     }
-    for field in ["text", "content", "message_id", "after", "auto_approve", "on_busy", "policy", "tools"] {
+    for field in [
+        "text",
+        "content",
+        "message_id",
+        "after",
+        "auto_approve",
+        "on_busy",
+        "policy",
+        "tools",
+        "output_schema",
+    ] {
         names_the_field::<PostMessage>(&format!(r#"{{"agent":"a","{field}":null}}"#), field);
     }
     for field in [

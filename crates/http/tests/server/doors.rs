@@ -53,7 +53,7 @@ async fn agents_are_shown_and_read_again() {
     let listed = stage.client.get("/v1/agents").await.ok(200);
     assert_eq!(listed["agents"][0]["name"], "assistant");
     let one = stage.client.get("/v1/agents/assistant").await.ok(200);
-    assert_eq!(one["tools"].as_array().unwrap().len(), 5);
+    assert_eq!(one["tools"].as_array().unwrap().len(), 6);
     stage.client.get("/v1/agents/nobody").await.refused(404, "AGENT_NOT_FOUND");
     let again = stage.client.post_nothing("/v1/admin/reload").await.ok(200);
     assert_eq!(again, listed);

@@ -8,6 +8,7 @@
 )]
 
 mod bounds;
+mod callbacks;
 mod changed_tools;
 mod client;
 mod client_tools;
@@ -23,6 +24,7 @@ mod keys;
 mod limits;
 mod lists;
 mod metrics;
+mod outputs;
 mod places;
 mod questions;
 mod roles;

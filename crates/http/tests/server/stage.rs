@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use engine::agent::Agent;
 use engine::store::{Store, Tenant};
-use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
+use engine::tool::{
+    Approval, Callback, FunctionTool, Outcome, ResumeMode, SuspendRequest, Tool, ToolAnswer, ToolDefinition,
+    ToolRequest,
+};
 use engine::{Engine, Settings};
 use holdpoint_http::{
     AgentShown, Auth, Key, Limits, Origins, Reloaded, Role, Roles, Server, Setup, ToolShown,
@@ -48,6 +51,9 @@ macro_rules! on_both_stores {
 }
 pub(crate) use on_both_stores;
 
+/// Where tools are told to report; whoever plays a tool here asks the server of the stage.
+pub(crate) const CALLBACKS: &str = "https://runs.example.org/v1/callbacks";
+
 /// What a stage is made of.
 pub(crate) struct Plan {
     pub(crate) kept: Kept,
@@ -65,7 +71,7 @@ impl Plan {
             replies: replies.into_iter().collect(),
             auth: Auth::Open,
             limits: Limits::default(),
-            settings: Settings::default(),
+            settings: Settings { callbacks_at: Some(CALLBACKS.into()), ..Settings::default() },
             change: |agent| agent,
         }
     }
@@ -116,6 +122,8 @@ pub(crate) struct Stage {
     pub(crate) gate: Arc<Notify>,
     /// Rings when a call of `block` has begun.
     pub(crate) begun: Arc<Notify>,
+    /// With what each call of `later` may report.
+    pub(crate) callbacks: Arc<Mutex<Vec<Callback>>>,
     /// What was read of the store.
     pub(crate) notes: Arc<Notes>,
     /// What the next reload finds.
@@ -150,7 +158,9 @@ impl Stage {
         let notes = Arc::<Notes>::default();
         let store = Arc::new(WatchedStore { store, notes: notes.clone() });
         let (counted, gate, begun) = (Arc::default(), Arc::default(), Arc::default());
-        let tools = tools(&folder, &counted, &gate, &begun);
+        let callbacks = Arc::<Mutex<Vec<Callback>>>::default();
+        let mut tools = tools(&folder, &counted, &gate, &begun);
+        tools.push(later(&callbacks, &gate, &begun));
         let replies = plan.replies.clone();
         let mut agent = Agent::new("assistant", ScriptedModel::replying(plan.replies));
         agent.tools = tools;
@@ -177,7 +187,20 @@ impl Stage {
         let draining = CancellationToken::new();
         tokio::spawn(server.clone().serve(listener, draining.clone()));
         let client = Client::new(address);
-        Self { client, engine, server, draining, counted, gate, begun, notes, next, replies, folder }
+        Self {
+            client,
+            engine,
+            server,
+            draining,
+            counted,
+            gate,
+            begun,
+            callbacks,
+            notes,
+            next,
+            replies,
+            folder,
+        }
     }
 
     pub(crate) fn as_key(&self, name: &str) -> Client {
@@ -241,6 +264,40 @@ fn tools(
         }
     })));
     tools
+}
+
+/// Writes, unasked, and keeps its callback. It answers as its arguments say: `later` unless they say something else.
+fn later(callbacks: &Arc<Mutex<Vec<Callback>>>, gate: &Arc<Notify>, begun: &Arc<Notify>) -> Arc<dyn Tool> {
+    let (callbacks, gate, begun) = (callbacks.clone(), gate.clone(), begun.clone());
+    let definition = ToolDefinition::new("later", "Works somewhere else").approval(Approval::Never);
+    Arc::new(FunctionTool::new(definition, move |request: ToolRequest| {
+        let callback = request.callback.clone().expect("there is somebody to report to");
+        callbacks.lock().expect("nobody panicked").push(callback);
+        let (gate, begun) = (gate.clone(), begun.clone());
+        async move {
+            begun.notify_one();
+            let mut asks = SuspendRequest::external("It takes a while.");
+            if request.resume.is_some() {
+                return Outcome::Answered(ToolAnswer::Success { value: request.arguments, warning: None });
+            }
+            match request.arguments["answer"].as_str() {
+                Some("at once") => {
+                    return Outcome::Answered(ToolAnswer::Success {
+                        value: request.arguments,
+                        warning: None,
+                    });
+                }
+                Some("lost") => return Outcome::Unknown { why: "lost".into(), retry_after_ms: None },
+                Some("slowly") => gate.notified().await,
+                Some("number") => asks = asks.schema(json!({"type": "number"})),
+                Some("replay") => {
+                    asks = asks.mode(ResumeMode::ReplayToolCall).resume_state(json!({"ticket": 7}))
+                }
+                Some(_) | None => {}
+            }
+            Outcome::Answered(ToolAnswer::Pending(asks))
+        }
+    }))
 }
 
 fn shown(agent: &Agent) -> AgentShown {

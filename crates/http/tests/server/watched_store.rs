@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use engine::callback::CallbackKey;
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
@@ -226,6 +227,10 @@ impl Store for WatchedStore {
 
     fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
         self.store.revision(digest)
+    }
+
+    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+        self.store.callback_key(drawn)
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -15,7 +15,7 @@ const PAYLOADS: [(&str, &[&str], &[&str]); 29] = [
     ("run.resumed", &["status"], &[]),
     ("run.interrupting", &["status"], &[]),
     ("run.ending", &["termination"], &[]),
-    ("run.completed", &["status", "termination", "usage", "error"], &[]),
+    ("run.completed", &["status", "termination", "usage", "error"], &["output"]),
     ("run.failed", &["status", "termination", "usage", "error"], &[]),
     ("run.interrupted", &["status", "termination", "usage", "error"], &[]),
     ("run.recovered", &["epoch", "lost"], &[]),
@@ -167,7 +167,7 @@ fn d32_the_terminal_event_is_last_and_there_is_exactly_one() {
         );
         ended += 1;
     }
-    assert_eq!(ended, 17, "how many stories end");
+    assert_eq!(ended, 18, "how many stories end");
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn failed(stories: &[Story], name: &str, how: &Termination) -> Story {
     let mut events = plain.events[..=started].to_vec();
     let last = events.last().expect("a step").clone();
     let usage = Usage::default();
-    let fact = Fact::RunEnded { termination: how.clone(), usage };
+    let fact = Fact::RunEnded { termination: how.clone(), usage, output: None };
     events.push(Event { seq: last.seq + 1, at: last.at.plus_ms(5), step: None, fact });
     Story { name: name.to_owned(), events }
 }

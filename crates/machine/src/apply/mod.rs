@@ -75,13 +75,13 @@ fn change(control: &mut Control, event: &Event) -> Result<(), String> {
         Fact::RunResumed {} => runs::set_status(control, RunStatus::Running, at),
         Fact::RunInterrupting { .. } => runs::set_status(control, RunStatus::Interrupting, at),
         Fact::RunEnding { termination } => runs::begin_to_end(control, termination),
-        Fact::RunEnded { termination, .. } => runs::end(control, termination, at),
+        Fact::RunEnded { termination, output, .. } => runs::end(control, termination, *output, at),
         Fact::RunRecovered { lost, lost_model_attempt, doubt_at, .. } => {
             runs::recover(control, lost, *lost_model_attempt, *doubt_at)
         }
         Fact::StepStarted { step, .. } => steps::start(control, *step, at),
         Fact::StepEnded { step, .. } => steps::end(control, *step),
-        Fact::MessageAdded(message) => steps::add_message(control, message),
+        Fact::MessageAdded(message) => steps::add_message(control, message, seq),
         Fact::ModelRetrying { attempt, at: not_before, .. } => {
             steps::retry_model(control, *attempt, *not_before)
         }

@@ -8,6 +8,7 @@ use super::calls;
 use crate::control::{Control, Stage};
 use crate::event::{LostAttempt, Order, Usage};
 use crate::id::MessageId;
+use crate::output::JudgedOutput;
 use crate::recent::RecentlySettled;
 use crate::status::{RunStatus, WaitingOn};
 use crate::termination::Termination;
@@ -31,6 +32,8 @@ pub(super) fn queued(order: &Order, at: Timestamp) -> Control {
         step: 0,
         step_open: false,
         matched: Vec::new(),
+        output: None,
+        output_corrected: false,
         calls: Vec::new(),
         recent: RecentlySettled::default(),
         usage: Usage::default(),
@@ -65,11 +68,22 @@ pub(super) fn begin_to_end(control: &mut Control, termination: &Termination) -> 
     Ok(())
 }
 
-pub(super) fn end(control: &mut Control, termination: &Termination, at: Timestamp) -> Result<(), String> {
+pub(super) fn end(
+    control: &mut Control,
+    termination: &Termination,
+    output: Option<u64>,
+    at: Timestamp,
+) -> Result<(), String> {
     if let Some(open) = control.calls.iter().find(|call| !call.settled()) {
         return Err(format!("call {} is still {}", open.id, open.status()));
     }
+    if let Some(seq) = output
+        && control.output != Some(JudgedOutput::Fits { seq })
+    {
+        return Err(format!("event {seq} is not the output of the run"));
+    }
     set_status(control, RunStatus::Done(termination.clone()), at)?;
+    control.output = output.map(|seq| JudgedOutput::Fits { seq });
     control.stage = Stage::Ended;
     control.step_open = false;
     control.calls.clear();

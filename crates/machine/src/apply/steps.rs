@@ -9,6 +9,7 @@ use crate::call::{Call, Said};
 use crate::control::{Control, Inferring, Stage};
 use crate::event::{Message, NoteBody, ToolBody};
 use crate::id::CallId;
+use crate::output::JudgedOutput;
 use crate::phase::{Action, Phase};
 use crate::policy::StepEnd;
 use crate::status::CallStatus;
@@ -29,6 +30,7 @@ pub(super) fn start(control: &mut Control, step: u32, at: Timestamp) -> Result<(
     control.step = step;
     control.step_open = true;
     control.matched.clear();
+    control.output = None;
     control.stage = Stage::Inferring(Inferring::first(at));
     Ok(())
 }
@@ -67,13 +69,14 @@ pub(super) fn end(control: &mut Control, step: u32) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn add_message(control: &mut Control, message: &Message) -> Result<(), String> {
+pub(super) fn add_message(control: &mut Control, message: &Message, seq: u64) -> Result<(), String> {
     control.message_count += 1;
     match message {
         Message::User { .. } => Ok(()),
-        Message::Assistant { calls, usage, matched, .. } => {
+        Message::Assistant { calls, usage, matched, output, .. } => {
             control.usage = control.usage.plus(*usage);
             control.matched.clone_from(matched);
+            control.output = output.as_ref().map(|fit| JudgedOutput::of(fit, seq));
             let tools_first = control.policy.step_end == StepEnd::AfterTools && !calls.is_empty();
             control.stage = if tools_first { Stage::Acting } else { Stage::StepEnding };
             Ok(())
@@ -104,6 +107,11 @@ pub(super) fn add_message(control: &mut Control, message: &Message) -> Result<()
                     Ok(())
                 }
             }
+        }
+        Message::Correction { .. } if control.output_corrected => Err("an answer is corrected once".into()),
+        Message::Correction { .. } => {
+            control.output_corrected = true;
+            Ok(())
         }
     }
 }

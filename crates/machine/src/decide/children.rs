@@ -1,5 +1,8 @@
 //! A call that a child run works on.
 
+use alloc::format;
+use alloc::string::String;
+
 use super::Answer;
 use super::draft::Draft;
 use super::gate::approval_request;
@@ -9,6 +12,7 @@ use crate::id::{AgentName, Principal, child_run_id, child_thread_id};
 use crate::input::{ChildEnd, ChildEnded, ToolAnswer};
 use crate::phase::SuspendRequest;
 use crate::rejection::Rejection;
+use crate::revision::Limits;
 use crate::stop::grant_for_child;
 use crate::suspension::{Held, ResumeMode};
 use crate::tool::Tool;
@@ -39,23 +43,29 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Why this run may not have another child, if so.
-    pub(super) fn no_room_for_child(&self, budget_tokens_max: Option<u64>) -> Option<CallErrorCode> {
-        let limits = self.revision.limits;
+    /// Why this run may not have another child, if so, in words for its model.
+    pub(super) fn no_room_for_child(
+        &self,
+        budget_tokens_max: Option<u64>,
+    ) -> Option<(CallErrorCode, String)> {
+        let Limits { depth_max, children_max, .. } = self.revision.limits;
         let open = self
             .control
             .calls
             .iter()
             .filter(|call| matches!(call.suspension().map(|open| &open.held), Some(Held::ChildRun { .. })))
             .count();
-        if self.depth() >= limits.depth_max {
-            return Some(CallErrorCode::TooDeep);
+        if self.depth() >= depth_max {
+            let why = format!("agents may delegate {depth_max} levels deep, and this is the last one");
+            return Some((CallErrorCode::TooDeep, why));
         }
-        if open >= usize::from(limits.children_max) {
-            return Some(CallErrorCode::TooManyChildren);
+        if open >= usize::from(children_max) {
+            let why = format!("{open} delegated runs are open, and no more may be at the same time");
+            return Some((CallErrorCode::TooManyChildren, why));
         }
         let grant = grant_for_child(self.revision, &self.control, budget_tokens_max);
-        (grant == Some(0)).then_some(CallErrorCode::BudgetSpent)
+        let why = || "the budget of tokens has nothing left for a delegated run".into();
+        (grant == Some(0)).then(|| (CallErrorCode::BudgetSpent, why()))
     }
 
     fn depth(&self) -> u16 {

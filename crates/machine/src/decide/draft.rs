@@ -73,7 +73,9 @@ impl<'r> Draft<'r> {
             Fact::RunWaiting { .. }
             | Fact::RunResumed {}
             | Fact::RunRecovered { .. }
-            | Fact::MessageAdded(Message::User { .. } | Message::Assistant { .. })
+            | Fact::MessageAdded(
+                Message::User { .. } | Message::Assistant { .. } | Message::Correction { .. },
+            )
             | Fact::ModelRetrying { .. }
             | Fact::StateChanged { .. } => open,
         }

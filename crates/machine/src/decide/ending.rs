@@ -9,6 +9,7 @@ use crate::call::{Attempt, Call};
 use crate::control::Stage;
 use crate::event::{CancelReason, Fact, InterruptCause};
 use crate::id::Principal;
+use crate::output::JudgedOutput;
 use crate::phase::{HookAnswers, Phase};
 use crate::rejection::Rejection;
 use crate::status::RunStatus;
@@ -95,7 +96,19 @@ impl Draft<'_> {
 
     fn end(&mut self, termination: Termination) -> Result<(), Rejection> {
         let usage = self.control.usage;
-        self.record(Fact::RunEnded { termination, usage })?;
+        let output = match (&termination, &self.control.output) {
+            (Termination::NaturalEnd, Some(JudgedOutput::Fits { seq })) => Some(*seq),
+            (Termination::NaturalEnd, Some(JudgedOutput::Unfit { .. }) | None)
+            | (
+                Termination::BehaviorRequested
+                | Termination::Stopped(_)
+                | Termination::Cancelled(_)
+                | Termination::Blocked(_)
+                | Termination::Error(_),
+                _,
+            ) => None,
+        };
+        self.record(Fact::RunEnded { termination, usage, output })?;
         Ok(())
     }
 }

@@ -238,9 +238,9 @@ impl Draft<'_> {
             return Ok(Answer::Done);
         }
         if let Performer::Agent { budget_tokens_max, .. } = &tool.performer
-            && let Some(code) = self.no_room_for_child(*budget_tokens_max)
+            && let Some((code, why)) = self.no_room_for_child(*budget_tokens_max)
         {
-            return self.refuse(call, code, "no further child run may start here");
+            return self.refuse(call, code, &why);
         }
         self.record(Fact::ExecutionStarted {
             call_id: call.id.clone(),

@@ -9,9 +9,10 @@ use super::Answer;
 use super::draft::Draft;
 use crate::call::Call;
 use crate::control::{Inferring, Stage};
-use crate::event::{CallInMessage, Fact, Message};
+use crate::event::{CallInMessage, Fact, Message, Origin};
 use crate::id::{CallId, MessageId, assistant_message_id, made_up_call_id};
 use crate::input::{AskedCall, ModelAnswered, ModelFailure};
+use crate::output::OutputFit;
 use crate::phase::{Action, HookAnswers, Phase};
 use crate::rejection::Rejection;
 use crate::revision::{ATTEMPT_COUNT_MAX, CALL_ID_BYTES_MAX, CALLS_OPEN_MAX, TOOL_NAME_BYTES_MAX};
@@ -148,6 +149,8 @@ impl Draft<'_> {
         }
         self.record_hooks(Phase::AfterInference, None, &answered.hooks)?;
         let declared = self.declare(answered);
+        // Whoever still asks for something has not answered yet.
+        let output = answered.output.as_ref().filter(|_| declared.is_empty()).map(OutputFit::bounded);
         self.record(Fact::MessageAdded(Message::Assistant {
             id: assistant_message_id(&self.control.run, answered.step),
             text: answered.text.clone(),
@@ -155,6 +158,12 @@ impl Draft<'_> {
             calls: declared.iter().map(|call| call.in_message.clone()).collect(),
             usage: answered.usage,
             matched: answered.matched.clone(),
+            output,
+            origin: Origin {
+                model: answered.origin.model.clone(),
+                // What was sealed belongs to the whole answer: a part of it would be refused.
+                sealed: answered.origin.sealed.clone().filter(|_| declared.len() == answered.calls.len()),
+            },
         }))?;
         for call in declared {
             let CallInMessage { call_id, tool, .. } = call.in_message;
@@ -186,7 +195,8 @@ impl Draft<'_> {
             let length = call.tool.as_str().len();
             return Some(format!("the model asked for a tool whose name has {length} bytes"));
         }
-        let needed: usize = answered.calls.iter().map(call_bytes).sum();
+        let fault = answered.output.as_ref().map_or(0, |fit| fit.bounded().bytes());
+        let needed = fault + answered.calls.iter().map(call_bytes).sum::<usize>();
         (!self.has_room(needed)).then(|| {
             format!("{} calls with such names do not fit into the run's state", answered.calls.len())
         })

@@ -1,5 +1,6 @@
 //! The turn barrier: one continuation, when every expected call is settled, in the model's call order.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Answer;
@@ -7,14 +8,17 @@ use super::draft::Draft;
 use crate::call::{Call, Said};
 use crate::control::Stage;
 use crate::event::{Fact, Message, NoteBody, ToolBody};
-use crate::id::{CallId, assistant_message_id, late_message_id, plugin_note_id, tool_message_id};
+use crate::id::{
+    CallId, assistant_message_id, correction_message_id, late_message_id, plugin_note_id, tool_message_id,
+};
+use crate::output::JudgedOutput;
 use crate::phase::{Action, HookAnswers, Phase};
 use crate::policy::{Continuation, StepEnd};
 use crate::projection::{self, Projection};
 use crate::rejection::Rejection;
 use crate::status::{CallStatus, RunStatus};
 use crate::stop;
-use crate::termination::Termination;
+use crate::termination::{ErrorCode, Termination};
 
 impl Draft<'_> {
     /// Follows from the state alone until it waits for the world.
@@ -136,6 +140,11 @@ impl Draft<'_> {
             AfterStep::Hear | AfterStep::WaitForCalls => Ok(()),
             AfterStep::Finish(termination) => self.finish(termination),
             AfterStep::NextStep => self.start_step(),
+            AfterStep::Correct { why } => {
+                let id = correction_message_id(&self.control.run, self.control.step);
+                self.record(Fact::MessageAdded(Message::Correction { id, why }))?;
+                self.start_step()
+            }
         }
     }
 
@@ -152,8 +161,23 @@ impl Draft<'_> {
             // The run would end here, but calls are open: it waits for them instead of dropping them.
             _ if open && (nothing_more || stop.is_some()) => AfterStep::WaitForCalls,
             Some(stopped) => AfterStep::Finish(stopped),
-            None if nothing_more => AfterStep::Finish(Termination::NaturalEnd),
+            None if nothing_more => self.after_last_answer(),
             None => AfterStep::NextStep,
+        }
+    }
+
+    /// The model has nothing more to ask for. Where an output is wanted and this is none, it is told so once: with a
+    /// step more, which the limits count like any other.
+    fn after_last_answer(&self) -> AfterStep {
+        let Some(JudgedOutput::Unfit { why }) = &self.control.output else {
+            return AfterStep::Finish(Termination::NaturalEnd);
+        };
+        if self.control.output_corrected {
+            return AfterStep::Finish(Termination::error(ErrorCode::Output, why));
+        }
+        match stop::judge(self.revision, &self.control, false, self.now) {
+            Some(stopped) => AfterStep::Finish(stopped),
+            None => AfterStep::Correct { why: why.clone() },
         }
     }
 
@@ -250,6 +274,10 @@ enum AfterStep {
     WaitForCalls,
     Finish(Termination),
     NextStep,
+    /// The last answer is not the output that is wanted; the model is told, and answers once more.
+    Correct {
+        why: String,
+    },
 }
 
 /// With the step's end before the tools the hooks also hear of a call that is held; otherwise they are asked once, when

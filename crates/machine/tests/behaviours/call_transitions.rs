@@ -240,7 +240,7 @@ fn c1_a_run_starts_running_and_nothing_follows_its_end() {
         Fact::RunResumed {},
         Fact::RunStarted { after: None },
         Fact::StepStarted { step: 2, message_id: "m".into() },
-        Fact::RunEnded { termination: Termination::NaturalEnd, usage: Default::default() },
+        Fact::RunEnded { termination: Termination::NaturalEnd, usage: Default::default(), output: None },
     ] {
         let event = Event { seq: last + 1, at: story.now, step: None, fact };
         let refused = story.run.apply(&event).unwrap_err().to_string();

@@ -208,6 +208,7 @@ fn a93_children_go_only_so_deep_and_only_so_many() {
         Fact::ExecutionFailed { call_id, error, .. }
             if call_id.as_str() == "C" && error.code == CallErrorCode::TooManyChildren
     )));
+    assert_eq!(story.tool_text("C"), "Error: 2 delegated runs are open, and no more may be at the same time");
     let mut deep = order(revision.policy);
     let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
     deep.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: None });
@@ -218,6 +219,7 @@ fn a93_children_go_only_so_deep_and_only_so_many() {
         &event.fact,
         Fact::ExecutionFailed { error, .. } if error.code == CallErrorCode::TooDeep
     )));
+    assert_eq!(story.tool_text("A"), "Error: agents may delegate 1 levels deep, and this is the last one");
     assert!(spawns(&story.log).is_empty());
 }
 
@@ -311,6 +313,7 @@ fn a125_with_nothing_left_to_grant_no_child_starts() {
     )));
     assert!(!names(&events).contains(&"tool.execution_started".into()));
     assert_eq!((story.status("A"), story.status("B")), (CallStatus::Failed, CallStatus::Suspended));
+    assert_eq!(story.tool_text("A"), "Error: the budget of tokens has nothing left for a delegated run");
 }
 
 #[test]

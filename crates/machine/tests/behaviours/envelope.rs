@@ -131,7 +131,7 @@ fn a124_a_retried_model_call_has_the_same_message_id() {
 #[test]
 fn a125_the_end_carries_what_was_used_and_the_log_has_the_rest() {
     let story = told();
-    let Fact::RunEnded { usage, termination } = &story.log.last().unwrap().fact else {
+    let Fact::RunEnded { usage, termination, .. } = &story.log.last().unwrap().fact else {
         panic!("the last event is the end")
     };
     assert_eq!(*usage, Usage { input_tokens: 20, output_tokens: 10 });

@@ -92,7 +92,7 @@ fn a105_the_assistant_message_stays_and_every_call_has_exactly_one_result() {
             ModelMessage::Assistant { calls, .. } => format!("{} calls", calls.len()),
             ModelMessage::Tool { text, .. } => text,
             ModelMessage::User { .. } => "user".into(),
-            ModelMessage::Note { text, .. } => format!("note {text}"),
+            ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => format!("note {text}"),
         })
         .collect();
     assert_eq!(
@@ -206,7 +206,7 @@ fn b53_the_next_message_of_the_thread_works_and_reads_what_happened() {
             ModelMessage::User { .. } => "user",
             ModelMessage::Assistant { .. } => "assistant",
             ModelMessage::Tool { .. } => "tool",
-            ModelMessage::Note { .. } => "note",
+            ModelMessage::Note { .. } | ModelMessage::Notice { .. } => "note",
         })
         .collect();
     assert_eq!(roles, ["user", "assistant", "tool", "user", "assistant"]);

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use machine::event::{Origin, Sealed};
+use machine::input::ModelAnswered;
 use machine::phase::{Action, HookAnswers, Phase, PhaseSet, SuppliedResult};
 use machine::policy::{OnBlock, Policy};
 use machine::revision::{Revision, StopCondition};
 use machine::status::{CallStatus, RunStatus};
 use machine::termination::{ErrorCode, Termination};
+use machine::transcript::ModelMessage;
 use machine::{Effect, Event, Input};
 use serde_json::json;
 
@@ -224,6 +227,34 @@ fn c14_after_inference_drops_calls_sets_arguments_and_may_end() {
     ended.hears_model(answered);
     assert_eq!(termination(&ended), Termination::BehaviorRequested);
     assert_eq!(lines(&ended), ["user: hello", "assistant: [A]", "A: Cancelled: run_ended"]);
+}
+
+#[test]
+fn what_a_provider_sealed_goes_back_to_it_with_the_whole_answer_or_not_at_all() {
+    let sealed = Sealed { by: "somebody".into(), content: "c2VhbGVk".into() };
+    let origin = Origin { model: Some("backup".into()), sealed: Some(sealed.clone()) };
+    let given_back = |story: &Story| {
+        let messages = story.transcript();
+        messages.iter().find_map(|message| match message {
+            ModelMessage::Assistant { sealed, .. } => Some(sealed.clone()),
+            ModelMessage::User { .. }
+            | ModelMessage::Tool { .. }
+            | ModelMessage::Note { .. }
+            | ModelMessage::Notice { .. } => None,
+        })
+    };
+    let calls = [("A", "echo", json!({"n": 1})), ("B", "echo", json!({"n": 2}))];
+    let mut whole = Story::begin();
+    let answered = ModelAnswered { origin: origin.clone(), ..whole.answer("", &calls) };
+    let events = whole.hears_model(answered);
+    assert_eq!(payload(&events, "message.added")["origin"]["model"], "backup");
+    assert_eq!(given_back(&whole), Some(Some(sealed)));
+
+    let mut part = Story::begin_with(subscribing(&[Phase::AfterInference]));
+    let answered = ModelAnswered { origin, ..part.answer("", &calls) };
+    let events = part.hears_model(ModelAnswered { hooks: hook(Action::DropCall { index: 1 }), ..answered });
+    assert_eq!(payload(&events, "message.added")["origin"], json!({"model": "backup"}));
+    assert_eq!(given_back(&part), Some(None));
 }
 
 #[test]

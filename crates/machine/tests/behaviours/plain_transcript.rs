@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machine::event::{Event, Fact, Message, NoteBody, ToolBody};
+use machine::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody};
 use machine::id::{CallId, MessageId, ToolName};
 use machine::phase::Action;
 use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
 use machine::transcript::{AssistantCall, Messages, ModelMessage, Transcript};
-use machine::wording::{ChangedBy, late_result, placeholder, result_text};
+use machine::wording::{ChangedBy, correction, late_result, placeholder, result_text};
 use serde_json::Value;
 
 /// Both forms of the transcript of one thread.
@@ -41,9 +41,24 @@ pub(crate) struct PlainTranscript {
 }
 
 enum Entry {
-    User { id: MessageId, content: Arc<Value> },
-    Assistant { id: MessageId, text: String, reasoning: Option<String>, calls: Vec<CallId> },
-    Note { call: CallId, text: String },
+    User {
+        id: MessageId,
+        content: Arc<Value>,
+    },
+    Assistant {
+        id: MessageId,
+        text: String,
+        reasoning: Option<String>,
+        calls: Vec<CallId>,
+        sealed: Option<Sealed>,
+    },
+    Note {
+        call: CallId,
+        text: String,
+    },
+    Notice {
+        text: String,
+    },
 }
 
 struct CallText {
@@ -126,7 +141,7 @@ impl PlainTranscript {
                 let content = self.queued.remove(id).unwrap_or_default();
                 self.entries.push(Entry::User { id: id.clone(), content });
             }
-            Message::Assistant { id, text, reasoning, calls, .. } => {
+            Message::Assistant { id, text, reasoning, calls, origin, .. } => {
                 for call in calls {
                     let text = CallText {
                         tool: call.tool.clone(),
@@ -143,6 +158,7 @@ impl PlainTranscript {
                     text: text.clone(),
                     reasoning: reasoning.clone(),
                     calls: calls.iter().map(|call| call.call_id.clone()).collect(),
+                    sealed: origin.sealed.clone(),
                 });
             }
             Message::Tool { call_id, body, .. } => self.with_call(call_id, |call| {
@@ -166,6 +182,7 @@ impl PlainTranscript {
                     self.entries.push(Entry::Note { call: call_id.clone(), text });
                 }
             }
+            Message::Correction { why, .. } => self.entries.push(Entry::Notice { text: correction(why) }),
         }
     }
 
@@ -183,17 +200,19 @@ impl PlainTranscript {
                 Entry::User { id, content } => {
                     messages.push(ModelMessage::User { id: id.clone(), content: content.clone() });
                 }
+                Entry::Notice { text } => messages.push(ModelMessage::Notice { text: text.clone() }),
                 Entry::Note { call, text } => {
                     messages.push(ModelMessage::Note { call: call.clone(), text: text.clone() });
                 }
                 // Hooks may have dropped every call of an answer without words: providers refuse such a message.
                 Entry::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}
-                Entry::Assistant { id, text, reasoning, calls } => {
+                Entry::Assistant { id, text, reasoning, calls, sealed } => {
                     messages.push(ModelMessage::Assistant {
                         id: id.clone(),
                         text: text.clone(),
                         reasoning: reasoning.clone(),
                         calls: calls.iter().filter_map(|call| self.assistant_call(call)).collect(),
+                        sealed: sealed.clone(),
                     });
                     messages.extend(
                         calls.iter().map(|call| ModelMessage::Tool {

@@ -79,6 +79,7 @@ pub(crate) fn lines(story: &Story) -> Vec<String> {
             }
             ModelMessage::Tool { call, text } => format!("{call}: {text}"),
             ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+            ModelMessage::Notice { text } => format!("notice: {text}"),
         })
         .collect()
 }

@@ -330,6 +330,6 @@ fn a7_the_end_carries_its_reason_and_what_the_run_used() {
     story.says("done");
     let last = story.log.last().unwrap();
     let usage = Usage { input_tokens: 20, output_tokens: 10 };
-    assert_eq!(last.fact, Fact::RunEnded { termination: Termination::NaturalEnd, usage });
+    assert_eq!(last.fact, Fact::RunEnded { termination: Termination::NaturalEnd, usage, output: None });
     assert_eq!(story.run.control.ended(), Some(&Termination::NaturalEnd));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
-use machine::event::{Order, Usage, UserMessage};
+use machine::event::{Order, Origin, Usage, UserMessage};
 use machine::id::{CallId, Digest, MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::{AskKind, HookAnswers, SuspendRequest};
@@ -185,7 +185,9 @@ impl Story {
             reasoning: None,
             calls,
             usage: Usage { input_tokens: 10, output_tokens: 5 },
+            origin: Origin::default(),
             matched: Vec::new(),
+            output: None,
             taken: BTreeSet::new(),
             hooks: HookAnswers::default(),
         }

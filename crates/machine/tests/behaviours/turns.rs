@@ -91,7 +91,7 @@ fn b24_b41_the_model_reads_every_result_in_call_order_after_its_own_message() {
                 calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>().join("+")
             }
             ModelMessage::Tool { call, text } => format!("{call}: {text}"),
-            ModelMessage::Note { text, .. } => text.clone(),
+            ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => text.clone(),
         })
         .collect();
     assert_eq!(

@@ -162,6 +162,7 @@ fn read(story: &Story) -> Vec<String> {
             }
             ModelMessage::Tool { call, text } => format!("tool {call}: {text}"),
             ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+            ModelMessage::Notice { text } => format!("notice: {text}"),
         })
         .collect()
 }

@@ -136,7 +136,7 @@ fn every_prefix_of_a_log_gives_one_result_per_call_directly_after_its_message() 
                     assert_eq!(expected, Vec::<String>::new());
                     expected = calls.iter().map(|call| call.id.to_string()).collect();
                 }
-                ModelMessage::User { .. } | ModelMessage::Note { .. } => {
+                ModelMessage::User { .. } | ModelMessage::Note { .. } | ModelMessage::Notice { .. } => {
                     assert_eq!(expected, Vec::<String>::new());
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use machine::control::CONTROL_BYTES_MAX;
 use machine::decision::{Decision, DecisionAction, Resume};
-use machine::event::{Order, Usage};
+use machine::event::{Order, Origin, Usage};
 use machine::id::{CallId, Digest, PluginName, Principal, ToolName};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::{Action, AskKind, HookAnswer, HookAnswers, HookOutcome, Phase, SuspendRequest};
@@ -129,7 +129,9 @@ impl Crowd {
             reasoning: None,
             calls: (0..count).map(asked).collect(),
             usage: Usage::default(),
+            origin: Origin::default(),
             matched: Vec::new(),
+            output: None,
             taken: BTreeSet::new(),
             hooks: HookAnswers::default(),
         };

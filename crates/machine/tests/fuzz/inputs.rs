@@ -168,7 +168,9 @@ fn model(chance: &mut Chance, run: &Fuzzed, step: u32, attempt: u32) -> Input {
         reasoning: chance.maybe(parts::text),
         calls,
         usage: parts::usage(chance),
+        origin: chance.maybe(parts::origin).unwrap_or_default(),
         matched: chance.some(1, |chance| u16::try_from(chance.small()).unwrap()),
+        output: chance.maybe(parts::fit),
         taken,
         hooks: if chance.one_in(3) {
             parts::hooks(chance, Phase::AfterInference)

@@ -182,7 +182,7 @@ fn check_model_input(messages: &Messages) {
                 expected = calls.iter().map(|call| &call.id).collect();
                 assert!(expected.iter().all(|call| seen.insert(*call)), "an id stands twice\n{messages:#?}");
             }
-            ModelMessage::User { .. } | ModelMessage::Note { .. } => {
+            ModelMessage::User { .. } | ModelMessage::Note { .. } | ModelMessage::Notice { .. } => {
                 assert!(expected.is_empty(), "{expected:?} have no result\n{messages:#?}");
             }
         }

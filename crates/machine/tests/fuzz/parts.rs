@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use machine::depth::VALUE_DEPTH_MAX;
-use machine::event::Usage;
+use machine::event::{Origin, Sealed, Usage};
 use machine::id::{Digest, MessageId, PluginName, ToolName};
 use machine::input::{Outcome, ToolAnswer};
+use machine::output::OutputFit;
 use machine::phase::{
     Action, AskKind, HookAnswer, HookAnswers, HookOutcome, Phase, Scope, SuppliedResult, SuspendRequest,
 };
@@ -23,6 +24,10 @@ pub(crate) fn text(chance: &mut Chance) -> String {
         2 if chance.one_in(4) => "long ".repeat(2_000),
         _ => format!("text {}", chance.small()),
     }
+}
+
+pub(crate) fn fit(chance: &mut Chance) -> OutputFit {
+    if chance.one_in(2) { OutputFit::Fits } else { OutputFit::Unfit { why: text(chance) } }
 }
 
 pub(crate) fn value(chance: &mut Chance) -> Value {
@@ -80,6 +85,11 @@ pub(crate) fn asked_id(chance: &mut Chance) -> String {
 pub(crate) fn usage(chance: &mut Chance) -> Usage {
     let tokens = |chance: &mut Chance| if chance.one_in(50) { u64::MAX } else { chance.below(50) };
     Usage { input_tokens: tokens(chance), output_tokens: tokens(chance) }
+}
+
+pub(crate) fn origin(chance: &mut Chance) -> Origin {
+    let sealed = |chance: &mut Chance| Sealed { by: text(chance), content: text(chance).into() };
+    Origin { model: chance.maybe(text), sealed: chance.maybe(sealed) }
 }
 
 pub(crate) fn outcome(chance: &mut Chance) -> Outcome {

@@ -27,6 +27,8 @@ pub(crate) fn control(control: &Control) -> Value {
         "step": control.step,
         "step_open": control.step_open,
         "matched": control.matched,
+        "output": control.output,
+        "output_corrected": control.output_corrected,
         "calls": control.calls.iter().map(call).collect::<Vec<_>>(),
         "pending": control.pending(),
         "recently_settled": control.recent.len(),
@@ -133,6 +135,7 @@ pub(crate) fn model_input(messages: &Messages) -> Vec<String> {
             }
             ModelMessage::Tool { call, text } => format!("tool {call}: {text}"),
             ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+            ModelMessage::Notice { text } => format!("notice: {text}"),
         })
         .map(|line| line.replace('\n', "\\n"))
         .collect()

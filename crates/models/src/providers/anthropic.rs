@@ -10,9 +10,12 @@ use super::dialect::{Ask, Hearing, corrupt, count, object, said, text};
 use super::failure::told_in_stream;
 use super::growing::{Finish, Growing};
 use super::naming::arguments;
+use super::sealed::{self, woven};
 
 /// Of the protocol, not of a model.
 pub(super) const VERSION: &str = "2023-06-01";
+/// The parameter with which a model thinks.
+pub(super) const THINKING: &str = "thinking";
 /// The protocol wants a number, and every model that is served today takes this one.
 const MAX_TOKENS_DEFAULT: u64 = 8_192;
 
@@ -24,12 +27,15 @@ pub(super) fn id_fits(id: &str) -> bool {
 pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
     let mut body = object([("max_tokens", json!(MAX_TOKENS_DEFAULT))]);
     body.extend(ask.params());
-    if within_a_turn(ask) {
-        body.remove("thinking");
+    // Whoever thinks before a call has to be given its thoughts back with the result. Where another model asked for a call
+    // there are none, and the turn ends without thinking.
+    let goes_on = ask.seals.cover_all;
+    if !goes_on {
+        body.remove(THINKING);
     }
     body.extend(object([
         ("model", json!(ask.model)),
-        ("messages", json!(messages(ask))),
+        ("messages", json!(messages(ask, goes_on))),
         ("stream", json!(true)),
     ]));
     if !ask.request.instructions.is_empty() {
@@ -48,21 +54,11 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
     body
 }
 
-/// Whoever thinks before a call has to be given its thoughts back, signed, with the result. We keep no signatures, so a
-/// model thinks at the beginning of a turn, and goes on without.
-fn within_a_turn(ask: &Ask<'_>) -> bool {
-    let calls = ask.request.messages.iter().rev().find_map(|message| match message {
-        ModelMessage::Assistant { calls, .. } => Some(!calls.is_empty()),
-        ModelMessage::User { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => None,
-    });
-    calls.unwrap_or_default()
-}
-
 /// Results of tools are said by the user, all of one turn in one message, and before anything else in it.
-fn messages(ask: &Ask<'_>) -> Vec<Value> {
+fn messages(ask: &Ask<'_>, with_thoughts: bool) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in ask.request.messages.iter() {
-        let (role, blocks) = sent(ask, message);
+        let (role, blocks) = sent(ask, message, with_thoughts);
         match turns.last_mut() {
             Some((before, known)) if *before == role => known.extend(blocks),
             Some(_) | None if blocks.is_empty() => {}
@@ -72,25 +68,35 @@ fn messages(ask: &Ask<'_>) -> Vec<Value> {
     turns.into_iter().map(|(role, blocks)| json!({"role": role, "content": blocks})).collect()
 }
 
-fn sent(ask: &Ask<'_>, message: &ModelMessage) -> (&'static str, Vec<Value>) {
+fn sent(ask: &Ask<'_>, message: &ModelMessage, with_thoughts: bool) -> (&'static str, Vec<Value>) {
     match message {
         ModelMessage::User { content, .. } => {
             ("user", parts(content).iter().filter_map(user_block).collect())
         }
-        ModelMessage::Note { text, .. } => ("user", vec![json!({"type": "text", "text": text})]),
+        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+            ("user", vec![json!({"type": "text", "text": text})])
+        }
         ModelMessage::Tool { call, text } => {
             let id = ask.ids.sent(call.as_str());
             ("user", vec![json!({"type": "tool_result", "tool_use_id": id, "content": text})])
         }
-        ModelMessage::Assistant { text, calls, .. } => {
-            let said = Some(text).filter(|text| !text.trim().is_empty());
-            let said = said.map(|text| json!({"type": "text", "text": text}));
-            let asked = calls.iter().map(|call| {
-                json!({"type": "tool_use", "id": ask.ids.sent(call.id.as_str()),
-                    "name": ask.names.sent(call.tool.as_str()), "input": arguments(call)})
-            });
-            ("assistant", said.into_iter().chain(asked).collect())
+        ModelMessage::Assistant { id, text, calls, .. } => {
+            let pieces = if with_thoughts { ask.seals.pieces(id) } else { &[] };
+            (
+                "assistant",
+                woven(pieces, text, calls).into_iter().filter_map(|part| given_back(ask, part)).collect(),
+            )
         }
+    }
+}
+
+fn given_back(ask: &Ask<'_>, part: sealed::Part<'_>) -> Option<Value> {
+    match part {
+        sealed::Part::Sealed(block) => Some(block.clone()),
+        sealed::Part::Text(text) if text.trim().is_empty() => None,
+        sealed::Part::Text(text) => Some(json!({"type": "text", "text": text})),
+        sealed::Part::Call(call) => Some(json!({"type": "tool_use", "id": ask.ids.sent(call.id.as_str()),
+            "name": ask.names.sent(call.tool.as_str()), "input": arguments(call)})),
     }
 }
 
@@ -123,6 +129,14 @@ fn media_block(media: &Media<'_>) -> Value {
 pub(super) struct AnthropicHearing {
     /// The calls by their place among the blocks.
     calls: BTreeMap<u64, u16>,
+    /// The same of thoughts that are not over.
+    thoughts: BTreeMap<u64, Thought>,
+}
+
+#[derive(Default)]
+struct Thought {
+    text: String,
+    signature: String,
 }
 
 impl Hearing for AnthropicHearing {
@@ -135,6 +149,12 @@ impl Hearing for AnthropicHearing {
             }
             "content_block_start" => self.hear_block(event, answer),
             "content_block_delta" => self.hear_delta(event, answer),
+            "content_block_stop" => match self.thoughts.remove(&count(event, "index")) {
+                Some(Thought { text, signature }) if !signature.is_empty() => {
+                    answer.seal(json!({"type": "thinking", "thinking": text, "signature": signature}))
+                }
+                Some(_) | None => Ok(()),
+            },
             "message_delta" => {
                 if let Some(usage) = event.get("usage") {
                     hear_usage(usage, answer);
@@ -156,7 +176,7 @@ impl Hearing for AnthropicHearing {
                 Ok(())
             }
             "error" => Err(told_in_stream(event)),
-            // `ping`, `content_block_stop`, and what is yet to be invented.
+            // `ping`, and what is yet to be invented.
             _ => Ok(()),
         }
     }
@@ -177,21 +197,43 @@ impl AnthropicHearing {
                 }
             }
             Some("text") => said(block, "text").map_or(Ok(()), |text| answer.say(text)),
-            Some("thinking") => said(block, "thinking").map_or(Ok(()), |text| answer.think(text)),
+            Some("thinking") => {
+                let text = |key: &str| said(block, key).unwrap_or_default().to_owned();
+                let thought = Thought { text: text("thinking"), signature: text("signature") };
+                if !thought.text.is_empty() {
+                    answer.think(&thought.text)?;
+                }
+                self.thoughts.insert(count(event, "index"), thought);
+                Ok(())
+            }
+            // Nobody but its provider can read it.
+            Some("redacted_thinking") => answer.seal(block.clone()),
             Some(_) | None => Ok(()),
         }
     }
 
-    fn hear_delta(&self, event: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+    fn hear_delta(&mut self, event: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
         let delta = event.get("delta").ok_or_else(|| corrupt("a piece that is not there"))?;
         match text(delta, "type")? {
             "text_delta" => answer.say(text(delta, "text")?),
-            "thinking_delta" => answer.think(text(delta, "thinking")?),
+            "thinking_delta" => {
+                let words = text(delta, "thinking")?;
+                if let Some(thought) = self.thoughts.get_mut(&count(event, "index")) {
+                    thought.text.push_str(words);
+                }
+                answer.think(words)
+            }
+            "signature_delta" => {
+                if let Some(thought) = self.thoughts.get_mut(&count(event, "index")) {
+                    thought.signature.push_str(text(delta, "signature")?);
+                }
+                Ok(())
+            }
             "input_json_delta" => match self.calls.get(&count(event, "index")) {
                 Some(place) => answer.add_arguments(*place, text(delta, "partial_json")?),
                 None => Err(corrupt("arguments of a call that nobody asked for")),
             },
-            // Signatures and citations.
+            // Citations.
             _ => Ok(()),
         }
     }

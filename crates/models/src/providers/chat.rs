@@ -43,7 +43,9 @@ pub(super) fn tools(ask: &Ask<'_>) -> Value {
 fn sent(ask: &Ask<'_>, message: &ModelMessage) -> Option<Value> {
     Some(match message {
         ModelMessage::User { content, .. } => json!({"role": "user", "content": user_content(content)}),
-        ModelMessage::Note { text, .. } => json!({"role": "user", "content": text}),
+        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+            json!({"role": "user", "content": text})
+        }
         ModelMessage::Tool { call, text } => {
             json!({"role": "tool", "tool_call_id": ask.ids.sent(call.as_str()), "content": text})
         }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::failure::again;
 use super::growing::Growing;
 use super::naming::{CallIds, ToolNames};
+use super::sealed::Seals;
 
 /// One request, with everything that a dialect needs to write it down.
 pub(super) struct Ask<'a> {
@@ -13,6 +14,7 @@ pub(super) struct Ask<'a> {
     pub(super) request: &'a ModelRequest,
     pub(super) names: &'a ToolNames,
     pub(super) ids: CallIds,
+    pub(super) seals: Seals,
     /// Of the configuration.
     pub(super) params: &'a Map<String, Value>,
 }

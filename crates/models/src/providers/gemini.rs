@@ -10,13 +10,19 @@ use super::dialect::{Ask, Hearing, corrupt, count, object, said, text};
 use super::failure::{filtered, for_good, told_in_stream};
 use super::growing::{Finish, Growing};
 use super::naming::arguments;
+use super::sealed::{self, Piece, woven};
 
-/// What stands where a signature of the model's thoughts would: we keep none, and the provider names this for that.
+/// What stands where a signature of the model's thoughts would, where there is none: the provider names this for that.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
     let mut body = object([("contents", json!(contents(ask)))]);
-    let params = ask.params();
+    let mut params = ask.params();
+    // Beside functions a schema is refused by some models; the instructions ask for it as well.
+    if let Some(schema) = ask.request.output_schema.as_ref().filter(|_| ask.request.tools.is_empty()) {
+        params.insert("responseMimeType".to_owned(), json!("application/json"));
+        params.insert("responseJsonSchema".to_owned(), json!(**schema));
+    }
     if !params.is_empty() {
         body.insert("generationConfig".to_owned(), Value::Object(params));
     }
@@ -57,25 +63,40 @@ fn contents(ask: &Ask<'_>) -> Vec<Value> {
 fn sent(ask: &Ask<'_>, tools: &BTreeMap<&str, &str>, message: &ModelMessage) -> (&'static str, Vec<Value>) {
     match message {
         ModelMessage::User { content, .. } => ("user", parts(content).iter().map(user_part).collect()),
-        ModelMessage::Note { text, .. } => ("user", vec![json!({"text": text})]),
+        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+            ("user", vec![json!({"text": text})])
+        }
         ModelMessage::Tool { call, text } => {
             let tool = tools.get(call.as_str()).copied().unwrap_or_default();
             let response = json!({"name": ask.names.sent(tool), "response": {"result": text}});
             ("user", vec![json!({"functionResponse": response})])
         }
-        ModelMessage::Assistant { text, calls, .. } => {
-            let said = Some(text).filter(|text| !text.is_empty()).map(|text| json!({"text": text}));
-            let asked = calls.iter().map(|call| {
-                let function = json!({"name": ask.names.sent(call.tool.as_str()), "args": arguments(call)});
-                if wants_signatures(ask.model) {
-                    json!({"functionCall": function, "thoughtSignature": NO_SIGNATURE})
-                } else {
-                    json!({"functionCall": function})
-                }
-            });
-            ("model", said.into_iter().chain(asked).collect())
+        ModelMessage::Assistant { id, text, calls, .. } => {
+            ("model", answer(ask, woven(ask.seals.pieces(id), text, calls), ask.seals.pieces(id)))
         }
     }
+}
+
+/// A signature belongs to the call behind it. Of calls that were asked for together only the first has one.
+fn answer(ask: &Ask<'_>, parts: Vec<sealed::Part<'_>>, pieces: &[Piece]) -> Vec<Value> {
+    let none_kept = pieces.is_empty() && wants_signatures(ask.model);
+    let mut signature = None;
+    let mut sent = Vec::new();
+    for part in parts {
+        match part {
+            sealed::Part::Sealed(value) => signature = Some(value.clone()),
+            sealed::Part::Text(text) => sent.push(json!({"text": text})),
+            sealed::Part::Call(call) => {
+                let function = json!({"name": ask.names.sent(call.tool.as_str()), "args": arguments(call)});
+                let signature = signature.take().or_else(|| none_kept.then(|| json!(NO_SIGNATURE)));
+                sent.push(match signature {
+                    Some(signature) => json!({"functionCall": function, "thoughtSignature": signature}),
+                    None => json!({"functionCall": function}),
+                });
+            }
+        }
+    }
+    sent
 }
 
 /// Models before the third generation take calls without any.
@@ -138,6 +159,9 @@ impl Hearing for GeminiHearing {
 
 fn hear_part(part: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
     if let Some(call) = part.get("functionCall") {
+        if let Some(signature) = said(part, "thoughtSignature") {
+            answer.seal(json!(signature))?;
+        }
         let place = answer.call_count();
         answer.ask(place, said(call, "id").unwrap_or_default(), text(call, "name")?)?;
         let whole = call.get("args").filter(|args| args.is_object());

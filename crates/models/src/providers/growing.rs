@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use engine::live::Deltas;
-use engine::model::{ModelAnswer, ModelCall, ModelFailure};
+use engine::model::{ModelAnswer, ModelCall, ModelFailure, Origin, Sealed};
 use machine::event::Usage;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::failure::{again, context_full, filtered, for_good};
 use super::naming::ToolNames;
+use super::sealed::Piece;
 
 /// The engine takes no longer answer; what goes beyond is not worth reading.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -34,6 +36,12 @@ pub(super) struct Growing {
     reasoning: String,
     /// By their place in the answer.
     calls: BTreeMap<u16, ModelCall>,
+    /// In the order in which everything came.
+    pieces: Vec<Piece>,
+    /// Who answers, for what only they can read.
+    by: String,
+    /// It has to be known later whose answer this was, also where nothing is sealed in it.
+    signed: bool,
     byte_count: usize,
     pub(super) usage: Usage,
     pub(super) finish: Option<Finish>,
@@ -42,10 +50,13 @@ pub(super) struct Growing {
 }
 
 impl Growing {
-    pub(super) fn new(deltas: Deltas, names: ToolNames) -> Self {
+    pub(super) fn new(deltas: Deltas, names: ToolNames, by: String, signed: bool) -> Self {
         Self {
             deltas,
             names,
+            pieces: Vec::new(),
+            by,
+            signed,
             text: String::new(),
             reasoning: String::new(),
             calls: BTreeMap::new(),
@@ -60,6 +71,17 @@ impl Growing {
         self.grow(text.len())?;
         self.text.push_str(text);
         self.deltas.text(text);
+        match self.pieces.last_mut() {
+            Some(Piece::Text(length)) => *length += text.len(),
+            Some(Piece::Sealed(_) | Piece::Call(_)) | None => self.pieces.push(Piece::Text(text.len())),
+        }
+        Ok(())
+    }
+
+    /// What the provider wants back with this answer, and nobody reads.
+    pub(super) fn seal(&mut self, value: Value) -> Result<(), ModelFailure> {
+        self.grow(value.to_string().len())?;
+        self.pieces.push(Piece::Sealed(value));
         Ok(())
     }
 
@@ -84,8 +106,11 @@ impl Growing {
             return Err(for_good(format!("it asked for more than {CALLS_MAX} calls at once")));
         }
         self.grow(id.len() + sent_name.len())?;
-        let empty = || ModelCall { id: String::new(), tool: String::new(), arguments: String::new() };
-        let call = self.calls.entry(place).or_insert_with(empty);
+        let pieces = &mut self.pieces;
+        let call = self.calls.entry(place).or_insert_with(|| {
+            pieces.push(Piece::Call(place));
+            ModelCall { id: String::new(), tool: String::new(), arguments: String::new() }
+        });
         if call.id.is_empty() {
             call.id.push_str(id);
         }
@@ -137,6 +162,16 @@ impl Growing {
         (self.text.is_empty() && self.calls.is_empty()).then_some("before its first word")
     }
 
+    /// It goes back with the results of calls, so an answer without calls needs none.
+    fn sealed(&self) -> Option<Sealed> {
+        let sealed = |piece: &Piece| matches!(piece, Piece::Sealed(_));
+        if self.calls.is_empty() || !(self.signed || self.pieces.iter().any(sealed)) {
+            return None;
+        }
+        let content = serde_json::to_string(&self.pieces).ok()?;
+        Some(Sealed { by: self.by.clone(), content: content.into() })
+    }
+
     /// An answer without a reason for its end is half an answer.
     pub(super) fn conclude(self) -> Result<ModelAnswer, ModelFailure> {
         match self.finish {
@@ -154,6 +189,7 @@ impl Growing {
             Some(Finish::Garbled) => return Err(again("it garbled a tool call")),
             None => return Err(again("the stream ended before the answer did")),
         }
+        let origin = Origin { model: None, sealed: self.sealed() };
         let names = &self.names;
         let whole = |call: ModelCall| ModelCall {
             tool: names.own(&call.tool).to_owned(),
@@ -165,6 +201,7 @@ impl Growing {
             reasoning: Some(self.reasoning).filter(|reasoning| !reasoning.is_empty()),
             calls: self.calls.into_values().map(whole).collect(),
             usage: self.usage,
+            origin,
         })
     }
 }

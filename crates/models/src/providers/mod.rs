@@ -45,6 +45,7 @@ mod key;
 mod naming;
 mod ollama;
 mod responses;
+mod sealed;
 
 use std::error::Error;
 use std::fmt;
@@ -65,6 +66,7 @@ use frames::Framing;
 use growing::Growing;
 pub use key::ApiKey;
 use naming::{CallIds, ToolNames};
+use sealed::Seals;
 
 /// Whose protocol is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,6 +294,7 @@ impl RemoteModel {
             request: asked,
             names,
             ids: CallIds::of(&asked.messages, provider.id_fits()),
+            seals: Seals::of(&asked.messages, &self.identity()),
             params: &self.settings.params,
         };
         let body = Value::Object(provider.body(&ask)).to_string();
@@ -311,6 +314,21 @@ impl RemoteModel {
             request = request.header(name, value);
         }
         request.body(Full::from(body)).ok()
+    }
+
+    /// Who has to be asked for what was sealed to be of use. Another model, or another server, could not read it.
+    fn identity(&self) -> String {
+        let (host, port) = (self.address.host().unwrap_or_default(), self.address.port_u16());
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        format!("{} {} at {host}{port}", self.settings.provider.as_str(), self.settings.model)
+    }
+
+    /// Whoever was told to think has to be told later which answers were its own.
+    fn signs(&self, request: &ModelRequest) -> bool {
+        let set = |name: &str| {
+            self.settings.params.contains_key(name) || request.params.iter().any(|(known, _)| known == name)
+        };
+        self.settings.provider == Provider::Anthropic && set(anthropic::THINKING)
     }
 
     /// Says who failed, and hides what nobody may read.
@@ -334,7 +352,7 @@ impl Model for RemoteModel {
                 return Err(self.told(failure::for_good("the request cannot be written down")));
             };
             let provider = self.settings.provider;
-            let growing = Growing::new(deltas, names);
+            let growing = Growing::new(deltas, names, self.identity(), self.signs(&request));
             let answer = self.connector.exchange(sent, provider.framing(), provider.hearing(), growing).await;
             answer.map_err(|failure| self.told(failure))
         })

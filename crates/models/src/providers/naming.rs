@@ -87,7 +87,10 @@ impl CallIds {
 fn calls(messages: &Messages) -> impl Iterator<Item = &AssistantCall> {
     messages.iter().flat_map(|message| match message {
         ModelMessage::Assistant { calls, .. } => calls.as_slice(),
-        ModelMessage::User { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => &[],
+        ModelMessage::User { .. }
+        | ModelMessage::Tool { .. }
+        | ModelMessage::Note { .. }
+        | ModelMessage::Notice { .. } => &[],
     })
 }
 
@@ -137,6 +140,7 @@ mod tests {
             text: String::new(),
             reasoning: None,
             calls: ["call_1", "a~2", "call_3", "b~2"].map(call).to_vec(),
+            sealed: None,
         };
         let ids = CallIds::of(&Messages::from_iter([message]), |id| !id.contains('~'));
         let sent = ["call_1", "a~2", "call_3", "b~2"].map(|id| ids.sent(id));

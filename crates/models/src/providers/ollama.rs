@@ -29,6 +29,10 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
         }
         messages.push(sent(ask, &tools, message));
     }
+    // Beside tools it would keep the model from asking for one; the instructions ask for it as well.
+    if let Some(schema) = ask.request.output_schema.as_ref().filter(|_| ask.request.tools.is_empty()) {
+        body.insert("format".to_owned(), json!(**schema));
+    }
     body.extend(object([
         ("model", json!(ask.model)),
         ("messages", json!(messages)),
@@ -46,7 +50,9 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
 fn sent(ask: &Ask<'_>, tools: &BTreeMap<&str, &str>, message: &ModelMessage) -> Value {
     match message {
         ModelMessage::User { content, .. } => user(content),
-        ModelMessage::Note { text, .. } => json!({"role": "user", "content": text}),
+        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+            json!({"role": "user", "content": text})
+        }
         ModelMessage::Tool { call, text } => {
             let tool = tools.get(call.as_str()).copied().unwrap_or_default();
             json!({"role": "tool", "tool_name": ask.names.sent(tool), "content": text})

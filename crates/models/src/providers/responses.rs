@@ -1,6 +1,6 @@
 //! The responses of OpenAI: `POST {base_url}/responses`. Nothing is kept there: the conversation is ours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::model::{ModelFailure, ModelMessage};
 use serde_json::{Map, Value, json};
@@ -10,6 +10,7 @@ use super::dialect::{Ask, Hearing, corrupt, count, object, said, text};
 use super::failure::told_in_stream;
 use super::growing::{Finish, Growing};
 use super::naming::arguments;
+use super::sealed::{self, woven};
 
 pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
     let input: Vec<Value> = ask.request.messages.iter().flat_map(|message| sent(ask, message)).collect();
@@ -20,8 +21,24 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
         ("stream", json!(true)),
         ("store", json!(false)),
     ]));
+    if reasons(ask, &body) {
+        let included = body.entry("include").or_insert_with(|| json!([]));
+        if let Value::Array(included) = included
+            && !included.contains(&json!(ENCRYPTED))
+        {
+            included.push(json!(ENCRYPTED));
+        }
+    }
     if !ask.request.instructions.is_empty() {
         body.insert("instructions".to_owned(), json!(*ask.request.instructions));
+    }
+    if let Some(schema) = &ask.request.output_schema {
+        // Strict schemas are a subset of what ours may say; whether the answer fits is judged by us.
+        let format = json!({"type": "json_schema", "name": "output", "schema": **schema, "strict": false});
+        // Beside what else was set for the text.
+        if let Value::Object(text) = body.entry("text").or_insert_with(|| json!({})) {
+            text.insert("format".to_owned(), format);
+        }
     }
     if !ask.request.tools.is_empty() {
         let tool = |tool: &engine::tool::ToolDefinition| {
@@ -37,23 +54,44 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
     body
 }
 
+/// Reasoning that can be given back where nothing is kept.
+const ENCRYPTED: &str = "reasoning.encrypted_content";
+
+/// Models that do not reason refuse to be asked for it.
+fn reasons(ask: &Ask<'_>, params: &Map<String, Value>) -> bool {
+    let known = ["o1", "o3", "o4", "gpt-5"].iter().any(|name| ask.model.starts_with(name));
+    params.get("reasoning").is_some_and(Value::is_object) || (known && !ask.model.starts_with("gpt-5-chat"))
+}
+
 fn sent(ask: &Ask<'_>, message: &ModelMessage) -> Vec<Value> {
     match message {
         ModelMessage::User { content, .. } => vec![json!({"role": "user", "content": user_content(content)})],
-        ModelMessage::Note { text, .. } => vec![json!({"role": "user", "content": text})],
+        ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
+            vec![json!({"role": "user", "content": text})]
+        }
         ModelMessage::Tool { call, text } => {
             vec![
                 json!({"type": "function_call_output", "call_id": ask.ids.sent(call.as_str()), "output": text}),
             ]
         }
-        ModelMessage::Assistant { text, calls, .. } => {
-            let said = Some(text).filter(|text| !text.is_empty());
-            let said = said.map(|text| json!({"role": "assistant", "content": text}));
-            let asked = calls.iter().map(|call| {
-                json!({"type": "function_call", "call_id": ask.ids.sent(call.id.as_str()),
-                    "name": ask.names.sent(call.tool.as_str()), "arguments": arguments(call).to_string()})
-            });
-            said.into_iter().chain(asked).collect()
+        ModelMessage::Assistant { id, text, calls, .. } => {
+            let mut parts = woven(ask.seals.pieces(id), text, calls);
+            // Reasoning that nothing follows is refused.
+            while matches!(parts.last(), Some(sealed::Part::Sealed(_))) {
+                parts.pop();
+            }
+            parts.into_iter().map(|part| given_back(ask, part)).collect()
+        }
+    }
+}
+
+fn given_back(ask: &Ask<'_>, part: sealed::Part<'_>) -> Value {
+    match part {
+        sealed::Part::Sealed(item) => item.clone(),
+        sealed::Part::Text(text) => json!({"role": "assistant", "content": text}),
+        sealed::Part::Call(call) => {
+            json!({"type": "function_call", "call_id": ask.ids.sent(call.id.as_str()),
+            "name": ask.names.sent(call.tool.as_str()), "arguments": arguments(call).to_string()})
         }
     }
 }
@@ -89,6 +127,8 @@ fn media_part(media: &Media<'_>) -> Value {
 pub(super) struct ResponsesHearing {
     /// The calls by their place among everything that is put out.
     calls: BTreeMap<u64, u16>,
+    /// The same of reasoning that is kept already.
+    sealed: BTreeSet<u64>,
     /// Summaries come in parts.
     thought: Option<(u64, u64)>,
 }
@@ -107,7 +147,8 @@ impl Hearing for ResponsesHearing {
             }
             "response.output_item.added" | "response.output_item.done" => {
                 let item = event.get("item").ok_or_else(|| corrupt("an item that is not there"))?;
-                self.hear_item(count(event, "output_index"), item, answer)
+                let is_whole = said(event, "type") == Some("response.output_item.done");
+                self.hear_item(count(event, "output_index"), item, is_whole, answer)
             }
             "response.function_call_arguments.delta" => match self.calls.get(&count(event, "output_index")) {
                 Some(place) => answer.add_arguments(*place, text(event, "delta")?),
@@ -132,9 +173,17 @@ impl Hearing for ResponsesHearing {
 }
 
 impl ResponsesHearing {
-    fn hear_item(&mut self, index: u64, item: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
-        if said(item, "type") != Some("function_call") {
-            return Ok(());
+    fn hear_item(
+        &mut self,
+        index: u64,
+        item: &Value,
+        is_whole: bool,
+        answer: &mut Growing,
+    ) -> Result<(), ModelFailure> {
+        match said(item, "type") {
+            Some("function_call") => {}
+            Some("reasoning") if is_whole => return self.hear_reasoning(index, item, answer),
+            Some(_) | None => return Ok(()),
         }
         let place = *self.calls.entry(index).or_insert_with(|| answer.call_count());
         answer.ask(place, text(item, "call_id")?, text(item, "name")?)?;
@@ -144,11 +193,29 @@ impl ResponsesHearing {
         }
     }
 
+    /// Without what it is encrypted in it could not be given back.
+    fn hear_reasoning(&mut self, index: u64, item: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+        let Some(encrypted) = said(item, "encrypted_content") else { return Ok(()) };
+        if !self.sealed.insert(index) {
+            return Ok(());
+        }
+        let summary = item.get("summary").cloned().unwrap_or_else(|| json!([]));
+        let mut kept = object([
+            ("type", json!("reasoning")),
+            ("summary", summary),
+            ("encrypted_content", json!(encrypted)),
+        ]);
+        if let Some(id) = said(item, "id") {
+            kept.insert("id".to_owned(), json!(id));
+        }
+        answer.seal(Value::Object(kept))
+    }
+
     fn hear_end(&mut self, event: &Value, finish: Finish, answer: &mut Growing) -> Result<(), ModelFailure> {
         let response = event.get("response").ok_or_else(|| corrupt("an end without a response"))?;
         let mut whole = String::new();
         for (item, index) in response.get("output").and_then(Value::as_array).into_iter().flatten().zip(0..) {
-            self.hear_item(index, item, answer)?;
+            self.hear_item(index, item, true, answer)?;
             // What it thought has content too.
             let content = Some(item).filter(|item| said(item, "type") == Some("message"));
             let content = content.and_then(|item| item.get("content")?.as_array());

@@ -167,7 +167,10 @@ fn last_user_text(request: &ModelRequest) -> String {
     }
     let content = request.messages.iter().rev().find_map(|message| match message {
         ModelMessage::User { content, .. } => Some(content),
-        ModelMessage::Assistant { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. } => None,
+        ModelMessage::Assistant { .. }
+        | ModelMessage::Tool { .. }
+        | ModelMessage::Note { .. }
+        | ModelMessage::Notice { .. } => None,
     });
     let parts = match content.map(|content| &**content) {
         Some(Value::Array(parts)) => parts.as_slice(),

@@ -24,6 +24,7 @@ fn request(messages: impl IntoIterator<Item = ModelMessage>, ordinal: u32) -> Mo
         instructions: Arc::from(""),
         messages: messages.into_iter().collect::<Messages>(),
         tools: Vec::new(),
+        output_schema: None,
         params: Vec::new(),
     }
 }
@@ -121,6 +122,7 @@ async fn what_the_user_said_last_chooses_the_rule_whatever_came_after_it() {
             text: "earlier".to_owned(),
             reasoning: None,
             calls: Vec::new(),
+            sealed: None,
         },
         ModelMessage::Tool { call: "call_0".into(), text: "earlier".to_owned() },
         ModelMessage::Note { call: "call_0".into(), text: "earlier".to_owned() },

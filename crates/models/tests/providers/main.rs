@@ -6,5 +6,6 @@ mod dropping;
 mod expected;
 mod fake;
 mod runs;
+mod sealed;
 mod sent;
 mod table;

@@ -43,6 +43,7 @@ fn conversation() -> ModelRequest {
                 call("call_a~2", "files.read", json!({"path": "b"})),
                 AssistantCall { id: "call_b".into(), tool: "echo".into(), arguments: garbled },
             ],
+            sealed: None,
         },
         ModelMessage::Tool { call: "call_a~2".into(), text: "B".to_owned() },
         ModelMessage::Tool { call: "call_b".into(), text: "Error: no JSON".to_owned() },
@@ -230,7 +231,7 @@ async fn params_are_sent_where_the_provider_has_them_and_plugins_win() {
 }
 
 #[tokio::test]
-async fn anthropic_thinks_only_where_no_thoughts_have_to_be_given_back() {
+async fn anthropic_goes_on_without_thinking_where_its_thoughts_are_not_there_to_be_given_back() {
     let thinking = || {
         let budget = json!({"type": "enabled", "budget_tokens": 1024});
         ProviderSettings::new(Provider::Anthropic, "m-1").param("thinking", budget)
@@ -300,4 +301,33 @@ fn settings_that_make_no_address_are_refused() {
     }
     let spaces = ProviderSettings::new(Provider::Gemini, "no such name").base_url("http://127.0.0.1:1");
     assert_eq!(bad(spaces), BadSettings::BadAddress);
+}
+
+#[tokio::test]
+async fn the_output_that_is_wanted_goes_where_the_provider_has_a_place_for_it() {
+    let schema = json!({"type": "object", "required": ["total"]});
+    let wanting = |with_tools: bool| {
+        let mut request = request([user(json!("How much?"))]);
+        request.output_schema = Some(Arc::new(schema.clone()));
+        if !with_tools {
+            request.tools.clear();
+        }
+        request
+    };
+    let format = json!({"type": "json_schema", "name": "output", "schema": schema, "strict": false});
+    for with_tools in [true, false] {
+        let openai = body(Provider::OpenAi, wanting(with_tools)).await;
+        assert_eq!(openai["text"], json!({"format": format}), "{openai}");
+        // Not every server takes one: there the instructions alone ask for it.
+        let chat = body(Provider::OpenAiCompatible, wanting(with_tools)).await;
+        assert_eq!(chat.get("response_format"), None, "{chat}");
+    }
+    let gemini = body(Provider::Gemini, wanting(false)).await;
+    let config = json!({"responseMimeType": "application/json", "responseJsonSchema": schema});
+    assert_eq!(gemini["generationConfig"], config);
+    assert_eq!(body(Provider::Gemini, wanting(true)).await.get("generationConfig"), None);
+    assert_eq!(body(Provider::Ollama, wanting(false)).await["format"], schema);
+    assert_eq!(body(Provider::Ollama, wanting(true)).await.get("format"), None);
+    let nothing = body(Provider::OpenAi, request([user(json!("Hello"))])).await;
+    assert_eq!(nothing.get("text"), None, "{nothing}");
 }

@@ -34,6 +34,7 @@ pub(crate) fn request(messages: impl IntoIterator<Item = ModelMessage>) -> Model
         instructions: Arc::from("Be careful."),
         messages: messages.into_iter().collect(),
         tools: vec![tool("echo"), tool("files.read")],
+        output_schema: None,
         params: Vec::new(),
     }
 }

@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use engine::callback::CallbackKey;
 use engine::store::{
     Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created,
     EVENTS_BYTES_MAX, Lease, Listed, Loaded, MessagePlace, MessageView, Page, REMEMBERED_MAX, Refused,
@@ -175,6 +176,10 @@ impl Store for MemoryStore {
 
     fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
         self.read(|state| Ok(state.revisions.get(digest).cloned()))
+    }
+
+    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+        self.change(|state, _| Ok(*state.callback_key.get_or_insert(drawn)))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

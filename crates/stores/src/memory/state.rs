@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use engine::callback::CallbackKey;
 use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Remembered, Tenant, Trouble};
 use machine::call::Call;
 use machine::decision::Decision;
@@ -28,6 +29,7 @@ pub(super) struct State {
     pub(super) runs: BTreeMap<Row, StoredRun>,
     pub(super) ready: Ready,
     pub(super) revisions: BTreeMap<Digest, String>,
+    pub(super) callback_key: Option<CallbackKey>,
     pub(super) counts: Counts,
     last_row: Row,
     last_ticket: Ticket,

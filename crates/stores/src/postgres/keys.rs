@@ -1,5 +1,7 @@
-//! Keys by which a repeat is recognised: of a message that was posted, and of an answer that was given.
+//! Keys by which a repeat is recognised, of a message that was posted and of an answer that was given; and the key of
+//! callbacks.
 
+use engine::callback::CallbackKey;
 use engine::store::{REMEMBERED_MAX, Refused, Remembered, Tenant, remembers_enough};
 use machine::id::{Digest, RunId, ThreadId};
 use tokio_postgres::Row;
@@ -11,6 +13,15 @@ use super::trouble::{Stop, corrupt};
 use crate::words::{digest, number};
 
 impl Shared {
+    /// What is kept, which is the first one.
+    pub(super) async fn callback_key(&self, drawn: CallbackKey) -> Result<CallbackKey, Stop> {
+        let sql = "INSERT INTO callback_key (the_only, key) VALUES (true, $1) ON CONFLICT DO NOTHING";
+        self.change(sql, &[&drawn.as_bytes().as_slice()]).await?;
+        let rows = self.connections.read("SELECT key FROM callback_key", &[]).await?;
+        let kept = rows.first().ok_or_else(|| corrupt("the key of callbacks is not there".to_owned()))?;
+        Ok(CallbackKey::from(digest(kept.try_get(0)?)?.0))
+    }
+
     /// What is kept, which is the first one.
     pub(super) async fn remember(
         &self,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
+use engine::callback::CallbackKey;
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
@@ -116,6 +117,10 @@ impl Store for PostgresStore {
             let rows = self.shared.connections.read(sql, &[&digest.as_slice()]).await?;
             Ok(rows.first().map(|row| row.try_get(0)).transpose()?.map(told))
         })
+    }
+
+    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+        task(async move { self.shared.callback_key(drawn).await })
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -1,5 +1,7 @@
-//! Keys by which a repeat is recognised: of a message that was posted, and of an answer that was given.
+//! Keys by which a repeat is recognised, of a message that was posted and of an answer that was given; and the key of
+//! callbacks.
 
+use engine::callback::CallbackKey;
 use engine::store::{PostKey, REMEMBERED_MAX, Refused, Remembered, Tenant, remembers_enough};
 use machine::id::{Digest, RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -44,6 +46,18 @@ pub(super) fn seal_of_answer(scope: &str, body: &[u8], status: i64, answer: &str
 fn seal<const COUNT: usize>(parts: [&[u8]; COUNT]) -> Digest {
     let sized = parts.iter().flat_map(|part| [&part.len().to_le_bytes()[..], part].concat());
     Digest::of(&sized.collect::<Vec<u8>>())
+}
+
+/// What is kept, which is the first one.
+pub(super) fn callback_key(desk: &Desk<'_>, drawn: CallbackKey) -> Result<CallbackKey, Stop> {
+    let sql = "SELECT key FROM callback_key";
+    let kept: Option<[u8; CallbackKey::BYTES]> =
+        desk.connection().query_row(sql, [], |row| row.get(0)).optional()?;
+    if let Some(kept) = kept {
+        return Ok(CallbackKey::from(kept));
+    }
+    desk.execute("INSERT INTO callback_key (only, key) VALUES (1, ?1)", params![drawn.as_bytes()])?;
+    Ok(drawn)
 }
 
 /// What is kept, which is the first one.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use engine::callback::CallbackKey;
 use engine::store::{
     Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
     Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
@@ -120,6 +121,10 @@ impl Store for SqliteStore {
             let mut statement = connection.prepare_cached("SELECT text FROM revisions WHERE digest = ?1")?;
             Ok(statement.query_row([digest.0], |row| row.get(0)).optional()?)
         }))
+    }
+
+    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+        Box::pin(self.route.send(move |desk| keys::callback_key(desk, drawn)))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -29,6 +29,7 @@ mod rule_14_post_keys;
 mod rule_15_answers;
 mod rule_18_bytes;
 mod rule_19_census;
+mod rule_20_callback_key;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -172,6 +173,8 @@ macro_rules! conformance {
                 rule_18_bytes::rule_18_an_event_of_any_size_is_read,
                 rule_19_census::rule_19_unended_runs_of_all_tenants_are_counted_by_status,
                 rule_19_census::rule_19_what_is_not_heard_is_counted_until_it_is,
+                rule_20_callback_key::rule_20_the_first_key_is_kept_over_a_crash,
+                rule_20_callback_key::rule_20_of_many_keys_at_once_everybody_gets_the_same,
             }
         }
     };

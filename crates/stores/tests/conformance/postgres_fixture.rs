@@ -23,7 +23,8 @@ static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 const EMPTY: &str = "DELETE FROM commits; DELETE FROM inbox; DELETE FROM suspensions; DELETE FROM decisions;
     DELETE FROM remembered; DELETE FROM post_keys; DELETE FROM messages; DELETE FROM call_ids; DELETE FROM leave; DELETE FROM plugin_state; DELETE FROM runs;
-    DELETE FROM threads; DELETE FROM nodes; DELETE FROM revisions";
+    DELETE FROM threads; DELETE FROM nodes; DELETE FROM revisions;
+    DELETE FROM callback_key";
 
 async fn fresh_schema() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);

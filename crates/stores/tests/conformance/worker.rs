@@ -7,7 +7,7 @@ use engine::store::{Append, Appended, Birth, Claim, Claimed, Create, Created, Le
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::delivery;
-use machine::event::{Fact, Order, Parent, Usage, UserMessage};
+use machine::event::{Fact, Order, Origin, Parent, Usage, UserMessage};
 use machine::id::{CallId, DecisionId, Digest, MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::inbox::{self, Item, Ticket};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
@@ -320,7 +320,9 @@ impl Worker {
             reasoning: None,
             calls: Vec::new(),
             usage: Usage { input_tokens: 10, output_tokens: 5 },
+            origin: Origin::default(),
             matched: Vec::new(),
+            output: None,
             taken: BTreeSet::new(),
             hooks: HookAnswers::default(),
         }

@@ -27,6 +27,7 @@ pub(super) fn request(tool: &str, arguments: Value) -> ToolRequest {
         arguments: Arc::new(arguments),
         idempotency_key: "0a1b".to_owned(),
         resume: None,
+        callback: None,
         cancelled: CancellationToken::new(),
         notes: ToolNotes::unheard(),
     }

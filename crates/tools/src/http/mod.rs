@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::store::Task;
-use engine::tool::{EffectClass, Outcome, Resumed, Tool, ToolDefinition, ToolRequest};
+use engine::tool::{Callback, EffectClass, Outcome, Resumed, Tool, ToolDefinition, ToolRequest};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, InvalidHeaderValue, USER_AGENT};
@@ -150,6 +150,11 @@ impl HttpTool {
             Ok(request) => request,
             Err(why) => return Outcome::NotSent { why, retry_after_ms: None },
         };
+        if !self.repeatable() {
+            // Whatever has arrived by now is looked at first: a connection that the other side has closed meanwhile is
+            // not used again, and leaves no doubt.
+            tokio::task::yield_now().await;
+        }
         let response = match self.client.request(request).await {
             Ok(response) => response,
             Err(error) if error.is_connect() => {
@@ -244,6 +249,15 @@ struct Asked<'a> {
     arguments: &'a Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     resume: Option<Resume<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callback: Option<CallbackSent<'a>>,
+}
+
+/// Where the tool may report later, and with which token.
+#[derive(Serialize)]
+struct CallbackSent<'a> {
+    url: &'a str,
+    token: &'a str,
 }
 
 /// What the tool had left for itself, and what somebody answered.
@@ -261,6 +275,8 @@ impl<'a> Asked<'a> {
             answer: resumed.answer.as_deref(),
             by: resumed.by.as_str(),
         };
+        let callback =
+            |callback: &'a Callback| CallbackSent { url: &callback.url, token: callback.token.as_str() };
         Self {
             tool: asked.tool.as_str(),
             call_id: asked.call.as_str(),
@@ -270,6 +286,7 @@ impl<'a> Asked<'a> {
             attempt: asked.attempt,
             arguments: &asked.arguments,
             resume: asked.resume.as_ref().map(resume),
+            callback: asked.callback.as_ref().map(callback),
         }
     }
 }

@@ -59,6 +59,8 @@ pub(crate) struct Fake {
     pub(crate) asked: Arc<Notify>,
     /// Rings when the other side has gone away.
     pub(crate) left: Arc<Notify>,
+    /// Rings when this side has closed a connection.
+    pub(crate) closed: Arc<Notify>,
 }
 
 impl Fake {
@@ -71,6 +73,7 @@ impl Fake {
             connections: Arc::default(),
             asked: Arc::default(),
             left: Arc::default(),
+            closed: Arc::default(),
         };
         let (taking, turns) = (fake.clone(), turns.into_iter().collect::<Vec<_>>());
         tokio::spawn(async move {
@@ -106,6 +109,8 @@ impl Fake {
                 Turn::Say(bytes) => stream.write_all(bytes.as_bytes()).await.unwrap_or_default(),
                 Turn::SayAndHangUp(bytes) => {
                     stream.write_all(bytes.as_bytes()).await.unwrap_or_default();
+                    drop(stream);
+                    self.closed.notify_one();
                     return;
                 }
                 Turn::Stall => {
@@ -145,6 +150,7 @@ pub(crate) fn request() -> ToolRequest {
         arguments: Arc::new(json!({"to": "bob", "amount": 5})),
         idempotency_key: "0a1b".to_owned(),
         resume: None,
+        callback: None,
         cancelled: CancellationToken::new(),
         notes: ToolNotes::unheard(),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::tool::{Resumed, Tool, ToolDefinition, ToolRequest};
+use engine::tool::{Callback, Outcome, Resumed, Tool, ToolAnswer, ToolDefinition, ToolRequest};
 use serde_json::json;
 use tools::http::{HttpSettings, HttpTool, HttpToolError};
 
@@ -23,7 +23,8 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
         answer: Some(Arc::new(json!("yes"))),
         by: "ann".into(),
     };
-    tool.call(ToolRequest { resume: Some(answered), ..request() }).await;
+    let callback = Callback { url: "https://runs.example.org/c/5b".into(), token: "t0ken".into() };
+    tool.call(ToolRequest { resume: Some(answered), callback: Some(callback), ..request() }).await;
     let [first, second] = &fake.heard()[..] else { panic!("two requests") };
     assert!(first.head.starts_with("POST /tool HTTP/1.1\r\n"), "{}", first.head);
     assert_eq!(first.header("idempotency-key").as_deref(), Some("0a1b"));
@@ -33,6 +34,7 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
         "attempt": 3, "arguments": {"to": "bob", "amount": 5}});
     assert_eq!(first.body, told);
     assert_eq!(second.body["resume"], json!({"state": {"ticket": 7}, "answer": "yes", "by": "ann"}));
+    assert_eq!(second.body["callback"], json!({"url": "https://runs.example.org/c/5b", "token": "t0ken"}));
 }
 
 #[tokio::test]
@@ -50,6 +52,21 @@ async fn a_connection_is_used_again() {
         tool.call(request()).await;
     }
     assert_eq!((fake.heard().len(), fake.connection_count()), (10, 1));
+}
+
+/// The server says that the connection stays open, and closes it all the same. Nothing of the next call was sent there, so
+/// nobody has to be asked whether it happened.
+#[tokio::test]
+async fn a_connection_that_was_closed_meanwhile_leaves_no_doubt() {
+    let kept = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nsent";
+    let fake = Fake::taking([Turn::SayAndHangUp(kept.into())]).await;
+    let tool = HttpTool::new(transfer(), &HttpSettings::at(&fake.url())).unwrap();
+    for _ in 0..20 {
+        let outcome = tool.call(request()).await;
+        assert!(matches!(outcome, Outcome::Answered(ToolAnswer::Success { .. })), "{outcome:?}");
+        fake.closed.notified().await;
+    }
+    assert_eq!((fake.heard().len(), fake.connection_count()), (20, 20));
 }
 
 #[tokio::test]

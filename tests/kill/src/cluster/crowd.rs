@@ -12,7 +12,7 @@ use super::Ground;
 use super::plan::{Case, Trouble};
 use super::report;
 use super::world::{Played, play};
-use crate::matrix::start_ledger;
+use crate::bystanders::Bystanders;
 use crate::node::Failure;
 use crate::scratch::Scratch;
 use crate::stories;
@@ -42,9 +42,8 @@ pub fn is_spread(drove: &BTreeMap<u32, u64>) -> bool {
 /// Plays, prints, and says whether all is well. `program` is this very program.
 pub fn tell(program: PathBuf, runs: u64, seed: u64) -> Result<bool, Failure> {
     let scratch = Scratch::new(false)?;
-    let socket = scratch.path().join("ledger");
-    let _ledger = start_ledger(&program, &socket)?;
-    let ground = Ground::new(program, socket, scratch.path())?;
+    let bystanders = Bystanders::start(&program, scratch.path())?;
+    let ground = Ground::new(program, bystanders, scratch.path())?;
     let began = Instant::now();
     let case = Case { story: Arc::new(stories::crowd(runs)), trouble: Trouble::Nothing, seed };
     let played = play(&ground, &case, false)?;

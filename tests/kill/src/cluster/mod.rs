@@ -17,8 +17,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::bystanders::Bystanders;
 use crate::chance::Chance;
-use crate::matrix::{Order, chosen, start_ledger};
+use crate::matrix::{Order, chosen};
 use crate::node::Failure;
 use crate::scratch::Scratch;
 use crate::server::Server;
@@ -35,7 +36,7 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 /// What all worlds have in common.
 pub struct Ground {
     program: PathBuf,
-    socket: PathBuf,
+    bystanders: Bystanders,
     folder: PathBuf,
     steady: Arc<Server>,
     /// The server that crashes; there is none before it is needed.
@@ -46,10 +47,10 @@ pub struct Ground {
 
 impl Ground {
     /// `program` is this very program.
-    pub fn new(program: PathBuf, socket: PathBuf, folder: &Path) -> io::Result<Self> {
+    pub fn new(program: PathBuf, bystanders: Bystanders, folder: &Path) -> io::Result<Self> {
         Ok(Self {
             program,
-            socket,
+            bystanders,
             folder: folder.to_owned(),
             steady: Arc::new(Server::start(&folder.join("steady"))?),
             shaky: Mutex::default(),
@@ -81,16 +82,14 @@ pub struct Outcome {
 /// Plays what is asked for. `program` is this very program.
 pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
     let scratch = Scratch::new(order.keep)?;
-    let socket = scratch.path().join("ledger");
-    let ledger = start_ledger(&program, &socket)?;
-    let ground = Ground::new(program, socket, scratch.path())?;
+    let bystanders = Bystanders::start(&program, scratch.path())?;
+    let ground = Ground::new(program, bystanders, scratch.path())?;
     let stories = chosen(order)?;
     let parse = |text: &str| plan::parse(text, &stories, order.seed);
     let only = order.only.as_ref().map(|text| text.split(',').map(parse).collect::<Result<_, _>>());
     let only = only.transpose()?;
     let game = Game::new(&ground, order, stories, only);
     game.play_all()?;
-    drop(ledger);
     if order.keep {
         eprintln!("the worlds lie in {}", scratch.path().display());
     }

@@ -109,7 +109,7 @@ impl World<'_> {
             return Ok(());
         }
         let Some(standing) = self.standing.take() else { return Ok(()) };
-        ledger::catch_up(&self.ground.socket)?;
+        ledger::catch_up(&self.ground.bystanders.ledger)?;
         let lost = reader::lost_attempts(&self.near)?;
         self.played.befell.push(Befell::PausedAnywhere);
         if standing.before_sending && !lost.is_empty() {

@@ -98,6 +98,7 @@ pub fn play(ground: &Ground, case: &Case, keep: bool) -> io::Result<Played> {
     };
     let (listener, lines) = mpsc::channel();
     let now = Moment::now();
+    let people = People::of(&case.story).reading(ledger::in_folder(&folder));
     let mut world = World {
         ground,
         store: schema(&way.address),
@@ -124,7 +125,7 @@ pub fn play(ground: &Ground, case: &Case, keep: bool) -> io::Result<Played> {
             kills: Vec::new(),
             befell: Vec::new(),
             violations: Vec::new(),
-            people: People::of(&case.story),
+            people,
             evidence: None,
             tally: Tally::default(),
         },
@@ -145,7 +146,7 @@ impl World<'_> {
         for member in &mut self.members.0 {
             member.kill()?;
         }
-        ledger::catch_up(&self.ground.socket)?;
+        ledger::catch_up(&self.ground.bystanders.ledger)?;
         self.look(whole)
     }
 
@@ -174,8 +175,9 @@ impl World<'_> {
         let node = Node {
             process: self.process_count,
             store: self.store.clone(),
-            socket: self.ground.socket.clone(),
-            acts: self.traces.acts(),
+            socket: self.ground.bystanders.ledger.clone(),
+            folder: self.traces.folder().to_owned(),
+            till: self.ground.bystanders.till,
             ahead_ms: (!outage.is_zero()).then_some(ahead_ms),
             stop,
         };

@@ -12,6 +12,7 @@ use super::{Moment, Objections, Rule};
 use crate::evidence::{Evidence, RunEvidence};
 use crate::ledger::Act;
 use crate::stories::{Story, tools};
+use crate::till::Manner;
 
 /// What one log says of one call.
 #[derive(Debug, Default)]
@@ -33,6 +34,13 @@ struct Account {
     /// An attempt in doubt answered after all; whoever brought the answer need not have asked the ledger.
     settled_late: bool,
     end: Option<CallEnd>,
+}
+
+impl Account {
+    /// What each of its attempts came to is compared with the till's books.
+    fn charges(&self) -> bool {
+        self.tool.as_ref().is_some_and(|tool| tool.as_str() == tools::CHARGE)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,8 +231,9 @@ fn match_end(call: &CallId, account: &Account, acts: &[&Act], in_company: bool, 
     let agrees = match end {
         CallEnd::SucceededBy(ResultFrom::Tool) => account.settled_late || !acts.is_empty(),
         CallEnd::SucceededBy(ResultFrom::Decision | ResultFrom::Child) => true,
-        // No hook answers here, and no tool fails.
-        CallEnd::SucceededBy(ResultFrom::Hook) | CallEnd::Failed => false,
+        // No hook answers here, and no tool fails but the one whose failures the till's books explain.
+        CallEnd::Failed => account.charges(),
+        CallEnd::SucceededBy(ResultFrom::Hook) => false,
         // Nobody else can take over a run of a store that has one process.
         CallEnd::NotSent => {
             let last = account.attempts.keys().next_back();
@@ -241,14 +250,16 @@ fn match_end(call: &CallId, account: &Account, acts: &[&Act], in_company: bool, 
 /// What nothing ended from outside came to what somebody wished: what was approved or asked for again was done.
 fn match_wish(call: &CallId, account: &Account, acts: &[&Act], story: &Story, objections: &mut Objections) {
     let Some(end) = account.end else { return };
-    let elsewhere = account.tool.as_ref().is_some_and(|tool| tools::ELSEWHERE.contains(&tool.as_str()));
+    let elsewhere = account.tool.as_ref().is_some_and(|tool| tools::ELSEWHERE.contains(&tool.as_str()))
+        || acts.iter().any(|act| act.visit.is_some_and(|visit| visit.manner == Manner::Accepts));
     let agrees = match end {
         CallEnd::SucceededBy(ResultFrom::Decision) => elsewhere || !account.doubts.is_empty(),
         CallEnd::Denied => story.may_deny(),
         CallEnd::Cancelled { .. } => account.given_up,
         // Whether it acted is asked elsewhere.
         CallEnd::SucceededBy(ResultFrom::Tool | ResultFrom::Child) | CallEnd::NotSent => true,
-        CallEnd::SucceededBy(ResultFrom::Hook) | CallEnd::Failed => false,
+        CallEnd::Failed => account.charges(),
+        CallEnd::SucceededBy(ResultFrom::Hook) => false,
     };
     objections.ensure(agrees, Rule::EndsAsItsStory, || {
         format!("{call} ended as {end:?} after {} acts, and nobody wished for that", acts.len())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use machine::Timestamp;
 use machine::event::Fact;
-use machine::id::RunId;
+use machine::id::{CallId, RunId};
 use machine::suspension::Held;
 
 use super::{Objections, Rule};
@@ -34,10 +34,10 @@ fn judge_pause(evidence: &Evidence, pause: &Pause, objections: &mut Objections) 
 
 /// Whoever was lost kept its lease for a while, and whoever takes over gives it as long again.
 fn judge_doubts(run: &RunEvidence, company: &Company, objections: &mut Objections) {
-    let mut doubt_at = Timestamp::ZERO;
+    let mut due: BTreeMap<(&CallId, u32), Timestamp> = BTreeMap::new();
     for event in &run.log {
         if let Fact::RunRecovered { lost, doubt_at: told, .. } = &event.fact {
-            doubt_at = *told;
+            due.extend(lost.iter().map(|lost| ((&lost.call_id, lost.attempt), *told)));
             // What was recovered before anybody was struck was lost to a machine that is too slow.
             let first_loss = company.first_loss.filter(|at| !lost.is_empty() && *at <= event.at);
             let early = first_loss.filter(|at| *told < at.plus_ms(lease_ms()));
@@ -49,10 +49,12 @@ fn judge_doubts(run: &RunEvidence, company: &Company, objections: &mut Objection
             });
         }
         if let Fact::ToolSuspended(opened) = &event.fact
-            && matches!(opened.held, Held::InDoubt { .. })
+            && let Held::InDoubt { attempt } = opened.held
         {
-            objections.ensure(doubt_at <= event.at, Rule::DoubtHasItsTime, || {
-                format!("{} is in doubt at {:?}, before {doubt_at:?}", opened.call_id, event.at)
+            // Where no worker was lost, whoever sent it says itself that it does not know.
+            let early = due.get(&(&opened.call_id, attempt)).filter(|due| **due > event.at);
+            objections.ensure(early.is_none(), Rule::DoubtHasItsTime, || {
+                format!("{} is in doubt at {:?}, before {early:?}", opened.call_id, event.at)
             });
         }
     }

@@ -47,11 +47,11 @@ fn is_write(before: &[std::sync::Arc<Event>], call: &CallId, lost: u32) -> bool 
 }
 
 /// The next thing that happens to the call itself.
-fn next_about<'e>(rest: &'e [std::sync::Arc<Event>], call: &CallId) -> Option<&'e Event> {
+pub(super) fn next_about<'e>(rest: &'e [std::sync::Arc<Event>], call: &CallId) -> Option<&'e Event> {
     rest.iter().map(|event| &**event).find(|event| subject(&event.fact) == Some(call))
 }
 
-fn subject(fact: &Fact) -> Option<&CallId> {
+pub(super) fn subject(fact: &Fact) -> Option<&CallId> {
     match fact {
         Fact::ToolRequested { call_id, .. }
         | Fact::ApprovalVoided { call_id, .. }
@@ -105,7 +105,7 @@ fn settles(next: &Event, opened: &Opened, doubted: u32) -> bool {
 }
 
 /// By an interrupt or the end of the run.
-fn cancelled_unknowing(event: &Event) -> bool {
+pub(super) fn cancelled_unknowing(event: &Event) -> bool {
     if let Fact::ToolCancelled { reason, outcome_unknown, .. } = &event.fact {
         return match reason {
             CancelReason::Interrupted | CancelReason::Superseded | CancelReason::RunEnded => *outcome_unknown,

@@ -1,6 +1,7 @@
 //! What must be true of everything that is left, whoever was killed when.
 
 mod acts;
+mod charges;
 mod company;
 mod doubts;
 mod logs;
@@ -26,6 +27,12 @@ pub enum Rule {
     RepeatsOnlyWhatWasLost,
     /// What a call came to agrees with what it did.
     ResultAgreesWithActs,
+    /// Whoever charges with a call's key charges once.
+    ChargedOnce,
+    /// A charge whose answer was lost, late or told nothing is in doubt; an error says that nothing was charged.
+    LostChargeIsInDoubt,
+    /// What the log says was done is what was charged.
+    ChargesAgreeWithTheLog,
     /// A lost write is in doubt, and only a person, its own late answer or the end of its run settles that.
     DoubtIsSettledByRight,
     /// In doubt is offered no earlier than one lease time after the run was taken over.
@@ -94,6 +101,7 @@ pub fn judge(evidence: &Evidence, people: &People, moment: Moment) -> Vec<Violat
         logs::judge(evidence, run, moment, &mut objections);
         acts::judge(evidence, &people.story, run, moment, &mut objections);
         doubts::judge(run, &mut objections);
+        charges::judge(evidence, run, moment, &mut objections);
     }
     acts::judge_strangers(evidence, &mut objections);
     promises::judge(evidence, people, moment, &mut objections);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ::tools::http::HttpToolError;
 use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
@@ -16,6 +17,7 @@ use machine::id::CallId;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::paying::{PayingTool, Purse};
 use super::say;
 use super::stops::Stops;
 use crate::ledger::{self, Act};
@@ -34,11 +36,11 @@ pub(super) struct Desk {
     pub(super) told: watch::Sender<BTreeSet<CallId>>,
 }
 
-pub(super) fn clerk(desk: &Desk) -> Agent {
+pub(super) fn clerk(desk: &Desk, purse: &Purse) -> Result<Agent, HttpToolError> {
     let write = |name: &str| ToolDefinition::new(name, "Moves money");
     let tool =
         |definition: ToolDefinition| ActingTool { definition: Arc::new(definition), desk: desk.clone() };
-    Agent::new(AGENT, Obedient)
+    let agent = Agent::new(AGENT, Obedient)
         .tool(tool(ToolDefinition::new(tools::LOOK, "Looks something up").read()))
         .tool(tool(ToolDefinition::new(tools::FILE, "Files something under its key").idempotent()))
         .tool(tool(write(tools::TRANSFER)))
@@ -53,6 +55,8 @@ pub(super) fn clerk(desk: &Desk) -> Agent {
                 .performed_by(Performer::Client),
         ))
         .tool(DeclaredTool::agent(AGENT, "Hands work on to a colleague"))
+        .tool(PayingTool::new(purse)?);
+    Ok(agent)
 }
 
 /// Asks for the calls that the last message of a user names; says that it is done after anything else.
@@ -62,7 +66,12 @@ impl Model for Obedient {
     fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
         let answer = match request.messages.last().map(|message| &**message) {
             Some(ModelMessage::User { content, .. }) => asked(content),
-            Some(ModelMessage::Assistant { .. } | ModelMessage::Tool { .. } | ModelMessage::Note { .. })
+            Some(
+                ModelMessage::Assistant { .. }
+                | ModelMessage::Tool { .. }
+                | ModelMessage::Note { .. }
+                | ModelMessage::Notice { .. },
+            )
             | None => Ok(ModelAnswer::text("done")),
         };
         Box::pin(std::future::ready(answer))
@@ -146,6 +155,7 @@ impl ActingTool {
             attempt: request.attempt,
             key: request.idempotency_key.clone(),
             arguments: (*request.arguments).clone(),
+            visit: None,
         };
         let (socket, acts) = (self.desk.socket.clone(), self.desk.acts.clone());
         let _acting = self.desk.stops.acting();

@@ -2,6 +2,7 @@
 
 mod clerk;
 mod complaints;
+mod paying;
 mod stopping_store;
 mod stops;
 
@@ -29,12 +30,15 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use clerk::{Desk, clerk};
 use complaints::Complaints;
+use paying::Purse;
 use stopping_store::StoppingStore;
 use stops::Stops;
 
+use crate::ledger;
 use crate::stop::Stop;
 use crate::store_at::{self, StoreAt, Time};
 use crate::stories::{AGENT, PERSON};
+use crate::till::Caller;
 use crate::wire::{Command, Given, Line, Post, Reply, Shown, ShownCall, ShownRun, Wish, Word};
 
 /// What one process is started with.
@@ -44,7 +48,10 @@ pub struct Node {
     pub process: u32,
     pub store: StoreAt,
     pub socket: PathBuf,
-    pub acts: PathBuf,
+    /// Of its world.
+    pub folder: PathBuf,
+    /// The port at which the till is.
+    pub till: u16,
     /// How far its clock is ahead: time that passed while no process was there. None where the store's own counts.
     pub ahead_ms: Option<u64>,
     /// The boundary at which it stands still; with one, everything happens on one thread.
@@ -58,7 +65,8 @@ impl Node {
         let mut words = vec!["node".into(), self.process.to_string().into(), self.store.word()];
         words.extend([
             self.socket.clone().into_os_string(),
-            self.acts.clone().into_os_string(),
+            self.folder.clone().into_os_string(),
+            self.till.to_string().into(),
             ahead.into(),
         ]);
         words.extend(self.stop.map(|stop| stop.to_string().into()));
@@ -133,8 +141,10 @@ async fn drive(
     let shares = node.store.is_shared();
     let changed = Arc::new(Notify::new());
     let told = watch::Sender::new(BTreeSet::new());
-    let desk =
-        Desk { socket: node.socket, acts: node.acts, process: node.process, stops: stops.clone(), told };
+    let acts = ledger::in_folder(&node.folder);
+    let caller = Caller { process: node.process, folder: node.folder };
+    let purse = Purse::open(node.till, caller, &stops)?;
+    let desk = Desk { socket: node.socket, acts, process: node.process, stops: stops.clone(), told };
     let builder = match &node.store {
         StoreAt::File(path) => {
             let store = SqliteStore::open_with(
@@ -153,7 +163,7 @@ async fn drive(
         Some(ahead_ms) => builder.clock(AheadClock { ahead_ms }),
         None => builder,
     };
-    let engine = builder.agent(clerk(&desk)).start().await?;
+    let engine = builder.agent(clerk(&desk, &purse)?).start().await?;
     let (show, rings) = (engine.clone(), changed.clone());
     tokio::spawn(async move {
         loop {
@@ -277,6 +287,7 @@ fn message(post: Post) -> Message {
         on_busy: None,
         policy: post.policy,
         tools: Vec::new(),
+        output_schema: None,
         by: Principal::from(PERSON),
         may_approve: false,
         key: None,

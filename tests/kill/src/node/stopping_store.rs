@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use engine::callback::CallbackKey;
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
@@ -53,6 +54,10 @@ impl<S: Store> Store for StoppingStore<S> {
     fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
         let (digest, text) = (*digest, text.to_owned());
         self.through(Passage::PutRevision, move |store| store.put_revision(&digest, &text))
+    }
+
+    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+        self.store.callback_key(drawn)
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

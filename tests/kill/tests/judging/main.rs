@@ -1,5 +1,6 @@
 //! The judge is given a world that went well, with one thing changed at a time, and objects to each by its rule.
 
+mod charges;
 mod company;
 
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use engine::agent::{Agent, Condition, Rule, StopCondition};
+use engine::agent::{Agent, Condition, Rule, StopCondition, Trim};
 use engine::tool::ToolDefinition;
 use serde_json::{Map, Value, json};
 
@@ -70,7 +70,15 @@ fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
         "rules": rules.collect::<Vec<_>>(),
         "stop": agent.stop,
         "policy": agent.policy,
+        "output_schema": agent.output_schema,
+        "trim": trim_as_json(&agent.trim),
     })
+}
+
+/// Under the names of the file.
+fn trim_as_json(trim: &Trim) -> Option<Value> {
+    let Trim { messages_max, chars_max } = trim;
+    (!trim.shows_everything()).then(|| json!({"max_messages": messages_max, "max_chars": chars_max}))
 }
 
 fn provider(model: &str, configuration: &Configuration) -> &'static str {
@@ -172,6 +180,14 @@ fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration
     let policy: Vec<String> =
         fields(&json!(agent.policy)).into_iter().map(|(key, value)| format!("{key} {value}")).collect();
     let _ = writeln!(text, "  policy: {}", policy.join(", "));
+    if let Some(schema) = &agent.output_schema {
+        let _ = writeln!(text, "  output: JSON that fits {schema}");
+    }
+    if let Some(trim) = trim_as_json(&agent.trim) {
+        let trim: Vec<String> =
+            fields(&trim).into_iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let _ = writeln!(text, "  trim: {}", trim.join(", "));
+    }
 }
 
 fn rule_in_words(rule: &Rule) -> String {

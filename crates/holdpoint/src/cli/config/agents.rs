@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::agent::{Agent, Limits, ROUNDS_DEFAULT, StopCondition};
+use engine::agent::{Agent, Limits, ROUNDS_DEFAULT, StopCondition, Trim};
 use engine::tool::Tool;
 use machine::id::AgentName;
 use models::fallback::{FallbackModel, Named};
@@ -12,7 +12,7 @@ use super::amounts::{NAME_BYTES_MAX, is_name};
 use super::models::NamedModel;
 use super::table::{Entry, Table};
 use super::tools::NamedTool;
-use super::{policy, rules, stop};
+use super::{policy, rules, schema, stop, trim};
 
 /// What an agent may name. None stands for something that was written down wrongly.
 pub(super) struct Offered {
@@ -53,6 +53,8 @@ fn read_agent(name: &str, mut table: Table<'_>, offered: &Offered) -> Option<(Ag
     };
     let rules = table.take("rules").map_or_else(Vec::new, |entry| rules::read(&entry, &tools));
     let policy = table.take("policy").map(|entry| policy::read(&entry)).unwrap_or_default();
+    let output_schema = table.take("output_schema").map(|entry| schema::read(&entry));
+    let trim = table.take("trim").map_or(Some(Trim::default()), |entry| trim::read(&entry));
     table.finish();
     let mut models = models?.into_iter();
     let (model_name, first) = models.next()?;
@@ -77,6 +79,12 @@ fn read_agent(name: &str, mut table: Table<'_>, offered: &Offered) -> Option<(Ag
         rules,
         stop,
         limits,
+        // Written down wrongly is not the same as not written down.
+        output_schema: match output_schema {
+            Some(schema) => Some(Arc::new(schema?)),
+            None => None,
+        },
+        trim: trim?,
     };
     Some((agent, backups))
 }

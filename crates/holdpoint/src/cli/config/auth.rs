@@ -43,6 +43,8 @@ impl Role {
 
 /// Whom the audit trail names where nobody had a key: a key of this name could not be told from them.
 const RESERVED: [&str; 2] = ["anonymous", "system"];
+/// And where a tool reported with its callback.
+const RESERVED_PREFIX: &str = "tool:";
 
 impl Auth {
     pub(super) fn read(entry: &Entry<'_>) -> Option<Self> {
@@ -76,7 +78,7 @@ impl Auth {
 fn read_key(mut table: Table<'_>) -> Option<Key> {
     let name = table.needed("name", "who it is, for the audit trail").and_then(|entry| {
         let name = entry.nonempty("who it is, for the audit trail")?;
-        if RESERVED.contains(&name) {
+        if RESERVED.contains(&name) || name.starts_with(RESERVED_PREFIX) {
             return entry.place.refuse(format!("{name:?} means somebody without a key; choose another name"));
         }
         Some(Principal::from(name))

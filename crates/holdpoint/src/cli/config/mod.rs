@@ -23,6 +23,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tools;
+mod trim;
 
 use std::collections::BTreeMap;
 use std::path::Path;

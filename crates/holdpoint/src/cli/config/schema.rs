@@ -1,4 +1,4 @@
-//! `parameters`: the JSON Schema of a tool, as a table, as JSON in a text, or in a file.
+//! A JSON Schema, as a table, as JSON in a text, or in a file: the `parameters` of a tool, the `output_schema` of an agent.
 
 use engine::arguments::Schema;
 use serde_json::Value;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Engine, Settings};
-use holdpoint_http::{Origins, Server, Setup};
+use holdpoint_http::{Origins, Server, Setup, callbacks_at};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::signals::{Signals, Told};
 use super::{Wanted, reload, shown, store};
-use crate::cli::config::Configuration;
+use crate::cli::config::{self, Configuration};
 use crate::cli::problem::{Exit, Problem};
 use crate::cli::{Done, Outcome};
 
@@ -49,9 +49,7 @@ impl Running {
         let store = store::open(&configuration.store).await?;
         let listener = listen(settings.listen).await?;
         let address = listener.local_addr().map_err(|why| cannot_listen(settings.listen, &why))?;
-        let running_runs_max = settings.running_runs_max;
-        let mut engine =
-            Engine::on_shared(store).settings(Settings { running_runs_max, ..Settings::default() });
+        let mut engine = Engine::on_shared(store).settings(engine_settings(settings, address));
         for agent in &configuration.agents {
             engine = engine.agent(agent.clone());
         }
@@ -112,6 +110,16 @@ impl Running {
         }
         tracing::info!("stopped");
         Ok(Done::Well)
+    }
+}
+
+/// Tools report to the address that others know, or else to the one that was bound.
+fn engine_settings(settings: &config::Server, address: SocketAddr) -> Settings {
+    let public_url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    Settings {
+        running_runs_max: settings.running_runs_max,
+        callbacks_at: Some(callbacks_at(&public_url)),
+        ..Settings::default()
     }
 }
 

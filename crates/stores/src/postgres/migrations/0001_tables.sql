@@ -260,6 +260,12 @@ CREATE TABLE revisions (
     text text NOT NULL
 );
 
+-- What the tokens of callbacks are made with: the first key that a node drew.
+CREATE TABLE callback_key (
+    the_only boolean PRIMARY KEY CHECK (the_only),
+    key bytea NOT NULL CHECK (length(key) = 32)
+);
+
 -- A thread as admission sees it: the run in front is the holder, or the first in line while nobody holds it.
 CREATE VIEW threads_shown AS
 SELECT

@@ -222,6 +222,12 @@ CREATE TABLE revisions (
     text TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- What the tokens of callbacks are made with: the first key that a process drew.
+CREATE TABLE callback_key (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    key BLOB NOT NULL CHECK (length(key) = 32)
+) STRICT;
+
 -- How often the file was opened: the epochs of one process lie above those of all before it.
 CREATE TABLE openings (
     only INTEGER PRIMARY KEY CHECK (only = 1),

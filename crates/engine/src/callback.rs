@@ -1,0 +1,270 @@
+//! Callbacks: where, and with which token, a tool that answered "later" reports what became of one attempt.
+//!
+//! The token is a keyed hash of the address, and the key lies in the store. So nothing about a callback is written down:
+//! every process on the store can tell a token from a guess, before it looks anything up, and also before the attempt has
+//! come back. Who reports twice, or too late, is told so because the run has gone on, not because a token was struck off.
+
+use std::fmt;
+
+use machine::Control;
+use machine::id::{CallId, Digest, RunId, SuspensionId, ToolName};
+use machine::suspension::Held;
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+use crate::store::Tenant;
+
+/// What a tool gets with an attempt. It is for this attempt alone, and counts once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callback {
+    pub url: String,
+    pub token: CallbackToken,
+}
+
+/// Whoever has it may report. It is shown to the tool, and to nobody else.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CallbackToken(String);
+
+impl CallbackToken {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for CallbackToken {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Debug for CallbackToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallbackToken(…)")
+    }
+}
+
+/// The attempt that somebody reports about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reported {
+    pub tenant: Tenant,
+    pub run: RunId,
+    pub call: CallId,
+    pub attempt: u32,
+}
+
+/// What a report about an attempt meets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The tool said "later", and this is what holds the call since.
+    Held { suspension: SuspensionId, tool: ToolName },
+    /// Nobody knows whether the attempt took effect; whoever made it does.
+    InDoubt { step: u32 },
+    /// It has not come back: what the tool said with it is not known.
+    UnderWay,
+    /// By nobody: it was answered, another attempt was made, or the call or its run is over.
+    No,
+}
+
+impl Reported {
+    #[must_use]
+    pub fn awaited(&self, control: &Control) -> Awaited {
+        let Some(call) = control.call(&self.call) else { return Awaited::No };
+        if call.under_way() == Some(self.attempt) {
+            return Awaited::UnderWay;
+        }
+        let Some(open) = call.suspension() else { return Awaited::No };
+        match open.held {
+            // Where a hook holds the call, the attempts before it were answered.
+            Held::External if open.asker_count == 0 && call.attempts == self.attempt => {
+                Awaited::Held { suspension: open.id.clone(), tool: call.tool.clone() }
+            }
+            Held::InDoubt { attempt } if attempt == self.attempt => Awaited::InDoubt { step: call.step },
+            Held::External
+            | Held::InDoubt { .. }
+            | Held::Approval { .. }
+            | Held::ClientTool
+            | Held::Question
+            | Held::ChildRun { .. } => Awaited::No,
+        }
+    }
+
+    /// One part of a path, out of letters and digits: ids of calls are a model's words, and may be anything.
+    fn path(&self) -> String {
+        let names = (self.tenant.as_str(), self.run.as_str(), self.call.as_str(), self.attempt);
+        let text = serde_json::json!(names).to_string();
+        text.bytes().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn of_path(path: &str) -> Option<Self> {
+        let bytes = bytes_of_hex(path)?;
+        let (tenant, run, call, attempt): (String, String, String, u32) =
+            serde_json::from_slice(&bytes).ok()?;
+        Some(Self {
+            tenant: Tenant::from(tenant.as_str()),
+            run: RunId::from(run),
+            call: CallId::from(call),
+            attempt,
+        })
+    }
+}
+
+/// What tokens are made with. Whoever has it can report about any attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct CallbackKey([u8; 32]);
+
+impl CallbackKey {
+    pub const BYTES: usize = 32;
+
+    #[must_use]
+    pub fn drawn() -> Self {
+        let drawn = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+        Self(Digest::of(drawn.map(Uuid::into_bytes).as_flattened()).0)
+    }
+
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+
+    /// HMAC-SHA-256.
+    fn sign(&self, text: &str) -> Digest {
+        let mut block = [0_u8; 64];
+        block.iter_mut().zip(self.0).for_each(|(to, from)| *to = from);
+        let inner = Digest::of(&[&block.map(|byte| byte ^ 0x36)[..], text.as_bytes()].concat());
+        Digest::of(&[&block.map(|byte| byte ^ 0x5c)[..], &inner.0[..]].concat())
+    }
+}
+
+impl From<[u8; CallbackKey::BYTES]> for CallbackKey {
+    fn from(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for CallbackKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallbackKey(…)")
+    }
+}
+
+/// Gives callbacks out, and tells them from guesses.
+pub(crate) struct Callbacks {
+    /// What stands before the path of each.
+    at: String,
+    key: CallbackKey,
+}
+
+impl Callbacks {
+    pub(crate) fn new(at: &str, key: CallbackKey) -> Self {
+        Self { at: at.trim_end_matches('/').to_owned(), key }
+    }
+
+    pub(crate) fn give(&self, about: &Reported) -> Callback {
+        let path = about.path();
+        let token = CallbackToken(self.key.sign(&path).to_string());
+        Callback { url: format!("{}/{path}", self.at), token }
+    }
+
+    /// None where the token is not the one that belongs to the path. It takes the same time for every guess.
+    pub(crate) fn taken(&self, path: &str, token: &str) -> Option<Reported> {
+        let signed = self.key.sign(path).to_string();
+        if bool::from(signed.as_bytes().ct_eq(token.as_bytes())) { Reported::of_path(path) } else { None }
+    }
+}
+
+fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(tenant: &str, run: &str, call: &str, attempt: u32) -> Reported {
+        Reported { tenant: tenant.into(), run: run.into(), call: call.into(), attempt }
+    }
+
+    fn split(callback: &Callback) -> (String, String) {
+        let (at, path) = callback.url.rsplit_once('/').expect("it has a path");
+        assert_eq!(at, "https://runs.example.org/v1/callbacks");
+        (path.to_owned(), callback.token.as_str().to_owned())
+    }
+
+    fn callbacks(key: u8) -> Callbacks {
+        Callbacks::new("https://runs.example.org/v1/callbacks/", CallbackKey::from([key; 32]))
+    }
+
+    /// Test cases 1 and 2 of RFC 4231, their keys filled up with zeros as the construction does.
+    #[test]
+    fn tokens_are_made_as_the_standard_says() {
+        let key = |start: &[u8]| {
+            let mut bytes = [0; 32];
+            bytes.iter_mut().zip(start).for_each(|(to, from)| *to = *from);
+            CallbackKey::from(bytes)
+        };
+        assert_eq!(
+            key(&[0x0b; 20]).sign("Hi There").to_string(),
+            "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"
+        );
+        assert_eq!(
+            key(b"Jefe").sign("what do ya want for nothing?").to_string(),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+    }
+
+    #[test]
+    fn a_callback_leads_back_to_its_attempt_whatever_its_names_are() {
+        for call in ["call_0", "", "../../a b?c#d%2F", "\u{0}\n\"ü\u{1f600}", "call_0~2"] {
+            let about = about("acme/öst", "run_1", call, 3);
+            let callback = callbacks(7).give(&about);
+            let (path, token) = split(&callback);
+            assert!(path.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{path}");
+            assert_eq!(callbacks(7).taken(&path, &token), Some(about));
+        }
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_own_attempt_alone() {
+        let (path, token) = split(&callbacks(7).give(&about("acme", "run_1", "call_0", 1)));
+        let others = [
+            about("other", "run_1", "call_0", 1),
+            about("acme", "run_2", "call_0", 1),
+            about("acme", "run_1", "call_1", 1),
+            about("acme", "run_1", "call_0", 2),
+        ];
+        for other in others {
+            let (other_path, other_token) = split(&callbacks(7).give(&other));
+            assert_eq!(callbacks(7).taken(&other_path, &token), None, "{other:?}");
+            assert_eq!(callbacks(7).taken(&path, &other_token), None, "{other:?}");
+        }
+        assert_eq!(callbacks(8).taken(&path, &token), None, "of another store");
+        let mut cut = token.clone();
+        cut.pop();
+        for guess in ["", "x", &cut, &format!("{token}0"), &token.to_uppercase()] {
+            assert_eq!(callbacks(7).taken(&path, guess), None, "{guess}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_nobody_gave_out_leads_nowhere_even_with_a_token() {
+        for path in ["", "0", "zz", "00", "5b5d", "5B5D", "ü"] {
+            let token = callbacks(7).key.sign(path).to_string();
+            assert_eq!(callbacks(7).taken(path, &token), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn nothing_secret_is_shown() {
+        let callback = callbacks(7).give(&about("acme", "run_1", "call_0", 1));
+        let shown = format!("{callback:?} {:?}", CallbackKey::drawn());
+        assert!(!shown.contains(callback.token.as_str()), "{shown}");
+        assert!(shown.ends_with("CallbackKey(…)"), "{shown}");
+        assert_ne!(CallbackKey::drawn(), CallbackKey::drawn());
+    }
+}

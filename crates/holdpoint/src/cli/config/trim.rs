@@ -1,0 +1,30 @@
+//! `[agents.NAME.trim]`: how much of a long thread the model is shown.
+
+use engine::agent::Trim;
+
+use super::table::Entry;
+
+/// More than any model reads.
+const CHARS_MAX: u64 = 1_000_000_000;
+const MESSAGES_MAX: u64 = 1_000_000;
+
+pub(super) fn read(entry: &Entry<'_>) -> Option<Trim> {
+    let mut table = entry.table("a table [agents.NAME.trim]")?;
+    let messages = table.take("max_messages").map(|entry| entry.whole(1, MESSAGES_MAX));
+    let chars = table.take("max_chars").map(|entry| entry.whole(1, CHARS_MAX));
+    table.finish();
+    if messages.is_none() && chars.is_none() {
+        return entry.place.refuse("it sets no bound; write max_messages, max_chars or both, or remove it");
+    }
+    // Written down wrongly is not the same as not written down.
+    Some(Trim {
+        messages_max: match messages {
+            Some(max) => Some(max?),
+            None => None,
+        },
+        chars_max: match chars {
+            Some(max) => Some(max?),
+            None => None,
+        },
+    })
+}

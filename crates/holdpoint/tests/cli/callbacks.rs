@@ -1,0 +1,177 @@
+//! A tool that answered 202 reports with its callback: to the same server, to one that was killed meanwhile, to another.
+
+use std::ffi::OsStr;
+
+use serde_json::{Value, json};
+
+use crate::http_tools::{LATER, SENT, VARIABLE, asked, configured, held, service, started};
+use crate::postgres_server;
+use crate::server::{Server, call, write};
+
+/// Where the tool may report, behind the address of the server, and its token.
+struct Callback {
+    url: String,
+    path: String,
+    token: String,
+}
+
+impl Callback {
+    fn of(request: &Value) -> Self {
+        let text = |key: &str| request["callback"][key].as_str().expect("it is sent").to_owned();
+        let url = text("url");
+        let at = url.find("/v1/callbacks/").expect("it is a callback");
+        Self { path: url[at..].to_owned(), url, token: text("token") }
+    }
+
+    fn report(&self, to: &Server, body: &Value) -> (u16, Value) {
+        self.report_as(to, &self.token, body)
+    }
+
+    fn report_as(&self, to: &Server, token: &str, body: &Value) -> (u16, Value) {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        call(to.address(), "POST", &self.path, &headers, &body.to_string())
+    }
+}
+
+/// A run that was approved.
+fn approved(server: &Server) -> String {
+    let run = server.begin("clerk", "Pay bob");
+    let approval = held(server, &run);
+    assert_eq!(server.post_nothing(&format!("/v1/approvals/{approval}/approve")).0, 200);
+    run
+}
+
+#[test]
+fn a_tool_reports_although_the_server_was_killed_in_between() {
+    let (url, by) = service(vec![LATER]);
+    let folder = configured(&url);
+    let server = started(&folder);
+    let run = approved(&server);
+    server.run_with(&run, "waiting_tool");
+    let callback = Callback::of(&asked(&by).1);
+    assert!(
+        callback.url.starts_with(&format!("http://{}/v1/callbacks/", server.address())),
+        "{}",
+        callback.url
+    );
+    server.kill();
+
+    let server = started(&folder);
+    let (code, refused) = callback.report_as(&server, "guessed", &json!({"result": "stolen"}));
+    assert_eq!((code, &refused["error"]["code"]), (401, &json!("UNAUTHORIZED")));
+    let (code, taken) = callback.report(&server, &json!({"result": {"sent": 5.5}}));
+    assert_eq!((code, &taken["outcome"]), (200, &json!("applied")), "{taken}");
+    server.run_with(&run, "completed");
+    let (_, calls) = server.get(&format!("/v1/runs/{run}/calls"));
+    assert_eq!(calls["calls"][0]["result"], json!({"sent": 5.5}));
+    server.kill();
+
+    let server = started(&folder);
+    let (code, refused) = callback.report(&server, &json!({"result": {"sent": 5.5}}));
+    assert_eq!((code, &refused["error"]["code"]), (409, &json!("CALLBACK_SPENT")));
+    assert_eq!(refused["error"]["details"]["reason"], "taken");
+    assert!(by.try_recv().is_err(), "it was called once");
+}
+
+#[test]
+fn a_tool_reports_that_it_failed_and_an_interrupted_run_does_not_listen() {
+    let (url, by) = service(vec![LATER]);
+    let folder = configured(&url);
+    let server = started(&folder);
+    let run = approved(&server);
+    server.run_with(&run, "waiting_tool");
+    let (code, _) = Callback::of(&asked(&by).1).report(&server, &json!({"error": "no such account"}));
+    assert_eq!(code, 200);
+    server.run_with(&run, "completed");
+    let (_, calls) = server.get(&format!("/v1/runs/{run}/calls"));
+    assert_eq!(calls["calls"][0]["status"], "failed");
+
+    let run = approved(&server);
+    server.run_with(&run, "waiting_tool");
+    server.post_nothing(&format!("/v1/runs/{run}/interrupt"));
+    server.run_with(&run, "interrupted");
+    let (code, refused) = Callback::of(&asked(&by).1).report(&server, &json!({"result": 1}));
+    assert_eq!((code, &refused["error"]["code"]), (409, &json!("CALLBACK_SPENT")));
+}
+
+#[test]
+fn tools_report_to_the_address_that_others_know() {
+    let (url, by) = service(vec![SENT]);
+    let folder = configured(&url);
+    let text = std::fs::read_to_string(folder.path().join("holdpoint.toml")).expect("the file is there");
+    let public = "[server]\npublic_url = \"https://runs.example.org/holdpoint/\"";
+    write(&folder, "holdpoint.toml", &text.replacen("[server]", public, 1));
+    let server = started(&folder);
+    let run = approved(&server);
+    server.run_with(&run, "completed");
+    let callback = Callback::of(&asked(&by).1);
+    assert!(callback.url.starts_with("https://runs.example.org/holdpoint/v1/callbacks/"), "{}", callback.url);
+    let (code, refused) = callback.report(&server, &json!({"result": 1}));
+    assert_eq!((code, &refused["error"]["code"]), (409, &json!("CALLBACK_SPENT")), "it had answered");
+}
+
+#[test]
+fn a_callback_is_shown_to_its_tool_and_to_nobody_else() {
+    let (url, by) = service(vec![LATER]);
+    let folder = configured(&url);
+    let serve = ["serve", "--log", "json", "--log-level", "trace"];
+    let server = Server::start_with(folder.path(), &serve, &[(VARIABLE, OsStr::new("tool-token"))]);
+    let run = approved(&server);
+    server.run_with(&run, "waiting_tool");
+    let callback = Callback::of(&asked(&by).1);
+    let mut shown = String::new();
+    let look = |shown: &mut String| {
+        for what in ["", "/events", "/calls", "/state", "/transcript"] {
+            shown.push_str(&server.text(&format!("/v1/runs/{run}{what}")));
+        }
+        for list in ["/v1/runs", "/v1/approvals?status=approved", "/v1/agents", "/metrics"] {
+            shown.push_str(&server.text(list));
+        }
+    };
+    look(&mut shown);
+    for (token, body) in [
+        ("guessed", json!({"result": 1})),
+        (callback.token.as_str(), json!({"misspelt": 1})),
+        (callback.token.as_str(), json!({"result": "sent"})),
+        (callback.token.as_str(), json!({"result": "sent"})),
+    ] {
+        shown.push_str(&callback.report_as(&server, token, &body).1.to_string());
+    }
+    server.run_with(&run, "completed");
+    look(&mut shown);
+    server.signal("TERM");
+    let (code, log) = server.ended();
+    assert_eq!(code, Some(0));
+    shown.push_str(&log.join("\n"));
+    assert!(shown.contains("tool:transfer") && shown.contains("/v1/callbacks/{callback}"), "all was read");
+    let path = callback.path.rsplit('/').next().expect("a path");
+    assert!(!shown.contains(&callback.token) && !shown.contains(path));
+    // Nor does it lie in the file, where whoever finds a copy could use it.
+    for entry in std::fs::read_dir(folder.path()).expect("the folder is there") {
+        let bytes = std::fs::read(entry.expect("an entry").path()).expect("it is read");
+        let token = callback.token.as_bytes();
+        assert!(!bytes.windows(token.len()).any(|part| part == token));
+    }
+}
+
+#[test]
+fn a_tool_of_one_node_reports_to_another() {
+    let database = postgres_server::Server::start();
+    let store = format!("postgres://holdpoint@localhost:{}/postgres", database.port);
+    let (url, by) = service(vec![LATER]);
+    let folder = configured(&url);
+    let variables = [(VARIABLE, OsStr::new("tool-token"))];
+    let node = || Server::start_with(folder.path(), &["serve", "--store", &store], &variables);
+    let (one, other) = (node(), node());
+    let run = approved(&one);
+    let request = asked(&by).1;
+    // At once: whether the run is held already is for the other node to find out.
+    let (code, taken) = Callback::of(&request).report(&other, &json!({"result": "sent"}));
+    assert_eq!((code, &taken["outcome"]), (200, &json!("applied")), "{taken}");
+    let (code, refused) = Callback::of(&request).report(&one, &json!({"result": "sent"}));
+    assert_eq!((code, &refused["error"]["details"]["reason"]), (409, &json!("taken")), "{refused}");
+    other.run_with(&run, "completed");
+    let (_, calls) = one.get(&format!("/v1/runs/{run}/calls"));
+    assert_eq!(calls["calls"][0]["result"], "sent");
+}

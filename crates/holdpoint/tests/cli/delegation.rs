@@ -1,0 +1,355 @@
+//! Agents that delegate to agents, as a configuration describes them: over the end of a node, over two nodes, and within
+//! their bounds.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::postgres_server::Server as Postgres;
+use crate::program::Folder;
+use crate::server::{Server, write};
+
+/// Each node has a token of its own, so that the ledger knows who called.
+const VARIABLE: &str = "HOLDPOINT_TEST_NODE";
+
+/// One call that arrived: the node that made it, and the tool.
+type Effect = (String, String);
+
+/// What really happened, outside of every node.
+struct Ledger {
+    address: String,
+    effects: Receiver<Effect>,
+}
+
+impl Ledger {
+    /// Calls of this tool are written down and never answered.
+    fn without_an_answer_for(silent: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (sender, effects) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let Some(effect) = read(&stream) else { continue };
+                let is_answered = effect.1 != silent;
+                // Written down first: whoever hears the answer may look at once.
+                let _ = sender.send(effect);
+                if is_answered {
+                    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone";
+                    let _ = stream.write_all(answer.as_bytes());
+                } else {
+                    open.push(stream);
+                }
+            }
+        });
+        Self { address, effects }
+    }
+
+    fn next(&self) -> Effect {
+        self.effects.recv_timeout(Duration::from_secs(60)).expect("a tool is called")
+    }
+
+    /// All that has happened and was not looked at.
+    fn rest(&self) -> Vec<Effect> {
+        let mut effects: Vec<Effect> = self.effects.try_iter().collect();
+        effects.sort();
+        effects
+    }
+}
+
+fn read(stream: &TcpStream) -> Option<Effect> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let head = head.to_lowercase();
+    let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let mut body = vec![0; field("content-length")?.parse().ok()?];
+    reader.read_exact(&mut body).ok()?;
+    let body: Value = serde_json::from_slice(&body).ok()?;
+    let node = field("authorization")?.strip_prefix("bearer ")?;
+    Some((node.to_owned(), body["tool"].as_str()?.to_owned()))
+}
+
+/// A desk delegates to an office, which has something to sign and delegates to a clerk, who takes a note at once and wants to
+/// transfer money.
+fn configured(ledger: &Ledger) -> Folder {
+    let folder = Folder::new();
+    let usage = json!({"input_tokens": 10, "output_tokens": 5});
+    let call = |tool: &str, arguments: Value| json!({"id": format!("{tool}_1"), "name": tool, "arguments": arguments});
+    let script = |name: &str, calls: Value, end: &str| {
+        let replies = json!([{"tool_calls": calls, "usage": usage}, {"text": end, "usage": usage}]);
+        write(&folder, name, &json!({"rules": [{"when": ".*", "replies": replies}]}).to_string());
+    };
+    let asks = |who: &str| call(&format!("ask_{who}"), json!({"message": "Pay bob."}));
+    script("desk.json", json!([asks("office")]), "The desk is done.");
+    script("office.json", json!([asks("clerk"), call("sign", json!({}))]), "The office is done.");
+    script("clerk.json", json!([call("note", json!({})), call("transfer", json!({}))]), "The clerk is done.");
+    let mut text = "[server]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+    for (tool, more) in [("note", "approval = \"never\"\n"), ("sign", ""), ("transfer", "")] {
+        text.push_str(&format!(
+            "[tools.{tool}]\nkind = \"http\"\nurl = \"http://{}/{tool}\"\nparameters = {{ type = \"object\" }}\n\
+             bearer_env = \"{VARIABLE}\"\n{more}",
+            ledger.address
+        ));
+    }
+    for agent in ["office", "clerk"] {
+        text.push_str(&delegates_to(agent));
+    }
+    for (agent, tools) in [
+        ("desk", "\"ask_office\""),
+        ("office", "\"ask_clerk\", \"sign\""),
+        ("clerk", "\"note\", \"transfer\""),
+    ] {
+        text.push_str(&agent_with(agent, tools, ""));
+    }
+    write(&folder, "holdpoint.toml", &text);
+    folder
+}
+
+fn delegates_to(agent: &str) -> String {
+    format!("[tools.ask_{agent}]\nkind = \"agent\"\nagent = \"{agent}\"\napproval = \"never\"\n")
+}
+
+fn agent_with(agent: &str, tools: &str, more: &str) -> String {
+    format!(
+        "[models.{agent}]\nprovider = \"scripted\"\nscript = \"{agent}.json\"\n\
+         [agents.{agent}]\nmodel = \"{agent}\"\ntools = [{tools}]\n{more}"
+    )
+}
+
+fn node(folder: &Folder, postgres: &Postgres, name: &str) -> Server {
+    let store = format!("postgres://holdpoint@localhost:{}/postgres", postgres.port);
+    Server::start_with(folder.path(), &["serve", "--store", &store], &[(VARIABLE, OsStr::new(name))])
+}
+
+/// The two held calls, as a node lists them: what the office wants to sign, and the clerk's transfer.
+struct Held {
+    sign: Value,
+    transfer: Value,
+}
+
+impl Held {
+    fn at(node: &Server) -> Self {
+        let listed = node.until("/v1/approvals", |listed| listed["approvals"][1].is_object());
+        let mut held = listed["approvals"].as_array().expect("a list").clone();
+        held.sort_by_key(|approval| approval["tool"].to_string());
+        let [sign, transfer] = <[Value; 2]>::try_from(held).expect("two calls are held");
+        Self { sign, transfer }
+    }
+
+    /// From the desk to the clerk.
+    fn runs(&self) -> Vec<String> {
+        let path = self.transfer["path"].as_array().expect("a path");
+        path.iter().map(|at| at["run_id"].as_str().expect("a run").to_owned()).collect()
+    }
+}
+
+fn way(approval: &Value) -> Vec<(&str, &str)> {
+    let path = approval["path"].as_array().expect("a path");
+    path.iter().filter_map(|at| Some((at["agent"].as_str()?, at["call_id"].as_str()?))).collect()
+}
+
+#[track_caller]
+fn approve(node: &Server, approval: &Value) {
+    let id = approval["id"].as_str().expect("an id");
+    let (code, said) = node.post_nothing(&format!("/v1/approvals/{id}/approve"));
+    assert_eq!(code, 200, "{said}");
+}
+
+/// Its result is stored: whoever takes the run over knows of it.
+fn until_succeeded(node: &Server, run: &str, call: &str) {
+    let is_it = |known: &&Value| known["call_id"] == call && known["status"] == "succeeded";
+    node.until(&format!("/v1/runs/{run}/calls"), |calls| {
+        calls["calls"].as_array().is_some_and(|calls| calls.iter().find(is_it).is_some())
+    });
+}
+
+/// Everybody has finished, and whoever delegated counts what was used for them.
+fn all_finished(node: &Server, runs: &[String]) {
+    for (run, tokens) in runs.iter().zip([(60, 30), (40, 20), (20, 10)]) {
+        let ended = node.run_with(run, "completed");
+        let usage = json!({"input_tokens": tokens.0, "output_tokens": tokens.1});
+        assert_eq!((&ended["termination"]["reason"], &ended["usage"]), (&json!("natural_end"), &usage));
+    }
+    let (_, read) = node.get(&format!("/v1/runs/{}/transcript", runs[0]));
+    let read: Vec<&str> = read["messages"]
+        .as_array()
+        .expect("messages")
+        .iter()
+        .filter_map(|said| said["content"].as_str())
+        .collect();
+    assert_eq!(read, ["Please pay bob.", "", "The office is done.", "The desk is done."]);
+}
+
+#[test]
+fn a_tree_of_held_runs_is_decided_at_another_node_after_a_kill_and_nothing_happens_twice() {
+    let (postgres, ledger) = (Postgres::start(), Ledger::without_an_answer_for("nothing"));
+    let folder = configured(&ledger);
+    let first = node(&folder, &postgres, "first");
+    let run = first.begin("desk", "Please pay bob.");
+    let held = Held::at(&first);
+    let runs = held.runs();
+    assert_eq!(runs[0], run);
+    until_succeeded(&first, &runs[2], "note_1");
+    assert_eq!(ledger.next(), ("first".into(), "note".into()));
+    let second = node(&folder, &postgres, "second");
+    first.kill();
+
+    let held = Held::at(&second);
+    assert_eq!(way(&held.sign), [("desk", "ask_office_1"), ("office", "sign_1")]);
+    assert_eq!(
+        way(&held.transfer),
+        [("desk", "ask_office_1"), ("office", "ask_clerk_1"), ("clerk", "transfer_1")]
+    );
+    assert_eq!(ledger.rest(), [], "nothing happens before somebody says yes");
+    approve(&second, &held.transfer);
+    approve(&second, &held.sign);
+    all_finished(&second, &runs);
+    let by_second = |tool: &str| ("second".to_owned(), tool.to_owned());
+    assert_eq!(ledger.rest(), [by_second("sign"), by_second("transfer")]);
+}
+
+/// Two nodes, and the clerk's transfer at one of them: the ledger has it, and the node will never hear of that. Gives this
+/// node first.
+fn while_a_transfer_is_on_its_way(
+    folder: &Folder,
+    postgres: &Postgres,
+    ledger: &Ledger,
+    sign_it: bool,
+) -> (Server, Server, Vec<String>) {
+    let (first, second) = (node(folder, postgres, "first"), node(folder, postgres, "second"));
+    first.begin("desk", "Please pay bob.");
+    let held = Held::at(&second);
+    let runs = held.runs();
+    until_succeeded(&second, &runs[2], "note_1");
+    if sign_it {
+        approve(&first, &held.sign);
+        until_succeeded(&first, &runs[1], "sign_1");
+    }
+    let before: Vec<String> = ledger.rest().into_iter().map(|(_, tool)| tool).collect();
+    assert_eq!(before.len(), 1 + usize::from(sign_it), "{before:?}");
+    approve(&second, &held.transfer);
+    let (by, tool) = ledger.next();
+    assert_eq!(tool, "transfer");
+    if by == "first" { (first, second, runs) } else { (second, first, runs) }
+}
+
+#[test]
+fn a_tree_whose_innermost_call_was_lost_with_its_node_goes_on_elsewhere_when_a_person_says_what_happened() {
+    let (postgres, ledger) = (Postgres::start(), Ledger::without_an_answer_for("transfer"));
+    let folder = configured(&ledger);
+    let (busy, other, runs) = while_a_transfer_is_on_its_way(&folder, &postgres, &ledger, true);
+    busy.kill();
+
+    let listed = other.until("/v1/approvals", |listed| listed["approvals"][0].is_object());
+    let doubt = &listed["approvals"][0];
+    assert_eq!((&doubt["kind"], way(doubt).len()), (&json!("in_doubt"), 3), "{doubt}");
+    let id = doubt["id"].as_str().expect("an id");
+    let (code, said) = other.post(&format!("/v1/approvals/{id}/answer"), &json!({"result": "sent"}));
+    assert_eq!(code, 200, "{said}");
+    all_finished(&other, &runs);
+    assert_eq!(ledger.rest(), [], "nothing is sent again, by nobody");
+}
+
+#[test]
+fn a_tree_is_interrupted_as_one_also_where_its_innermost_run_is_at_another_node() {
+    let (postgres, ledger) = (Postgres::start(), Ledger::without_an_answer_for("transfer"));
+    let folder = configured(&ledger);
+    let (busy, other, runs) = while_a_transfer_is_on_its_way(&folder, &postgres, &ledger, false);
+    let (code, said) = other.post_nothing(&format!("/v1/runs/{}/interrupt", runs[0]));
+    assert_eq!(code, 202, "{said}");
+    for (run, node) in runs.iter().zip([&other, &other, &busy]) {
+        let ended = node.run_with(run, "interrupted");
+        assert_eq!(ended["pending"], json!([]));
+    }
+    let (_, calls) = busy.get(&format!("/v1/runs/{}/calls", runs[2]));
+    let transfer = &calls["calls"][1];
+    assert_eq!(
+        (&transfer["status"], &transfer["outcome_unknown"]),
+        (&json!("cancelled"), &json!(true)),
+        "it was on its way: {transfer}"
+    );
+    let (_, listed) = other.get("/v1/approvals");
+    assert_eq!(listed["approvals"], json!([]), "what was held in the middle is closed too");
+    assert_eq!(ledger.rest(), []);
+}
+
+/// The run that works for this one.
+fn child_of(node: &Server, run: &str) -> Option<String> {
+    let (_, listed) = node.get(&format!("/v1/runs/{run}/events"));
+    let events = listed["events"].as_array().expect("a list");
+    let started = events.iter().find(|event| event["type"] == "child.started")?;
+    Some(started["payload"]["run_id"].as_str().expect("a run").to_owned())
+}
+
+#[test]
+fn agents_that_delegate_to_each_other_end_at_the_fourth_level_and_the_model_is_told_why() {
+    let folder = Folder::new();
+    let mut text = "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"memory:\"\n".to_owned();
+    for (agent, other) in [("ann", "bob"), ("bob", "ann")] {
+        let asks =
+            json!({"tool_calls": [{"name": format!("ask_{other}"), "arguments": {"message": "You do it."}}]});
+        let replies = json!([asks, {"text": "Enough."}]);
+        let script = json!({"rules": [{"when": ".*", "replies": replies}]});
+        write(&folder, &format!("{agent}.json"), &script.to_string());
+        text.push_str(&delegates_to(agent));
+        text.push_str(&agent_with(agent, &format!("\"ask_{other}\""), ""));
+    }
+    write(&folder, "holdpoint.toml", &text);
+    let server = Server::start(folder.path(), &["serve"]);
+    let run = server.begin("ann", "Who does it?");
+    server.run_with(&run, "completed");
+    let mut runs = vec![run];
+    while let Some(child) = child_of(&server, &runs[runs.len() - 1]) {
+        runs.push(child);
+    }
+    let agent = |run: &String| server.get(&format!("/v1/runs/{run}")).1["agent"].clone();
+    let agents: Vec<Value> = runs.iter().map(agent).collect();
+    assert_eq!(agents, ["ann", "bob", "ann", "bob", "ann"]);
+    let last = &runs[4];
+    let (_, calls) = server.get(&format!("/v1/runs/{last}/calls"));
+    assert_eq!(calls["calls"][0]["error"]["code"], "TOO_DEEP", "{calls}");
+    let (_, read) = server.get(&format!("/v1/runs/{last}/transcript"));
+    assert_eq!(
+        read["messages"][2]["content"], "Error: agents may delegate 4 levels deep, and this is the last one",
+        "{read}"
+    );
+}
+
+#[test]
+fn a_budget_of_tokens_bounds_everybody_who_works_for_the_run() {
+    let folder = Folder::new();
+    let usage = json!({"input_tokens": 10, "output_tokens": 5});
+    let asks =
+        json!({"usage": usage, "tool_calls": [{"name": "ask_clerk", "arguments": {"message": "Count."}}]});
+    let replies = json!([asks, {"text": "Never said.", "usage": usage}]);
+    write(&folder, "desk.json", &json!({"rules": [{"when": ".*", "replies": replies}]}).to_string());
+    // It would go on for ever.
+    let counts = json!({"usage": usage, "tool_calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]});
+    write(&folder, "clerk.json", &json!({"rules": [{"when": ".*", "replies": [counts]}]}).to_string());
+    let text = [
+        "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"memory:\"\n[tools.add]\nkind = \"builtin\"\n",
+        &delegates_to("clerk"),
+        &agent_with("desk", "\"ask_clerk\"", "stop = [{ type = \"token_budget\", max_total = 100 }]\n"),
+        &agent_with("clerk", "\"add\"", "stop = []\n"),
+    ];
+    write(&folder, "holdpoint.toml", &text.concat());
+    let server = Server::start(folder.path(), &["serve"]);
+    let run = server.begin("desk", "Have it counted.");
+    let ended = server.run_with(&run, "completed");
+    let stopped = |detail: &str| json!({"reason": "stopped", "code": "token_budget", "detail": detail});
+    // The desk has used 15, so 85 are left to the clerk, who is over them with its sixth answer. They count for the desk.
+    assert_eq!(ended["termination"], stopped("105 of 100 tokens"));
+    assert_eq!(ended["usage"], json!({"input_tokens": 70, "output_tokens": 35}));
+    let clerk = child_of(&server, &run).expect("the clerk has a run");
+    let (_, clerk) = server.get(&format!("/v1/runs/{clerk}"));
+    assert_eq!(clerk["termination"], stopped("90 of the 85 tokens granted by the parent"), "{clerk}");
+}

@@ -1,0 +1,43 @@
+//! What a tool reports about a call that it had answered with 202.
+
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::strict::present;
+use super::text::Remark;
+use crate::error::{ApiError, bad_field};
+
+/// `POST` to a callback: either of the two.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// The result of the call, or where the tool wishes to be called again, the answer that it then gets. Any JSON
+    /// value.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Value>)]
+    pub result: Option<Value>,
+    /// The call failed, and why.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub error: Option<Remark>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReportSaid {
+    Result(Value),
+    Error(String),
+}
+
+impl Report {
+    pub fn said(self) -> Result<ReportSaid, ApiError> {
+        match (self.result, self.error) {
+            (Some(result), None) => Ok(ReportSaid::Result(result)),
+            (None, Some(error)) => Ok(ReportSaid::Error(error.into_string())),
+            (None, None) => Err(bad_field("result", "the report is empty; send `result` or `error`")),
+            (Some(_), Some(_)) => {
+                Err(bad_field("error", "the report has a `result` too; send one of the two"))
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A report about a call that was not taken: why not, and whether there is anything left to do.
+
+use engine::callback::Reported;
+use machine::status::CallStatus;
+
+use super::{ApiError, Code};
+use crate::wire::words;
+
+/// Why nobody hears a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unheard {
+    /// One for the same attempt was taken before.
+    HeardBefore,
+    /// The attempt has not come back yet.
+    UnderWay,
+    /// Somebody else answered, another attempt was made, or the call or its run is over.
+    Over,
+}
+
+impl ApiError {
+    #[must_use]
+    pub fn not_reported(why: Unheard, about: &Reported, call: Option<CallStatus>) -> Self {
+        let (reason, message) = match why {
+            Unheard::HeardBefore => (
+                "taken",
+                "this callback was used already: what it said first is stored, and this was not taken. There is \
+                 nothing to repeat",
+            ),
+            Unheard::UnderWay => (
+                "under_way",
+                "the call is not held yet, and this was not taken: answer the call with 202, and then report \
+                 again",
+            ),
+            Unheard::Over => (
+                "over",
+                "this callback was used already, or its call is not held any more; the result was not taken",
+            ),
+        };
+        let error = Self::new(Code::CallbackSpent, message)
+            .with("reason", reason)
+            .with("run_id", about.run.as_str())
+            .with("call_id", about.call.as_str())
+            .with("attempt", about.attempt);
+        match call {
+            Some(status) => error.with("call_status", words::CallStatus::from(status).as_str()),
+            None => error,
+        }
+    }
+
+    /// What the tool asked for with its 202 is something else.
+    #[must_use]
+    pub fn report_unfit(why: &str) -> Self {
+        Self::new(
+            Code::InvalidArguments,
+            format!(
+                "{why}; nothing was taken, and the call is still held. Report again, with what it waits for"
+            ),
+        )
+    }
+}

@@ -1,0 +1,98 @@
+//! Who reports what became of a call: a tool with the token of its callback, and without a key.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use engine::callback::Reported;
+use engine::store::Tenant;
+
+use crate::access::{answered, bearer_token, draining};
+use crate::error::{ApiError, Code};
+use crate::limits::{Bucket, Limits, too_much};
+use crate::places::Place;
+use crate::server::Server;
+
+/// Where callbacks are taken in, behind the address of the server. What follows is one part of a path.
+const CALLBACKS: &str = "/v1/callbacks";
+
+/// What an engine is told where a server under this address takes its callbacks in.
+#[must_use]
+pub fn callbacks_at(public_url: &str) -> String {
+    format!("{}{CALLBACKS}", public_url.trim_end_matches('/'))
+}
+
+/// A tool, as its token says. Nothing of this ever comes from a body.
+#[derive(Clone)]
+pub(crate) struct Reporter {
+    pub(crate) about: Reported,
+    /// Where the request is worked on.
+    pub(crate) place: Arc<Place>,
+}
+
+impl<S: Sync> FromRequestParts<S> for Reporter {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(no_callback)
+    }
+}
+
+/// How much the tools of each tenant may still ask. There are as many of these as tenants whose tools ever reported.
+#[derive(Default)]
+pub(crate) struct Reporters {
+    buckets: Mutex<BTreeMap<Tenant, Arc<Bucket>>>,
+}
+
+impl Reporters {
+    fn bucket(&self, tenant: &Tenant, limits: &Limits) -> Arc<Bucket> {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        buckets.entry(tenant.clone()).or_insert_with(|| Arc::new(Bucket::new(limits))).clone()
+    }
+}
+
+/// Whoever has the token may report about the attempt that it was given out for. A guess looks nothing up.
+pub(crate) async fn report_guard(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let path = Path::<String>::from_request_parts(&mut parts, &server).await;
+    let Some(about) = path.ok().and_then(|Path(path)| reported(&server, &path, &parts.headers)) else {
+        return no_callback().into_response();
+    };
+    if !server.reporters.bucket(&about.tenant, &server.limits).take() {
+        return too_much("the tools of this tenant report too often").into_response();
+    }
+    if server.is_draining() {
+        return draining().into_response();
+    }
+    let share = server.access.share(&about.tenant, &server.limits);
+    let request = Request::from_parts(parts, body);
+    let admitted = |place: &Arc<Place>, request: &mut Request| {
+        request.extensions_mut().insert(Reporter { about, place: place.clone() });
+    };
+    match answered(&server, &share, request, next, admitted).await {
+        Ok(response) => response,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+fn reported(server: &Server, path: &str, headers: &HeaderMap) -> Option<Reported> {
+    let token = std::str::from_utf8(bearer_token(headers)?).ok()?;
+    server.engine.reported(path, token)
+}
+
+/// The same for a wrong token, and for what was never there.
+fn no_callback() -> ApiError {
+    ApiError::new(
+        Code::Unauthorized,
+        "this is not the token of this callback, and nothing was looked at; send `Authorization: Bearer TOKEN` \
+         with the token that came beside the address",
+    )
+}

@@ -1,0 +1,86 @@
+//! The output that a run may have to end with: JSON that fits a schema, read from the model's last answer.
+
+use alloc::format;
+use alloc::string::String;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::depth::too_deep;
+use crate::termination::cut;
+
+/// Whether an answer is the output that is wanted. Schemas are judged by the shell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputFit {
+    Fits,
+    Unfit { why: String },
+}
+
+impl OutputFit {
+    /// A text that no schema was asked about yet: it must be JSON.
+    #[must_use]
+    pub fn of(text: &str, fault: impl FnOnce(&Value) -> Option<String>) -> Self {
+        match object_in(text) {
+            Ok(value) => fault(&value).map_or(Self::Fits, |why| Self::Unfit { why }),
+            Err(why) => Self::Unfit { why },
+        }
+    }
+
+    /// As events have it: the control state has to stay small.
+    pub(crate) fn bounded(&self) -> Self {
+        match self {
+            Self::Fits => Self::Fits,
+            Self::Unfit { why } => Self::Unfit { why: cut(why) },
+        }
+    }
+
+    /// What it takes in the stored control, its own length included.
+    pub(crate) const fn bytes(&self) -> usize {
+        const FIXED: usize = 16;
+        match self {
+            Self::Fits => FIXED,
+            Self::Unfit { why } => FIXED + why.len(),
+        }
+    }
+}
+
+/// What came of the last answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JudgedOutput {
+    /// The text of the message that this event adds is the output.
+    Fits {
+        seq: u64,
+    },
+    Unfit {
+        why: String,
+    },
+}
+
+impl JudgedOutput {
+    pub(crate) fn of(fit: &OutputFit, seq: u64) -> Self {
+        match fit {
+            OutputFit::Fits => Self::Fits { seq },
+            OutputFit::Unfit { why } => Self::Unfit { why: why.clone() },
+        }
+    }
+}
+
+/// The JSON that an answer consists of. Models like to put a fence around it, and that is no reason to ask again.
+pub fn object_in(text: &str) -> Result<Value, String> {
+    let value: Value =
+        serde_json::from_str(unfenced(text.trim())).map_err(|error| format!("it is not JSON: {error}"))?;
+    if too_deep(&value) {
+        return Err("it is nested too deeply".into());
+    }
+    Ok(value)
+}
+
+fn unfenced(text: &str) -> &str {
+    let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    // Behind the fence stands at most the name of the language.
+    let body = inside.and_then(|rest| rest.split_once('\n')).filter(|(language, _)| {
+        let language = language.trim();
+        language.is_empty() || language.eq_ignore_ascii_case("json")
+    });
+    body.map_or(text, |(_, body)| body.trim())
+}

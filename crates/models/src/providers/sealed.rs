@@ -1,0 +1,168 @@
+//! What a provider seals and wants back: signed or encrypted reasoning, at its place between the words and the calls.
+
+use std::collections::BTreeMap;
+
+use engine::model::{AssistantCall, Messages, ModelMessage, Sealed};
+use machine::id::MessageId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// An answer in the order in which it was given. Words and calls stand in the message already.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Piece {
+    /// In the words of its provider.
+    Sealed(Value),
+    /// So many bytes of the text.
+    Text(usize),
+    /// By its place among the calls.
+    Call(u16),
+}
+
+/// What is given back with the answers of one turn.
+#[derive(Debug)]
+pub(super) struct Seals {
+    /// By their messages.
+    pieces: BTreeMap<MessageId, Vec<Piece>>,
+    /// Every answer of the turn is of this provider.
+    pub(super) cover_all: bool,
+}
+
+impl Seals {
+    /// As far as this provider has made them: nobody else can read them, and a turn that is over needs none.
+    pub(super) fn of(messages: &Messages, by: &str) -> Self {
+        let mut seals = Self { pieces: BTreeMap::new(), cover_all: true };
+        for (id, sealed) in open_turn(messages) {
+            let own = sealed.filter(|sealed| sealed.by == by);
+            match own.and_then(|sealed| serde_json::from_str(&sealed.content).ok()) {
+                Some(pieces) => drop(seals.pieces.insert(id.clone(), pieces)),
+                None => seals.cover_all = false,
+            }
+        }
+        seals
+    }
+
+    pub(super) fn pieces(&self, message: &MessageId) -> &[Piece] {
+        self.pieces.get(message).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The answers with calls of the turn that goes on. It began with what a user said, and its last answer asks for calls; what
+/// is said after them does not end it, because results and words reach a provider as one message.
+fn open_turn(messages: &Messages) -> Vec<(&MessageId, Option<&Sealed>)> {
+    let mut answers = Vec::new();
+    for message in messages.iter().rev() {
+        match message {
+            ModelMessage::Assistant { id, calls, sealed, .. } if !calls.is_empty() => {
+                answers.push((id, sealed.as_ref()));
+            }
+            ModelMessage::Assistant { .. } if answers.is_empty() => break,
+            ModelMessage::User { .. } if !answers.is_empty() => break,
+            ModelMessage::User { .. }
+            | ModelMessage::Assistant { .. }
+            | ModelMessage::Tool { .. }
+            | ModelMessage::Note { .. }
+            | ModelMessage::Notice { .. } => {}
+        }
+    }
+    answers
+}
+
+/// A part of an answer that goes back to whoever gave it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Part<'a> {
+    Sealed(&'a Value),
+    Text(&'a str),
+    Call(&'a AssistantCall),
+}
+
+/// The answer in its order. Where that is not known, or is the order of something else, what is sealed comes first.
+pub(super) fn woven<'a>(pieces: &'a [Piece], text: &'a str, calls: &'a [AssistantCall]) -> Vec<Part<'a>> {
+    in_order(pieces, text, calls).unwrap_or_else(|| {
+        let sealed = pieces.iter().filter_map(|piece| match piece {
+            Piece::Sealed(value) => Some(Part::Sealed(value)),
+            Piece::Text(_) | Piece::Call(_) => None,
+        });
+        let said = Some(Part::Text(text)).filter(|_| !text.is_empty());
+        sealed.chain(said).chain(calls.iter().map(Part::Call)).collect()
+    })
+}
+
+fn in_order<'a>(pieces: &'a [Piece], text: &'a str, calls: &'a [AssistantCall]) -> Option<Vec<Part<'a>>> {
+    let (mut parts, mut rest, mut left) = (Vec::new(), text, calls.iter());
+    for piece in pieces {
+        parts.push(match piece {
+            Piece::Sealed(value) => Part::Sealed(value),
+            Piece::Text(length) => {
+                let (said, behind) = rest.split_at_checked(*length)?;
+                rest = behind;
+                Part::Text(said)
+            }
+            Piece::Call(place) => {
+                let call = left.next()?;
+                std::ptr::eq(call, calls.get(usize::from(*place))?).then_some(Part::Call(call))?
+            }
+        });
+    }
+    (rest.is_empty() && left.next().is_none()).then_some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::tool::Arguments;
+    use serde_json::json;
+
+    use super::*;
+
+    fn calls() -> Vec<AssistantCall> {
+        let arguments = Arguments::Invalid { raw: String::new(), why: String::new() };
+        let call =
+            |id: &str| AssistantCall { id: id.into(), tool: "echo".into(), arguments: arguments.clone() };
+        vec![call("a"), call("b")]
+    }
+
+    #[test]
+    fn an_answer_goes_back_in_the_order_in_which_it_came() {
+        let (calls, one, two) = (calls(), json!("one"), json!("two"));
+        let pieces = [
+            Piece::Sealed(one.clone()),
+            Piece::Text(3),
+            Piece::Call(0),
+            Piece::Sealed(two.clone()),
+            Piece::Call(1),
+            Piece::Text(1),
+        ];
+        let stored = serde_json::to_string(&pieces).expect("pieces are JSON");
+        let pieces: Vec<Piece> = serde_json::from_str(&stored).expect("what was written is read");
+        assert_eq!(
+            woven(&pieces, "Hé!", &calls),
+            [
+                Part::Sealed(&one),
+                Part::Text("Hé"),
+                Part::Call(&calls[0]),
+                Part::Sealed(&two),
+                Part::Call(&calls[1]),
+                Part::Text("!")
+            ]
+        );
+    }
+
+    #[test]
+    fn an_order_that_is_not_this_answers_is_not_followed() {
+        let (calls, sealed) = (calls(), json!("sealed"));
+        let plain = [Part::Sealed(&sealed), Part::Text("Hé!"), Part::Call(&calls[0]), Part::Call(&calls[1])];
+        let all_calls = [Piece::Call(0), Piece::Call(1)];
+        for order in [
+            vec![Piece::Text(2)],
+            [vec![Piece::Text(3)], all_calls.to_vec()].concat(),
+            [vec![Piece::Text(9)], all_calls.to_vec()].concat(),
+            vec![Piece::Text(4), Piece::Call(1), Piece::Call(0)],
+            vec![Piece::Text(4), Piece::Call(0), Piece::Call(0)],
+            Vec::new(),
+        ] {
+            let pieces = [vec![Piece::Sealed(sealed.clone())], order].concat();
+            assert_eq!(woven(&pieces, "Hé!", &calls), plain, "{pieces:?}");
+        }
+        assert_eq!(woven(&[], "", &calls), [Part::Call(&calls[0]), Part::Call(&calls[1])]);
+    }
+}

@@ -1,0 +1,81 @@
+//! What the judge says of calls that charge, when the till's books and the log do not agree.
+
+use std::sync::OnceLock;
+
+use kill::evidence::Evidence;
+use kill::judge::Rule;
+use kill::people::People;
+use kill::till::{Manner, Visit};
+use machine::event::{CallError, CallErrorCode, Event, Fact};
+use machine::suspension::Held;
+
+use super::{change_events, played, rules};
+
+/// One charge was cut off and the other said 502; both were found in the books.
+fn objections(change: impl FnOnce(&mut Evidence)) -> Vec<Rule> {
+    static WORLD: OnceLock<(Evidence, People)> = OnceLock::new();
+    let (evidence, people) = WORLD.get_or_init(|| {
+        let world = played("charged-and-cut-off:nobody".into());
+        (world.evidence.expect("it was read"), world.people)
+    });
+    let mut evidence = evidence.clone();
+    change(&mut evidence);
+    rules(&evidence, people)
+}
+
+fn visit(evidence: &mut Evidence) -> &mut Visit {
+    evidence.acts[0].visit.as_mut().expect("it was at the till")
+}
+
+fn doubt_becomes(evidence: &mut Evidence, code: CallErrorCode) {
+    change_events(evidence, |event: &mut Event| {
+        if let Fact::ToolSuspended(opened) = &event.fact
+            && matches!(opened.held, Held::InDoubt { .. })
+        {
+            event.fact = Fact::ExecutionFailed {
+                call_id: opened.call_id.clone(),
+                error: CallError { code, message: "the connection was lost".into() },
+                outcome_unknown: false,
+            };
+        }
+    });
+}
+
+#[test]
+fn charges_that_agree_with_the_log_are_not_objected_to() {
+    assert_eq!(objections(|_| {}), []);
+}
+
+#[test]
+fn a_second_charge_and_a_second_key_are_found() {
+    let found = objections(|evidence| {
+        let mut again = evidence.acts[0].clone();
+        again.attempt += 1;
+        evidence.acts.push(again);
+    });
+    assert!(found.contains(&Rule::ChargedOnce), "{found:?}");
+    let found = objections(|evidence| {
+        let mut again = evidence.acts[0].clone();
+        (again.attempt, again.key) = (again.attempt + 1, "another".into());
+        again.visit = Some(Visit { manner: Manner::Prompt, charged: false });
+        evidence.acts.push(again);
+    });
+    assert!(found.contains(&Rule::ChargedOnce), "{found:?}");
+}
+
+#[test]
+fn a_lost_charge_that_is_called_an_error_is_found() {
+    for code in [CallErrorCode::ToolError, CallErrorCode::NotSent, CallErrorCode::NoAnswer] {
+        let found = objections(|evidence| doubt_becomes(evidence, code));
+        assert!(found.contains(&Rule::LostChargeIsInDoubt), "{code:?}: {found:?}");
+        assert!(found.contains(&Rule::ChargesAgreeWithTheLog), "{code:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_success_without_a_charge_is_found() {
+    let found = objections(|evidence| visit(evidence).charged = false);
+    assert_eq!(found, [Rule::ChargesAgreeWithTheLog]);
+    let found = objections(|evidence| evidence.acts.clear());
+    assert_eq!(found, [Rule::ChargesAgreeWithTheLog]);
+}
