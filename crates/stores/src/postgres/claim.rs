@@ -31,6 +31,10 @@ impl Turn {
     }
 }
 
+/// In the answer of a claim, the column at which the lease begins, and the one with the rows of the inbox.
+const LEASE: usize = 3;
+const TICKETS: usize = LEASE + 9;
+
 /// What became of runs that were given out.
 struct Given {
     claimed: Vec<Claimed>,
@@ -82,7 +86,10 @@ impl Shared {
             return Ok(Vec::new());
         }
         self.tally.sync(0);
-        let Given { claimed, refused } = self.load_all(&leases).await?;
+        let Given { claimed, refused } = match &claim {
+            Claim::Run { .. } if is_loaded(&rows)? => self.take_up(&leases, &rows, LEASE).await?,
+            Claim::Run { .. } | Claim::Next { .. } => self.load_all(&leases).await?,
+        };
         match refused {
             Some(stop) if claimed.is_empty() => Err(stop),
             Some(Stop(refused)) => {
@@ -107,15 +114,15 @@ impl Shared {
                 }
                 other => return Err(corrupt(format!("a claim came to {other}"))),
             }
-            if row.try_get::<_, Option<i64>>(2)?.is_none() {
+            if row.try_get::<_, Option<i64>>(LEASE)?.is_none() {
                 continue;
             }
             // The last of the queued runs says whose turn is over.
             if row.try_get::<_, i32>(1)? > 0 {
-                self.turn.pass(row.try_get(3)?);
+                self.turn.pass(row.try_get(LEASE + 1)?);
             }
-            let lease = lease_of(row, 2)?;
-            if self.leases.give(node, lease.clone(), unsigned(row.try_get(7)?)) {
+            let lease = lease_of(row, LEASE)?;
+            if self.leases.give(node, lease.clone(), unsigned(row.try_get(2)?)) {
                 self.watched.forget(lease.row);
                 leases.push(lease);
             }
@@ -125,18 +132,22 @@ impl Shared {
 
     /// In a statement of its own: a claim holds no lock while its answer is on the way.
     async fn load_all(&self, leases: &[Lease]) -> Result<Given, Stop> {
-        let mut given = Given { claimed: Vec::new(), refused: None };
         let runs: Vec<i64> = leases.iter().map(|lease| lease.row).collect();
-        let rows = match self.connections.read("SELECT * FROM loaded($1)", &[&runs]).await {
-            Ok(rows) => rows,
+        match self.connections.read("SELECT * FROM loaded($1)", &[&runs]).await {
+            Ok(rows) => self.take_up(leases, &rows, 0).await,
             Err(stop) => {
                 // Nobody here knows them any more, so that they are found and let go.
                 leases.iter().for_each(|lease| self.leases.forget(lease));
-                return Err(stop);
+                Err(stop)
             }
-        };
-        for row in &rows {
-            let run = StoredRun::of(row, 0)?;
+        }
+    }
+
+    /// What workers start from, from the column `first` on.
+    async fn take_up(&self, leases: &[Lease], rows: &[Row], first: usize) -> Result<Given, Stop> {
+        let mut given = Given { claimed: Vec::new(), refused: None };
+        for row in rows {
+            let run = StoredRun::of(row, first)?;
             let (lease, doubt_at, last) = (run.lease.clone(), run.doubt_at, run.last_ticket());
             // Its node may have lost it in between.
             if !leases.contains(&lease) {
@@ -221,6 +232,12 @@ impl Shared {
         let first = rows.first().map(|row| row.try_get::<_, Option<i64>>(0)).transpose()?;
         Ok(first.flatten().map(timestamp))
     }
+}
+
+/// Whether a claim of one run came with what its worker starts from.
+fn is_loaded(rows: &[Row]) -> Result<bool, Stop> {
+    let tickets = rows.first().map(|row| row.try_get::<_, Option<Vec<i64>>>(TICKETS)).transpose()?;
+    Ok(tickets.flatten().is_some())
 }
 
 /// The columns of a lease, from the column `first` on.

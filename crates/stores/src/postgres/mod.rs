@@ -45,6 +45,7 @@ mod pulse;
 mod said;
 mod store;
 mod stored_run;
+mod taken_calls;
 mod text;
 mod thread;
 mod tls;

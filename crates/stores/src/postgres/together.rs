@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::line::{Line, Waiting};
+use super::taken_calls::Asking;
 use super::text::kept;
 use super::trouble::{Stop, corrupt, unavailable};
 use crate::entry::Entry;
@@ -23,16 +24,23 @@ const APPEND_LANES: usize = 2;
 /// Of four commits of a short run one creates it. What a statement costs by itself, a third of a millisecond and more, is
 /// shared by more of these in one lane than in two.
 const CREATION_LANES: usize = 1;
+/// Nothing is synced: what is asked meanwhile waits for less than it would cost by itself.
+const ASKING_LANES: usize = 1;
 
-/// The lines in which plain commits wait.
+/// The lines in which plain commits wait, and what is asked beside them.
 pub(super) struct Together {
     appends: Line<PlainAppend>,
     creations: Line<PlainCreation>,
+    pub(super) askings: Line<Asking>,
 }
 
 impl Default for Together {
     fn default() -> Self {
-        Self { appends: Line::new(APPEND_LANES), creations: Line::new(CREATION_LANES) }
+        Self {
+            appends: Line::new(APPEND_LANES),
+            creations: Line::new(CREATION_LANES),
+            askings: Line::new(ASKING_LANES),
+        }
     }
 }
 
@@ -111,8 +119,8 @@ pub(super) fn is_plain(entry: &Entry) -> bool {
         && beside
 }
 
-fn unheard<T>(_: T) -> Stop {
-    unavailable("whoever sent the commit is gone")
+pub(super) fn unheard<T>(_: T) -> Stop {
+    unavailable("whoever asked the database is gone")
 }
 
 impl Shared {

@@ -12,9 +12,7 @@ CREATE FUNCTION append_together(
     p_statuses text[], p_wake_ats bigint[], p_in_doubt boolean[], p_started_ats bigint[], p_ended_ats bigint[],
     p_checkpoints text[], p_controls bytea[], p_bodies text[], p_heads text[], p_message_runs bigint[],
     p_message_ids text[], p_message_seqs bigint[], p_message_roles text[], p_call_runs bigint[], p_call_ids text[]
-) RETURNS text[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
-AS $$
+) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
     outcomes text[];
@@ -95,9 +93,7 @@ CREATE FUNCTION create_together(
     p_in_doubt boolean[], p_created_ats bigint[], p_started_ats bigint[], p_checkpoints text[], p_controls bytea[],
     p_bodies text[], p_heads text[], p_message_places integer[], p_message_ids text[], p_message_seqs bigint[],
     p_message_roles text[], p_call_places integer[], p_call_ids text[]
-) RETURNS bigint[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
-AS $$
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     threads_there bigint[];
     created bigint[];
