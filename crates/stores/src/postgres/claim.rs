@@ -191,32 +191,6 @@ impl Shared {
         Ok(loaded)
     }
 
-    /// True if the run is let go; false while its inbox holds an item.
-    pub(super) async fn release(&self, lease: &Lease) -> Result<bool, Stop> {
-        let node = self.leases.node().ok_or(Refused::Fenced)?;
-        // One that arrives late, after its worker went on, lets nothing go.
-        let seq = number(self.leases.seq(lease).ok_or(Refused::Fenced)?);
-        let sql = "SELECT * FROM release($1, $2, $3, $4, $5)";
-        let epoch = number(lease.epoch);
-        let rows = self.change(sql, &[&lease.row, &node, &epoch, &seq, &self.clock.given()]).await?;
-        let row = rows.first().ok_or_else(|| corrupt("a release came to nothing"))?;
-        match row.try_get(0)? {
-            "kept" => Ok(false),
-            "released" => {
-                self.leases.forget(lease);
-                if row.try_get(1)? {
-                    self.posts.ready();
-                }
-                Ok(true)
-            }
-            "fenced" => {
-                self.leases.forget(lease);
-                Err(Refused::Fenced.into())
-            }
-            other => Err(corrupt(format!("a release came to {other}"))),
-        }
-    }
-
     /// Nobody in this process works on any run from here on.
     pub(super) async fn hand_over(&self) -> Result<(), Stop> {
         let Some(node) = self.leases.node() else { return Ok(()) };

@@ -36,6 +36,7 @@ mod commit;
 mod connection;
 mod keys;
 mod lease;
+mod letting_go;
 mod line;
 mod listen;
 mod messages;

@@ -29,6 +29,7 @@ mod claims;
 mod deltas;
 mod engines;
 mod failover;
+mod held_together;
 mod leases;
 mod migrations;
 mod nodes;

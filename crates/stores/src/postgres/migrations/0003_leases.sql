@@ -279,3 +279,17 @@ BEGIN
     outcome := 'released';
     waits := as_ready <> 0;
 END $$;
+
+-- Several of them, in the order of locks.
+CREATE FUNCTION release_together(
+    p_runs bigint[], p_node bigint, p_epochs bigint[], p_seqs bigint[], p_at bigint
+) RETURNS TABLE (run bigint, outcome text, waits boolean) LANGUAGE plpgsql AS $$
+BEGIN
+    FOR run, outcome, waits IN
+        SELECT e.run, r.outcome, r.waits FROM (
+            SELECT * FROM unnest(p_runs, p_epochs, p_seqs) AS u (run, epoch, seq) ORDER BY u.run
+        ) AS e CROSS JOIN LATERAL release(e.run, p_node, e.epoch, e.seq, p_at) AS r
+    LOOP
+        RETURN NEXT;
+    END LOOP;
+END $$;
