@@ -25,6 +25,7 @@ mod twins;
 mod worker;
 
 mod against_memory;
+mod belonging;
 mod claims;
 mod deltas;
 mod engines;
