@@ -1,10 +1,11 @@
 -- Commits of one node that come together, in one transaction and in statements over all of them: a sync, a round trip
 -- and most of the work of the database are shared.
 --
--- Only what is plain is done here: events, messages, calls, suspensions and decisions, on a thread and of a run that nobody
--- else is about to change and whose inbox is empty, so that nothing accepted is unheard. What is not plain is answered with 'alone' and nothing is written of it: its node sends it by itself, and
--- there it is judged. No lock is waited for, so nobody can wait for each other. What cannot be is raised and undoes all
--- of them; then each is sent by itself too, and only the one that cannot be is refused.
+-- Only what is plain is done here: events, messages, calls, suspensions and decisions, on a thread and of a run that
+-- nobody else is about to change and whose inbox is empty, so that nothing accepted is unheard. What is not plain is
+-- answered with 'alone' and nothing is written of it: its node sends it by itself, and there it is judged. No lock is
+-- waited for, so nobody can wait for each other. What cannot be is raised and undoes all of them; then each is sent by
+-- itself too, and only the one that cannot be is refused.
 
 -- Each of another run. `p_besides` has what few of them write: the suspensions that they open and close, and the decisions
 -- that were accepted at the worker. The answers stand in the order of the runs: 'held', 'fenced' or 'alone'.
