@@ -28,6 +28,9 @@ use crate::stage::{AskOnce, Setting, StoreKind, agent, echo, many_threads, on, u
 use crate::statistics::percentile;
 use crate::tool_process;
 
+/// Runs before a repetition that do not count, for each lane.
+const WARM_UP_COUNT: usize = 4;
+
 /// Milliseconds of one run, and the commits of its decisions.
 pub(crate) struct Approval {
     start_to_held: f64,
@@ -221,6 +224,10 @@ pub(crate) fn repetition(
             let (engine, entries) = (engine.clone(), entries.clone());
             move || one(engine.clone(), entries.clone(), notes.clone())
         };
+        // A connection that has not served yet makes its plans, and that would be counted as the work of few runs.
+        let warm_up_count = WARM_UP_COUNT * at_once;
+        let warm_up = Effort { run_count_max: warm_up_count, run_count_min: warm_up_count, ..effort };
+        repeat(&opened.store, opened.postmaster(), warm_up, at_once, run.clone()).await?;
         let done = repeat(&opened.store, opened.postmaster(), effort, at_once, run.clone()).await?;
         drop((run, entries));
         opened.close(engine).await?;

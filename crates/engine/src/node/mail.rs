@@ -25,6 +25,8 @@ pub(crate) enum Reply {
     Stored(Verdict),
     /// This worker cannot take it: the store decides.
     UseTheInbox,
+    /// It has just let the run go: another one may take it up, and hears it with its first commit.
+    LetGo,
 }
 
 /// Rings when an inbox has to be looked at.

@@ -257,9 +257,11 @@ impl Node {
         run: &RunId,
         item: Item,
     ) -> Result<Verdict, Refused> {
-        if let Some(reply) = self.bring(tenant, run, &item)
-            && let Ok(Reply::Stored(verdict)) = reply.await
-        {
+        let mut reply = self.brought(tenant, run, &item).await;
+        if matches!(reply, Some(Reply::LetGo)) {
+            reply = self.brought(tenant, run, &item).await;
+        }
+        if let Some(Reply::Stored(verdict)) = reply {
             return Ok(verdict);
         }
         // Whoever asked may go away meanwhile; what is stored has to be heard all the same.
@@ -302,6 +304,11 @@ impl Node {
             return done;
         }
         self.tasks.spawn(work).await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// None where there is no worker and no place for one.
+    async fn brought(self: &Arc<Self>, tenant: &Tenant, run: &RunId, item: &Item) -> Option<Reply> {
+        self.bring(tenant, run, item)?.await.ok()
     }
 
     fn bring(
@@ -414,7 +421,10 @@ impl Node {
         let mut claimed = desk.claimed.take();
         while let Ok(mail) = desk.mail.try_recv() {
             match mail {
-                Mail::Direct(direct) => drop(direct.reply.send(Reply::UseTheInbox)),
+                Mail::Direct(direct) => drop(direct.reply.send(match parting {
+                    Parting::Done => Reply::LetGo,
+                    Parting::NotLoaded | Parting::Stuck => Reply::UseTheInbox,
+                })),
                 Mail::Claimed(other) => claimed = Some(other),
             }
         }

@@ -56,6 +56,24 @@ pub(super) struct Bound<'e> {
     deliver: Vec<BoundItem<'e>>,
 }
 
+/// What few of the commits have that go together.
+#[derive(Serialize)]
+pub(super) struct Beside<'e> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    suspensions: Vec<BoundSuspension<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    accepted: Vec<BoundItem<'e>>,
+}
+
+impl<'e> Beside<'e> {
+    /// None where there is nothing of it.
+    pub(super) fn of(entry: &'e Entry) -> Option<Self> {
+        let accepted: Vec<_> = entry.accepted.iter().map(BoundItem::of).collect();
+        let suspensions = suspensions(entry);
+        (!suspensions.is_empty() || !accepted.is_empty()).then_some(Self { suspensions, accepted })
+    }
+}
+
 /// What only the first commit of a run has.
 #[derive(Serialize)]
 struct Birth<'e> {

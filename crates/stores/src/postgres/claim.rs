@@ -31,6 +31,10 @@ impl Turn {
     }
 }
 
+/// In the answer of a claim, the column at which the lease begins, and the one with the rows of the inbox.
+const LEASE: usize = 3;
+const TICKETS: usize = LEASE + 9;
+
 /// What became of runs that were given out.
 struct Given {
     claimed: Vec<Claimed>,
@@ -82,7 +86,10 @@ impl Shared {
             return Ok(Vec::new());
         }
         self.tally.sync(0);
-        let Given { claimed, refused } = self.load_all(&leases).await?;
+        let Given { claimed, refused } = match &claim {
+            Claim::Run { .. } if is_loaded(&rows)? => self.take_up(&leases, &rows, LEASE).await?,
+            Claim::Run { .. } | Claim::Next { .. } => self.load_all(&leases).await?,
+        };
         match refused {
             Some(stop) if claimed.is_empty() => Err(stop),
             Some(Stop(refused)) => {
@@ -107,15 +114,15 @@ impl Shared {
                 }
                 other => return Err(corrupt(format!("a claim came to {other}"))),
             }
-            if row.try_get::<_, Option<i64>>(2)?.is_none() {
+            if row.try_get::<_, Option<i64>>(LEASE)?.is_none() {
                 continue;
             }
             // The last of the queued runs says whose turn is over.
             if row.try_get::<_, i32>(1)? > 0 {
-                self.turn.pass(row.try_get(3)?);
+                self.turn.pass(row.try_get(LEASE + 1)?);
             }
-            let lease = lease_of(row, 2)?;
-            if self.leases.give(node, lease.clone(), unsigned(row.try_get(7)?)) {
+            let lease = lease_of(row, LEASE)?;
+            if self.leases.give(node, lease.clone(), unsigned(row.try_get(2)?)) {
                 self.watched.forget(lease.row);
                 leases.push(lease);
             }
@@ -125,18 +132,22 @@ impl Shared {
 
     /// In a statement of its own: a claim holds no lock while its answer is on the way.
     async fn load_all(&self, leases: &[Lease]) -> Result<Given, Stop> {
-        let mut given = Given { claimed: Vec::new(), refused: None };
         let runs: Vec<i64> = leases.iter().map(|lease| lease.row).collect();
-        let rows = match self.connections.read("SELECT * FROM loaded($1)", &[&runs]).await {
-            Ok(rows) => rows,
+        match self.connections.read("SELECT * FROM loaded($1)", &[&runs]).await {
+            Ok(rows) => self.take_up(leases, &rows, 0).await,
             Err(stop) => {
                 // Nobody here knows them any more, so that they are found and let go.
                 leases.iter().for_each(|lease| self.leases.forget(lease));
-                return Err(stop);
+                Err(stop)
             }
-        };
-        for row in &rows {
-            let run = StoredRun::of(row, 0)?;
+        }
+    }
+
+    /// What workers start from, from the column `first` on.
+    async fn take_up(&self, leases: &[Lease], rows: &[Row], first: usize) -> Result<Given, Stop> {
+        let mut given = Given { claimed: Vec::new(), refused: None };
+        for row in rows {
+            let run = StoredRun::of(row, first)?;
             let (lease, doubt_at, last) = (run.lease.clone(), run.doubt_at, run.last_ticket());
             // Its node may have lost it in between.
             if !leases.contains(&lease) {
@@ -180,32 +191,6 @@ impl Shared {
         Ok(loaded)
     }
 
-    /// True if the run is let go; false while its inbox holds an item.
-    pub(super) async fn release(&self, lease: &Lease) -> Result<bool, Stop> {
-        let node = self.leases.node().ok_or(Refused::Fenced)?;
-        // One that arrives late, after its worker went on, lets nothing go.
-        let seq = number(self.leases.seq(lease).ok_or(Refused::Fenced)?);
-        let sql = "SELECT * FROM release($1, $2, $3, $4, $5)";
-        let epoch = number(lease.epoch);
-        let rows = self.change(sql, &[&lease.row, &node, &epoch, &seq, &self.clock.given()]).await?;
-        let row = rows.first().ok_or_else(|| corrupt("a release came to nothing"))?;
-        match row.try_get(0)? {
-            "kept" => Ok(false),
-            "released" => {
-                self.leases.forget(lease);
-                if row.try_get(1)? {
-                    self.posts.ready();
-                }
-                Ok(true)
-            }
-            "fenced" => {
-                self.leases.forget(lease);
-                Err(Refused::Fenced.into())
-            }
-            other => Err(corrupt(format!("a release came to {other}"))),
-        }
-    }
-
     /// Nobody in this process works on any run from here on.
     pub(super) async fn hand_over(&self) -> Result<(), Stop> {
         let Some(node) = self.leases.node() else { return Ok(()) };
@@ -221,6 +206,12 @@ impl Shared {
         let first = rows.first().map(|row| row.try_get::<_, Option<i64>>(0)).transpose()?;
         Ok(first.flatten().map(timestamp))
     }
+}
+
+/// Whether a claim of one run came with what its worker starts from.
+fn is_loaded(rows: &[Row]) -> Result<bool, Stop> {
+    let tickets = rows.first().map(|row| row.try_get::<_, Option<Vec<i64>>>(TICKETS)).transpose()?;
+    Ok(tickets.flatten().is_some())
 }
 
 /// The columns of a lease, from the column `first` on.

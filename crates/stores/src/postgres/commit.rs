@@ -16,7 +16,7 @@ use super::bells::Rung;
 use super::binding::{Bound, BoundItem, Seen};
 use super::stored_run::control_of;
 use super::text::{kept, told};
-use super::together::{Appended as Plainly, InHand, is_plain};
+use super::together::{Appended as Plainly, InHand, is_plain, is_plain_creation};
 use super::trouble::{Stop, corrupt, impossible, unavailable};
 use super::{Shared, thread};
 use crate::entry::{Entry, Written};
@@ -116,7 +116,7 @@ impl Shared {
         let alone = begins_after.is_some() || key.is_some() || entry.state.parent.is_some();
         if leased
             && !alone
-            && is_plain(&entry)
+            && is_plain_creation(&entry)
             && let Some(InHand { node, run }) = self.create_plain(&tenant, &seen, entry.clone()).await?
         {
             self.tally.commit(entry.bytes);
@@ -281,7 +281,7 @@ pub(super) fn lapsed() -> Stop {
     unavailable("the lease of this node has run out and is not renewed yet")
 }
 
-fn json(value: &impl Serialize) -> Result<String, Stop> {
+pub(super) fn json(value: &impl Serialize) -> Result<String, Stop> {
     serde_json::to_string(value).map_err(|error| impossible(error.to_string()))
 }
 

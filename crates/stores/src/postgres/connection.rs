@@ -18,6 +18,10 @@ use crate::troublesome::Troublesome;
 /// Tries of what two transactions stood in each other's way for.
 const REPEAT_COUNT_MAX: u32 = 8;
 const SCHEMA_BYTES_MAX: usize = 40;
+/// All that a statement of ours looks for has an index, and the tables grow while plans are kept: no plan may read a whole
+/// table. So a plan that fits one set of parameters fits all, and is made once. None is worth being compiled.
+const PLANS: &str = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off \
+                     -c plan_cache_mode=force_generic_plan -c jit=off";
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(10);
 
 /// What a statement does decides what may be done when its answer is lost.
@@ -61,10 +65,9 @@ fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
     if schema.is_empty() || schema.len() > SCHEMA_BYTES_MAX || !schema.chars().all(plain) {
         return Err(OpenFailed::Schema(schema.clone()));
     }
-    // A session that waits within a transaction holds locks: none of ours ever does, for longer than this. No statement
-    // of ours is worth being compiled before it is carried out.
+    // A session that waits within a transaction holds locks: none of ours ever does, for longer than this.
     let ours = format!(
-        "-c search_path={schema} -c jit=off -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
+        "-c search_path={schema} {PLANS} -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
         statement = settings.statement_timeout.as_millis(),
     );
     let options = match config.get_options() {

@@ -13,7 +13,10 @@
 //! **What comes together goes together.** Plain commits, those that change nothing beside their own run and its thread,
 //! stand in a line while the database is busy with others, and then go in one statement over all of them (`together`):
 //! nobody waits for company, one sync and one round trip serve all, and each has an answer of its own. What turns out not
-//! to be plain is sent alone.
+//! to be plain is sent alone. Runs that are let go (`letting_go`) and ids that are asked for (`taken_calls`) do the same.
+//!
+//! **Plans are made once.** Every session keeps generic plans that use indexes alone (`connection`), and what looks at a
+//! table within the database is PL/pgSQL, which keeps its plans too: planning took longer than most statements.
 //!
 //! **Locks.** `READ COMMITTED` and row locks are enough, because everything that a commit decides on is locked before
 //! it is read: the run, which guards its inbox, its suspensions and its decisions, and the thread, which guards its
@@ -36,6 +39,7 @@ mod commit;
 mod connection;
 mod keys;
 mod lease;
+mod letting_go;
 mod line;
 mod listen;
 mod messages;
@@ -45,6 +49,7 @@ mod pulse;
 mod said;
 mod store;
 mod stored_run;
+mod taken_calls;
 mod text;
 mod thread;
 mod tls;

@@ -269,7 +269,7 @@ impl Store for PostgresStore {
         let (lease, asked) = (lease.clone(), asked.to_vec());
         task(async move {
             self.shared.check(&lease)?;
-            views::taken_call_ids(&self.shared.connections, &lease, &asked).await
+            self.shared.taken_call_ids(lease, asked).await
         })
     }
 

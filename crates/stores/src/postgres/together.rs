@@ -1,21 +1,26 @@
 //! Commits that come together go together: one statement, one round trip and one sync for all of them.
 //!
 //! Only plain ones do, those that change nothing beside their own run and its thread. The database answers for each by
-//! itself, and what turns out not to be plain is sent alone.
+//! itself, and what turns out not to be plain is sent alone. Runs are let go together too.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::store::{Lease, Refused, Tenant, ThreadView};
 use machine::id::{CallId, ThreadId};
+use machine::inbox::Item;
 use machine::rows::MessageRow;
 use tokio::sync::oneshot;
 
 use super::Shared;
+use super::binding::Beside;
+use super::commit::json;
+use super::letting_go::LettingGo;
 use super::line::{Line, Waiting};
+use super::taken_calls::Asking;
 use super::text::kept;
 use super::trouble::{Stop, corrupt, unavailable};
-use crate::entry::Entry;
+use crate::entry::{Entry, Written};
 use crate::words::{millis, number, role_word};
 
 /// While one statement is synced, the next is worked on.
@@ -23,20 +28,29 @@ const APPEND_LANES: usize = 2;
 /// Of four commits of a short run one creates it. What a statement costs by itself, a third of a millisecond and more, is
 /// shared by more of these in one lane than in two.
 const CREATION_LANES: usize = 1;
+/// Nothing is synced: what is asked meanwhile waits for less than it would cost by itself.
+const UNSYNCED_LANES: usize = 1;
 
-/// The lines in which plain commits wait.
+/// The lines in which plain commits wait, and what is asked beside them.
 pub(super) struct Together {
     appends: Line<PlainAppend>,
     creations: Line<PlainCreation>,
+    pub(super) askings: Line<Asking>,
+    pub(super) releases: Line<LettingGo>,
 }
 
 impl Default for Together {
     fn default() -> Self {
-        Self { appends: Line::new(APPEND_LANES), creations: Line::new(CREATION_LANES) }
+        Self {
+            appends: Line::new(APPEND_LANES),
+            creations: Line::new(CREATION_LANES),
+            askings: Line::new(UNSYNCED_LANES),
+            releases: Line::new(UNSYNCED_LANES),
+        }
     }
 }
 
-/// An append with nothing but events, messages and calls.
+/// An append with nothing but events, messages and calls, what it holds and lets go, and decisions.
 struct PlainAppend {
     lease: Lease,
     entry: Arc<Entry>,
@@ -95,24 +109,32 @@ impl Waiting for PlainCreation {
     }
 }
 
-/// Whether a commit writes nothing but its run, its log, messages and calls.
+/// Whether a first commit writes nothing but its run, its log, messages and calls.
+pub(super) fn is_plain_creation(entry: &Entry) -> bool {
+    is_plain(entry)
+        && entry.accepted.is_empty()
+        && entry.rows.opened.is_empty()
+        && entry.rows.closed.is_empty()
+}
+
+/// Whether a commit writes nothing beside these but suspensions and decisions.
 pub(super) fn is_plain(entry: &Entry) -> bool {
     let Entry { log, consumed, accepted, spawn, deliver, rows, .. } = entry;
-    let beside = rows.opened.is_empty()
-        && rows.closed.is_empty()
-        && rows.voided.is_empty()
-        && rows.leave.is_empty()
-        && rows.state.is_empty();
+    let decides = |one: &Written| match one.item {
+        Item::Decision(_) => true,
+        Item::Early { .. } | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => false,
+    };
+    let beside = rows.voided.is_empty() && rows.leave.is_empty() && rows.state.is_empty();
     log.is_some()
         && consumed.is_empty()
-        && accepted.is_empty()
+        && accepted.iter().all(decides)
         && spawn.is_empty()
         && deliver.is_empty()
         && beside
 }
 
-fn unheard<T>(_: T) -> Stop {
-    unavailable("whoever sent the commit is gone")
+pub(super) fn unheard<T>(_: T) -> Stop {
+    unavailable("whoever asked the database is gone")
 }
 
 impl Shared {
@@ -191,11 +213,19 @@ impl Shared {
                 .collect()
         };
         let (message_runs, call_runs) = (of(&columns.message_places), of(&columns.call_places));
+        let mut besides = Vec::new();
+        for append in appends {
+            if let Some(beside) = Beside::of(&append.entry) {
+                besides.push((append.lease.row, json(&beside)?));
+            }
+        }
+        let (beside_runs, besides): (Vec<i64>, Vec<String>) = besides.into_iter().unzip();
         let row = self
             .connections
             .write_one(
                 "SELECT append_together(
-                    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21
+                    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+                    $22, $23::text[]::jsonb[]
                 )",
                 &[
                     &node,
@@ -219,6 +249,8 @@ impl Shared {
                     &columns.message_roles,
                     &call_runs,
                     &columns.call_ids,
+                    &beside_runs,
+                    &besides,
                 ],
             )
             .await?;

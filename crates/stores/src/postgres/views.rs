@@ -1,14 +1,11 @@
 //! What the store shows of runs and messages, and what a worker asks about its run.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::store::{Census, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, Tenant};
 use machine::decision::Decision;
-use machine::id::{
-    AgentName, CallId, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName,
-};
+use machine::id::{AgentName, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName};
 use machine::phase::Scope;
 use machine::rows::{ShownStatus, StateRow};
 use machine::tool::{Leave, ToolLeave};
@@ -144,18 +141,6 @@ pub(super) async fn leave(connections: &Connections, lease: &Lease, tool: &ToolN
         (Some(_) | None, _) => None,
     };
     Ok(Leave { every_tool: text(0)?.map(Principal::from), this_tool })
-}
-
-/// A call gets a message of its own, so an id whose message is there, or promised by a run in line, is taken too.
-pub(super) async fn taken_call_ids(
-    connections: &Connections,
-    lease: &Lease,
-    asked: &[String],
-) -> Result<BTreeSet<CallId>, Stop> {
-    let ids: Vec<_> = asked.iter().map(|id| kept(id)).collect();
-    let rows = connections.read(include_str!("sql/calls_taken.sql"), &[&lease.row, &ids]).await?;
-    let taken = rows.iter().map(|row| Ok(CallId::from(told(row.try_get(0)?))));
-    taken.collect()
 }
 
 pub(super) async fn plugin_state(connections: &Connections, lease: &Lease) -> Result<Vec<StateRow>, Stop> {

@@ -25,10 +25,12 @@ mod twins;
 mod worker;
 
 mod against_memory;
+mod belonging;
 mod claims;
 mod deltas;
 mod engines;
 mod failover;
+mod held_together;
 mod leases;
 mod migrations;
 mod nodes;

@@ -87,6 +87,29 @@ async fn a_lost_notification_is_found_by_the_next_look() {
 }
 
 #[tokio::test]
+async fn whoever_was_deaf_looks_at_once_when_it_hears_again() {
+    let cluster = Cluster::new();
+    // Nothing else makes it look for an hour.
+    let settings = Settings { look_every: NEVER, ..cluster.settings() };
+    let node = cluster.node_with(settings).await;
+    let worker = started(&node.world, "thr", "run").await;
+    node.opens_its_ear(&cluster).await;
+    let client = cluster.client().await;
+    // Of this item nobody sends a word.
+    let unsaid = "SELECT s.outcome FROM runs r CROSS JOIN LATERAL submit(
+        r.run, r.change, '{\"kind\": \"interrupt\", \"ends_run\": false, \"text\": \"{}\"}', NULL
+    ) AS s WHERE r.run = $1";
+    let taken = client.query_one(unsaid, &[&worker.lease.row]).await.unwrap();
+    assert_eq!(taken.get::<_, &str>(0), "taken");
+    let early = tokio::time::timeout(Duration::from_millis(300), node.hears(is_for("run"))).await;
+    assert!(early.is_err(), "nobody looks");
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query = $1";
+    let ears = client.query_one(cut, &[&format!("LISTEN holdpoint_{}", cluster.schema)]).await.unwrap();
+    assert_eq!(ears.get::<_, i64>(0), 1);
+    node.hears(is_for("run")).await;
+}
+
+#[tokio::test]
 async fn what_its_worker_has_read_rings_no_more() {
     let cluster = Cluster::new();
     let (holds, other) = (cluster.node().await, cluster.node().await);

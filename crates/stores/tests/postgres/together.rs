@@ -14,7 +14,7 @@ use crate::nodes::Cluster;
 use crate::worker::{Worker, creation, enqueued, order, started};
 
 /// All of them are asked for before any of them is sent: the test has one thread, and nothing else runs before it waits.
-async fn at_once<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+pub(crate) async fn at_once<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut waiting: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut done: Vec<Option<F::Output>> = waiting.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {

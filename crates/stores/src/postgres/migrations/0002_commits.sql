@@ -3,6 +3,9 @@
 --
 -- Every function locks first and reads afterwards, in statements of their own: a statement that waits for a lock goes
 -- on with what it had read before. The order of locks is in the documentation of the module.
+--
+-- What looks at a table is written in PL/pgSQL, which keeps its plans for as long as a session lasts; a function in SQL is
+-- planned anew with each call, which takes longer than what it does.
 
 -- `at` is given by tests alone; else the clock of the database counts.
 CREATE FUNCTION now_ms(at bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
@@ -19,11 +22,13 @@ BEGIN
 END $$;
 
 -- Whether a node may write: 'held', 'lapsed' while it has to renew its lease first, 'fenced' once the lease is over.
-CREATE FUNCTION standing_of(p_node bigint, p_at bigint) RETURNS text LANGUAGE sql VOLATILE AS $$
-    SELECT CASE (SELECT expires_at > now_ms(p_at) FROM nodes WHERE node = p_node)
-        WHEN true THEN 'held' WHEN false THEN 'lapsed' ELSE 'fenced'
-    END
-$$;
+CREATE FUNCTION standing_of(p_node bigint, p_at bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    over_at bigint;
+BEGIN
+    SELECT expires_at INTO over_at FROM nodes WHERE node = p_node;
+    RETURN CASE over_at > now_ms(p_at) WHEN true THEN 'held' WHEN false THEN 'lapsed' ELSE 'fenced' END;
+END $$;
 
 -- What a claim should look for in a run that nobody holds and whose inbox is empty.
 CREATE FUNCTION ready_as(status text, holds boolean) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
@@ -85,22 +90,24 @@ END $$;
 
 -- Whether an accepted answer that is unheard answers what these events close. As `Heard::overtakes` has it: what was
 -- heard before, and what came after the row that closes, is not overtaken.
-CREATE FUNCTION overtakes(p_tenant text, p_run bigint, p_suspensions jsonb) RETURNS boolean LANGUAGE sql AS $$
-    SELECT EXISTS (
+CREATE FUNCTION overtakes(p_tenant text, p_run bigint, p_suspensions jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (
         SELECT 1 FROM jsonb_to_recordset(p_suspensions) AS c (id text, opens boolean, heard bigint[], ticket bigint)
         JOIN suspensions s ON s.tenant = p_tenant AND s.id = c.id AND s.run = p_run
         WHERE NOT c.opens AND s.answered_by IS NOT NULL AND s.answered_by <> ALL (c.heard)
             AND (c.ticket IS NULL OR c.ticket > s.answered_by)
-    )
-$$;
+    );
+END $$;
 
 -- A decision that ends the run answers an open approval, and the run has not heard it.
-CREATE FUNCTION end_accepted(p_run bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (
+CREATE FUNCTION end_accepted(p_run bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (
         SELECT 1 FROM inbox i JOIN suspensions s ON s.run = i.run AND s.status = 'pending' AND s.answered_by = i.ticket
         WHERE i.run = p_run AND i.ends_run
-    )
-$$;
+    );
+END $$;
 
 -- Whether one of these items, accepted at the worker, has lost against something that was accepted before it.
 CREATE FUNCTION has_lost(p_run bigint, p_interrupted boolean, p_accepted jsonb) RETURNS boolean
@@ -146,13 +153,10 @@ END $$;
 
 -- Messages of one or several runs, each on a thread of its own that is locked, and the last one of each run, if it has
 -- one. What waits to join a thread counts as being in it: the message of a run that has not started, and the one that
--- each call gets. The tables grow while plans are kept, and all that is looked for has an index: no plan may read a whole
--- table.
+-- each call gets.
 CREATE FUNCTION write_messages(
     p_runs bigint[], p_heads text[], p_message_runs bigint[], p_ids text[], p_seqs bigint[], p_roles text[]
-) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
-AS $$
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     taken text;
 BEGIN
@@ -175,9 +179,7 @@ BEGIN
 END $$;
 
 -- Calls of one or several runs, in the same way.
-CREATE FUNCTION write_calls(p_runs bigint[], p_ids text[]) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
-AS $$
+CREATE FUNCTION write_calls(p_runs bigint[], p_ids text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     taken text;
 BEGIN

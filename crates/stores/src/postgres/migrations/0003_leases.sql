@@ -69,7 +69,8 @@ BEGIN
     RETURN free_runs(p_node, NULL, p_at);
 END $$;
 
--- What a worker starts from, in the order in which the runs were given out.
+-- What a worker starts from, in the order in which the runs were given out. Part of the statement around it, and planned
+-- with it.
 CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
     control bytea, tickets bigint[], items text[]
@@ -86,35 +87,54 @@ $$;
 -- The leases of runs that were given out, in that order. Volatile, so that it sees what the statement around it has
 -- changed. What a worker starts from is read afterwards: a large answer must not go out before the claim is over.
 CREATE FUNCTION given(p_runs bigint[]) RETURNS TABLE (
-    run bigint, tenant text, id text, thread text, epoch bigint, seq bigint
-) LANGUAGE sql VOLATILE AS $$
-    SELECT r.run, r.tenant, r.id, t.id, r.epoch, r.seq
+    seq bigint, run bigint, tenant text, id text, thread text, epoch bigint
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY SELECT r.seq, r.run, r.tenant, r.id, t.id, r.epoch
     FROM unnest(p_runs) WITH ORDINALITY AS p (run, place)
     JOIN runs r ON r.run = p.run JOIN threads t ON t.thread = r.thread
-    ORDER BY p.place
-$$;
+    ORDER BY p.place;
+END $$;
 
 -- The run is locked, and nobody holds it.
-CREATE FUNCTION give(p_run bigint, p_node bigint) RETURNS void LANGUAGE sql AS $$
-    UPDATE runs SET node = p_node, epoch = epoch + 1, ready = 0, ready_at = NULL WHERE run = p_run
-$$;
-
--- One run by its name.
-CREATE FUNCTION claim_run(p_node bigint, p_tenant text, p_id text, p_at bigint, OUT outcome text, OUT taken bigint[])
-LANGUAGE plpgsql AS $$
-DECLARE
-    found_run record;
+CREATE FUNCTION give(p_run bigint, p_node bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    taken := '{}';
+    UPDATE runs SET node = p_node, epoch = epoch + 1, ready = 0, ready_at = NULL WHERE run = p_run;
+END $$;
+
+-- One run by its name, with what its worker starts from where that is small: then it is on its way at once, whoever is
+-- slow to read it. Of a long inbox nothing is said, and it is read afterwards.
+CREATE FUNCTION claim_run(
+    p_node bigint, p_tenant text, p_id text, p_at bigint, OUT outcome text, OUT queued integer, OUT seq bigint,
+    OUT run bigint, OUT tenant text, OUT id text, OUT thread text, OUT epoch bigint, OUT holds boolean,
+    OUT begins_after text, OUT doubt_at bigint, OUT control bytea, OUT tickets bigint[], OUT items text[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    its_thread bigint;
+    byte_count bigint;
+BEGIN
+    queued := 0;
     outcome := standing_of(p_node, p_at);
     IF outcome <> 'held' THEN
         RETURN;
     END IF;
     SET LOCAL synchronous_commit = off;
-    SELECT run, node, ended_at INTO found_run FROM runs WHERE tenant = p_tenant AND id = p_id FOR NO KEY UPDATE;
-    IF FOUND AND found_run.node IS NULL AND found_run.ended_at IS NULL THEN
-        PERFORM give(found_run.run, p_node);
-        taken := ARRAY[found_run.run];
+    UPDATE runs r SET node = p_node, epoch = r.epoch + 1, ready = 0, ready_at = NULL
+    WHERE r.tenant = p_tenant AND r.id = p_id AND r.node IS NULL AND r.ended_at IS NULL
+    RETURNING r.seq, r.run, r.tenant, r.id, r.epoch, r.holds, r.begins_after, r.doubt_at, r.control, r.thread
+    INTO seq, run, tenant, id, epoch, holds, begins_after, doubt_at, control, its_thread;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    -- What was locked is read in a statement of its own.
+    SELECT t.id, coalesce(claim_run.begins_after, t.head) INTO thread, begins_after
+    FROM threads t WHERE t.thread = its_thread;
+    SELECT coalesce(array_agg(i.ticket ORDER BY i.ticket), '{}'), coalesce(array_agg(i.item ORDER BY i.ticket), '{}'),
+        sum(octet_length(i.item))
+    INTO tickets, items, byte_count FROM inbox i WHERE i.run = claim_run.run;
+    IF byte_count > 32768 THEN
+        tickets := NULL;
+        items := NULL;
     END IF;
 END $$;
 
@@ -258,4 +278,18 @@ BEGIN
     WHERE run = p_run;
     outcome := 'released';
     waits := as_ready <> 0;
+END $$;
+
+-- Several of them, in the order of locks.
+CREATE FUNCTION release_together(
+    p_runs bigint[], p_node bigint, p_epochs bigint[], p_seqs bigint[], p_at bigint
+) RETURNS TABLE (run bigint, outcome text, waits boolean) LANGUAGE plpgsql AS $$
+BEGIN
+    FOR run, outcome, waits IN
+        SELECT e.run, r.outcome, r.waits FROM (
+            SELECT * FROM unnest(p_runs, p_epochs, p_seqs) AS u (run, epoch, seq) ORDER BY u.run
+        ) AS e CROSS JOIN LATERAL release(e.run, p_node, e.epoch, e.seq, p_at) AS r
+    LOOP
+        RETURN NEXT;
+    END LOOP;
 END $$;

@@ -1,24 +1,26 @@
 -- Commits of one node that come together, in one transaction and in statements over all of them: a sync, a round trip
 -- and most of the work of the database are shared.
 --
--- Only what is plain is done here: events, messages and calls, on a thread and of a run that nobody else is about to
--- change. What is not plain is answered with 'alone' and nothing is written of it: its node sends it by itself, and
--- there it is judged. No lock is waited for, so nobody can wait for each other. What cannot be is raised and undoes all
--- of them; then each is sent by itself too, and only the one that cannot be is refused.
+-- Only what is plain is done here: events, messages, calls, suspensions and decisions, on a thread and of a run that
+-- nobody else is about to change and whose inbox is empty, so that nothing accepted is unheard. What is not plain is
+-- answered with 'alone' and nothing is written of it: its node sends it by itself, and there it is judged. No lock is
+-- waited for, so nobody can wait for each other. What cannot be is raised and undoes all of them; then each is sent by
+-- itself too, and only the one that cannot be is refused.
 
--- Each of another run. The answers stand in the order of the runs: 'held', 'fenced' or 'alone'.
+-- Each of another run. `p_besides` has what few of them write: the suspensions that they open and close, and the decisions
+-- that were accepted at the worker. The answers stand in the order of the runs: 'held', 'fenced' or 'alone'.
 CREATE FUNCTION append_together(
     p_node bigint, p_at bigint, p_runs bigint[], p_epochs bigint[], p_expected bigint[], p_seqs bigint[],
     p_statuses text[], p_wake_ats bigint[], p_in_doubt boolean[], p_started_ats bigint[], p_ended_ats bigint[],
     p_checkpoints text[], p_controls bytea[], p_bodies text[], p_heads text[], p_message_runs bigint[],
-    p_message_ids text[], p_message_seqs bigint[], p_message_roles text[], p_call_runs bigint[], p_call_ids text[]
-) RETURNS text[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
-AS $$
+    p_message_ids text[], p_message_seqs bigint[], p_message_roles text[], p_call_runs bigint[], p_call_ids text[],
+    p_beside_runs bigint[], p_besides jsonb[]
+) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
     outcomes text[];
     kept bigint[];
+    one record;
 BEGIN
     IF standing_of(p_node, p_at) <> 'held' THEN
         RETURN array_fill('alone'::text, ARRAY[cardinality(p_runs)]);
@@ -42,6 +44,12 @@ BEGIN
             WHEN e.ended_at IS NOT NULL AND EXISTS (
                 SELECT 1 FROM runs q
                 WHERE q.thread = r.thread AND q.ended_at IS NULL AND NOT q.holds AND q.run <> e.run
+            ) THEN 'alone'
+            -- Something was accepted before it; there it hears that.
+            WHEN e.run = ANY (p_beside_runs) AND EXISTS (
+                SELECT 1 FROM unnest(p_beside_runs, p_besides) AS b (run, beside)
+                WHERE b.run = e.run AND b.beside ? 'accepted'
+                    AND has_lost(e.run, r.interrupt_accepted, b.beside -> 'accepted')
             ) THEN 'alone'
             ELSE 'held'
         END AS outcome
@@ -83,6 +91,13 @@ BEGIN
     IF cardinality(p_call_runs) > 0 THEN
         PERFORM write_calls(p_call_runs, p_call_ids);
     END IF;
+    FOR one IN
+        SELECT r.tenant, r.run, b.beside FROM unnest(p_beside_runs, p_besides) AS b (run, beside)
+        JOIN runs r ON r.run = b.run WHERE b.run = ANY (kept)
+    LOOP
+        PERFORM write_suspensions(one.tenant, one.run, one.beside);
+        PERFORM remember(one.tenant, one.run, a) FROM jsonb_array_elements(one.beside -> 'accepted') AS a;
+    END LOOP;
     RETURN outcomes;
 END $$;
 
@@ -95,9 +110,7 @@ CREATE FUNCTION create_together(
     p_in_doubt boolean[], p_created_ats bigint[], p_started_ats bigint[], p_checkpoints text[], p_controls bytea[],
     p_bodies text[], p_heads text[], p_message_places integer[], p_message_ids text[], p_message_seqs bigint[],
     p_message_roles text[], p_call_places integer[], p_call_ids text[]
-) RETURNS bigint[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
-AS $$
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     threads_there bigint[];
     created bigint[];
