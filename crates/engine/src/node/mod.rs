@@ -442,7 +442,7 @@ impl Node {
         self.parted.notify_waiters();
     }
 
-    /// True once nobody works here any more.
+    /// Waits until nobody works here any more.
     pub(crate) async fn idle(&self) {
         loop {
             let parted = self.parted.notified();

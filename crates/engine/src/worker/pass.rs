@@ -115,7 +115,7 @@ impl Worker {
         Ok((batch, answers))
     }
 
-    /// True if it was heard. A rejection of something that came too late is no news; one that is our fault stops
+    /// None if it was not heard. A rejection of something that came too late is no news; one that is our fault stops
     /// the run.
     pub(super) fn say(
         &mut self,
