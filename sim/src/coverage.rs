@@ -175,7 +175,7 @@ impl Coverage {
 
     /// An event, with the ledger as it was before it.
     pub fn event(&mut self, ledger: &RunLedger, event: &Event) {
-        self.count(Table::Event, names::fact(&event.fact), "");
+        self.count(Table::Event, event.fact.name(), "");
         match &event.fact {
             Fact::RunInterrupting { .. } => self.pairs(ledger, "interrupt"),
             Fact::RunEnded { termination, .. } => {

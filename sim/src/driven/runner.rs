@@ -16,7 +16,6 @@ use super::trouble::{Side, Temper};
 use super::world::World;
 use crate::cast::Cast;
 use crate::invariant::{Invariant, Violation};
-use crate::names;
 use crate::runner::Batch;
 use crate::shrink::shrink;
 use crate::tape::Tape;
@@ -115,7 +114,7 @@ fn outline(book: &Book) -> Vec<String> {
     let of_run = |(run, ordinal): (&super::book::RunBook, usize)| -> Vec<String> {
         run.log
             .iter()
-            .map(|event| format!("{ordinal} {} {} {}", event.seq, event.at, names::fact(&event.fact)))
+            .map(|event| format!("{ordinal} {} {} {}", event.seq, event.at, event.fact.name()))
             .collect()
     };
     book.runs.iter().zip(1..).flat_map(of_run).collect()
