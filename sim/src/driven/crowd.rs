@@ -17,8 +17,9 @@ use machine::status::CallStatus;
 use super::stage::{Life, Stage};
 use super::wording;
 use super::world::World;
-use crate::invariant::{Invariant, Violation, ensure};
-use crate::{cast, names, people};
+use crate::judge::invariant::{Invariant, Violation, ensure};
+use crate::play::names;
+use crate::world::{cast, people};
 
 const RUNS_MAX: usize = 12;
 const THREADS: [&str; 2] = ["t1", "t2"];
@@ -196,7 +197,7 @@ impl World {
             .iter()
             .enumerate()
             .flat_map(|(run, known)| {
-                let held = |call: &crate::ledger::CallLedger| call.open.is_some();
+                let held = |call: &crate::judge::ledger::CallLedger| call.open.is_some();
                 known
                     .ledger
                     .calls

@@ -8,7 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::stage::Stage;
-use crate::invariant::{Invariant, Violation};
+use crate::judge::invariant::{Invariant, Violation};
 
 /// What the store of a world says when it is in trouble; whatever names it was expected.
 pub(crate) const PLUG_PULLED: &str = "the simulator pulled the plug";

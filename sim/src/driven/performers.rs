@@ -17,8 +17,9 @@ use machine::revision::Revision;
 use machine::tool::Arguments;
 
 use super::stage::{Life, Stage};
-use crate::script::{self, Turn, outcome_name};
-use crate::{hooks, tape};
+use crate::play::tape;
+use crate::world::hooks;
+use crate::world::script::{self, Turn, outcome_name};
 
 /// How long a hook and an attempt may take.
 pub(crate) const HOOK_TIMEOUT: Duration = Duration::from_secs(2);

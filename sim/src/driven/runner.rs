@@ -14,11 +14,11 @@ use super::stage::Stage;
 use super::tally::Tally;
 use super::trouble::{Side, Temper};
 use super::world::World;
-use crate::cast::Cast;
-use crate::invariant::{Invariant, Violation};
-use crate::runner::Batch;
-use crate::shrink::shrink;
-use crate::tape::Tape;
+use crate::judge::invariant::{Invariant, Violation};
+use crate::play::runner::Batch;
+use crate::play::shrink::shrink;
+use crate::play::tape::Tape;
+use crate::world::cast::Cast;
 
 const BEGAN_AT: Timestamp = Timestamp(1_000_000);
 
