@@ -56,6 +56,7 @@
 mod append;
 mod keys;
 mod views;
+mod wrapper;
 
 pub use append::{Append, Appended, Birth, Create, Created};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
@@ -63,6 +64,7 @@ pub use views::{
     ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
     SuspensionView, ThreadView,
 };
+pub use wrapper::Wrapper;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
