@@ -1,6 +1,7 @@
 //! The program, run as a user runs it: what it prints where, and what it exits with.
 
 mod callbacks;
+mod callee;
 mod check;
 mod check_faults;
 mod check_store;
