@@ -121,10 +121,10 @@ impl Coverage {
     pub fn hooks(&mut self, phase: Phase, hooks: &HookAnswers) {
         for answer in &hooks.answers {
             match &answer.outcome {
-                HookOutcome::Failed(_) => self.count(Table::PhaseAction, phase_name(phase), "failed"),
+                HookOutcome::Failed(_) => self.count(Table::PhaseAction, names::phase(phase), "failed"),
                 HookOutcome::Actions(actions) => {
                     for action in actions {
-                        self.count(Table::PhaseAction, phase_name(phase), action.name());
+                        self.count(Table::PhaseAction, names::phase(phase), action.name());
                     }
                 }
             }
@@ -175,7 +175,7 @@ impl Coverage {
 
     /// An event, with the ledger as it was before it.
     pub fn event(&mut self, ledger: &RunLedger, event: &Event) {
-        self.count(Table::Event, names::fact(&event.fact), "");
+        self.count(Table::Event, event.fact.name(), "");
         match &event.fact {
             Fact::RunInterrupting { .. } => self.pairs(ledger, "interrupt"),
             Fact::RunEnded { termination, .. } => {
@@ -242,19 +242,5 @@ impl Coverage {
         if before != after {
             self.count(Table::RunTransition, before, after);
         }
-    }
-}
-
-#[must_use]
-pub const fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::RunStart => "RunStart",
-        Phase::StepStart => "StepStart",
-        Phase::BeforeInference => "BeforeInference",
-        Phase::AfterInference => "AfterInference",
-        Phase::BeforeToolExecute => "BeforeToolExecute",
-        Phase::AfterToolExecute => "AfterToolExecute",
-        Phase::StepEnd => "StepEnd",
-        Phase::RunEnd => "RunEnd",
     }
 }

@@ -1,7 +1,8 @@
 //! Short names of the machine's values. A value that is added there breaks the build here.
 
-use machine::event::{CallErrorCode, CancelReason, Fact};
+use machine::event::{CallErrorCode, CancelReason};
 use machine::inbox::{Refusal, Verdict};
+use machine::phase::Phase;
 use machine::policy::{
     ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnBusy, OnReject, Policy, StepEnd,
     WhileWaiting,
@@ -14,39 +15,6 @@ use machine::thread::{Admission, Busy};
 use machine::{Answer, Rejection};
 
 use crate::ledger::Announced;
-
-#[must_use]
-pub const fn fact(fact: &Fact) -> &'static str {
-    match fact {
-        Fact::RunQueued(_) => "run.queued",
-        Fact::RunStarted { .. } => "run.started",
-        Fact::RunWaiting { .. } => "run.waiting",
-        Fact::RunResumed {} => "run.resumed",
-        Fact::RunInterrupting { .. } => "run.interrupting",
-        Fact::RunEnding { .. } => "run.ending",
-        Fact::RunEnded { .. } => "run.ended",
-        Fact::RunRecovered { .. } => "run.recovered",
-        Fact::StepStarted { .. } => "step.started",
-        Fact::StepEnded { .. } => "step.ended",
-        Fact::MessageAdded(_) => "message.added",
-        Fact::ModelRetrying { .. } => "model.retrying",
-        Fact::PhaseAnswered { .. } => "phase.answered",
-        Fact::StateChanged { .. } => "state.changed",
-        Fact::ToolRequested { .. } => "tool.requested",
-        Fact::ApprovalRequested(_) => "tool.approval_requested",
-        Fact::ApprovalVoided { .. } => "tool.approval_voided",
-        Fact::ToolApproved { .. } => "tool.approved",
-        Fact::ToolDenied { .. } => "tool.denied",
-        Fact::ToolSuspended(_) => "tool.suspended",
-        Fact::ToolResumed { .. } => "tool.resumed",
-        Fact::ExecutionStarted { .. } => "tool.execution_started",
-        Fact::ExecutionSucceeded { .. } => "tool.execution_succeeded",
-        Fact::ExecutionFailed { .. } => "tool.execution_failed",
-        Fact::ToolCancelled { .. } => "tool.cancelled",
-        Fact::ChildStarted { .. } => "child.started",
-        Fact::ChildEnded { .. } => "child.ended",
-    }
-}
 
 pub const FACTS: [&str; 27] = [
     "run.queued",
@@ -251,6 +219,20 @@ pub const CALL_ERRORS: [&str; 19] = [
     "PluginError",
     "BudgetSpent",
 ];
+
+#[must_use]
+pub const fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::RunStart => "RunStart",
+        Phase::StepStart => "StepStart",
+        Phase::BeforeInference => "BeforeInference",
+        Phase::AfterInference => "AfterInference",
+        Phase::BeforeToolExecute => "BeforeToolExecute",
+        Phase::AfterToolExecute => "AfterToolExecute",
+        Phase::StepEnd => "StepEnd",
+        Phase::RunEnd => "RunEnd",
+    }
+}
 
 #[must_use]
 pub const fn cancel_reason(reason: CancelReason) -> &'static str {

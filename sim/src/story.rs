@@ -16,7 +16,6 @@ use crate::arguments::valid;
 use crate::cast::{Agent, DESK, Temper};
 use crate::invariant::{Checked, Invariant, breach};
 use crate::live::{LiveTool, LiveTools};
-use crate::names;
 use crate::script::{self, Turn};
 use crate::store::{Append, RunIndex};
 use crate::submit::Form;
@@ -282,7 +281,7 @@ impl Stage {
                 ms / 1_000 % 60,
                 ms % 1_000
             );
-            let name = names::fact(&event.fact);
+            let name = event.fact.name();
             self.lines
                 .push(format!("{clock}  {who:<9} {:>3}  {name:<25} {what}", event.seq).trim_end().to_owned());
         }

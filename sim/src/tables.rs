@@ -7,7 +7,7 @@ use machine::status::CallStatus;
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::termination::StopCode;
 
-use crate::coverage::{Cell, Coverage, Table, phase_name};
+use crate::coverage::{Cell, Coverage, Table};
 use crate::names;
 
 const ACTIONS: [&str; 13] = [
@@ -99,8 +99,8 @@ pub fn cells() -> Vec<Cell> {
     single(&mut cells, Table::Termination, &TERMINATIONS);
     single(&mut cells, Table::Termination, &StopCode::ALL.map(StopCode::as_str));
     for phase in Phase::ALL {
-        cells.extend(ACTIONS.map(|action| (Table::PhaseAction, phase_name(phase), action)));
-        cells.push((Table::PhaseAction, phase_name(phase), "failed"));
+        cells.extend(ACTIONS.map(|action| (Table::PhaseAction, names::phase(phase), action)));
+        cells.push((Table::PhaseAction, names::phase(phase), "failed"));
     }
     for mode in ResumeMode::ALL {
         for column in ["resumed", "chosen by the decision"] {

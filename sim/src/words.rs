@@ -64,7 +64,7 @@ pub fn decision(decision: &Decision) -> String {
 /// One line of a log.
 #[must_use]
 pub fn event(event: &Event) -> String {
-    let name = names::fact(&event.fact);
+    let name = event.fact.name();
     let Timestamp(at) = event.at;
     let detail = fact_detail(&event.fact);
     format!("{:>3} {at} {name:<26} {detail}", event.seq)

@@ -18,7 +18,7 @@ use machine::tool::Arguments;
 
 use super::stage::{Life, Stage};
 use crate::script::{self, Turn, outcome_name};
-use crate::{hooks, tape};
+use crate::{hooks, names, tape};
 
 /// How long a hook and an attempt may take.
 pub(crate) const HOOK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -216,7 +216,7 @@ impl Plugin for ScriptedPlugin {
     fn hook(&self, moment: Moment) -> Task<'_, Result<Vec<Action>, String>> {
         Box::pin(async move {
             let phase = moment.subject.phase();
-            self.stage.count("hook", phase_name(phase));
+            self.stage.count("hook", names::phase(phase));
             let (outcome, pause, trouble) = self.draw(phase);
             self.life.pause(pause).await;
             match (trouble, outcome) {
@@ -270,18 +270,5 @@ impl ScriptedPlugin {
             _ => HookTrouble::None,
         };
         (outcome, pause, trouble)
-    }
-}
-
-const fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::RunStart => "RunStart",
-        Phase::StepStart => "StepStart",
-        Phase::BeforeInference => "BeforeInference",
-        Phase::AfterInference => "AfterInference",
-        Phase::BeforeToolExecute => "BeforeToolExecute",
-        Phase::AfterToolExecute => "AfterToolExecute",
-        Phase::StepEnd => "StepEnd",
-        Phase::RunEnd => "RunEnd",
     }
 }
