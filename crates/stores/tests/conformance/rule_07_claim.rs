@@ -7,7 +7,9 @@ use machine::event::InterruptCause;
 use machine::inbox::Item;
 
 use crate::fixture::{Fixture, World};
-use crate::worker::{EXPIRES_IN_MS, claim, enqueued, next, next_workers, parked, queued, reject, started};
+use crate::worker::{
+    EXPIRES_IN_MS, claim, claimed_side_by_side, enqueued, next, next_workers, parked, queued, reject, started,
+};
 
 async fn interrupt(world: &World, run: &str) {
     let item = Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
@@ -183,25 +185,7 @@ pub(crate) async fn rule_07_many_who_claim_never_get_the_same_run<F: Fixture>() 
         let world = world.of(if index % 3 == 0 { "a" } else { "b" });
         queued(&world, &format!("thr_{index}"), &format!("run_{index}")).await;
     }
-    let claimers: Vec<_> = (0..8)
-        .map(|_| {
-            let world = world.clone();
-            tokio::spawn(async move {
-                let mut mine = Vec::new();
-                loop {
-                    let claimed = next(&world, 3).await;
-                    if claimed.is_empty() {
-                        return mine;
-                    }
-                    mine.extend(claimed);
-                }
-            })
-        })
-        .collect();
-    let mut claimed = Vec::new();
-    for claimer in claimers {
-        claimed.extend(claimer.await.unwrap());
-    }
+    let claimed = claimed_side_by_side(std::iter::repeat_n(world, 8), 3).await;
     assert_eq!(claimed.len(), 100);
     assert_eq!(claimed.into_iter().collect::<BTreeSet<_>>().len(), 100);
 }

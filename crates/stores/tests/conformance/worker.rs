@@ -174,6 +174,29 @@ pub(crate) async fn next(world: &World, limit: usize) -> Vec<String> {
     next_workers(world, limit).await.into_iter().map(|worker| worker.lease.run.to_string()).collect()
 }
 
+/// The names of all runs that these get when they claim side by side, so many at a time, until nothing is left.
+pub(crate) async fn claimed_side_by_side(
+    claimers: impl IntoIterator<Item = World>,
+    limit: usize,
+) -> Vec<String> {
+    let claim_all = |world: World| async move {
+        let mut mine = Vec::new();
+        loop {
+            let claimed = next(&world, limit).await;
+            if claimed.is_empty() {
+                return mine;
+            }
+            mine.extend(claimed);
+        }
+    };
+    let claimers: Vec<_> = claimers.into_iter().map(|world| tokio::spawn(claim_all(world))).collect();
+    let mut claimed = Vec::new();
+    for claimer in claimers {
+        claimed.extend(claimer.await.unwrap());
+    }
+    claimed
+}
+
 impl Worker {
     fn new(world: &World, lease: Lease, control: Control, inbox: Vec<(Ticket, Item)>) -> Self {
         Self {
