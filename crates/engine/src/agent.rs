@@ -227,7 +227,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 
 /// An agent as a row: a run is pinned to one, whatever becomes of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Frozen {
+pub struct Frozen {
     pub(crate) agent: AgentName,
     pub(crate) instructions: String,
     pub(crate) model: String,
@@ -294,6 +294,23 @@ impl Frozen {
             output_schema: output_schema.or(self.output_schema.as_ref()).cloned(),
             ..self.clone()
         }
+    }
+
+    /// As it is stored.
+    pub fn read(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// What its runs ask for.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// Whether the tool came with a message, so that no configuration has a say in it.
+    #[must_use]
+    pub fn brings(&self, tool: &ToolName) -> bool {
+        self.brought.iter().any(|known| known.name == *tool)
     }
 
     /// The stored text. The same agent has the same text, and so the same digest.

@@ -6,15 +6,19 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod doctor;
 #[cfg(feature = "postgres")]
 mod entry;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod held;
 #[cfg(feature = "postgres")]
 mod page;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod pruned;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod troublesome;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod words;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

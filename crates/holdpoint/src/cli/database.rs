@@ -1,9 +1,12 @@
-//! `prune` and `size` on a PostgreSQL database, beside its nodes.
+//! `prune`, `size`, `doctor` and `check` on a PostgreSQL database, beside its nodes.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use stores::doctor::Progress;
+use stores::held::HeldCall;
 use stores::postgres::Settings;
+use stores::postgres::doctor::Report;
 use stores::postgres::upkeep::{Size, Upkeep};
 use tokio::runtime::{Builder, Runtime};
 
@@ -74,7 +77,26 @@ pub(super) fn show_size(everywhere: &Everywhere, url: &str) -> Outcome {
     Ok(Done::Well)
 }
 
-fn as_json(size: &Size) -> Value {
+pub(super) fn examine(url: &str, progress: impl FnMut(Progress)) -> Result<Report, Problem> {
+    runtime()?.block_on(async {
+        let upkeep = Upkeep::open(url, Settings::default()).await?;
+        Ok(upkeep.examine(progress).await?)
+    })
+}
+
+/// Every held call, judged.
+pub(super) fn held_calls<T>(
+    url: &str,
+    judge: impl FnMut(&HeldCall) -> T,
+    progress: impl FnMut(u64),
+) -> Result<Vec<T>, Problem> {
+    runtime()?.block_on(async {
+        let upkeep = Upkeep::open(url, Settings::default()).await?;
+        Ok(upkeep.held_calls(judge, progress).await?)
+    })
+}
+
+pub(super) fn as_json(size: &Size) -> Value {
     let tables: Vec<Value> = size
         .tables
         .iter()
@@ -90,9 +112,13 @@ fn as_json(size: &Size) -> Value {
     })
 }
 
-fn as_text(size: &Size) -> String {
+pub(super) fn in_a_line(size: &Size) -> String {
     let each = size.bytes_per_run().map_or_else(|| "nothing".to_owned(), bytes);
-    let mut text = format!("{} in the tables, dead rows included; {each} per run\n", bytes(size.bytes()));
+    format!("{} in the tables, dead rows included; {each} per run", bytes(size.bytes()))
+}
+
+fn as_text(size: &Size) -> String {
+    let mut text = format!("{}\n", in_a_line(size));
     let _ =
         writeln!(text, "{} runs, {} events; states {}\n", size.runs, size.events, bytes(size.control_bytes));
     let _ = writeln!(text, "{:16} {:>12} {:>12}", "table", "rows", "indexes");

@@ -184,7 +184,7 @@ impl From<Trouble> for Problem {
             Trouble::Corrupt(_) => Self::new(
                 "STORE_DAMAGED",
                 cause,
-                "Keep a copy of the store, run holdpoint doctor or, for PostgreSQL, pg_amcheck, and go on with the last \
+                "Keep a copy of the store, run holdpoint doctor and, for PostgreSQL, pg_amcheck, and go on with the last \
                  good backup.",
                 Exit::Other,
             ),

@@ -89,7 +89,7 @@ pub(super) struct Connections {
     pool: Pool,
     count_max: usize,
     wait_max: Duration,
-    answer_timeout: Duration,
+    pub(super) answer_timeout: Duration,
     pub(super) written: Written,
 }
 
@@ -202,7 +202,7 @@ impl Connections {
         rows.into_iter().next().ok_or_else(|| unavailable("the database answered nothing"))
     }
 
-    async fn client(&self) -> Result<Object, Stop> {
+    pub(super) async fn client(&self) -> Result<Object, Stop> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => error.into(),
             PoolError::Timeout(_) => unavailable(format!(

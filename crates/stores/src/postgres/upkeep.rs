@@ -1,4 +1,5 @@
-//! What is done beside running nodes: threads that ended long ago go, and the tables are measured.
+//! What is done beside running nodes: threads that ended long ago go, and the tables are measured. What looks and changes
+//! nothing is in `held` and `doctor`.
 //!
 //! Whoever does it is no node: it holds nothing, and makes no tables. The rules of retention stand with the function
 //! `prune` of the database.
@@ -22,7 +23,7 @@ const RUN_COUNT_MAX: i64 = 4_096;
 
 /// A store that is looked after.
 pub struct Upkeep {
-    connections: Connections,
+    pub(super) connections: Connections,
     schema: String,
 }
 

@@ -2,8 +2,7 @@
 
 use rusqlite::{Connection, params};
 
-use super::fault::Fault;
-use super::finding::{FindingCode, Findings};
+use crate::doctor::{Fault, FindingCode, Findings};
 use crate::sqlite::keys::{seal_of_answer, seal_of_key};
 use crate::sqlite::words::unsigned;
 

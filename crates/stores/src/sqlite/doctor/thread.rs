@@ -10,11 +10,10 @@ use machine::tool::ToolLeave;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 
-use super::fault::Fault;
-use super::finding::{FindingCode, Findings};
 use super::keys;
 use super::run::{self, Around, RUNS_OF_THREAD, RunColumns};
-use super::value::{differences, text, whole};
+use super::value::differing;
+use crate::doctor::{self, Fault, FindingCode, Findings, Seen, text, whole};
 use crate::sqlite::words::{role_word, unsigned};
 
 struct ThreadColumns {
@@ -38,13 +37,6 @@ impl ThreadColumns {
             })
         })
     }
-}
-
-/// How much was looked at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) runs: u64,
-    pub(super) events: u64,
 }
 
 /// What the logs of a thread say together. Later commits count more.
@@ -121,12 +113,12 @@ fn messages(
             .prepare_cached("SELECT tenant, run, seq, role FROM messages WHERE thread = ?1 AND id = ?2")?;
         let told = [
             text(around.tenant),
-            rusqlite::types::Value::Integer(run),
+            doctor::Value::Whole(run),
             whole(message.seq),
             text(role_word(message.role)),
         ];
         let found = statement.query_row(params![thread, message.id.as_str()], |row| {
-            differences(row, 0, &["tenant", "run", "seq", "role"], &told)
+            differing(row, 0, &["tenant", "run", "seq", "role"], &told)
         });
         let what = match found.optional()? {
             Some(None) => continue,

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 /// So many of one code are kept; the others are counted.
 const KEPT_COUNT_MAX: usize = 20;
-/// Of a value that is shown.
-const SHOWN_CHARS_MAX: usize = 80;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingCode {
-    /// SQLite itself says that the file is not what it wrote.
+    /// The database itself says that it does not find what it wrote.
     FileDamaged,
     /// A row is there that its table would refuse.
     ConstraintBroken,
@@ -63,20 +61,20 @@ impl FindingCode {
     pub const fn next_step(self) -> &'static str {
         match self {
             Self::FileDamaged | Self::Unreadable => {
-                "Stop every process that uses the file, keep a copy of it and look at the disk; \
+                "Stop every process that uses the store, keep a copy of it and look at the disk; \
                  then go on with the last backup that the doctor finds nothing in."
             }
             Self::LogBroken => {
                 "The log is the only truth about a run, and this one cannot be trusted: \
-                 keep a copy of the file and go on with the last backup that the doctor finds nothing in."
+                 keep a copy of the store and go on with the last backup that the doctor finds nothing in."
             }
             Self::ControlDiffers | Self::RunDiffers | Self::SuspensionDiffers => {
                 "Stop the server before the run acts on it; the log is the truth. \
-                 Keep a copy of the file and go on with the last backup that the doctor finds nothing in."
+                 Keep a copy of the store and go on with the last backup that the doctor finds nothing in."
             }
             Self::MessageDiffers | Self::CallDiffers | Self::ThreadDiffers => {
                 "The log is the truth. Post nothing to the thread; \
-                 keep a copy of the file and go on with the last backup that the doctor finds nothing in."
+                 keep a copy of the store and go on with the last backup that the doctor finds nothing in."
             }
             Self::DecisionDiffers => {
                 "A repeat of this decision would be taken for another one: do not send it again; \
@@ -87,7 +85,7 @@ impl FindingCode {
                  and interrupt it if it does not go on."
             }
             Self::ConstraintBroken | Self::Orphan => {
-                "This software writes no such row. Keep a copy of the file, find out who else writes to it, \
+                "This software writes no such row. Keep a copy of the store, find out who else writes to it, \
                  and go on with the last backup that the doctor finds nothing in."
             }
             Self::ChildLost => "Nobody will ever answer the call: interrupt the run.",
@@ -120,7 +118,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    pub(super) fn add(&mut self, code: FindingCode, place: impl Into<String>, what: impl Into<String>) {
+    pub(crate) fn add(&mut self, code: FindingCode, place: impl Into<String>, what: impl Into<String>) {
         let count = self.counts.entry(code).or_default();
         *count += 1;
         if usize::try_from(*count).is_ok_and(|count| count <= KEPT_COUNT_MAX) {
@@ -143,26 +141,5 @@ impl Findings {
     #[must_use]
     pub const fn counts(&self) -> &BTreeMap<FindingCode, u64> {
         &self.counts
-    }
-}
-
-/// A value as a person can read it.
-pub(super) fn shown(value: &rusqlite::types::Value) -> String {
-    use rusqlite::types::Value;
-    match value {
-        Value::Null => "nothing".into(),
-        Value::Integer(number) => number.to_string(),
-        Value::Real(number) => number.to_string(),
-        Value::Text(text) => {
-            let mut short: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-            if short.len() < text.len() {
-                short.push('…');
-            }
-            format!("{short:?}")
-        }
-        Value::Blob(bytes) => {
-            let begin: String = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-            format!("{} bytes {begin}…", bytes.len())
-        }
     }
 }
