@@ -267,6 +267,27 @@ async fn each_planted_fault_is_found_where_it_is() {
     looked.assert_healthy().await;
 }
 
+#[tokio::test]
+async fn what_the_database_cannot_read_is_found_and_the_rest_is_read_on() {
+    let looked = Looked::with_a_crowd().await;
+    let threads = looked.assert_healthy().await.threads;
+    let fails = "ALTER TABLE decisions RENAME TO decisions_kept;
+        CREATE FUNCTION fails(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+            IF $1 LIKE '%\"d1\"%' THEN RAISE EXCEPTION USING ERRCODE = 'XX001', MESSAGE = 'invalid page in block 7'; END IF;
+            RETURN $1;
+        END $$;
+        CREATE VIEW decisions AS SELECT tenant, run, id, fails(decision) AS decision FROM decisions_kept";
+    looked.cluster.client().await.batch_execute(fails).await.unwrap();
+    let report = looked.examined().await;
+    let found = report.findings.kept();
+    assert_eq!((found.len(), report.threads), (1, threads), "{found:?}");
+    assert_eq!(
+        (found[0].code, found[0].place.as_str()),
+        (FindingCode::FileDamaged, "thread thr_ended of acme")
+    );
+    assert!(found[0].what.contains("invalid page in block 7"), "{found:?}");
+}
+
 /// No foreign key keeps rows of the tables that commits write most of, so each of them is looked at.
 #[tokio::test]
 async fn rows_of_nobody_are_found_in_every_table() {

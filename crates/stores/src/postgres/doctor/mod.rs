@@ -112,7 +112,7 @@ impl Examination<'_> {
                 Err(halt @ (Halt::Broken(_) | Halt::Damaged(_))) => {
                     // The moment may be over with it: the next threads are read in another one.
                     drop(look);
-                    return match self.note(&format!("thread {}", thread.row), Err(halt)) {
+                    return match self.note(&thread.to_string(), Err(halt)) {
                         Ok(()) => Ok(last),
                         Err(refused) => Err(Halt::Refused(refused)),
                     };

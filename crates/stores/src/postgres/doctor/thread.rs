@@ -48,6 +48,12 @@ impl ThreadColumns {
     }
 }
 
+impl std::fmt::Display for ThreadColumns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "thread {} of {}", self.id, self.tenant)
+    }
+}
+
 /// What each run wrote last under one key. Only whoever holds the thread writes, so the last one of them counts.
 type Written<T> = Vec<(i64, T)>;
 
@@ -73,7 +79,7 @@ pub(super) async fn examine(
 ) -> Result<Seen, Halt> {
     let ThreadColumns { row, tenant, id, .. } = thread;
     let around = Around { look, tenant, thread: id, thread_row: *row };
-    let place = format!("thread {id} of {tenant}");
+    let place = thread.to_string();
     let mut told = ToldThread::default();
     let mut seen = Seen::default();
     let mut behind = (i64::MIN, String::new());
@@ -308,7 +314,7 @@ struct Order(BTreeMap<i64, i64>);
 
 impl Order {
     /// What counts of all that was written. A run without a message may have come at any time.
-    fn latest<'w, T>(&self, written: &'w Written<T>) -> impl Iterator<Item = &'w T> {
+    fn latest<'w, T>(&self, written: &'w [(i64, T)]) -> impl Iterator<Item = &'w T> {
         let place = |run: &i64| self.0.get(run).copied();
         let last = written.iter().filter_map(|(run, _)| place(run)).max();
         written
