@@ -65,8 +65,10 @@ impl Examination<'_> {
 
     async fn beside_threads(&mut self) -> Result<(), Refused> {
         let connections = &self.upkeep.connections;
-        let looked = owners::references(connections, &mut self.report.findings).await;
-        self.note("the references between rows", looked)?;
+        for owned in owners::OWNED {
+            let looked = owners::references(connections, owned, &mut self.report.findings).await;
+            self.note(&format!("table {}", owned.0), looked)?;
+        }
         let looked = owners::revisions(connections, &mut self.report.findings).await;
         self.note("the frozen agents", looked)
     }

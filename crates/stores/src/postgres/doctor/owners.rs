@@ -14,8 +14,11 @@ const OWNER_COUNT_MAX: i32 = 1_024;
 /// So many frozen agents are read at once.
 const REVISION_COUNT_MAX: i64 = 16;
 
-/// Every table whose rows belong to somebody, with the column that says to whom. Each has an index that begins with it.
-const OWNED: [(&str, &str, &str); 11] = [
+/// A table, the column that says to whom its rows belong, and the table of those.
+type Owned = (&'static str, &'static str, &'static str);
+
+/// Every table whose rows belong to somebody. Each has an index that begins with the column.
+pub(super) const OWNED: [Owned; 11] = [
     ("runs", "thread", "threads"),
     ("messages", "thread", "threads"),
     ("call_ids", "thread", "threads"),
@@ -29,43 +32,44 @@ const OWNED: [(&str, &str, &str); 11] = [
     ("remembered", "run", "runs"),
 ];
 
-/// Every row that names another one.
-pub(super) async fn references(connections: &Connections, findings: &mut Findings) -> Result<(), Halt> {
-    for (table, column, of) in OWNED {
-        // From owner to owner, without a look at each row.
-        let sql = format!(
-            "WITH RECURSIVE owners AS (
-                (SELECT {column} AS owner, 1 AS place FROM {table} WHERE {column} > $1 ORDER BY {column} LIMIT 1)
-                UNION ALL
-                SELECT (SELECT t.{column} FROM {table} t WHERE t.{column} > o.owner ORDER BY t.{column} LIMIT 1), o.place + 1
-                FROM owners o WHERE o.owner IS NOT NULL AND o.place < $2
-            )
-            SELECT o.owner, EXISTS (SELECT 1 FROM {of} w WHERE w.{column} = o.owner)
-            FROM owners o WHERE o.owner IS NOT NULL ORDER BY o.owner"
-        );
-        let mut behind = i64::MIN;
-        loop {
-            let rows = connections.read(&sql, &[&behind, &OWNER_COUNT_MAX]).await?;
-            let Some(last) = rows.last() else { break };
-            let last: i64 = last.try_get(0)?;
-            for row in &rows {
-                if !row.try_get::<_, bool>(1)? {
-                    let owner: i64 = row.try_get(0)?;
-                    findings.add(
-                        FindingCode::Orphan,
-                        format!("{table} of {column} {owner}"),
-                        format!("they belong to no row of {of}"),
-                    );
-                }
+/// Every row of one table that names another one.
+pub(super) async fn references(
+    connections: &Connections,
+    (table, column, of): Owned,
+    findings: &mut Findings,
+) -> Result<(), Halt> {
+    // From owner to owner, without a look at each row.
+    let sql = format!(
+        "WITH RECURSIVE owners AS (
+            (SELECT {column} AS owner, 1 AS place FROM {table} WHERE {column} > $1 ORDER BY {column} LIMIT 1)
+            UNION ALL
+            SELECT (SELECT t.{column} FROM {table} t WHERE t.{column} > o.owner ORDER BY t.{column} LIMIT 1), o.place + 1
+            FROM owners o WHERE o.owner IS NOT NULL AND o.place < $2
+        )
+        SELECT o.owner, EXISTS (SELECT 1 FROM {of} w WHERE w.{column} = o.owner)
+        FROM owners o WHERE o.owner IS NOT NULL ORDER BY o.owner"
+    );
+    let mut behind = i64::MIN;
+    loop {
+        let rows = connections.read(&sql, &[&behind, &OWNER_COUNT_MAX]).await?;
+        let Some(last) = rows.last() else { return Ok(()) };
+        let last: i64 = last.try_get(0)?;
+        for row in &rows {
+            if !row.try_get::<_, bool>(1)? {
+                let owner: i64 = row.try_get(0)?;
+                findings.add(
+                    FindingCode::Orphan,
+                    format!("{table} of {column} {owner}"),
+                    format!("they belong to no row of {of}"),
+                );
             }
-            // In a damaged index the same ones would come again and again.
-            if last <= behind {
-                break;
-            }
-            behind = last;
         }
+        // In a damaged index the same ones would come again and again.
+        if last <= behind {
+            return Ok(());
+        }
+        behind = last;
     }
-    Ok(())
 }
 
 /// A frozen agent is found by the digest of its text.
