@@ -24,8 +24,7 @@ pub(super) async fn listen(shared: Arc<Shared>, address: Address) {
 }
 
 async fn listen_once(shared: &Shared, address: &Address) -> Result<std::convert::Infallible, Stop> {
-    let opened = tokio::time::timeout(shared.settings.answer_timeout, address.connect()).await;
-    let (client, connection) = opened.map_err(|_| unavailable("the database does not answer"))??;
+    let (client, connection) = address.connect(shared.settings.answer_timeout).await?;
     tokio::select! {
         ended = hear(shared, connection) => Err(ended),
         refused = ask(shared, &client) => Err(refused),

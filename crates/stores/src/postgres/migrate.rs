@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use engine::store::Trouble;
 use tokio_postgres::Client;
 
 use super::connection::{Address, Connections};
@@ -25,9 +24,7 @@ pub(super) async fn migrate(
     schema: &str,
     answer_timeout: Duration,
 ) -> Result<(), OpenFailed> {
-    let late = |_| OpenFailed::Trouble(Trouble::Unavailable("the database does not answer".into()));
-    let opened = tokio::time::timeout(answer_timeout, address.connect()).await.map_err(late)?;
-    let (mut client, connection) = opened?;
+    let (mut client, connection) = address.connect(answer_timeout).await?;
     let traffic = tokio::spawn(connection);
     let migrated = bring_up(&mut client, schema).await;
     drop(client);

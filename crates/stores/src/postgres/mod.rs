@@ -47,6 +47,7 @@ mod migrate;
 mod moment;
 mod pulse;
 mod said;
+mod servers;
 mod store;
 mod stored_run;
 mod taken_calls;

@@ -146,8 +146,10 @@ impl Pulse {
     }
 
     async fn connect(&self) -> Result<Line, Stop> {
+        // Some of the step is left for the first statement.
+        let connect_max = self.step_max() * 3 / 4;
         within(self.step_max(), async {
-            let (client, connection) = self.address.connect().await?;
+            let (client, connection) = self.address.connect(connect_max).await?;
             let traffic = tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "the connection of the pulse ended");
