@@ -23,7 +23,7 @@ pub(super) struct LettingGo {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LetGo {
-    /// Its inbox holds an item.
+    /// Its inbox holds an item, or its log has gone on.
     Kept,
     Released {
         /// Somebody should take it up again.
@@ -47,7 +47,7 @@ impl Waiting for LettingGo {
 }
 
 impl Shared {
-    /// True if the run is let go; false while its inbox holds an item.
+    /// True if the run is let go; false while its inbox holds an item, or its log an event that its worker has not seen.
     pub(super) async fn release(self: &Arc<Self>, lease: &Lease) -> Result<bool, Stop> {
         let seq = number(self.leases.seq(lease).ok_or(Refused::Fenced)?);
         let (told, answer) = oneshot::channel();

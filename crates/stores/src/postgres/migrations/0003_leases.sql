@@ -84,6 +84,20 @@ CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     ORDER BY p.place
 $$;
 
+-- What the worker of a run goes on from. The run is locked first, so that whatever has begun on it is waited for: a commit
+-- whose answer was lost may still be under way, and what is read is what it came to.
+CREATE FUNCTION load_held(p_run bigint, p_node bigint, p_epoch bigint) RETURNS TABLE (
+    run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
+    control bytea, tickets bigint[], items text[]
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    SET LOCAL synchronous_commit = off;
+    PERFORM 1 FROM runs r WHERE r.run = p_run AND r.node = p_node AND r.epoch = p_epoch FOR NO KEY UPDATE;
+    IF FOUND AND EXISTS (SELECT 1 FROM nodes n WHERE n.node = p_node) THEN
+        RETURN QUERY SELECT * FROM loaded(ARRAY[p_run]);
+    END IF;
+END $$;
+
 -- The leases of runs that were given out, in that order. Volatile, so that it sees what the statement around it has
 -- changed. What a worker starts from is read afterwards: a large answer must not go out before the claim is over.
 CREATE FUNCTION given(p_runs bigint[]) RETURNS TABLE (
@@ -249,9 +263,9 @@ BEGIN
     END IF;
 END $$;
 
--- Nobody holds the run from here on, unless its inbox holds an item, or its log has gone on since this was asked for.
--- Without `p_seq` nobody works on it, whatever waits for it: whoever claims it next hears that first. `waits` says that
--- somebody should.
+-- Nobody holds the run from here on, unless its inbox holds an item, or its log has gone on since this was asked for: a
+-- commit of its worker that was given up came in late, and the worker has to read it. Without `p_seq` nobody works on it,
+-- whatever waits for it: whoever claims it next hears that first. `waits` says that somebody should.
 CREATE FUNCTION release(
     p_run bigint, p_node bigint, p_epoch bigint, p_seq bigint, p_at bigint, OUT outcome text, OUT waits boolean
 ) LANGUAGE plpgsql AS $$
@@ -261,12 +275,12 @@ DECLARE
     as_ready smallint;
 BEGIN
     SELECT status, holds, epoch, node, seq INTO before FROM runs WHERE run = p_run FOR NO KEY UPDATE;
-    IF NOT FOUND OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node OR before.seq <> p_seq THEN
+    IF NOT FOUND OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node THEN
         outcome := 'fenced';
         RETURN;
     END IF;
     has_items := EXISTS (SELECT 1 FROM inbox WHERE run = p_run);
-    IF has_items AND p_seq IS NOT NULL THEN
+    IF before.seq <> p_seq OR (has_items AND p_seq IS NOT NULL) THEN
         outcome := 'kept';
         RETURN;
     END IF;
