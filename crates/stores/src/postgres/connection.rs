@@ -27,6 +27,9 @@ const SCHEMA_BYTES_MAX: usize = 40;
 /// table. So a plan that fits one set of parameters fits all, and is made once. None is worth being compiled.
 const PLANS: &str = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off \
                      -c plan_cache_mode=force_generic_plan -c jit=off";
+/// Whoever waited for a lock reads what was committed meanwhile. Under anything stricter it would go on with what it had
+/// seen before, and not be told.
+const ISOLATION: &str = "-c default_transaction_isolation=read\\ committed";
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(10);
 
 /// What a statement does decides what may be done when its answer is lost.
@@ -100,7 +103,7 @@ fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
     }
     // A session that waits within a transaction holds locks: none of ours ever does, for longer than this.
     let ours = format!(
-        "-c search_path={schema} {PLANS} -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
+        "-c search_path={schema} {ISOLATION} {PLANS} -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
         statement = settings.statement_timeout.as_millis(),
     );
     let options = match config.get_options() {

@@ -55,9 +55,10 @@ fn known_version() -> i32 {
 
 async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
     // Something in between may have dropped what was asked for, and the tables would be somebody else's.
-    let session =
-        "SELECT current_setting('search_path') = $1 AND current_setting('statement_timeout') <> '0'";
-    if !client.query_one(session, &[&schema]).await?.try_get(0)? {
+    let session = "SELECT current_setting('search_path') = $1 AND current_setting('statement_timeout') <> '0'
+            AND current_setting('transaction_isolation') = 'read committed'";
+    let session = client.query_one(session, &[&schema]).await?;
+    if !session.try_get(0)? {
         return Err(OpenFailed::Session);
     }
     let transaction = client.transaction().await?;

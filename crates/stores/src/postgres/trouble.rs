@@ -128,7 +128,7 @@ impl fmt::Display for OpenFailed {
             }
             Self::Certificates(why) => write!(f, "the connection cannot be encrypted: {why}"),
             Self::Session => f.write_str(
-                "the database, or a proxy before it, ignores the options of a connection (search_path, statement_timeout); connect to the database itself",
+                "the database, or a proxy before it, ignores the options of a connection (search_path, statement_timeout, default_transaction_isolation); connect to the database itself",
             ),
             Self::NoStore { schema } => write!(f, "the database has no store in its schema {schema}"),
             Self::Older { found, known } => {
