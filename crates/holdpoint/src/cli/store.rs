@@ -214,6 +214,12 @@ impl From<postgres::OpenFailed> for Problem {
                 "Name the address of the database itself.",
                 Exit::Configuration,
             ),
+            postgres::OpenFailed::Encoding(_) => Self::new(
+                "STORE_ENCODING",
+                cause,
+                "Create a database with ENCODING 'UTF8' TEMPLATE template0.",
+                Exit::Configuration,
+            ),
             postgres::OpenFailed::NoStore { .. } => Self::new(
                 "STORE_NOT_FOUND",
                 cause,

@@ -15,6 +15,9 @@ const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/0004_together.sql"),
 ];
 
+/// The only one that keeps every text.
+const ENCODING: &str = "UTF8";
+
 /// Told apart from locks of others by its first half; the second half is the schema.
 const LOCK: i32 = 0x486f_6c64;
 
@@ -56,10 +59,14 @@ fn known_version() -> i32 {
 async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
     // Something in between may have dropped what was asked for, and the tables would be somebody else's.
     let session = "SELECT current_setting('search_path') = $1 AND current_setting('statement_timeout') <> '0'
-            AND current_setting('transaction_isolation') = 'read committed'";
+            AND current_setting('transaction_isolation') = 'read committed', current_setting('server_encoding')";
     let session = client.query_one(session, &[&schema]).await?;
     if !session.try_get(0)? {
         return Err(OpenFailed::Session);
+    }
+    let encoding: &str = session.try_get(1)?;
+    if encoding != ENCODING {
+        return Err(OpenFailed::Encoding(encoding.to_owned()));
     }
     let transaction = client.transaction().await?;
     // Whoever comes second waits here, and then finds everything done.

@@ -89,3 +89,11 @@ async fn every_session_reads_what_is_committed_where_the_database_asks_for_more(
     let seen: Vec<&str> = seen.iter().map(|row| row.get(0)).collect();
     assert_eq!(seen, ["read committed"]);
 }
+
+#[tokio::test]
+async fn a_database_that_cannot_keep_every_text_is_refused() {
+    let cluster = Cluster::new();
+    let address = cluster.database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0").await;
+    let opened = PostgresStore::open_with(&address, cluster.settings()).await;
+    assert!(matches!(&opened, Err(OpenFailed::Encoding(found)) if found == "LATIN1"), "{opened:?}");
+}
