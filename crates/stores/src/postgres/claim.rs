@@ -178,7 +178,9 @@ impl Shared {
     pub(super) async fn load(&self, lease: &Lease) -> Result<Loaded, Stop> {
         let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(Refused::Fenced)?;
         let sql = include_str!("sql/run_load.sql");
-        let rows = self.connections.read(sql, &[&lease.row, &node, &number(lease.epoch)]).await?;
+        let (tenant, id) = (kept(lease.tenant.as_str()), kept(lease.run.as_str()));
+        let asked: Parameters<'_> = &[&lease.row, &tenant, &id, &node, &number(lease.epoch)];
+        let rows = self.connections.read(sql, asked).await?;
         let Some(row) = rows.first() else {
             self.leases.forget(lease);
             return Err(Refused::Fenced.into());

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::line::Waiting;
-use super::together::unheard;
+use super::together::{names, unheard};
 use super::trouble::{Stop, corrupt};
 use crate::words::number;
 
@@ -104,8 +104,10 @@ impl Shared {
         let runs: Vec<i64> = together.iter().map(|one| one.lease.row).collect();
         let epochs: Vec<i64> = together.iter().map(|one| number(one.lease.epoch)).collect();
         let seqs: Vec<i64> = together.iter().map(|one| one.seq).collect();
-        let sql = "SELECT * FROM release_together($1, $2, $3, $4, $5)";
-        let rows = self.change(sql, &[&runs, &node, &epochs, &seqs, &self.clock.given()]).await?;
+        let (tenants, ids) = names(together.iter().map(|one| &one.lease));
+        let sql = "SELECT * FROM release_together($1, $2, $3, $4, $5, $6, $7)";
+        let at = self.clock.given();
+        let rows = self.change(sql, &[&runs, &tenants, &ids, &node, &epochs, &seqs, &at]).await?;
         let mut outcomes = BTreeMap::new();
         for row in &rows {
             let outcome = match row.try_get(1)? {

@@ -133,6 +133,11 @@ pub(super) fn is_plain(entry: &Entry) -> bool {
         && beside
 }
 
+/// The tenants and ids of runs, as they are stored.
+pub(super) fn names<'l>(leases: impl Iterator<Item = &'l Lease>) -> (Vec<Cow<'l, str>>, Vec<Cow<'l, str>>) {
+    leases.map(|lease| (kept(lease.tenant.as_str()), kept(lease.run.as_str()))).unzip()
+}
+
 pub(super) fn unheard<T>(_: T) -> Stop {
     unavailable("whoever asked the database is gone")
 }
@@ -201,6 +206,7 @@ impl Shared {
         let node = self.leases.node().ok_or(Refused::Fenced)?;
         let columns = Columns::of(appends.iter().map(|append| &*append.entry));
         let runs: Vec<i64> = appends.iter().map(|append| append.lease.row).collect();
+        let (tenants, ids) = names(appends.iter().map(|append| &append.lease));
         let epochs: Vec<i64> = appends.iter().map(|append| number(append.lease.epoch)).collect();
         let expected: Vec<i64> = appends.iter().map(|append| number(append.entry.expected_seq)).collect();
         let ended_ats: Vec<Option<i64>> =
@@ -225,12 +231,14 @@ impl Shared {
             .write_one(
                 "SELECT append_together(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23::text[]::jsonb[]
+                    $22, $23, $24, $25::text[]::jsonb[]
                 )",
                 &[
                     &node,
                     &self.clock.given(),
                     &runs,
+                    &tenants,
+                    &ids,
                     &epochs,
                     &expected,
                     &columns.seqs,

@@ -179,3 +179,33 @@ async fn the_database_itself_refuses_what_arrives_late_under_another_holding() {
         "only the holder gets as far as that"
     );
 }
+
+/// A server that lost its last commits took the place of another, and gave the number of a run to another one.
+#[tokio::test]
+async fn a_run_is_known_by_its_name_too() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    let client = cluster.client().await;
+    for (now, then) in [("tenant = 'other'", "tenant = 'acme'"), ("id = 'another'", "id = 'run'")] {
+        client.execute(&format!("UPDATE runs SET {now}"), &[]).await.unwrap();
+        let append = node.world.store.append(&worker.lease, worker.append()).await;
+        assert_eq!(append, Err(Refused::Fenced), "{now}");
+        assert_eq!(node.world.store.load(&worker.lease).await, Err(Refused::Fenced), "{now}");
+        // A load that is refused forgets the run; it is claimed anew.
+        client.execute(&format!("UPDATE runs SET {then}"), &[]).await.unwrap();
+        client.execute("UPDATE runs SET node = NULL, ready = 1, ready_at = 1", &[]).await.unwrap();
+        worker = claim(&node.world, "run").await.expect("nobody has it");
+        worker.take_over();
+        client.execute(&format!("UPDATE runs SET {now}"), &[]).await.unwrap();
+        assert_eq!(node.world.store.release(&worker.lease).await, Err(Refused::Fenced), "{now}");
+        client.execute(&format!("UPDATE runs SET {then}"), &[]).await.unwrap();
+        client.execute("UPDATE runs SET node = NULL, ready = 1, ready_at = 1", &[]).await.unwrap();
+        worker = claim(&node.world, "run").await.expect("nobody has it");
+        worker.take_over();
+    }
+    let commits = client.query_one("SELECT count(*) FROM commits", &[]).await.unwrap();
+    assert_eq!(commits.get::<_, i64>(0), 1, "nothing was written into the log of another run");
+    worker.commit(&node.world).await.unwrap();
+}

@@ -86,13 +86,17 @@ $$;
 
 -- What the worker of a run goes on from. The run is locked first, so that whatever has begun on it is waited for: a commit
 -- whose answer was lost may still be under way, and what is read is what it came to.
-CREATE FUNCTION load_held(p_run bigint, p_node bigint, p_epoch bigint) RETURNS TABLE (
+CREATE FUNCTION load_held(
+    p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint
+) RETURNS TABLE (
     run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
     control bytea, tickets bigint[], items text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     SET LOCAL synchronous_commit = off;
-    PERFORM 1 FROM runs r WHERE r.run = p_run AND r.node = p_node AND r.epoch = p_epoch FOR NO KEY UPDATE;
+    PERFORM 1 FROM runs r
+    WHERE r.run = p_run AND r.tenant = p_tenant AND r.id = p_id AND r.node = p_node AND r.epoch = p_epoch
+    FOR NO KEY UPDATE;
     IF FOUND AND EXISTS (SELECT 1 FROM nodes n WHERE n.node = p_node) THEN
         RETURN QUERY SELECT * FROM loaded(ARRAY[p_run]);
     END IF;
@@ -265,17 +269,20 @@ END $$;
 
 -- Nobody holds the run from here on, unless its inbox holds an item, or its log has gone on since this was asked for: a
 -- commit of its worker that was given up came in late, and the worker has to read it. Without `p_seq` nobody works on it,
--- whatever waits for it: whoever claims it next hears that first. `waits` says that somebody should.
+-- whatever waits for it: whoever claims it next hears that first. `waits` says that somebody should. Whoever found the run
+-- by its number alone gives no name.
 CREATE FUNCTION release(
-    p_run bigint, p_node bigint, p_epoch bigint, p_seq bigint, p_at bigint, OUT outcome text, OUT waits boolean
+    p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint, p_seq bigint, p_at bigint,
+    OUT outcome text, OUT waits boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     before record;
     has_items boolean;
     as_ready smallint;
 BEGIN
-    SELECT status, holds, epoch, node, seq INTO before FROM runs WHERE run = p_run FOR NO KEY UPDATE;
-    IF NOT FOUND OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node THEN
+    SELECT tenant, id, status, holds, epoch, node, seq INTO before FROM runs WHERE run = p_run FOR NO KEY UPDATE;
+    IF NOT FOUND OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node
+        OR before.tenant <> p_tenant OR before.id <> p_id THEN
         outcome := 'fenced';
         RETURN;
     END IF;
@@ -296,13 +303,14 @@ END $$;
 
 -- Several of them, in the order of locks.
 CREATE FUNCTION release_together(
-    p_runs bigint[], p_node bigint, p_epochs bigint[], p_seqs bigint[], p_at bigint
+    p_runs bigint[], p_tenants text[], p_ids text[], p_node bigint, p_epochs bigint[], p_seqs bigint[], p_at bigint
 ) RETURNS TABLE (run bigint, outcome text, waits boolean) LANGUAGE plpgsql AS $$
 BEGIN
     FOR run, outcome, waits IN
         SELECT e.run, r.outcome, r.waits FROM (
-            SELECT * FROM unnest(p_runs, p_epochs, p_seqs) AS u (run, epoch, seq) ORDER BY u.run
-        ) AS e CROSS JOIN LATERAL release(e.run, p_node, e.epoch, e.seq, p_at) AS r
+            SELECT * FROM unnest(p_runs, p_tenants, p_ids, p_epochs, p_seqs) AS u (run, tenant, id, epoch, seq)
+            ORDER BY u.run
+        ) AS e CROSS JOIN LATERAL release(e.run, e.tenant, e.id, p_node, e.epoch, e.seq, p_at) AS r
     LOOP
         RETURN NEXT;
     END LOOP;

@@ -8,9 +8,10 @@
 -- itself too, and only the one that cannot be is refused.
 
 -- Each of another run. `p_besides` has what few of them write: the suspensions that they open and close, and the decisions
--- that were accepted at the worker. The answers stand in the order of the runs: 'held', 'fenced' or 'alone'.
+-- that were accepted at the worker. The answers stand in the order of the runs: 'held', 'fenced' or 'alone'. A run is known
+-- by its name too: where a server that lost its last commits took the place of another, a number is given out twice.
 CREATE FUNCTION append_together(
-    p_node bigint, p_at bigint, p_runs bigint[], p_epochs bigint[], p_expected bigint[], p_seqs bigint[],
+    p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[], p_seqs bigint[],
     p_statuses text[], p_wake_ats bigint[], p_in_doubt boolean[], p_started_ats bigint[], p_ended_ats bigint[],
     p_checkpoints text[], p_controls bytea[], p_bodies text[], p_heads text[], p_message_runs bigint[],
     p_message_ids text[], p_message_seqs bigint[], p_message_roles text[], p_call_runs bigint[], p_call_ids text[],
@@ -39,6 +40,7 @@ BEGIN
         SELECT e.place, e.run, CASE
             WHEN r.run IS NULL THEN 'alone'
             WHEN r.seq <> e.expected OR r.epoch <> e.epoch OR r.node IS DISTINCT FROM p_node THEN 'fenced'
+            WHEN r.tenant <> e.tenant OR r.id <> e.id THEN 'fenced'
             WHEN EXISTS (SELECT 1 FROM inbox i WHERE i.run = e.run) THEN 'alone'
             -- Somebody is in line.
             WHEN e.ended_at IS NOT NULL AND EXISTS (
@@ -53,8 +55,8 @@ BEGIN
             ) THEN 'alone'
             ELSE 'held'
         END AS outcome
-        FROM unnest(p_runs, p_epochs, p_expected, p_ended_ats) WITH ORDINALITY
-            AS e (run, epoch, expected, ended_at, place)
+        FROM unnest(p_runs, p_tenants, p_ids, p_epochs, p_expected, p_ended_ats) WITH ORDINALITY
+            AS e (run, tenant, id, epoch, expected, ended_at, place)
         LEFT JOIN runs r ON r.run = e.run AND r.run = ANY (locked)
     ) AS e;
     IF kept IS NULL THEN
