@@ -1,13 +1,15 @@
 //! Retention beside running nodes: which threads go, which stay, and what is left of those that went.
 
-use engine::store::Store;
+use std::time::Duration;
+
+use engine::store::{Refused, Store, Trouble};
 use machine::Input;
 use machine::event::InterruptCause;
 use machine::id::{RunId, ThreadId};
 use machine::suspension::Held;
 use stores::Pruned;
-use stores::postgres::OpenFailed;
 use stores::postgres::upkeep::Upkeep;
+use stores::postgres::{OpenFailed, Settings};
 
 use crate::fixture::World;
 use crate::nodes::{Cluster, Node};
@@ -182,4 +184,37 @@ async fn whoever_looks_after_a_store_makes_none() {
     client.batch_execute("INSERT INTO migrations VALUES (1000, now())").await.unwrap();
     let failed = Upkeep::open(&cluster.server.address(), cluster.settings()).await;
     assert!(matches!(failed, Err(OpenFailed::Newer { found: 1000, .. })), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_family_that_cannot_be_deleted_keeps_no_other_from_going() {
+    let kept = Kept::new().await;
+    for index in 0..5 {
+        kept.ended(&format!("thr_{index}"), &format!("run_{index}")).await;
+    }
+    kept.world().clock.advance(1);
+    let slow = "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF OLD.id IN ('run_1', 'run_3') THEN PERFORM pg_sleep(60); END IF;
+            RETURN OLD;
+        END $$;
+        CREATE TRIGGER dawdle BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION dawdle()";
+    let client = kept.cluster.client().await;
+    client.batch_execute(slow).await.unwrap();
+    let settings = Settings { statement_timeout: Duration::from_millis(300), ..kept.cluster.settings() };
+    let upkeep = Upkeep::open(&kept.cluster.server.address(), settings).await.expect("it opens");
+    let mut sweep = upkeep.sweep(kept.world().clock.now(), 10);
+    let mut pruned = Pruned::default();
+    while let Some(batch) = sweep.next().await.unwrap() {
+        pruned = pruned.plus(batch);
+    }
+    assert_eq!((pruned.threads, sweep.looked_at()), (3, 5));
+    assert_eq!(sweep.stuck().count, 2);
+    let names: Vec<(&str, &str)> =
+        sweep.stuck().threads.iter().map(|thread| (thread.tenant.as_str(), thread.id.as_str())).collect();
+    assert_eq!(names, [("acme", "thr_1"), ("acme", "thr_3")]);
+    let why = &sweep.stuck().threads[0].why;
+    assert!(matches!(why, Refused::Trouble(Trouble::Unavailable(why)) if why.contains("timeout")), "{why}");
+    client.batch_execute("DROP TRIGGER dawdle ON runs").await.unwrap();
+    assert_eq!(kept.swept(10).await, [2], "they go once they can");
 }
