@@ -179,3 +179,37 @@ async fn whoever_watches_finds_a_commit_of_which_no_word_came() {
     deaf.hears(is_commit_of("run")).await;
     assert!(read().await > before);
 }
+
+#[tokio::test]
+async fn whoever_may_tell_others_nothing_still_looks_and_takes_over() {
+    let cluster = Cluster::new();
+    let address = cluster.database("").await;
+    let mute = format!("mute_{}", cluster.schema);
+    let client = cluster.client_at(&address).await;
+    let no_words = format!(
+        "CREATE ROLE {mute} LOGIN; GRANT CREATE ON DATABASE {}_database TO {mute};
+        REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC",
+        cluster.schema
+    );
+    client.batch_execute(&no_words).await.unwrap();
+    let address = address.replace("user=holdpoint", &format!("user={mute}"));
+    let lease = Duration::from_secs(2);
+    let settings = Settings { lease, renew_every: lease / 4, ..cluster.settings() };
+    let (dies, lives) =
+        (cluster.node_at(&address, settings.clone()).await, cluster.node_at(&address, settings).await);
+    let lost = started(&dies.world, "thr", "lost").await;
+    let holds = started(&lives.world, "thr_2", "holds").await;
+    // Something that the other one should be told, and is not.
+    let item = Item::Interrupt { cause: machine::event::InterruptCause::Person("bob".into()) };
+    dies.world.tell("holds", item).await;
+    lives.hears(is_for("holds")).await;
+    assert!(lives.world.store.may_send(&holds.lease));
+    // It has itself something to say all the time.
+    assert!(lives.world.store.release(&started(&lives.world, "thr_3", "let_go").await.lease).await.unwrap());
+    drop(dies);
+    until("the runs of the node that is gone", || async {
+        let claimed = lives.world.store.claim(Claim::Next { limit: 10 }).await.unwrap();
+        claimed.iter().any(|claimed| claimed.lease.run == lost.lease.run)
+    })
+    .await;
+}
