@@ -209,3 +209,18 @@ async fn a_run_is_known_by_its_name_too() {
     assert_eq!(commits.get::<_, i64>(0), 1, "nothing was written into the log of another run");
     worker.commit(&node.world).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_run_that_somebody_has_locked_keeps_no_other_from_being_taken_over() {
+    let cluster = Cluster::new();
+    let (dies, lives) = (cluster.node_with(short(&cluster)).await, cluster.node_with(short(&cluster)).await);
+    let locked = started(&dies.world, "thr", "locked").await;
+    let free = started(&dies.world, "thr_2", "free").await;
+    let mut client = cluster.client().await;
+    let elsewhere = client.transaction().await.unwrap();
+    elsewhere.execute("SELECT 1 FROM runs WHERE id = 'locked' FOR UPDATE", &[]).await.unwrap();
+    drop(dies);
+    assert_eq!(claims_next(&lives).await.lease.run, free.lease.run);
+    elsewhere.rollback().await.unwrap();
+    assert_eq!(claims_next(&lives).await.lease.run, locked.lease.run);
+}

@@ -12,12 +12,11 @@ BEGIN
     RETURNING node INTO joined;
 END $$;
 
--- Frees runs of a node, in the order of locks. They are found by the next claim, or wait on.
-CREATE FUNCTION free_runs(p_node bigint, p_doubt_at bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Frees runs that are locked. They are found by the next claim, or wait on.
+CREATE FUNCTION free_runs(p_runs bigint[], p_doubt_at bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     freed bigint;
 BEGIN
-    PERFORM 1 FROM runs WHERE node = p_node ORDER BY run FOR NO KEY UPDATE;
     UPDATE runs SET
         node = NULL, doubt_at = greatest(doubt_at, p_doubt_at), ready = s.ready,
         ready_at = CASE WHEN s.ready <> 0 THEN coalesce(ready_at, now_us(p_at)) END
@@ -27,9 +26,9 @@ BEGIN
                 WHEN EXISTS (SELECT 1 FROM inbox i WHERE i.run = r.run) THEN 1::smallint
                 ELSE ready_as(r.status, r.holds)
             END AS ready
-        FROM runs r WHERE node = p_node
+        FROM runs r WHERE run = ANY (p_runs)
     ) AS s
-    WHERE run = s.of_run AND node = p_node;
+    WHERE run = s.of_run;
     GET DIAGNOSTICS freed = ROW_COUNT;
     RETURN freed;
 END $$;
@@ -39,8 +38,7 @@ END $$;
 CREATE FUNCTION take_over(p_lease_ms bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     gone bigint[];
-    the_node bigint;
-    freed bigint := 0;
+    locked bigint[];
 BEGIN
     DELETE FROM nodes WHERE node IN (
         SELECT node FROM nodes WHERE expires_at <= now_ms(p_at) ORDER BY node FOR UPDATE SKIP LOCKED
@@ -54,19 +52,24 @@ BEGIN
     )
     SELECT array_agg(h.node) INTO gone FROM holders h
     WHERE h.node IS NOT NULL AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.node = h.node);
-    -- All of them in the order of locks, before the first is changed.
-    PERFORM 1 FROM runs WHERE node = ANY (gone) ORDER BY run FOR NO KEY UPDATE;
-    FOREACH the_node IN ARRAY coalesce(gone, '{}') LOOP
-        freed := freed + free_runs(the_node, now_ms(p_at) + p_lease_ms, p_at);
-    END LOOP;
-    RETURN freed;
+    -- What somebody is about to change is left for the next time: all others go on meanwhile.
+    SELECT array_agg(l.run) INTO locked FROM (
+        SELECT run FROM runs WHERE node = ANY (gone) FOR NO KEY UPDATE SKIP LOCKED
+    ) AS l;
+    RETURN free_runs(locked, now_ms(p_at) + p_lease_ms, p_at);
 END $$;
 
 -- A node leaves of its own accord. It sends nothing any more, so nothing has to be waited for.
 CREATE FUNCTION hand_over(p_node bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    locked bigint[];
 BEGIN
     DELETE FROM nodes WHERE node = p_node;
-    RETURN free_runs(p_node, NULL, p_at);
+    -- In the order of locks.
+    SELECT array_agg(l.run) INTO locked FROM (
+        SELECT run FROM runs WHERE node = p_node ORDER BY run FOR NO KEY UPDATE
+    ) AS l;
+    RETURN free_runs(locked, NULL, p_at);
 END $$;
 
 -- What a worker starts from, in the order in which the runs were given out. Part of the statement around it, and planned
