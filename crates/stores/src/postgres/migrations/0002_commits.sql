@@ -30,6 +30,15 @@ BEGIN
     RETURN CASE over_at > now_ms(p_at) WHEN true THEN 'held' WHEN false THEN 'lapsed' ELSE 'fenced' END;
 END $$;
 
+-- Once more, behind whatever was waited for: a node whose lease has run out meanwhile writes nothing, and what was done
+-- before is undone.
+CREATE FUNCTION still_stands(p_node bigint, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF standing_of(p_node, p_at) <> 'held' THEN
+        RAISE EXCEPTION 'the lease of this node has run out' USING ERRCODE = 'HPL00';
+    END IF;
+END $$;
+
 -- What a claim should look for in a run that nobody holds and whose inbox is empty.
 CREATE FUNCTION ready_as(status text, holds boolean) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
     SELECT (CASE
@@ -507,6 +516,9 @@ BEGIN
     IF the_thread IS NULL OR NOT is_as_seen(the_thread, p_seen) THEN
         -- A thread that is new is as it was seen, so nothing is left behind here.
         RETURN;
+    END IF;
+    IF p_node IS NOT NULL THEN
+        PERFORM still_stands(p_node, p_at);
     END IF;
     -- A thread that is new has no keys either.
     IF p_entry ? 'key_scope' AND EXISTS (

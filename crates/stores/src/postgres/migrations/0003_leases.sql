@@ -147,6 +147,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    PERFORM still_stands(p_node, p_at);
     -- What was locked is read in a statement of its own.
     SELECT t.id, coalesce(claim_run.begins_after, t.head) INTO thread, begins_after
     FROM threads t WHERE t.thread = its_thread;
