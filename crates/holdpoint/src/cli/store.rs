@@ -208,7 +208,7 @@ impl From<postgres::OpenFailed> for Problem {
                 "Name a file with the authority's certificate as sslrootcert=FILE in the address.",
                 Exit::Configuration,
             ),
-            postgres::OpenFailed::Session => Self::new(
+            postgres::OpenFailed::Session | postgres::OpenFailed::Deaf => Self::new(
                 "STORE_BEHIND_A_PROXY",
                 cause,
                 "Name the address of the database itself.",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 use super::connection::{Address, Connections};
+use super::hearing::Opening;
 use super::trouble::OpenFailed;
 
 /// In order; the version of a store is how many of them it has seen.
@@ -21,19 +22,15 @@ const ENCODING: &str = "UTF8";
 /// Told apart from locks of others by its first half; the second half is the schema.
 const LOCK: i32 = 0x486f_6c64;
 
-/// Brings the schema up to the version of this software, on a connection of its own.
+/// Brings the schema up to the version of this software, on a connection of its own, which listens from then on.
 pub(super) async fn migrate(
     address: &Address,
     schema: &str,
     answer_timeout: Duration,
-) -> Result<(), OpenFailed> {
-    let (mut client, connection) = address.connect(answer_timeout).await?;
-    let traffic = tokio::spawn(connection);
-    let migrated = bring_up(&mut client, schema).await;
-    drop(client);
-    // It ends with its client; what was wrong with it was heard by whoever asked.
-    let _ = traffic.await;
-    migrated
+) -> Result<Opening, OpenFailed> {
+    let mut opening = Opening::of(address.connect(answer_timeout).await?);
+    bring_up(&mut opening.client, schema).await?;
+    Ok(opening)
 }
 
 /// Refuses a database that has no store of the version of this software, and changes nothing.
@@ -70,7 +67,8 @@ async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
     }
     let transaction = client.transaction().await?;
     // Whoever comes second waits here, and then finds everything done.
-    transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
+    let begins = format!("SET LOCAL statement_timeout = 0; LISTEN {}", Opening::channel(schema));
+    transaction.batch_execute(&begins).await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", &[&LOCK, &schema]).await?;
     let there = transaction.query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema]).await?;
     if there.is_none() {

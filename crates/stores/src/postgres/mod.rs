@@ -37,6 +37,7 @@ mod claim;
 mod clock;
 mod commit;
 mod connection;
+mod hearing;
 mod keys;
 mod lease;
 mod letting_go;
@@ -173,7 +174,7 @@ impl PostgresStore {
 
     pub async fn open_with(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
         let address = Address::new(address, &settings)?;
-        migrate::migrate(&address, &settings.schema, settings.answer_timeout).await?;
+        let opening = migrate::migrate(&address, &settings.schema, settings.answer_timeout).await?;
         let shared = Arc::new(Shared {
             connections: Connections::new(address.clone(), &settings)?,
             together: Together::default(),
@@ -194,6 +195,8 @@ impl PostgresStore {
         if let Some(row) = rows.first() {
             shared.clock.hear(row.try_get(0)?);
         }
+        let Settings { schema, answer_timeout, .. } = &shared.settings;
+        opening.hears(&shared.connections, schema, *answer_timeout).await?;
         let pulse = tokio::spawn(pulse::beat(shared.clone(), address.clone()));
         let ear = tokio::spawn(listen::listen(shared.clone(), address));
         Ok(Self { shared, tasks: [pulse.abort_handle(), ear.abort_handle()] })
