@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::bells::{Heard, read};
@@ -48,15 +47,14 @@ impl Proof {
 pub(super) struct Opening {
     pub(super) client: Client,
     proof: Arc<Proof>,
-    traffic: JoinHandle<()>,
 }
 
 impl Opening {
     pub(super) fn of((client, mut connection): Opened) -> Self {
         let proof = Arc::new(Proof::new());
         let hears = proof.clone();
-        let traffic = tokio::spawn(async move {
-            // What was wrong with it is heard by whoever asks.
+        // It ends with its client; what was wrong with it is heard by whoever asks.
+        tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notification(note) = message
                     && let Heard::Proof(token) = read(note.payload(), None)
@@ -65,7 +63,7 @@ impl Opening {
                 }
             }
         });
-        Self { client, proof, traffic }
+        Self { client, proof }
     }
 
     /// Where it is told of what is said, within one transaction of its client.
@@ -88,11 +86,5 @@ impl Opening {
             return Ok(());
         }
         if self.proof.comes_within(time).await { Ok(()) } else { Err(OpenFailed::Deaf) }
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        self.traffic.abort();
     }
 }
