@@ -18,12 +18,12 @@
 //! **Plans are made once.** Every session keeps generic plans that use indexes alone (`connection`), and what looks at a
 //! table within the database is PL/pgSQL, which keeps its plans too: planning took longer than most statements.
 //!
-//! **Locks.** `READ COMMITTED` and row locks are enough, because everything that a commit decides on is locked before
-//! it is read: the run, which guards its inbox, its suspensions and its decisions, and the thread, which guards its
-//! messages, its calls and its line. Always in this order: first the one thread, then the runs by their rising numbers;
-//! only a claim takes what is free and passes over the rest. So nobody waits for somebody who waits for them. Each
-//! function locks in one statement and reads in the next: a statement that waited for a lock would go on with what it
-//! had seen before.
+//! **Locks.** `READ COMMITTED`, which every session asks for, and row locks are enough, because everything that a commit
+//! decides on is locked before it is read: the run, which guards its inbox, its suspensions and its decisions, and the
+//! thread, which guards its messages, its calls and its line. Always in this order: first the one thread, then the runs by
+//! their rising numbers; only a claim, a take-over and what goes together take what is free and pass over the rest. So
+//! nobody waits for somebody who waits for them. Each function locks in one statement and reads in the next: a statement
+//! that waited for a lock would go on with what it had seen before.
 //!
 //! **Who is told.** Commits notify nobody: a notification within a transaction would make all commits wait in one line.
 //! What concerns other nodes is sent after the commit by one connection, all that has come together at once, and heard
