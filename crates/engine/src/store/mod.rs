@@ -27,8 +27,8 @@
 //!    admission was judged on; the append that ends the holder makes the next run in line the holder.
 //! 10. [`Store::submit`] judges, marks the suspension answered, inserts the row and wakes the run in one transaction;
 //!     its verdict is what the caller gets. An item that is not taken leaves nothing behind. What is answered is not
-//!     pending: no list of what is pending has it, and it is shown as its answer says
-//!     ([`SuspensionView::answered_by`]) until the run has heard that. Lists of any other status follow the log.
+//!     pending: no list of what is pending has it. It is shown, and listed, as its answer says
+//!     ([`SuspensionView::answered_by`]) until the run has heard that.
 //! 11. A call id is used once in a thread, a message id too, and what waits to join the thread counts: the message of
 //!     a run that has not started, and the message `msg_CALL` that each call gets. An append or creation that breaks
 //!     this is refused ([`Refused::Impossible`]), and nothing changed; [`Store::taken_call_ids`] names ids that are

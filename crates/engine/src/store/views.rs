@@ -223,6 +223,15 @@ impl ApprovalFilter {
         Self { run: Some(run.clone()), ..Self::default() }
     }
 
+    /// Whether it has the status that is asked for. What is answered is not pending, whatever its answer says.
+    #[must_use]
+    pub fn shows(&self, view: &SuspensionView) -> bool {
+        let is = |status| view.status == status && !(view.answered && status == ApprovalStatus::Pending);
+        self.status.is_none_or(is)
+            && self.run.as_ref().is_none_or(|run| view.run == *run)
+            && self.thread.as_ref().is_none_or(|thread| view.thread == *thread)
+    }
+
     /// What has changed in one run since this event, whatever became of it.
     #[must_use]
     pub fn changed(run: &RunId, after: u64) -> Self {

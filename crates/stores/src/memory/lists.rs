@@ -116,13 +116,16 @@ impl State {
         oldest_first(by_age, page, |id| {
             let run = self.runs.get(rows.suspensions.get(id)?)?;
             let suspension = run.suspensions.get(id)?;
-            // What is answered and not heard is not pending, and is nothing else yet.
-            let is = |status| status_of(suspension) == status && suspension.answered_by.is_none();
-            let fits = filter.status.is_none_or(is)
+            // Of what is answered and not heard the answer says how it is shown.
+            let may_be = |status| status_of(suspension) == status || suspension.answered_by.is_some();
+            let fits = filter.status.is_none_or(may_be)
                 && filter.run.as_ref().is_none_or(|id| run.id == *id)
                 && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
                 && (filter.run.is_none() || has_changed(suspension, filter.changed_after));
-            if fits { self.suspension_view(run, suspension) } else { None }
+            if !fits {
+                return None;
+            }
+            self.suspension_view(run, suspension).filter(|view| filter.shows(view))
         })
     }
 

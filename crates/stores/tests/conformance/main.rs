@@ -86,6 +86,7 @@ macro_rules! conformance {
                 rule_06_tenants::rule_06_a_cursor_that_nobody_gave_out_is_refused,
                 rule_06_tenants::rule_06_runs_are_filtered_by_status_thread_and_agent,
                 rule_06_tenants::rule_06_approvals_are_listed_oldest_first_in_pages,
+                rule_06_tenants::rule_06_pages_of_approvals_have_what_is_answered_and_not_heard_in_its_place,
                 rule_06_tenants::rule_06_a_closed_suspension_says_who_closed_it_and_when,
                 rule_06_tenants::rule_06_a_thread_keeps_what_was_put_first,
                 rule_06_tenants::rule_06_leave_counts_for_the_thread_it_was_given_for,

@@ -6,7 +6,7 @@ use machine::rows::{ApprovalStatus, ShownStatus};
 use serde_json::json;
 
 use crate::fixture::{Fixture, World};
-use crate::worker::{approve, claim, held, order, parked, queued, reject, started, started_with};
+use crate::worker::{Worker, approve, claim, held, order, parked, queued, reject, started, started_with};
 
 fn page(limit: usize, cursor: Option<String>) -> Page {
     Page { cursor, limit }
@@ -212,6 +212,51 @@ pub(crate) async fn rule_06_approvals_are_listed_oldest_first_in_pages<F: Fixtur
         assert_eq!(approval_calls(&world, &of_run, limit).await.len(), 2);
         let of_thread = ApprovalFilter { thread: Some("thr_3".into()), ..ApprovalFilter::default() };
         assert_eq!(approval_calls(&world, &of_thread, limit).await.len(), 2);
+    }
+}
+
+/// Heard and unheard ones in turn, with more unheard ones of another status between them than a page has.
+pub(crate) async fn rule_06_pages_of_approvals_have_what_is_answered_and_not_heard_in_its_place<
+    F: Fixture,
+>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = started(&world, "thr", "run").await;
+    let names: Vec<String> = (0..13).map(|index| format!("call_{index}")).collect();
+    worker.asks(&names.iter().map(|name| (name.as_str(), "transfer")).collect::<Vec<_>>());
+    worker.commit(&world).await.unwrap();
+    let mut calls = names.clone();
+    calls.sort_by_key(|call| worker.call(call).suspension().unwrap().id.clone());
+    let is_approved = |place: usize| place.is_multiple_of(4);
+    let decision = |worker: &Worker, place: usize| {
+        let action = if is_approved(place) { approve() } else { reject() };
+        Item::Decision(worker.decision(&calls[place], None, action))
+    };
+    for place in [0, 3] {
+        let heard = decision(&worker, place);
+        worker.accept(heard);
+    }
+    worker.commit(&world).await.unwrap();
+    for place in (0..12).filter(|place| ![0, 3].contains(place)) {
+        world.tell("run", decision(&worker, place)).await;
+    }
+    let those = |approved| {
+        let places = (0..12).filter(move |place| is_approved(*place) == approved);
+        places.map(|place| calls[place].clone()).collect::<Vec<_>>()
+    };
+    for (run, thread) in [(None, None), (None, Some("thr".into())), (Some("run".into()), None)] {
+        for limit in [1, 2, 100] {
+            let listed = |status| {
+                let filter =
+                    ApprovalFilter { status, run: run.clone(), thread: thread.clone(), changed_after: 0 };
+                let world = &world;
+                async move { approval_calls(world, &filter, limit).await }
+            };
+            assert_eq!(listed(Some(ApprovalStatus::Approved)).await, those(true));
+            assert_eq!(listed(Some(ApprovalStatus::Rejected)).await, those(false));
+            assert_eq!(listed(Some(ApprovalStatus::Expired)).await, [""; 0]);
+            assert_eq!(listed(Some(ApprovalStatus::Pending)).await, [calls[12].as_str()]);
+            assert_eq!(listed(None).await, calls);
+        }
     }
 }
 
