@@ -18,7 +18,8 @@
 //! 5. `spawn` creates child runs and `deliver` fills other inboxes in the same transaction. A delivery to a run that
 //!    has ended, and a second interrupt, is dropped.
 //! 6. Everything belongs to a tenant. A read with another tenant finds nothing. Lists are ordered by time of creation
-//!    and id, in pages, with an opaque cursor.
+//!    and id, in pages, with an opaque cursor. A status that is asked for is the one that is shown
+//!    ([`RunView::shown_status`]).
 //! 7. [`Store::claim`] hands out runs that were woken, interrupted, fell due or lost their worker first, then queued
 //!    runs that hold their thread, one tenant after the other; never more than asked for, never one that is held.
 //! 8. Commits are counted ([`Store::counts`]). Creation, claim and start are one commit; a claim by itself is none in

@@ -114,10 +114,7 @@ impl RunView {
     /// An interrupt that was accepted shows at once, heard or not.
     #[must_use]
     pub const fn shown_status(&self) -> ShownStatus {
-        if self.interrupt_accepted && !self.status.ended() {
-            return ShownStatus::Interrupting;
-        }
-        self.status
+        self.status.with_an_interrupt(self.interrupt_accepted)
     }
 }
 
@@ -194,6 +191,7 @@ pub struct PathEntry {
 /// Which runs. What is not set does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
+    /// As it is shown ([`RunView::shown_status`]).
     pub status: Option<ShownStatus>,
     pub thread: Option<ThreadId>,
     pub agent: Option<AgentName>,

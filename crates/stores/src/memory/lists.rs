@@ -11,7 +11,7 @@ use engine::store::{
 use machine::Timestamp;
 use machine::event::{Fact, Opened};
 use machine::id::{MessageId, SuspensionId, ThreadId};
-use machine::rows::{ApprovalStatus, ClosedRow};
+use machine::rows::{ApprovalStatus, ClosedRow, ShownStatus};
 use machine::thread::Thread;
 
 use super::state::{State, StoredRun, StoredSuspension, StoredThread};
@@ -63,7 +63,7 @@ impl State {
         let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
         newest_first(&rows.runs_by_age, page, |id| {
             let run = self.run_of(tenant, id)?;
-            let fits = filter.status.is_none_or(|status| run.standing.status == status)
+            let fits = filter.status.is_none_or(|status| shown_status(run) == status)
                 && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
                 && filter.agent.as_ref().is_none_or(|agent| run.control.agent == *agent);
             fits.then(|| run_view(run))
@@ -188,6 +188,10 @@ impl State {
         path.reverse();
         path
     }
+}
+
+fn shown_status(run: &StoredRun) -> ShownStatus {
+    run.standing.status.with_an_interrupt(run.interrupt_accepted)
 }
 
 pub(super) fn run_view(run: &StoredRun) -> RunView {

@@ -85,6 +85,7 @@ macro_rules! conformance {
                 rule_06_tenants::rule_06_what_comes_in_between_two_pages_shifts_nothing,
                 rule_06_tenants::rule_06_a_cursor_that_nobody_gave_out_is_refused,
                 rule_06_tenants::rule_06_runs_are_filtered_by_status_thread_and_agent,
+                rule_06_tenants::rule_06_a_run_whose_interrupt_is_accepted_is_listed_as_interrupting,
                 rule_06_tenants::rule_06_approvals_are_listed_oldest_first_in_pages,
                 rule_06_tenants::rule_06_pages_of_approvals_have_what_is_answered_and_not_heard_in_its_place,
                 rule_06_tenants::rule_06_a_closed_suspension_says_who_closed_it_and_when,

@@ -1,6 +1,7 @@
 //! Rule 6: everything belongs to a tenant, and lists come in pages by time of creation and id.
 
 use engine::store::{ApprovalFilter, Claim, Listed, Page, Refused, RunFilter};
+use machine::event::InterruptCause;
 use machine::inbox::Item;
 use machine::rows::{ApprovalStatus, ShownStatus};
 use serde_json::json;
@@ -176,6 +177,48 @@ pub(crate) async fn rule_06_runs_are_filtered_by_status_thread_and_agent<F: Fixt
             assert_eq!(run_names(&world, &filter, limit).await, expected, "{filter:?}");
         }
     }
+}
+
+pub(crate) async fn rule_06_a_run_whose_interrupt_is_accepted_is_listed_as_interrupting<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut executes = started(&world, "thr_0", "executes").await;
+    world.clock.advance(1);
+    for index in 1..4 {
+        parked(&world, &format!("thr_{index}"), &format!("waits_{index}"), "transfer").await;
+        world.clock.advance(1);
+    }
+    queued(&world, "thr_4", "queued").await;
+    let listed = |status, thread: Option<&str>| {
+        let filter = RunFilter { status, thread: thread.map(Into::into), agent: None };
+        let world = &world;
+        async move {
+            let runs = run_names(world, &filter, 1).await;
+            assert_eq!(run_names(world, &filter, 10).await, runs);
+            runs
+        }
+    };
+    let of = |status| listed(Some(status), None);
+    let nobody: [&str; 0] = [];
+    assert_eq!(of(ShownStatus::Interrupting).await, nobody);
+    let interrupt = || Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
+    for run in ["executes", "waits_2", "queued"] {
+        world.tell(run, interrupt()).await;
+        assert_eq!(world.run(run).await.shown_status(), ShownStatus::Interrupting);
+    }
+    assert_eq!(of(ShownStatus::Interrupting).await, ["queued", "waits_2", "executes"]);
+    assert_eq!(of(ShownStatus::WaitingApproval).await, ["waits_3", "waits_1"]);
+    assert_eq!(of(ShownStatus::Running).await, nobody);
+    assert_eq!(of(ShownStatus::Queued).await, nobody);
+    assert_eq!(listed(None, None).await, ["queued", "waits_3", "waits_2", "waits_1", "executes"]);
+    assert_eq!(listed(Some(ShownStatus::Interrupting), Some("thr_2")).await, ["waits_2"]);
+    assert_eq!(listed(Some(ShownStatus::WaitingApproval), Some("thr_2")).await, nobody);
+    assert_eq!(listed(Some(ShownStatus::WaitingApproval), Some("thr_1")).await, ["waits_1"]);
+    executes.reload(&world).await;
+    executes.drain();
+    executes.commit(&world).await.unwrap();
+    assert_eq!(of(ShownStatus::Interrupting).await, ["queued", "waits_2"]);
+    assert_eq!(of(ShownStatus::Interrupted).await, ["executes"]);
+    assert_eq!(listed(Some(ShownStatus::Interrupted), Some("thr_0")).await, ["executes"]);
 }
 
 pub(crate) async fn rule_06_approvals_are_listed_oldest_first_in_pages<F: Fixture>() {

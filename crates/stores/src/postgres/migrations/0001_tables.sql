@@ -85,6 +85,9 @@ CREATE TABLE runs (
 -- Compact already.
 ALTER TABLE runs ALTER COLUMN control SET STORAGE EXTERNAL;
 CREATE INDEX runs_by_status ON runs (tenant, status, created_at, id);
+-- Shown as interrupting from the moment the interrupt is accepted, whatever the log says.
+CREATE INDEX runs_interrupting ON runs (tenant, created_at, id)
+    WHERE ended_at IS NULL AND (interrupt_accepted OR status = 'interrupting');
 CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds;
 CREATE INDEX runs_unended ON runs (thread, run) WHERE ended_at IS NULL;

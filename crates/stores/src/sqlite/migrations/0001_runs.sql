@@ -59,6 +59,9 @@ CREATE TABLE runs (
     CHECK (holds = 1 OR status IN ('queued', 'completed', 'failed', 'interrupted'))
 ) STRICT;
 CREATE INDEX runs_by_status ON runs (tenant, status, created_at, id);
+-- Shown as interrupting from the moment the interrupt is accepted, whatever the log says.
+CREATE INDEX runs_interrupting ON runs (tenant, created_at, id)
+    WHERE ended_at IS NULL AND (interrupt_accepted = 1 OR status = 'interrupting');
 CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds = 1;
 CREATE INDEX runs_in_line ON runs (thread, row) WHERE holds = 0 AND ended_at IS NULL;
