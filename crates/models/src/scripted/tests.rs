@@ -161,7 +161,7 @@ async fn the_texts_of_a_message_in_parts_are_read_as_lines() {
 async fn an_error_may_be_tried_again_where_its_status_says_so() {
     let retried: Vec<u16> = (400..=599).filter(|status| is_retried(*status)).collect();
 
-    let expected: Vec<u16> = [408, 409, 425, 429].into_iter().chain(500..=599).collect();
+    let expected: Vec<u16> = [429].into_iter().chain(500..=599).collect();
     assert_eq!(retried, expected);
 }
 
