@@ -1,4 +1,4 @@
-//! Requests about threads, and the one about a run that has no fields.
+//! Requests about threads, and those that have no fields.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -53,3 +53,8 @@ pub struct AutoApprove {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interrupt {}
+
+/// `POST /v1/admin/reload`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdminReload {}
