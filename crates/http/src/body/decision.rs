@@ -8,14 +8,15 @@ use machine::decision::Payload;
 use machine::id::{CallId, DecisionId, Digest, Principal, RunId};
 use machine::policy as domain;
 use machine::suspension::SuspensionKind;
-use serde::de::{Deserializer, Error as _};
+use serde::de::value::Error as ValueError;
+use serde::de::{Deserializer, Error as _, IntoDeserializer as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::policy::OnReject;
 use super::strict::{object, present};
-use super::text::{ForeignId, Remark};
+use super::text::{FaultText, ForeignId, Remark};
 use crate::error::{ApiError, Code, bad_field};
 use crate::wire::decision::{DecisionResult, Outcome};
 use crate::wire::words::ResumeMode;
@@ -31,9 +32,10 @@ pub struct Approve {
     #[serde(default, deserialize_with = "not_null")]
     #[schema(value_type = Option<Object>, nullable = false)]
     pub arguments: Option<Value>,
-    /// Of the arguments as they are shown: others than these are not approved.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$", nullable = false)]
+    /// Of the arguments as they are shown, 64 hex digits: others than these are not approved. Any other text is the
+    /// digest of nothing.
+    #[serde(default, deserialize_with = "digest_or_text")]
+    #[schema(value_type = Option<String>, nullable = false)]
     pub expect_digest: Option<Digest>,
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
@@ -210,7 +212,7 @@ pub struct DecisionEntry {
     /// Whoever ran the call reports that it failed.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
-    pub error: Option<Remark>,
+    pub error: Option<FaultText>,
     /// Only where the call waits for an approval.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(value_type = Option<Object>, nullable = false)]
@@ -315,6 +317,13 @@ fn bounded_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>
         return Err(D::Error::custom(format!("{} decisions, at most {ENTRIES_MAX}", entries.len())));
     }
     Ok(entries)
+}
+
+/// A text that is no digest differs from each one: it becomes the digest of something that no arguments are.
+fn digest_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Digest>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let digest = Digest::deserialize(text.as_str().into_deserializer());
+    Ok(Some(digest.unwrap_or_else(|_: ValueError| Digest::of(format!("no digest: {text}").as_bytes()))))
 }
 
 /// Edited arguments are any value that the schema takes; `null` is a field that somebody forgot to fill in.

@@ -301,6 +301,10 @@ async fn edited_arguments_are_what_runs_and_what_is_shown(kept: Kept) {
     let wrong = client.post(&path, json!({"expect_digest": "0".repeat(64)})).await;
     let details = wrong.refused(409, "DIGEST_MISMATCH");
     let before = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
+    let shown = before["arguments_digest"].as_str().unwrap();
+    for text in ["", "wrong", &shown.to_uppercase(), &format!("{shown}0"), &before["arguments"].to_string()] {
+        client.post(&path, json!({"expect_digest": text})).await.refused(409, "DIGEST_MISMATCH");
+    }
     assert_eq!(
         (&before["status"], &details["arguments_digest"]),
         (&json!("pending"), &before["arguments_digest"])
