@@ -1,6 +1,6 @@
 //! An agent: who answers, with which tools, under which rules; as it is described, as it lives, and as it is frozen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub struct Agent {
     /// Under which the model is known: runs are pinned to the name.
     pub model_name: String,
     pub tools: Vec<Arc<dyn Tool>>,
+    /// Names of other tools of the server, which nobody else's tool may have.
+    pub reserved: BTreeSet<ToolName>,
     pub plugins: Vec<Arc<dyn Plugin>>,
     pub policy: Policy,
     pub rules: Vec<Rule>,
@@ -52,6 +54,7 @@ impl Agent {
             model: Arc::new(model),
             model_name: name.to_owned(),
             tools: Vec::new(),
+            reserved: BTreeSet::new(),
             plugins: Vec::new(),
             policy: Policy::default(),
             rules: Vec::new(),
@@ -143,6 +146,7 @@ pub(crate) struct LiveAgent {
     pub(crate) name: AgentName,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) tools: BTreeMap<ToolName, LiveTool>,
+    pub(crate) reserved: BTreeSet<ToolName>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
     pub(crate) frozen: Frozen,
     pub(crate) pinned: Arc<Pinned>,
@@ -206,7 +210,8 @@ impl LiveAgent {
             },
         };
         let pinned = Arc::new(Pinned::compile(&frozen).map_err(fault)?);
-        Ok(Self { name: agent.name, model: agent.model, tools, plugins: agent.plugins, frozen, pinned })
+        let Agent { name, model, reserved, plugins, .. } = agent;
+        Ok(Self { name, model, tools, reserved, plugins, frozen, pinned })
     }
 }
 

@@ -131,6 +131,11 @@ impl Agents {
         self.by_name.values().any(|agent| agent.tools.contains_key(name))
     }
 
+    /// A tool of the server has this name, whether or not an agent uses it.
+    pub(crate) fn reserve(&self, name: &ToolName) -> bool {
+        self.has_tool(name) || self.by_name.values().any(|agent| agent.reserved.contains(name))
+    }
+
     /// Under one name agents may have different models, such as one with others behind it: a run's own agent comes first.
     pub(crate) fn model(&self, agent: &AgentName, name: &str) -> Option<Arc<dyn Model>> {
         let own = self.by_name.get(agent);

@@ -105,13 +105,16 @@ async fn where_all_tools_are_held_a_brought_one_is_too_and_an_edit_has_to_fit_it
 #[tokio::test]
 async fn a_brought_tool_cannot_stand_in_for_one_of_the_server() {
     let store = MemoryStore::new();
-    let agent = Agent::new("assistant", picking(json!({})));
+    let mut agent = Agent::new("assistant", picking(json!({})));
+    agent.reserved.insert(ToolName::from("idle"));
     let other = Agent::new("other", picking(json!({}))).tool(echo());
     let engine = on(&store, agent).agent(other).start().await.unwrap();
     let named = |name: &str| ToolDefinition { name: ToolName::from(name), ..pick() };
     let taken = |name: &str| PostRefused::ToolNameTaken(ToolName::from(name));
     let refused = engine.post(bringing(vec![pick(), named("echo")])).await.unwrap_err();
     assert_eq!(refused, taken("echo"), "a tool of another agent is one of the server too");
+    let refused = engine.post(bringing(vec![named("idle")])).await.unwrap_err();
+    assert_eq!(refused, taken("idle"), "and so is one that no agent uses");
     let refused = engine.post(bringing(vec![pick(), pick()])).await.unwrap_err();
     assert_eq!(refused, taken("pick_file"));
 
