@@ -300,7 +300,7 @@ pub trait Store: Send + Sync + 'static {
     /// Newest first.
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
 
-    /// Leave for every tool of a thread, by whom; none takes it back.
+    /// Leave for every tool of a thread, by whom; none takes all leave back, also what an approval gave for one tool.
     fn set_auto_approve(
         &self,
         tenant: &Tenant,

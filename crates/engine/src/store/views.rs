@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machine::checkpoint::Checkpoint;
 use machine::event::{Event, Fact, Message, Opened};
 use machine::foretold::foretell;
-use machine::id::{AgentName, CallId, MessageId, Principal, RunId, SuspensionId, ThreadId};
+use machine::id::{AgentName, CallId, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::Item;
 use machine::rows::{ApprovalStatus, Role, ShownStatus};
 use machine::suspension::SuspensionKind;
@@ -45,6 +45,8 @@ pub struct ThreadView {
     pub state: Thread,
     /// Whoever gave leave for every tool.
     pub auto_approved_by: Option<Principal>,
+    /// Tools for whose later calls somebody gave leave, by name.
+    pub approved_tools: Vec<ToolName>,
 }
 
 impl ThreadView {
@@ -57,6 +59,7 @@ impl ThreadView {
             head: None,
             state: Thread::Free,
             auto_approved_by: None,
+            approved_tools: Vec::new(),
         }
     }
 

@@ -45,7 +45,8 @@ impl PostThread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AutoApprove {
-    /// Later calls of this thread are not held by policy; calls already held stay held.
+    /// Later calls of this thread are not held by policy; calls already held stay held. False takes back all leave, also
+    /// what `apply_to_future` gave for one tool.
     pub enabled: bool,
 }
 

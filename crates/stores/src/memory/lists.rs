@@ -26,6 +26,7 @@ impl State {
             head: thread.head.clone(),
             state: self.thread_state(thread),
             auto_approved_by: thread.auto_approved_by.clone(),
+            approved_tools: thread.leave.keys().cloned().collect(),
         }
     }
 

@@ -148,7 +148,11 @@ impl Store for MemoryStore {
     ) -> Task<'_, Result<(), Refused>> {
         self.change(|state, _| {
             let rows = state.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
-            rows.threads.get_mut(thread).ok_or(Refused::NotFound)?.auto_approved_by = by.cloned();
+            let thread = rows.threads.get_mut(thread).ok_or(Refused::NotFound)?;
+            thread.auto_approved_by = by.cloned();
+            if by.is_none() {
+                thread.leave.clear();
+            }
             Ok(())
         })
     }

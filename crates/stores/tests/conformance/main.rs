@@ -92,6 +92,7 @@ macro_rules! conformance {
                 rule_06_tenants::rule_06_a_thread_keeps_what_was_put_first,
                 rule_06_tenants::rule_06_leave_counts_for_the_thread_it_was_given_for,
                 rule_06_tenants::rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread,
+                rule_06_tenants::rule_06_all_leave_of_a_thread_is_taken_back_and_may_be_given_again,
                 rule_06_tenants::rule_06_a_thread_is_deleted_with_all_that_belongs_to_it,
                 rule_07_claim::rule_07_woken_due_and_lost_runs_come_before_queued_ones,
                 rule_07_claim::rule_07_never_more_than_asked_for,

@@ -346,12 +346,7 @@ pub(crate) async fn rule_06_leave_counts_for_the_thread_it_was_given_for<F: Fixt
 pub(crate) async fn rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
-    let resume = machine::decision::Resume { apply_to_future: true, ..Default::default() };
-    let action = machine::decision::DecisionAction::Resume(resume);
-    worker.accept(Item::Decision(worker.decision("call_run", None, action)));
-    worker.succeeds("call_run");
-    worker.says("done");
-    worker.commit(&world).await.unwrap();
+    allow_from_here_on(&world, &mut worker, "call_run").await;
     let later = started(&world, "thr", "later").await;
     let elsewhere = started(&world, "thr_2", "elsewhere").await;
     let leave = world.store.leave(&later.lease, &"transfer".into()).await.unwrap();
@@ -359,6 +354,46 @@ pub(crate) async fn rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread
     assert_eq!((given.by.as_str(), given.definition), ("ana", crate::worker::tool("transfer").definition));
     assert_eq!(world.store.leave(&later.lease, &"urgent".into()).await.unwrap().this_tool, None);
     assert_eq!(world.store.leave(&elsewhere.lease, &"transfer".into()).await.unwrap().this_tool, None);
+    let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
+    assert_eq!((thread.auto_approved_by, thread.approved_tools), (None, vec!["transfer".into()]));
+    let listed = world.store.threads(&world.tenant, &Page::default()).await.unwrap().items;
+    assert_eq!(listed.iter().map(|thread| thread.approved_tools.len()).sum::<usize>(), 1);
+}
+
+/// Approves the held call of a run, and every later one of its tool.
+async fn allow_from_here_on(world: &World, worker: &mut Worker, call: &str) {
+    let resume = machine::decision::Resume { apply_to_future: true, ..Default::default() };
+    let action = machine::decision::DecisionAction::Resume(resume);
+    worker.accept(Item::Decision(worker.decision(call, None, action)));
+    worker.succeeds(call);
+    worker.says("done");
+    worker.commit(world).await.unwrap();
+}
+
+pub(crate) async fn rule_06_all_leave_of_a_thread_is_taken_back_and_may_be_given_again<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let World { store, tenant, .. } = &world;
+    for thread in ["thr", "thr_2"] {
+        let run = format!("run_{thread}");
+        let mut worker = held(&world, thread, &run, "transfer").await;
+        allow_from_here_on(&world, &mut worker, &format!("call_{run}")).await;
+    }
+    let mut later = held(&world, "thr", "later", "transfer").await;
+    let elsewhere = started(&world, "thr_2", "elsewhere").await;
+    let given =
+        |lease| async move { store.leave(lease, &"transfer".into()).await.unwrap().this_tool.is_some() };
+    let shown = || async { store.thread(tenant, &"thr".into()).await.unwrap().approved_tools };
+    // Leave for every tool takes nothing back.
+    store.set_auto_approve(tenant, &"thr".into(), Some(&"ana".into())).await.unwrap();
+    assert!(given(&later.lease).await);
+    store.set_auto_approve(tenant, &"thr".into(), None).await.unwrap();
+    assert!(!given(&later.lease).await);
+    assert_eq!(shown().await, []);
+    assert!(given(&elsewhere.lease).await, "another thread keeps its own");
+    allow_from_here_on(&world, &mut later, "call_later").await;
+    assert_eq!(shown().await, ["transfer".into()]);
+    let last = started(&world, "thr", "last").await;
+    assert!(given(&last.lease).await);
 }
 
 pub(crate) async fn rule_06_a_thread_is_deleted_with_all_that_belongs_to_it<F: Fixture>() {

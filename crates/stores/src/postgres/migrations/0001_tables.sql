@@ -226,6 +226,8 @@ CREATE TABLE leave (
     tool text COLLATE "C" NOT NULL,
     given_by text COLLATE "C" NOT NULL,
     definition bytea NOT NULL CHECK (length(definition) = 32),
+    -- It counts no more. The row stays: the log says that the leave was given.
+    taken_back boolean NOT NULL DEFAULT false,
     PRIMARY KEY (thread, tool)
 );
 
@@ -279,7 +281,8 @@ CREATE VIEW threads_shown AS
 SELECT
     t.thread, t.tenant, t.id, t.created_at, t.metadata, t.head, t.auto_approved_by,
     f.id AS front, f.status AS front_status, f.in_doubt AS front_in_doubt,
-    (SELECT count(*) FROM runs q WHERE q.thread = t.thread AND q.ended_at IS NULL AND NOT q.holds) AS queued
+    (SELECT count(*) FROM runs q WHERE q.thread = t.thread AND q.ended_at IS NULL AND NOT q.holds) AS queued,
+    ARRAY(SELECT l.tool FROM leave l WHERE l.thread = t.thread AND NOT l.taken_back ORDER BY l.tool) AS approved_tools
 FROM threads t
 LEFT JOIN LATERAL (
     SELECT r.id, r.status, r.in_doubt FROM runs r

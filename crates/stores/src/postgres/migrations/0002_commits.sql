@@ -220,7 +220,7 @@ BEGIN
             SELECT p_tenant, p_thread, l.tool, l.given_by, decode(l.definition, 'hex')
             FROM jsonb_to_record(one) AS l (tool text, given_by text, definition text)
             ON CONFLICT (thread, tool) DO UPDATE
-            SET given_by = excluded.given_by, definition = excluded.definition;
+            SET given_by = excluded.given_by, definition = excluded.definition, taken_back = false;
         END LOOP;
     END IF;
     IF p_entry ? 'state' THEN
@@ -576,6 +576,23 @@ BEGIN
     IF NOT FOUND THEN
         RETURN QUERY SELECT NULL::bytea, NULL::integer, NULL::text;
     END IF;
+END $$;
+
+-- Leave for every tool of a thread; without a name all leave is taken back. True if there is such a thread.
+CREATE FUNCTION set_auto_approve(p_tenant text, p_thread text, p_by text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    the_thread bigint;
+BEGIN
+    UPDATE threads SET auto_approved_by = p_by WHERE tenant = p_tenant AND id = p_thread
+    RETURNING thread INTO the_thread;
+    IF the_thread IS NULL THEN
+        RETURN false;
+    END IF;
+    -- Whoever gives leave has locked the thread before: what they gave is seen here.
+    IF p_by IS NULL THEN
+        UPDATE leave SET taken_back = true WHERE thread = the_thread AND NOT taken_back;
+    END IF;
+    RETURN true;
 END $$;
 
 -- A thread that is locked, with all that is kept of its runs.

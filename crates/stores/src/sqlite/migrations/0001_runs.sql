@@ -179,6 +179,8 @@ CREATE TABLE leave (
     tool TEXT NOT NULL,
     given_by TEXT NOT NULL,
     definition BLOB NOT NULL CHECK (length(definition) = 32),
+    -- It counts no more. The row stays: the log says that the leave was given.
+    taken_back INTEGER NOT NULL DEFAULT 0 CHECK (taken_back IN (0, 1)),
     PRIMARY KEY (thread, tool)
 ) STRICT, WITHOUT ROWID;
 
