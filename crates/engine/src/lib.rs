@@ -34,6 +34,7 @@ mod engine;
 pub mod feed;
 mod history;
 pub mod live;
+pub mod media;
 pub mod model;
 mod node;
 pub mod numbers;

@@ -19,6 +19,7 @@ use crate::agent::Pinned;
 pub use crate::brought::BROUGHT_MAX;
 use crate::brought::{self, Pin};
 use crate::history::{History, each_up_to};
+use crate::media;
 use crate::node::Node;
 use crate::store::{Create, PostKey, Refused, SCOPE_BYTES_MAX, Tenant, ThreadView};
 use crate::tool::ToolDefinition;
@@ -125,6 +126,12 @@ pub enum PostRefused {
         bytes: usize,
     },
     TooDeep,
+    /// A part of the content would be refused by a provider, and in every later run of the thread again.
+    BadPart {
+        /// Counted from 0.
+        place: usize,
+        why: String,
+    },
     Busy(Busy),
     Loosening(LooseningRefused),
     /// There is such a tool already: of some agent's, or twice in the message.
@@ -165,6 +172,7 @@ impl fmt::Display for PostRefused {
                 write!(f, "the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX}")
             }
             Self::TooDeep => f.write_str("the message is nested too deeply"),
+            Self::BadPart { place, why } => write!(f, "part {place} of the message cannot be sent: {why}"),
             Self::Busy(Busy::ActiveRun(run)) => {
                 write!(f, "run {run} of this thread has not ended; wait for it, interrupt it, or enqueue")
             }
@@ -398,7 +406,11 @@ fn check_content(content: Option<&Value>) -> Result<(), PostRefused> {
     if bytes > MESSAGE_BYTES_MAX {
         return Err(PostRefused::TooLarge { bytes });
     }
-    Ok(())
+    let parts = content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice);
+    match parts.iter().map(media::fault).zip(0..).find_map(|(fault, place)| Some((place, fault?))) {
+        Some((place, why)) => Err(PostRefused::BadPart { place, why }),
+        None => Ok(()),
+    }
 }
 
 /// A part of a message without a word, and without anything in place of words.

@@ -81,6 +81,12 @@ async fn d20_a_message_that_is_not_quite_right_starts_nothing() {
     ] {
         client.post(path, body.clone()).await.refused(400, "BAD_REQUEST");
     }
+    for (media_type, data) in [("image/heic", "aGk="), ("image/png", "aGk"), ("image/png", "a-_=")] {
+        let image = json!({"type": "image", "media_type": media_type, "data": data});
+        let content = json!([{"type": "text", "text": "look"}, image]);
+        let refused = client.post(path, json!({"agent": "assistant", "content": content})).await;
+        assert_eq!(refused.refused(400, "BAD_REQUEST")["field"], "content[1]");
+    }
     client.post("/v1/threads", json!({"id": "a/b"})).await.refused(400, "BAD_REQUEST");
     assert_eq!(client.get("/v1/runs").await.ok(200)["runs"], json!([]));
 }
