@@ -311,7 +311,8 @@ pub trait Store: Send + Sync + 'static {
     /// Leave that counts for a call of this tool now.
     fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>>;
 
-    /// Removes a thread with its runs, logs and approvals. [`Refused::Stale`] while a run of it has not ended.
+    /// Removes a thread with its runs, logs and approvals, and the threads of the runs that they delegated to, and so on.
+    /// [`Refused::Stale`] while a run of any of them has not ended.
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>>;
 
     /// A frozen agent under the digest of its text. Writing it again changes nothing.

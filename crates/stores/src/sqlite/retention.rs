@@ -283,6 +283,22 @@ fn free_page_count(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "freelist_count", |row| row.get(0))
 }
 
+/// A thread with those of the runs that its runs have delegated to, and so on, once all of their runs have ended. Where
+/// nobody can tell who they are, it goes alone.
+pub(super) fn delete_family(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
+    const EVER: Timestamp = Timestamp(u64::MAX);
+    let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
+    let row: Option<i64> =
+        statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
+    let row = row.ok_or(Refused::NotFound)?;
+    match fate(desk.connection(), row, EVER)? {
+        Fate::Goes(family) => family.iter().try_for_each(|one| delete_thread(desk, &one.tenant, &one.id)),
+        // One below it has not.
+        Fate::Stays if has_ended(desk.connection(), row, EVER)? => Err(Refused::Stale.into()),
+        Fate::Stays | Fate::Unreadable => delete_thread(desk, tenant, thread),
+    }
+}
+
 /// A thread that somebody has deleted meanwhile is passed over, and so is one if somebody has posted to it, to a thread
 /// below it, or to its parent: that one stays, and a parent that goes is gone before its children are looked at.
 fn delete(desk: &Desk<'_>, batch: &[Doomed], ended_before: Timestamp) -> Result<Pruned, Stop> {

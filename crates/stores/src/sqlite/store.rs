@@ -27,7 +27,8 @@ use super::entry::{Entry, Written};
 use super::handover::{Handover, Receipt};
 use super::trouble::Stop;
 use super::{
-    SqliteStore, append, approvals, births, claim, inboxes, keys, messages, stored_run, thread, views,
+    SqliteStore, append, approvals, births, claim, inboxes, keys, messages, retention, stored_run, thread,
+    views,
 };
 
 /// More events than this are read elsewhere.
@@ -104,7 +105,7 @@ impl Store for SqliteStore {
 
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
         let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.route.send(move |desk| thread::delete_thread(desk, &tenant, &thread)))
+        Box::pin(self.route.send(move |desk| retention::delete_family(desk, &tenant, &thread)))
     }
 
     fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {

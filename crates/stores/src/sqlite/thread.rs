@@ -131,7 +131,7 @@ pub(super) fn promote_next(
     Ok(Some(next.clone()))
 }
 
-/// Child runs have threads of their own, which stay.
+/// This one alone: child runs have threads of their own.
 pub(super) fn delete_thread(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
     let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =

@@ -79,6 +79,7 @@ macro_rules! conformance {
                 rule_05_other_runs::rule_05_an_interrupt_of_the_parent_is_an_accepted_one,
                 rule_05_other_runs::rule_05_what_a_child_holds_shows_the_way_down_to_it,
                 rule_05_other_runs::rule_05_a_delivery_stays_within_the_tenant,
+                rule_05_other_runs::rule_05_a_thread_is_deleted_with_those_of_its_child_runs,
                 rule_06_tenants::rule_06_another_tenant_finds_nothing,
                 rule_06_tenants::rule_06_two_tenants_may_use_the_same_names,
                 rule_06_tenants::rule_06_pages_of_runs_and_threads_cover_everything_once_newest_first,

@@ -615,19 +615,24 @@ BEGIN
     DELETE FROM threads WHERE thread = p_thread;
 END $$;
 
--- Child runs have threads of their own, which stay.
+-- With the threads of the runs that its runs have delegated to, and so on.
 CREATE FUNCTION delete_thread(p_tenant text, p_thread text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
+    family bigint[];
 BEGIN
     SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'not_found';
     END IF;
-    IF EXISTS (SELECT 1 FROM runs WHERE thread = the_thread AND ended_at IS NULL) THEN
+    family := family_of(the_thread);
+    PERFORM 1 FROM threads WHERE thread = ANY (family) ORDER BY thread FOR UPDATE;
+    -- What was locked is read in a statement of its own.
+    IF EXISTS (SELECT 1 FROM runs WHERE thread = ANY (family) AND ended_at IS NULL)
+        OR family <> family_of(the_thread) THEN
         RETURN 'stale';
     END IF;
-    PERFORM drop_thread(the_thread);
+    PERFORM drop_thread(f.thread) FROM unnest(family) AS f (thread);
     RETURN 'deleted';
 END $$;
 
