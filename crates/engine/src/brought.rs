@@ -46,7 +46,7 @@ pub(crate) fn pin(
     let mut names = BTreeSet::new();
     for tool in tools {
         check(tool).map_err(|why| PostRefused::BadTools { why: format!("tool {}: {why}", tool.name) })?;
-        if agents.reserve(&tool.name) || !names.insert(&tool.name) {
+        if agents.is_reserved(&tool.name) || !names.insert(&tool.name) {
             return Err(PostRefused::ToolNameTaken(tool.name.clone()));
         }
     }

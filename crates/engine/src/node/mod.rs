@@ -132,7 +132,7 @@ impl Agents {
     }
 
     /// A tool of the server has this name, whether or not an agent uses it.
-    pub(crate) fn reserve(&self, name: &ToolName) -> bool {
+    pub(crate) fn is_reserved(&self, name: &ToolName) -> bool {
         self.has_tool(name) || self.by_name.values().any(|agent| agent.reserved.contains(name))
     }
 
