@@ -68,7 +68,7 @@ pub(crate) async fn rule_06_another_tenant_finds_nothing<F: Fixture>() {
     assert_eq!(store.submit(&tenant, run, item).await, Err(Refused::NotFound));
     assert_eq!(store.set_auto_approve(&tenant, thread, Some(&"eve".into())).await, Err(Refused::NotFound));
     assert_eq!(store.delete_thread(&tenant, thread).await, Err(Refused::NotFound));
-    let lease = engine::store::Lease { tenant: tenant.clone(), ..worker.lease.clone() };
+    let lease = Lease { tenant: tenant.clone(), ..worker.lease.clone() };
     assert_eq!(store.append(&lease, worker.append()).await, Err(Refused::Fenced));
     store.release(&worker.lease).await.unwrap();
     let claimed = store.claim(Claim::Run { tenant, run: run.clone() }).await;
