@@ -280,7 +280,7 @@ pub(crate) async fn rule_10_what_is_answered_is_shown_as_its_answer_says_and_is_
     assert_eq!(listed(Some(ApprovalStatus::Pending)).await, []);
     // Whoever asks for all of them misses none.
     assert_eq!(listed(None).await.len(), 2);
-    assert_eq!(listed(Some(ApprovalStatus::Approved)).await, [yes.suspension.clone()]);
+    assert_eq!(listed(Some(ApprovalStatus::Approved)).await, std::slice::from_ref(&yes.suspension));
     assert_eq!(listed(Some(ApprovalStatus::Rejected)).await, only_the_other);
     assert_eq!(listed(Some(ApprovalStatus::Answered)).await, []);
     worker.reload(&world).await;
