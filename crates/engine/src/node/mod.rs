@@ -2,19 +2,22 @@
 
 mod dispatch;
 mod mail;
+mod place;
 
 pub(crate) use mail::{Direct, Look, Mail, Reply};
+pub(crate) use place::Place;
+use place::{Places, Unbegun};
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::inbox::{Item, Verdict};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -86,23 +89,6 @@ pub(crate) enum Parting {
     Stuck,
 }
 
-/// The right to hold one run. Whoever gives it back, used or not, makes room for what found none.
-pub(crate) struct Place {
-    permit: Option<OwnedSemaphorePermit>,
-    node: Weak<Node>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.permit.take();
-        if let Some(node) = self.node.upgrade()
-            && node.backlog.load(Ordering::SeqCst)
-        {
-            node.dispatch.notify_one();
-        }
-    }
-}
-
 /// Runs are known by their tenant too: a stranger who guesses an id meets nobody.
 type Key = (Tenant, RunId);
 
@@ -151,7 +137,8 @@ pub(crate) struct Node {
     active: Mutex<Active>,
     /// Rings when a run has been let go.
     parted: Notify,
-    places: Arc<Semaphore>,
+    places: Places,
+    pub(crate) unbegun: Unbegun,
     /// Something is ready and found no place.
     backlog: AtomicBool,
     dispatch: Notify,
@@ -177,7 +164,8 @@ impl Node {
         agents: Agents,
     ) -> Arc<Self> {
         Arc::new(Self {
-            places: Arc::new(Semaphore::new(settings.running_runs_max)),
+            places: Places::new(settings.running_runs_max),
+            unbegun: Unbegun::default(),
             shelf: Shelf::new(settings.shelf_bytes),
             store,
             clock,
@@ -238,15 +226,6 @@ impl Node {
             known.clear();
         }
         known.insert(pinned.digest, pinned);
-    }
-
-    /// A place for one more run, if one is free.
-    pub(crate) fn place(self: &Arc<Self>) -> Option<Place> {
-        if self.stopping.is_cancelled() {
-            return None;
-        }
-        let permit = self.places.clone().try_acquire_owned().ok()?;
-        Some(Place { permit: Some(permit), node: Arc::downgrade(self) })
     }
 
     /// Brings an item to a run: straight to its worker where this process has one or can have one, else through the

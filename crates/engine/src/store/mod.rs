@@ -21,6 +21,7 @@
 //!    and id, in pages, with an opaque cursor.
 //! 7. [`Store::claim`] hands out runs that were woken, interrupted, fell due or lost their worker first, then queued
 //!    runs that hold their thread, one tenant after the other; never more than asked for, never one that is held.
+//!    [`Claim::Pressing`] hands out those of them that an interrupt waits for or that fell due, and no others.
 //! 8. Commits are counted ([`Store::counts`]). Creation, claim and start are one commit; a claim by itself is none in
 //!    an embedded store.
 //! 9. One run holds a thread. [`Store::create`] is refused ([`Refused::Stale`]) if the thread is not what the
@@ -140,6 +141,8 @@ pub enum Claim {
     Run { tenant: Tenant, run: RunId },
     /// As many as this, in the order of rule 7.
     Next { limit: usize },
+    /// As many as this, of those alone that are interrupted or due, in the same order.
+    Pressing { limit: usize },
 }
 
 /// A run that is held now, as it is loaded.

@@ -107,6 +107,9 @@ impl Worker {
         let answers = self.hear_directs(&mut batch, directs, now)?;
         self.hear_inbox(&mut batch, now)?;
         self.hear_clock(&mut batch, now)?;
+        if self.only_hears {
+            return Ok((batch, answers));
+        }
         self.hear_start(&mut batch, now)?;
         self.hear_gates(&mut batch, now).await?;
         while self.hear_after_tools(&mut batch, now)? {

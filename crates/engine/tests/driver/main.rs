@@ -16,6 +16,7 @@ mod delegation;
 mod draining;
 mod faulty_store;
 mod feeds;
+mod full_house;
 mod holding;
 mod interrupting;
 mod keys;

@@ -92,6 +92,7 @@ macro_rules! conformance {
                 rule_06_tenants::rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread,
                 rule_06_tenants::rule_06_a_thread_is_deleted_with_all_that_belongs_to_it,
                 rule_07_claim::rule_07_woken_due_and_lost_runs_come_before_queued_ones,
+                rule_07_claim::rule_07_only_what_is_interrupted_or_due_is_pressing,
                 rule_07_claim::rule_07_never_more_than_asked_for,
                 rule_07_claim::rule_07_a_run_that_is_held_is_not_given_out,
                 rule_07_claim::rule_07_one_tenant_after_the_other,

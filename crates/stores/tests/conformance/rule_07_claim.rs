@@ -36,6 +36,36 @@ pub(crate) async fn rule_07_woken_due_and_lost_runs_come_before_queued_ones<F: F
     assert!(next(&world, 10).await.is_empty(), "one that waits for a person is left alone");
 }
 
+pub(crate) async fn rule_07_only_what_is_interrupted_or_due_is_pressing<F: Fixture>() {
+    let (mut fixture, world) = F::open().await;
+    queued(&world, "thr_queued", "queued").await;
+    started(&world, "thr_lost", "lost").await;
+    parked(&world, "thr_woken", "woken", "transfer").await;
+    parked(&world, "thr_interrupted", "interrupted", "transfer").await;
+    parked(&world, "thr_due", "due", "urgent").await;
+    enqueued(&world, "thr_queued", "behind").await;
+    let world = fixture.crash(world).await;
+    let held = claim(&world, "woken").await.unwrap();
+    let decision = Item::Decision(held.decision("call_woken", None, reject()));
+    assert!(world.store.release(&held.lease).await.unwrap());
+    world.tell("woken", decision).await;
+    assert!(pressing(&world, 10).await.is_empty());
+    interrupt(&world, "interrupted").await;
+    world.clock.advance(1);
+    interrupt(&world, "behind").await;
+    assert_eq!(pressing(&world, 1).await, ["interrupted"]);
+    assert_eq!(pressing(&world, 10).await, ["behind"]);
+    world.clock.advance(EXPIRES_IN_MS);
+    assert_eq!(pressing(&world, 10).await, ["due"]);
+    assert!(pressing(&world, 10).await.is_empty(), "what is held is not given out");
+    assert_eq!(next(&world, 10).await, ["lost", "woken", "queued"]);
+}
+
+async fn pressing(world: &World, limit: usize) -> Vec<String> {
+    let claimed = world.store.claim(Claim::Pressing { limit }).await.unwrap();
+    claimed.into_iter().map(|claimed| claimed.lease.run.to_string()).collect()
+}
+
 pub(crate) async fn rule_07_never_more_than_asked_for<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     for index in 0..5 {

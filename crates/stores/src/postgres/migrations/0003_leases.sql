@@ -150,8 +150,11 @@ BEGIN
     RETURN false;
 END $$;
 
--- Woken, interrupted, without the worker that they had, or due: in the order in which they became so.
-CREATE FUNCTION claim_woken(p_node bigint, p_limit integer, p_at bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- Woken, interrupted, without the worker that they had, or due: in the order in which they became so. The pressing ones
+-- are interrupted or due.
+CREATE FUNCTION claim_woken(
+    p_node bigint, p_limit integer, p_at bigint, p_pressing boolean
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     due_at bigint := now_ms(p_at);
     taken bigint[] := '{}';
@@ -167,6 +170,7 @@ BEGIN
             SELECT c.run, c.place FROM (
                 (SELECT run, ready_at AS place FROM runs
                 WHERE ready = 1 AND node IS NULL AND (ready_at, run) > (seen_place, seen_run)
+                    AND (interrupt_accepted OR NOT p_pressing)
                 ORDER BY ready_at, run LIMIT p_limit)
                 UNION ALL
                 (SELECT run, wake_at * 1000 FROM runs
@@ -226,9 +230,10 @@ BEGIN
     RETURN taken;
 END $$;
 
--- As many as this, those that must not wait first. `queued` counts those at the end that were not begun.
+-- As many as this, those that must not wait first; of the pressing ones, no others. `queued` counts those at the end that
+-- were not begun.
 CREATE FUNCTION claim_next(
-    p_node bigint, p_limit integer, p_served text, p_at bigint,
+    p_node bigint, p_limit integer, p_served text, p_at bigint, p_pressing boolean,
     OUT outcome text, OUT taken bigint[], OUT queued integer
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -241,8 +246,8 @@ BEGIN
         RETURN;
     END IF;
     SET LOCAL synchronous_commit = off;
-    taken := claim_woken(p_node, p_limit, p_at);
-    IF cardinality(taken) < p_limit THEN
+    taken := claim_woken(p_node, p_limit, p_at, p_pressing);
+    IF cardinality(taken) < p_limit AND NOT p_pressing THEN
         started := claim_startable(p_node, p_limit - cardinality(taken), p_served);
         queued := cardinality(started);
         taken := taken || started;

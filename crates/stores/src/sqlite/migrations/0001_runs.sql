@@ -63,6 +63,7 @@ CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds = 1;
 CREATE INDEX runs_in_line ON runs (thread, row) WHERE holds = 0 AND ended_at IS NULL;
 CREATE INDEX runs_woken ON runs (ready_at, row) WHERE ready = 1;
+CREATE INDEX runs_interrupted ON runs (ready_at, row) WHERE ready = 1 AND interrupt_accepted = 1;
 CREATE INDEX runs_startable ON runs (tenant, ready_at, row) WHERE ready = 2;
 CREATE UNIQUE INDEX runs_promised ON runs (thread, promised) WHERE promised IS NOT NULL;
 -- Without the runs that a worker goes on with: it looks at their deadlines itself.
