@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::deciding::{self, Decide, Resumption};
 use engine::store::{SuspensionView, Tenant};
 use machine::decision::Payload;
-use machine::id::{CallId, DecisionId, Digest, Principal, RunId};
+use machine::id::{CallId, DecisionId, Digest, Principal, RunId, SuspensionId};
 use machine::policy as domain;
 use machine::suspension::SuspensionKind;
 use serde::de::{Deserializer, Error as _};
@@ -203,6 +203,15 @@ pub struct DecisionEntry {
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub decision_id: Option<ForeignId>,
+    /// The very opening that it answers, as `suspension.id` or `approval_id` shows it: nothing that is asked about the
+    /// call later. Without it the decision answers whatever holds the call when it arrives.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub suspension_id: Option<ForeignId>,
+    /// Of the arguments as they were shown: others than these are not decided on.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$", nullable = false)]
+    pub expect_digest: Option<Digest>,
     /// Any JSON value.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Value>)]
@@ -273,7 +282,10 @@ impl DecisionEntry {
                     || self.arguments.is_some()
                     || self.mode.is_some()
                 {
-                    return invalid(&self, "`cancel` takes a `reason` and nothing else; nothing was changed");
+                    return invalid(
+                        &self,
+                        "`cancel` takes no `result`, `error`, `arguments` or `mode`; nothing was changed",
+                    );
                 }
                 let reason = self.reason.map(Remark::into_string);
                 deciding::Answer::Cancel { reason, then: None }
@@ -290,7 +302,7 @@ impl DecisionEntry {
                 deciding::Answer::Resume(Resumption {
                     payload,
                     arguments: self.arguments,
-                    expect_digest: None,
+                    expect_digest: self.expect_digest,
                     mode: self.mode.map(Into::into),
                     note: self.reason.map(Remark::into_string),
                     apply_to_future: false,
@@ -301,7 +313,7 @@ impl DecisionEntry {
             tenant: tenant.clone(),
             run: run.clone(),
             call: CallId::from(&*self.call_id),
-            suspension: None,
+            suspension: self.suspension_id.as_deref().map(SuspensionId::from),
             id: self.decision_id.as_deref().map(DecisionId::from),
             by: by.clone(),
             answer,
