@@ -17,6 +17,7 @@ mod draining;
 mod faulty_store;
 mod feeds;
 mod full_house;
+mod gone_away;
 mod holding;
 mod interrupting;
 mod keys;
