@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
-use engine::deciding::Decide;
+use engine::deciding::{Answer, Decide};
 use engine::feed::{FeedItem, Subscription};
 use engine::posting::{Message, OnBusy, PostRefused};
 use engine::store::{Refused, Tenant};
@@ -269,7 +269,9 @@ impl World {
         drop(book);
         if !same {
             self.decision_count += 1;
-            decide.by = Principal::from(format!("other-{}", self.decision_count));
+            let other = format!("other-{}", self.decision_count);
+            decide.by = Principal::from(other.as_str());
+            decide.answer = Answer::Cancel { reason: Some(other), then: None };
         }
         let expects = match (is_stored, same) {
             (false, _) => Expects::Anything,
