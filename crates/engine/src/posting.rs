@@ -15,7 +15,6 @@ use machine::{Input, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::agent::Pinned;
 pub use crate::brought::BROUGHT_MAX;
 use crate::brought::{self, Pin};
 use crate::history::{History, each_up_to};
@@ -232,12 +231,10 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         if let Admission::Refuse(busy) = admission {
             return Err(PostRefused::Busy(busy));
         }
-        node.keep(&pin).await?;
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
         let (task_node, task_message) = (node.clone(), message.clone());
-        let created = node.surely(async move {
-            create(&task_node, &task_message, order, &pin.pinned, seen, admission).await
-        });
+        let created =
+            node.surely(async move { create(&task_node, &task_message, order, pin, seen, admission).await });
         match created.await {
             Ok(posted) => return Ok(posted),
             Err(Refused::Stale) => {}
@@ -322,10 +319,11 @@ async fn create(
     node: &Arc<Node>,
     message: &Message,
     order: Order,
-    pinned: &Arc<Pinned>,
+    pin: Pin,
     seen: ThreadView,
     admission: Admission,
 ) -> Result<Posted, Refused> {
+    let Pin { pinned, brought } = pin;
     let (run_id, thread) = (order.run_id.clone(), order.thread_id.clone());
     let impossible = |why: String| Refused::Impossible(why);
     let now = node.clock.now();
@@ -350,11 +348,16 @@ async fn create(
         admission,
         begins_after: message.after.clone(),
         key: message.key.clone(),
+        brought,
         lease: place.is_some(),
         append,
     };
     let holds = create.admission == Admission::Hold;
+    let brings = create.brought.is_some();
     let created = node.store.create(create).await?;
+    if brings {
+        node.remember(&message.tenant, pinned.clone());
+    }
     match (created.lease, place) {
         (Some(lease), Some(place)) => {
             if let Some(history) = &mut history {
@@ -363,7 +366,7 @@ async fn create(
             // Before anybody can subscribe: they need not ask the store for what is at hand.
             let feed = node.feeds.of(&run_id);
             feed.publish(committed(&events));
-            let newborn = Newborn { lease, run, control, pinned: pinned.clone(), history, feed };
+            let newborn = Newborn { lease, run, control, pinned, history, feed };
             node.begin(&message.tenant, &run_id, Entry::Created(Box::new(newborn)), place);
         }
         (Some(_) | None, _) if holds => node.wake(&message.tenant, &run_id),

@@ -134,6 +134,9 @@ impl Book {
         let Some((first, rest)) = append.events.split_first() else {
             return breach(Invariant::SeqIsDense, "a run begins without an event");
         };
+        if let Some(brought) = &create.brought {
+            self.know_revision(*brought.digest(), brought.text())?;
+        }
         let run = self.add(first, now)?;
         for event in rest {
             self.hear(run, event, now)?;

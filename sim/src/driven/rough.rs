@@ -208,9 +208,14 @@ impl Store for RoughStore {
         })
     }
 
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        let digest = *digest;
-        Box::pin(self.rough(Kind::Read, move |store| store.revision(&digest)))
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>> {
+        let (tenant, thread, digest) = (tenant.clone(), thread.clone(), *digest);
+        Box::pin(self.rough(Kind::Read, move |store| store.revision(&tenant, &thread, &digest)))
     }
 
     fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {

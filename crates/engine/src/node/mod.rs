@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use machine::Control;
 use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::inbox::{Item, Verdict};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -147,7 +148,8 @@ pub(crate) struct Node {
     pub(crate) feeds: Arc<Feeds>,
     pub(crate) shelf: Shelf,
     agents: RwLock<Arc<Agents>>,
-    pinned: Mutex<BTreeMap<Digest, Arc<Pinned>>>,
+    /// Each for the tenant that has asked for it: what one has brought is at hand for no other.
+    pinned: Mutex<BTreeMap<(Tenant, Digest), Arc<Pinned>>>,
     active: Mutex<Active>,
     /// Rings when a run has been let go.
     parted: Notify,
@@ -208,36 +210,41 @@ impl Node {
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
     }
 
-    /// The frozen agent of a run.
-    pub(crate) async fn pinned(&self, digest: &Digest) -> Result<Arc<Pinned>, Refused> {
+    /// The frozen agent of a run. [`Refused::NotFound`] where the run is gone: its thread was deleted meanwhile, and what
+    /// had come with its message went along.
+    pub(crate) async fn pinned(&self, tenant: &Tenant, run: &Control) -> Result<Arc<Pinned>, Refused> {
+        let digest = &run.revision;
         let live = self.agents().by_name.values().find(|agent| agent.pinned.digest == *digest).cloned();
         if let Some(agent) = live {
             return Ok(agent.pinned.clone());
         }
-        if let Some(known) = self.remembered(digest) {
+        if let Some(known) = self.remembered(tenant, digest) {
             return Ok(known);
         }
-        let text = self.store.revision(digest).await?;
+        let text = self.store.revision(tenant, &run.thread, digest).await?;
         let unreadable =
             |why: String| Refused::Trouble(Trouble::Corrupt(format!("revision {digest}: {why}")));
-        let text = text.ok_or_else(|| unreadable("it is not stored".into()))?;
+        let Some(text) = text else {
+            let there = self.store.run(tenant, &run.run).await?.is_some();
+            return Err(if there { unreadable("it is not stored".into()) } else { Refused::NotFound });
+        };
         let frozen: Frozen = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
         let pinned = Arc::new(Pinned::compile(&frozen).map_err(unreadable)?);
-        self.remember(pinned.clone());
+        self.remember(tenant, pinned.clone());
         Ok(pinned)
     }
 
     /// A frozen agent that is stored, if it is at hand.
-    pub(crate) fn remembered(&self, digest: &Digest) -> Option<Arc<Pinned>> {
-        lock(&self.pinned).get(digest).cloned()
+    pub(crate) fn remembered(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<Pinned>> {
+        lock(&self.pinned).get(&(tenant.clone(), *digest)).cloned()
     }
 
-    pub(crate) fn remember(&self, pinned: Arc<Pinned>) {
+    pub(crate) fn remember(&self, tenant: &Tenant, pinned: Arc<Pinned>) {
         let mut known = lock(&self.pinned);
         if known.len() >= PINNED_MAX {
             known.clear();
         }
-        known.insert(pinned.digest, pinned);
+        known.insert((tenant.clone(), pinned.digest), pinned);
     }
 
     /// A place for one more run, if one is free.

@@ -52,12 +52,16 @@
 //!     not heard, over all tenants. Runs that have ended cost it nothing.
 //! 20. [`Store::callback_key`] keeps the first key that it is offered, for as long as the store is there, and gives that
 //!     one to every process: a callback that one gave out is known to all of them.
+//! 21. What came with a message ([`Create::brought`]) is kept in the commit that creates its run, for the thread of that
+//!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
+//!     else than what its run is pinned to is refused ([`Refused::Impossible`]). [`Store::revision`] finds it for its own
+//!     thread and for no other. An agent that was put ([`Store::put_revision`]) is found for all, and stays.
 
 mod append;
 mod keys;
 mod views;
 
-pub use append::{Append, Appended, Birth, Create, Created};
+pub use append::{Append, Appended, Birth, Brought, Create, Created};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
     ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
@@ -313,10 +317,16 @@ pub trait Store: Send + Sync + 'static {
     /// Removes a thread with its runs, logs and approvals. [`Refused::Stale`] while a run of it has not ended.
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>>;
 
-    /// A frozen agent under the digest of its text. Writing it again changes nothing.
+    /// A frozen agent of the configuration under the digest of its text. Writing it again changes nothing.
     fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>>;
 
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>>;
+    /// The frozen agent of a run of this thread: what came with a message of the thread, or else what was put.
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>>;
 
     /// Keeps this key of callbacks, unless one is kept; gives the one that is.
     fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>>;

@@ -192,16 +192,16 @@ async fn take(desk: &mut Desk, entry: Entry) -> Result<Option<Worker>, Refused> 
             }
         }
     };
-    let pinned = pinned(desk, &claimed).await;
+    let Some(pinned) = pinned(desk, &claimed).await else { return Ok(None) };
     Ok(Some(Worker::of(&desk.node, claimed, pinned)))
 }
 
-/// The run is held by now and nobody else gets it: there is no way but to wait until the store answers.
-async fn pinned(desk: &mut Desk, claimed: &Claimed) -> Arc<Pinned> {
+/// Nobody else gets the run: there is no way but to wait until the store answers. None where a lost lease let it go.
+async fn pinned(desk: &mut Desk, claimed: &Claimed) -> Option<Arc<Pinned>> {
     loop {
-        let node = desk.node.clone();
-        match node.pinned(&claimed.loaded.control.revision).await {
-            Ok(pinned) => return pinned,
+        match desk.node.pinned(&claimed.lease.tenant, &claimed.loaded.control).await {
+            Ok(pinned) => return Some(pinned),
+            Err(Refused::NotFound) => return None,
             Err(refused) => {
                 tracing::error!(run = %claimed.lease.run, trouble = %refused, "the store is in trouble; the run waits");
                 pause(desk).await;
@@ -237,7 +237,7 @@ async fn taken_meanwhile(desk: &mut Desk) -> Option<Worker> {
         }
     }
     let claimed = claimed?;
-    let pinned = pinned(desk, &claimed).await;
+    let pinned = pinned(desk, &claimed).await?;
     Some(Worker::of(&desk.node, *claimed, pinned))
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct FaultyStore {
     pub(crate) may_send: AtomicBool,
     /// Nothing can be read for a watcher.
     pub(crate) unreadable: AtomicBool,
+    /// Somebody deletes the thread before a frozen agent is looked for.
+    pub(crate) deletes_first: AtomicBool,
     /// Others may work on the same runs.
     pub(crate) shared: AtomicBool,
     /// How often a watcher has read.
@@ -72,6 +74,7 @@ impl FaultyStore {
             commit_count: AtomicU64::new(0),
             may_send: AtomicBool::new(true),
             unreadable: AtomicBool::new(false),
+            deletes_first: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             read_count: AtomicU64::new(0),
             hangs_on_release: AtomicBool::new(false),
@@ -155,8 +158,19 @@ impl Store for FaultyStore {
         self.inner.put_revision(digest, text)
     }
 
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        self.inner.revision(digest)
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>> {
+        let (tenant, thread, digest) = (tenant.clone(), thread.clone(), *digest);
+        Box::pin(async move {
+            if self.deletes_first.swap(false, Ordering::AcqRel) {
+                self.inner.delete_thread(&tenant, &thread).await?;
+            }
+            self.inner.revision(&tenant, &thread, &digest).await
+        })
     }
 
     fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {

@@ -174,8 +174,16 @@ impl Store for MemoryStore {
         })
     }
 
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        self.read(|state| Ok(state.revisions.get(digest).cloned()))
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>> {
+        self.read(|state| {
+            let brought = state.thread_of(tenant, thread).and_then(|thread| thread.brought.get(digest));
+            Ok(brought.or_else(|| state.revisions.get(digest)).cloned())
+        })
     }
 
     fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {

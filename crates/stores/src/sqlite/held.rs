@@ -8,9 +8,10 @@ use engine::store::{Refused, Tenant, Trouble};
 use machine::call::Call;
 use machine::event::{Fact, Opened};
 use machine::id::{AgentName, CallId, RunId};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::look::{LookFailed, look};
+use super::revisions;
 use super::stored_run::{control_of, event_at};
 use super::trouble::{Stop, corrupt};
 use super::words::unsigned;
@@ -45,8 +46,8 @@ pub fn survey<T>(
     look(path.as_ref(), |connection| {
         let mut judged = Vec::new();
         let mut behind = (i64::MIN, String::new());
-        let mut revisions = BTreeMap::new();
-        while let Some(last) = scan(connection, &behind, &mut revisions, |held| judged.push(judge(held)))
+        let mut known = BTreeMap::new();
+        while let Some(last) = scan(connection, &behind, &mut known, |held| judged.push(judge(held)))
             .map_err(|Stop(refused)| failed(refused))?
         {
             behind = last;
@@ -71,7 +72,7 @@ fn failed(refused: Refused) -> LookFailed {
 fn scan(
     connection: &Connection,
     behind: &(i64, String),
-    revisions: &mut BTreeMap<[u8; 32], Arc<str>>,
+    known: &mut BTreeMap<[u8; 32], Arc<str>>,
     mut found: impl FnMut(&HeldCall),
 ) -> Result<Option<(i64, String)>, Stop> {
     let moment = connection.unchecked_transaction()?;
@@ -83,8 +84,8 @@ fn scan(
     let mut of_run: Option<(i64, Holder)> = None;
     for (row, call, seq) in &rows {
         let holder = match of_run.take() {
-            Some((known, holder)) if known == *row => holder,
-            Some(_) | None => Holder::find(connection, *row, revisions)?,
+            Some((of, holder)) if of == *row => holder,
+            Some(_) | None => Holder::find(connection, *row, known)?,
         };
         found(&holder.held(connection, *row, call, *seq)?);
         of_run = Some((*row, holder));
@@ -105,23 +106,20 @@ impl Holder {
     fn find(
         connection: &Connection,
         row: i64,
-        revisions: &mut BTreeMap<[u8; 32], Arc<str>>,
+        known: &mut BTreeMap<[u8; 32], Arc<str>>,
     ) -> Result<Self, Stop> {
         let mut statement = connection.prepare_cached("SELECT tenant, control FROM runs WHERE row = ?1")?;
         let (tenant, control): (String, Vec<u8>) =
             statement.query_row([row], |columns| Ok((columns.get(0)?, columns.get(1)?)))?;
         let control = control_of(connection, row, &control)?;
         let digest = control.revision.0;
-        let revision = match revisions.get(&digest) {
-            Some(known) => known.clone(),
+        let revision = match known.get(&digest) {
+            Some(text) => text.clone(),
             None => {
-                let mut statement =
-                    connection.prepare_cached("SELECT text FROM revisions WHERE digest = ?1")?;
-                let text: Option<String> =
-                    statement.query_row([&digest[..]], |columns| columns.get(0)).optional()?;
+                let text = revisions::of_run(connection, row, &control.revision)?;
                 let text = text.ok_or_else(|| corrupt(format!("run {} has no revision", control.run)))?;
                 let text: Arc<str> = Arc::from(text);
-                revisions.insert(digest, text.clone());
+                known.insert(digest, text.clone());
                 text
             }
         };

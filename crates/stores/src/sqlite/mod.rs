@@ -24,6 +24,7 @@ mod messages;
 mod page;
 mod readers;
 pub mod retention;
+mod revisions;
 pub mod size;
 mod store;
 mod stored_run;

@@ -30,6 +30,7 @@ mod rule_15_answers;
 mod rule_18_bytes;
 mod rule_19_census;
 mod rule_20_callback_key;
+mod rule_21_brought;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -175,6 +176,12 @@ macro_rules! conformance {
                 rule_19_census::rule_19_what_is_not_heard_is_counted_until_it_is,
                 rule_20_callback_key::rule_20_the_first_key_is_kept_over_a_crash,
                 rule_20_callback_key::rule_20_of_many_keys_at_once_everybody_gets_the_same,
+                rule_21_brought::rule_21_what_came_with_a_message_is_kept_with_its_run,
+                rule_21_brought::rule_21_it_is_found_for_its_own_thread_alone,
+                rule_21_brought::rule_21_it_goes_with_its_thread_and_with_no_other,
+                rule_21_brought::rule_21_a_creation_that_is_refused_leaves_none_of_it,
+                rule_21_brought::rule_21_the_same_comes_to_many_threads_at_once,
+                rule_21_brought::rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_has_its_agent,
             }
         }
     };

@@ -3,15 +3,17 @@
 use engine::store::Store;
 use machine::Input;
 use machine::event::InterruptCause;
-use machine::id::{RunId, ThreadId};
+use machine::id::{Digest, RunId, ThreadId};
 use machine::suspension::Held;
+use machine::thread::Admission;
 use stores::Pruned;
 use stores::postgres::OpenFailed;
 use stores::postgres::upkeep::Upkeep;
+use tokio_postgres::Client;
 
 use crate::fixture::World;
 use crate::nodes::{Cluster, Node};
-use crate::worker::{Worker, claim, enqueued, parked, queued, started};
+use crate::worker::{Worker, bringing, claim, enqueued, order, parked, queued, started};
 
 struct Kept {
     cluster: Cluster<'static>,
@@ -125,6 +127,57 @@ async fn nothing_is_left_of_what_went() {
         let count = client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap();
         assert_eq!(count.get::<_, i64>(0), 0, "{table}");
     }
+}
+
+#[tokio::test]
+async fn what_came_with_a_message_goes_with_its_thread() {
+    let kept = Kept::new().await;
+    kept.node.store.put_revision(&Digest::of(b"configured words"), "configured words").await.unwrap();
+    let mut workers = Vec::new();
+    for name in ["deleted", "pruned", "held"] {
+        let order = order(&format!("thr_{name}"), name);
+        let words = format!("the words of {name}");
+        let create = bringing(kept.world(), order, Admission::Hold, true, &words).await;
+        workers.push(Worker::created(kept.world(), create).await);
+    }
+    let mut held = workers.pop().unwrap();
+    for worker in &mut workers {
+        kept.end(worker).await;
+    }
+    let found =
+        async |name: &str| tables_with(&kept.cluster.client().await, &format!("words of {name}")).await;
+    for name in ["deleted", "pruned", "held"] {
+        assert_eq!(found(name).await, ["brought"], "{name}");
+    }
+    kept.node.store.delete_thread(&kept.world().tenant, &"thr_deleted".into()).await.unwrap();
+    assert_eq!(found("deleted").await, [""; 0]);
+    assert_eq!(found("pruned").await, ["brought"]);
+    kept.world().clock.advance(1);
+    assert_eq!(kept.swept(10).await, [1]);
+    assert_eq!(found("pruned").await, [""; 0]);
+    assert_eq!(found("held").await, ["brought"], "its run has not ended");
+    kept.end(&mut held).await;
+    kept.world().clock.advance(1);
+    assert_eq!(kept.swept(10).await, [1]);
+    assert_eq!(
+        tables_with(&kept.cluster.client().await, "words").await,
+        ["revisions"],
+        "configured ones stay"
+    );
+}
+
+/// The tables in which these words stand, anywhere.
+async fn tables_with(client: &Client, words: &str) -> Vec<String> {
+    let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema() ORDER BY 1";
+    let mut found = Vec::new();
+    for row in client.query(tables, &[]).await.unwrap() {
+        let table: String = row.get(0);
+        let sql = format!("SELECT count(*) FROM {table} AS t WHERE strpos(t::text, $1) > 0");
+        if client.query_one(&sql, &[&words]).await.unwrap().get::<_, i64>(0) > 0 {
+            found.push(table);
+        }
+    }
+    found
 }
 
 #[tokio::test]

@@ -19,8 +19,8 @@ use stores::sqlite::doctor::{self, Finding, Report};
 use crate::fixture::{Clock, World};
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{
-    Worker, approve, arguments_of, claim, creation, enqueued, next_workers, order, parked, reject, started,
-    tool,
+    Worker, approve, arguments_of, bringing, claim, creation, enqueued, next_workers, order, parked, reject,
+    started, tool,
 };
 
 pub(crate) fn world(folder: &Folder) -> World {
@@ -52,6 +52,7 @@ pub(crate) async fn crowd(folder: &Folder) {
     world.tell("denied", Item::Decision(denial)).await;
     early(&world).await;
     keyed(&world).await;
+    brought(&world).await;
     parked(&world.of("other"), "thr", "waits", "urgent").await;
     let mut lost = started(&world, "thr_lost", "lost").await;
     lost.asks(&[("post", "post"), ("file", "pick_file")]);
@@ -129,6 +130,16 @@ async fn keyed(world: &World) {
     world.store.create(Create { key, ..create }).await.unwrap();
     let answer = Remembered { body, status: 200, answer: "{}".into() };
     world.store.remember(&world.tenant, &"keyed".into(), "ana k POST", answer).await.unwrap();
+}
+
+/// A run whose message brought a tool, and that waits for it.
+async fn brought(world: &World) {
+    let order = order("thr_brought", "brought");
+    let create = bringing(world, order, Admission::Hold, true, "what came along").await;
+    let mut worker = Worker::created(world, create).await;
+    worker.asks(&[("pick", "pick_file")]);
+    worker.commit(world).await.unwrap();
+    assert!(world.store.release(&worker.lease).await.unwrap());
 }
 
 /// A decision that came before its call was held.

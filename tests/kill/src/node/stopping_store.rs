@@ -149,8 +149,13 @@ impl<S: Store> Store for StoppingStore<S> {
         self.store.delete_thread(tenant, thread)
     }
 
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        self.store.revision(digest)
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>> {
+        self.store.revision(tenant, thread, digest)
     }
 
     fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {

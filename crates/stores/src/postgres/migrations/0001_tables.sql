@@ -259,10 +259,19 @@ CREATE TABLE remembered (
     PRIMARY KEY (run, scope)
 );
 
--- Found by their content, so they belong to no tenant.
+-- Frozen agents of the configuration, found by their content: they belong to no tenant.
 CREATE TABLE revisions (
     digest bytea PRIMARY KEY CHECK (length(digest) = 32),
     text text NOT NULL
+);
+
+-- Those that came with a message: they belong to its thread, and go with it.
+CREATE TABLE brought (
+    tenant text COLLATE "C" NOT NULL,
+    thread bigint NOT NULL REFERENCES threads (thread),
+    digest bytea NOT NULL CHECK (length(digest) = 32),
+    text text NOT NULL,
+    PRIMARY KEY (thread, digest)
 );
 
 -- What the tokens of callbacks are made with: the first key that a node drew.

@@ -548,6 +548,11 @@ BEGIN
         INSERT INTO post_keys (tenant, thread, scope, run, body)
         VALUES (p_tenant, the_thread, p_entry ->> 'key_scope', created, decode(p_entry ->> 'key_body', 'hex'));
     END IF;
+    IF p_entry ? 'brought_digest' THEN
+        INSERT INTO brought (tenant, thread, digest, text)
+        VALUES (p_tenant, the_thread, decode(p_entry ->> 'brought_digest', 'hex'), p_entry ->> 'brought_text')
+        ON CONFLICT DO NOTHING;
+    END IF;
     SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
     FROM write_beside(p_tenant, the_thread, created, p_entry, p_at) AS b;
     outcome := 'created';
@@ -594,6 +599,7 @@ BEGIN
     DELETE FROM call_ids WHERE thread = p_thread;
     DELETE FROM leave WHERE thread = p_thread;
     DELETE FROM plugin_state WHERE thread = p_thread;
+    DELETE FROM brought WHERE thread = p_thread;
     DELETE FROM runs WHERE thread = p_thread;
     DELETE FROM threads WHERE thread = p_thread;
 END $$;

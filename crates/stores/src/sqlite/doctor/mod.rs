@@ -7,6 +7,7 @@
 //! It works beside a server. Threads are read in short transactions, each a moment of its own; only the pages are
 //! looked at in one long one.
 
+mod brought;
 mod fault;
 mod finding;
 mod keys;

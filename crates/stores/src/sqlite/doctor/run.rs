@@ -16,6 +16,7 @@ use super::fault::{Fault, broken};
 use super::finding::{FindingCode, Findings};
 use super::log::{self, SUSPENSION_COLUMNS, Told};
 use super::value::{blob, differences, maybe_text, maybe_time, text, time, whole};
+use crate::sqlite::revisions;
 use crate::sqlite::words::{item_word, unsigned};
 
 /// The columns that follow from the log come first, in the order of [`TOLD_COLUMNS`].
@@ -110,7 +111,7 @@ pub(super) fn examine(
     suspensions(around, run, &told, &inbox, &mut note)?;
     decisions(around, run, &told, &mut note)?;
     children(around, &told.control, &inbox, &mut note)?;
-    if !run.ended && !has_revision(around, &told.control)? {
+    if !run.ended && !revisions::is_there(around.connection, run.row, &told.control.revision)? {
         note(
             FindingCode::RevisionDiffers,
             format!("its frozen agent {} is not stored", told.control.revision),
@@ -356,10 +357,4 @@ fn children(
         }
     }
     Ok(())
-}
-
-fn has_revision(around: &Around<'_>, control: &Control) -> rusqlite::Result<bool> {
-    let mut statement =
-        around.connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM revisions WHERE digest = ?1)")?;
-    statement.query_row([control.revision.0], |row| row.get(0))
 }

@@ -216,10 +216,19 @@ CREATE TABLE remembered (
     PRIMARY KEY (run, scope)
 ) STRICT, WITHOUT ROWID;
 
--- Found by their content, so they belong to no tenant.
+-- Frozen agents of the configuration, found by their content: they belong to no tenant.
 CREATE TABLE revisions (
     digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
     text TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Those that came with a message: they belong to its thread, and go with it.
+CREATE TABLE brought (
+    tenant TEXT NOT NULL,
+    thread INTEGER NOT NULL REFERENCES threads (row),
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    text TEXT NOT NULL,
+    PRIMARY KEY (thread, digest)
 ) STRICT, WITHOUT ROWID;
 
 -- What the tokens of callbacks are made with: the first key that a process drew.
