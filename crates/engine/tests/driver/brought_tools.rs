@@ -77,7 +77,7 @@ async fn what_came_along_is_stored_for_each_thread_and_goes_with_it() {
     let mut runs = Vec::new();
     for (tenant, thread) in [(&acme, "t"), (&acme, "t_2"), (&other, "t")] {
         let message = bringing(vec![pick()]).of_tenant(tenant.clone()).on_thread(thread);
-        let run = engine.post(message).await.unwrap().run;
+        let run = engine.run(message).await.unwrap().run;
         let pinned = engine.view(tenant, &run).await.unwrap().unwrap().control.revision;
         runs.push((tenant, ThreadId::from(thread), run, pinned));
     }
@@ -87,7 +87,7 @@ async fn what_came_along_is_stored_for_each_thread_and_goes_with_it() {
     };
     assert!(kept(&store, 0).await && kept(&store, 1).await && kept(&store, 2).await);
     let (_, thread, first, _) = &runs[0];
-    engine.interrupt(&acme, first, &Principal::from("ann")).await.unwrap();
+    accepted(engine.interrupt(&acme, first, &Principal::from("ann")).await);
     engine.ended(&acme, first).await.unwrap();
     store.delete_thread(&acme, thread).await.unwrap();
     assert!(!kept(&store, 0).await && kept(&store, 1).await && kept(&store, 2).await);

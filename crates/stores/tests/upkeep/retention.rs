@@ -398,7 +398,7 @@ async fn what_came_with_a_message_goes_with_its_thread() {
     kept.end(&mut held).await;
     kept.world.clock.advance(1);
     assert_eq!(kept.swept(10).await, [1]);
-    assert_eq!(found("the words of"), [""; 0]);
+    assert_eq!(tables_with(&kept.folder.file(), "the words of"), [""; 0]);
     assert_eq!(tables_with(&kept.folder.file(), "revision"), ["revisions"], "a configured agent stays");
 }
 
