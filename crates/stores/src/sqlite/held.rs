@@ -56,7 +56,7 @@ pub fn survey<T>(
     })
 }
 
-fn failed(refused: Refused) -> LookFailed {
+pub(super) fn failed(refused: Refused) -> LookFailed {
     match refused {
         Refused::Trouble(trouble) => LookFailed::Trouble(trouble),
         other @ (Refused::Fenced

@@ -19,6 +19,7 @@ pub mod held;
 mod inboxes;
 mod keys;
 mod lease;
+pub mod log;
 mod look;
 mod messages;
 mod page;
