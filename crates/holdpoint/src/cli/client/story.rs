@@ -206,7 +206,10 @@ fn suspended(payload: &Value, call: &str) -> String {
             Some(question) => return format!("{call} asks: {question}"),
             None => "asks something",
         },
-        "in_doubt" => "is in doubt: it may or may not have taken effect",
+        "in_doubt" => {
+            let why = question.map(|why| format!(" ({why})")).unwrap_or_default();
+            return format!("{call} is in doubt{why}: it may or may not have taken effect.");
+        }
         "client_tool" => "is for the front end to do",
         "external" => "goes on outside; its result will be posted",
         "child_run" => "is done by another agent",
@@ -274,8 +277,8 @@ fn ended(payload: &Value) -> String {
         "The run is {}: {}. Tokens: {} in, {} out.",
         text(&payload["status"]),
         termination(&payload["termination"]),
-        usage["input_tokens"],
-        usage["output_tokens"]
+        usage["input_tokens"].as_u64().unwrap_or_default(),
+        usage["output_tokens"].as_u64().unwrap_or_default()
     );
     if let Some(output) = payload.get("output") {
         sentence.push_str(&format!(" Output: {}", shown(output)));

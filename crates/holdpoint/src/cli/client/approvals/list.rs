@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::how_to_decide;
+use super::{asks_or_says, how_to_decide};
 use crate::cli::client::connection::Connection;
 use crate::cli::client::listed::Listed;
 use crate::cli::client::plain::{compact, cut, lines, plain};
@@ -78,7 +78,7 @@ fn as_text(approval: &Approval, now: i64) -> String {
     let arguments = cut(&compact(&approval.arguments), ARGUMENTS_CHARS_MAX);
     let _ = writeln!(text, "  {} {arguments}", plain(&approval.tool));
     if let Some(question) = &approval.question {
-        let _ = writeln!(text, "  asks: {}", lines(question, "  | "));
+        let _ = writeln!(text, "  {}: {}", asks_or_says(&approval.kind), lines(question, "  | "));
     }
     if let Some(schema) = &approval.schema {
         let _ = writeln!(text, "  the answer has to fit {}", cut(&compact(schema), ARGUMENTS_CHARS_MAX));

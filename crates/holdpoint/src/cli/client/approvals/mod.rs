@@ -70,6 +70,11 @@ pub(super) fn how_to_decide(kind: &str, id: &str, margin: &str) -> String {
     commands.iter().map(line).collect()
 }
 
+/// What a question is to the kind of what is held: a call in doubt asks nothing, and says why.
+pub(super) fn asks_or_says(kind: &str) -> &'static str {
+    if kind == "in_doubt" { "why" } else { "asks" }
+}
+
 /// Says it, and shows what came of it.
 async fn decide(connection: &Connection, id: &str, verb: &str, body: &Value, json: bool) -> Outcome {
     let path = format!("/v1/approvals/{}/{verb}", encoded(id));

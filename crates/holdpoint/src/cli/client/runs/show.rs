@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use clap::Args;
 
-use crate::cli::client::approvals::how_to_decide;
+use crate::cli::client::approvals::{asks_or_says, how_to_decide};
 use crate::cli::client::connection::{Connection, encoded};
 use crate::cli::client::plain::{compact, lines, plain, pretty};
 use crate::cli::client::times;
@@ -81,7 +81,7 @@ fn waiting(held: &Pending, call: Option<&Call>) -> String {
         let _ = writeln!(text, "    {}", pretty(&call.arguments, "    "));
         let suspension = call.suspension.as_ref();
         if let Some(question) = suspension.and_then(|suspension| suspension.question.as_ref()) {
-            let _ = writeln!(text, "    asks: {}", lines(question, "    | "));
+            let _ = writeln!(text, "    {}: {}", asks_or_says(&held.kind), lines(question, "    | "));
         }
         if let Some(at) = suspension.and_then(|suspension| suspension.expires_at.as_ref()) {
             let _ = writeln!(text, "    expires at {}", plain(at));
