@@ -163,24 +163,28 @@ impl Parrot {
         std::thread::spawn(move || {
             for answer in answers {
                 let Ok((mut stream, _)) = listener.accept() else { return };
-                let _ = sender.send(head(&stream));
+                let _ = sender.send(request(&stream));
                 let _ = stream.write_all(answer.as_bytes());
             }
         });
         Self { address, asked }
     }
 
-    /// The head of the next request.
+    /// The next request.
     pub(crate) fn asked(&self) -> String {
         self.asked.recv_timeout(STUCK_AFTER).expect("it is asked")
     }
 }
 
-fn head(stream: &TcpStream) -> String {
+/// The head and the body.
+fn request(stream: &TcpStream) -> String {
     let mut reader = BufReader::new(stream);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).is_ok_and(|count| count > 0) {}
-    head
+    let mut request = String::new();
+    while !request.ends_with("\r\n\r\n") && reader.read_line(&mut request).is_ok_and(|count| count > 0) {}
+    let length = request.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.and_then(|length| length.parse().ok()).unwrap_or_default()];
+    let _ = reader.read_exact(&mut body);
+    request + &String::from_utf8_lossy(&body)
 }
 
 /// An answer of JSON.

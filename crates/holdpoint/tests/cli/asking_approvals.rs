@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::asking::{Client, approval, assert_plain, configuration};
+use crate::asking::{Client, Parrot, answer, approval, assert_plain, configuration};
 use crate::program::Folder;
 use crate::server::{Server, configured, write};
 
@@ -179,11 +179,11 @@ fn a_call_in_doubt_is_given_up_and_its_crash_is_told() {
 }
 
 /// Somebody at a terminal, who types this.
-fn at_a_terminal(server: &Server, arguments: &str, typed: &str) -> (Option<i32>, String) {
+fn at_a_terminal(address: &str, arguments: &str, typed: &str) -> (Option<i32>, String) {
     let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_holdpoint"));
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
-    command.env("HOLDPOINT_URL", format!("http://{}", server.address())).env_remove("HOLDPOINT_TOKEN");
+    command.env("HOLDPOINT_URL", format!("http://{address}")).env_remove("HOLDPOINT_TOKEN");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("`script` of util-linux gives a program a terminal");
     let mut stdin = child.stdin.take().expect("it has a standard input");
@@ -199,7 +199,7 @@ fn whoever_is_at_a_terminal_is_shown_what_would_run_and_asked() {
     let server = Server::start(folder.path(), &["serve"]);
     let (run, id) = held(&server, "write");
     for typed in ["n\n", "\n"] {
-        let (code, shown) = at_a_terminal(&server, &format!("approvals approve {id}"), typed);
+        let (code, shown) = at_a_terminal(server.address(), &format!("approvals approve {id}"), typed);
         assert_eq!(code, Some(1), "{shown}");
         assert!(
             shown.contains("clerk wants to call write_file") && shown.contains("\"text\": \"41\""),
@@ -208,11 +208,29 @@ fn whoever_is_at_a_terminal_is_shown_what_would_run_and_asked() {
         assert!(shown.contains("Approve? [y/N]") && shown.contains("Nothing was decided."), "{shown}");
     }
     assert_eq!(server.get(&format!("/v1/approvals/{id}")).1["status"], "pending");
-    let (code, shown) = at_a_terminal(&server, &format!("approvals approve {id}"), "y\n");
+    let (code, shown) = at_a_terminal(server.address(), &format!("approvals approve {id}"), "y\n");
     assert_eq!(code, Some(0), "{shown}");
     server.run_with(&run, "completed");
     // What was decided is not asked about again.
-    let (code, shown) = at_a_terminal(&server, &format!("approvals approve {id}"), "y\n");
+    let (code, shown) = at_a_terminal(server.address(), &format!("approvals approve {id}"), "y\n");
     assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("APPROVAL_NOT_PENDING") && !shown.contains("[y/N]"), "{shown}");
+}
+
+#[test]
+fn a_yes_at_a_terminal_is_for_what_was_shown_and_for_nothing_else() {
+    let held = |status: &str| {
+        format!(
+            r#"{{"id":"apr_1","kind":"approval","run_id":"r","thread_id":"t","call_id":"c","agent":"clerk","tool":"pay",
+            "arguments":{{"to":"bob"}},"arguments_digest":"d1","status":"{status}","created_at":"2026-01-01T00:00:00.000Z"}}"#
+        )
+    };
+    let parrot =
+        Parrot::saying(vec![answer("200 OK", &held("pending")), answer("200 OK", &held("approved"))]);
+    let (code, shown) = at_a_terminal(&parrot.address, "approvals approve apr_1 --note seen", "y\n");
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(parrot.asked().starts_with("GET /v1/approvals/apr_1 HTTP/1.1\r\n"));
+    let approve = parrot.asked();
+    assert!(approve.starts_with("POST /v1/approvals/apr_1/approve HTTP/1.1\r\n"), "{approve}");
+    assert!(approve.ends_with("\r\n\r\n{\"expect_digest\":\"d1\",\"note\":\"seen\"}"), "{approve}");
 }

@@ -175,7 +175,7 @@ impl Connection {
         if status.is_success() {
             return Ok(text);
         }
-        let problem = match Refusal::read(&self.masked(&text)) {
+        let problem = match Refusal::read(&text, &|text: &str| self.masked(text)) {
             Some(refusal) => Problem::Refused(refusal),
             None => self.not_ours(status),
         };

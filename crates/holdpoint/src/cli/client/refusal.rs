@@ -29,11 +29,12 @@ struct Shown {
 }
 
 impl Refusal {
-    /// None for a text that no server of ours sends.
-    pub(super) fn read(body: &str) -> Option<Self> {
-        let Body { error: Shown { code, message, details } } = serde_json::from_str(body).ok()?;
+    /// None for a text that no server of ours sends. `hide` leaves out what nobody may read.
+    pub(super) fn read(body: &str, hide: &impl Fn(&str) -> String) -> Option<Self> {
+        let Body { error: Shown { code, message, mut details } } = serde_json::from_str(body).ok()?;
+        hide_in(&mut details, hide);
         let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-        is_code.then(|| Self { code, message: plain(&message), details })
+        is_code.then(|| Self { code, message: plain(&hide(&message)), details })
     }
 
     /// What the server would say, known before it is asked.
@@ -66,6 +67,15 @@ impl Refusal {
     }
 }
 
+fn hide_in(value: &mut Value, hide: &impl Fn(&str) -> String) {
+    match value {
+        Value::String(text) => *text = hide(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| hide_in(item, hide)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| hide_in(field, hide)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}\n  next: {}", self.code, self.message, self.next())
@@ -77,15 +87,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_has_the_servers_words_and_the_page() {
-        let body =
-            r#"{"error":{"code":"RUN_NOT_FOUND","message":"no run\u001b[2J","details":{"id":"x"},"more":1}}"#;
-        let refusal = Refusal::read(body).expect("an error of ours");
+    fn a_refusal_has_the_servers_words_and_the_page_and_no_token() {
+        let body = r#"{"error":{"code":"RUN_NOT_FOUND","message":"no run\u001b[2J a\"b","more":1,
+            "details":{"ids":["x","a\"b"]}}}"#;
+        let hide = |text: &str| text.replace("a\"b", "[token]");
+        let refusal = Refusal::read(body, &hide).expect("an error of ours");
         assert_eq!(
             refusal.to_string(),
-            "RUN_NOT_FOUND: no run\\u001b[2J\n  next: See docs/errors/RUN_NOT_FOUND.md."
+            "RUN_NOT_FOUND: no run\\u001b[2J [token]\n  next: See docs/errors/RUN_NOT_FOUND.md."
         );
-        assert_eq!(refusal.as_json()["details"], json!({"id": "x"}));
+        assert_eq!(refusal.as_json()["details"], json!({"ids": ["x", "[token]"]}));
     }
 
     #[test]
@@ -93,7 +104,7 @@ mod tests {
         for other in
             ["", "<html>", "{}", r#"{"error":"no"}"#, r#"{"error":{"code":"../../x","message":"no"}}"#]
         {
-            assert!(Refusal::read(other).is_none(), "{other}");
+            assert!(Refusal::read(other, &str::to_owned).is_none(), "{other}");
         }
     }
 }
