@@ -17,6 +17,7 @@ mod tidy {
     mod headers;
     mod links;
     mod machine_paths;
+    mod maps;
     mod names;
     mod purity;
     mod sizes;

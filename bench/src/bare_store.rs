@@ -147,6 +147,7 @@ async fn ready(store: &Arc<dyn Store>, number: usize) -> Result<Ready, Failure> 
         admission: Admission::Hold,
         begins_after: None,
         key: None,
+        brought: None,
         lease: true,
         append,
     };

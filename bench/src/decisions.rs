@@ -1,12 +1,12 @@
 //! Decisions on parked runs in turns with bare transactions: what a decision costs beside its commits in a database.
 
+use crate::approval::{Entries, approvals, one};
 use crate::bare_postgres::BareTable;
 use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::report::{Sheet, Target, Unit};
 use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
-use crate::w2::{Entries, approvals, one};
 
 /// Runs that do not count.
 const WARM_UP_COUNT: usize = 10;

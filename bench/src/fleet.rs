@@ -17,13 +17,13 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params};
 use stores::sqlite::SqliteStore;
 
+use crate::approval::{Entries, approvals};
 use crate::bytes_on_disk::Folder;
 use crate::earlier::Earlier;
 use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::pace::repeat;
 use crate::stage::user_message;
-use crate::w2::{Entries, approvals};
 
 /// Runs that are held together.
 pub(crate) const AT_ONCE: usize = 64;

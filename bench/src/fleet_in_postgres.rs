@@ -10,13 +10,13 @@ use machine::id::RunId;
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
+use crate::approval::{Entries, approvals};
 use crate::database::{Database, Schema};
 use crate::earlier::uuid_in_front;
 use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::fleet::{AT_ONCE, CLOSE_TIME_MAX, check_each, hold, scattered};
 use crate::pace::repeat;
-use crate::w2::{Entries, approvals};
 
 /// A UUID of version 7, without the eight digits in front, which say when it was made.
 const BEHIND_TIME: &str = "(-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})";

@@ -2,6 +2,7 @@
 //!
 //! Machines are shared and noisy: compare only numbers of one run on one machine. Counts and bytes are exact.
 
+mod approval;
 mod bare_machine;
 mod bare_postgres;
 mod bare_store;
@@ -17,9 +18,11 @@ mod failure;
 mod fleet;
 mod fleet_in_postgres;
 mod http;
-mod idle_nodes;
+mod long_run;
 mod noting_store;
 mod pace;
+mod parked_fleet;
+mod parked_fleet_in_postgres;
 mod postgres_server;
 mod postmaster;
 mod process;
@@ -28,18 +31,15 @@ mod report;
 mod restarted;
 mod stage;
 mod statistics;
+mod stream;
 mod subscribers;
 mod suite;
 #[cfg(test)]
 mod tests;
 mod tool_calls;
 mod tool_process;
+mod tool_round;
 mod tool_server;
-mod w1;
-mod w2;
-mod w3;
-mod w4;
-mod w5;
 mod yardsticks;
 
 use std::env;

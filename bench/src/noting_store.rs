@@ -1,28 +1,13 @@
 //! A store that notes when a log is read, when a run is let go and when the dispatcher has looked around, and does
 //! everything else as it is.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use engine::Engine;
-use engine::callback::CallbackKey;
-use engine::clock::Clock;
-use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said,
-    Store, SuspensionView, Task, Tenant, ThreadView,
-};
+use engine::store::{Committed, Lease, Refused, Store, Task, Tenant, Wrapper};
 use machine::Timestamp;
-use machine::decision::Decision;
-use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
-use machine::inbox::{Item, Verdict};
-use machine::rows::StateRow;
-use machine::tool::Leave;
-use serde_json::Value;
+use machine::id::RunId;
 use tokio::sync::Semaphore;
 
 use crate::failure::Failure;
@@ -83,7 +68,11 @@ impl NotingStore {
     }
 }
 
-impl Store for NotingStore {
+impl Wrapper for NotingStore {
+    fn behind(&self) -> &dyn Store {
+        &*self.store
+    }
+
     fn events(
         &self,
         tenant: &Tenant,
@@ -93,72 +82,6 @@ impl Store for NotingStore {
     ) -> Task<'_, Result<Vec<Committed>, Refused>> {
         self.notes.log_is_read();
         self.store.events(tenant, run, after, limit)
-    }
-
-    fn now(&self) -> Timestamp {
-        self.store.now()
-    }
-
-    fn put_thread(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        metadata: &Value,
-    ) -> Task<'_, Result<bool, Refused>> {
-        self.store.put_thread(tenant, thread, metadata)
-    }
-
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
-        self.store.thread(tenant, thread)
-    }
-
-    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
-        self.store.threads(tenant, page)
-    }
-
-    fn set_auto_approve(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        by: Option<&Principal>,
-    ) -> Task<'_, Result<(), Refused>> {
-        self.store.set_auto_approve(tenant, thread, by)
-    }
-
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
-        self.store.leave(lease, tool)
-    }
-
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
-        self.store.delete_thread(tenant, thread)
-    }
-
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
-        self.store.put_revision(digest, text)
-    }
-
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        self.store.revision(digest)
-    }
-
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
-        self.store.callback_key(drawn)
-    }
-
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
-        self.store.create(create)
-    }
-
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
-        self.store.claim(claim)
-    }
-
-    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
-        self.store.load(lease)
-    }
-
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
-        self.store.append(lease, append)
     }
 
     fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
@@ -172,14 +95,6 @@ impl Store for NotingStore {
         })
     }
 
-    fn may_send(&self, lease: &Lease) -> bool {
-        self.store.may_send(lease)
-    }
-
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
-        self.store.submit(tenant, run, item)
-    }
-
     fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
         let next = self.store.next_wake();
         Box::pin(async move {
@@ -187,134 +102,5 @@ impl Store for NotingStore {
             self.notes.looked.add_permits(1);
             next
         })
-    }
-
-    fn decision(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        id: &DecisionId,
-    ) -> Task<'_, Result<Option<Decision>, Refused>> {
-        self.store.decision(tenant, run, id)
-    }
-
-    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
-        self.store.run(tenant, run)
-    }
-
-    fn runs(
-        &self,
-        tenant: &Tenant,
-        filter: &RunFilter,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
-        self.store.runs(tenant, filter, page)
-    }
-
-    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
-        self.store.event(lease, seq)
-    }
-
-    fn message(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        message: &MessageId,
-    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
-        self.store.message(tenant, thread, message)
-    }
-
-    fn messages(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
-        self.store.messages(tenant, thread, page)
-    }
-
-    fn posted(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
-        self.store.posted(tenant, thread, scope)
-    }
-
-    fn remember(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-        answer: Remembered,
-    ) -> Task<'_, Result<Remembered, Refused>> {
-        self.store.remember(tenant, run, scope, answer)
-    }
-
-    fn remembered(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
-        self.store.remembered(tenant, run, scope)
-    }
-
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        self.store.state(tenant, run)
-    }
-
-    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
-        self.store.taken_call_ids(lease, asked)
-    }
-
-    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        self.store.plugin_state(lease)
-    }
-
-    fn suspension(
-        &self,
-        tenant: &Tenant,
-        id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
-        self.store.suspension(tenant, id)
-    }
-
-    fn approvals(
-        &self,
-        tenant: &Tenant,
-        filter: &ApprovalFilter,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
-        self.store.approvals(tenant, filter, page)
-    }
-
-    fn census(&self) -> Task<'_, Result<Census, Refused>> {
-        self.store.census()
-    }
-
-    fn counts(&self) -> Counts {
-        self.store.counts()
-    }
-
-    fn rung(&self) -> Task<'_, Ring> {
-        self.store.rung()
-    }
-
-    fn watch(&self, run: &RunId) {
-        self.store.watch(run);
-    }
-
-    fn tell(&self, run: &RunId, after: u64, said: Vec<Said>) {
-        self.store.tell(run, after, said);
-    }
-
-    fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
-        self.store.hand_over()
-    }
-
-    fn clock(&self) -> Option<Arc<dyn Clock>> {
-        self.store.clock()
     }
 }

@@ -16,6 +16,7 @@ use machine::termination::Termination;
 use serde_json::{Value, json};
 use stores::sqlite::SqliteStore;
 
+use crate::approval::{Entries, approvals};
 use crate::bare_postgres::{BareClient, BareTable};
 use crate::commits::APPROVAL_COMMIT_BYTES;
 use crate::database::{Database, store_in};
@@ -25,7 +26,6 @@ use crate::noting_store::NotingStore;
 use crate::pace::milliseconds;
 use crate::process;
 use crate::stage::{many_threads, on, parked, until};
-use crate::w2::{Entries, approvals};
 
 /// A process that takes longer goes round in circles.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);

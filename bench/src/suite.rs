@@ -10,7 +10,10 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::Figure;
 use crate::stage::{Setting, StoreKind, many_threads, on};
-use crate::{bare_machine, http, idle_nodes, subscribers, tool_calls, w1, w2, w3, w4, w5};
+use crate::{
+    approval, bare_machine, http, long_run, parked_fleet, parked_fleet_in_postgres, stream, subscribers,
+    tool_calls, tool_round,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suite {
@@ -114,14 +117,14 @@ fn one(
     progress: &Progress,
 ) -> Result<Vec<Figure>, Failure> {
     match suite {
-        Suite::ToolRound => w1::run(setting, effort, command.concurrency, progress),
-        Suite::Approval => w2::run(setting, effort, command.concurrency, progress),
+        Suite::ToolRound => tool_round::run(setting, effort, command.concurrency, progress),
+        Suite::Approval => approval::run(setting, effort, command.concurrency, progress),
         Suite::ParkedFleet if setting.kind == StoreKind::Postgres => {
-            idle_nodes::run(setting, effort, command.run_count_max, progress)
+            parked_fleet_in_postgres::run(setting, effort, command.run_count_max, progress)
         }
-        Suite::ParkedFleet => w3::run(setting, effort, command.run_count_max, progress),
-        Suite::LongRun => w4::run(setting, effort, progress),
-        Suite::Stream => w5::run(setting, effort, progress),
+        Suite::ParkedFleet => parked_fleet::run(setting, effort, command.run_count_max, progress),
+        Suite::LongRun => long_run::run(setting, effort, progress),
+        Suite::Stream => stream::run(setting, effort, progress),
         Suite::Subscribers => subscribers::run(setting, effort, progress),
         Suite::Http => http::run(setting, effort, command.program.as_deref(), progress),
         Suite::Tools => tool_calls::run(setting, effort, progress),

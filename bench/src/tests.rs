@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::commits::TOOL_ROUND;
 use crate::database::Database;
 use crate::effort::Effort;
+use crate::long_run::{Stay, long_run};
 use crate::progress::Progress;
 use crate::report::{Figure, Form, render};
 use crate::stage::{Setting, StoreKind, many_threads, on};
+use crate::stream::{Pace, streams};
 use crate::subscribers::watched_run;
-use crate::w4::{Stay, long_run};
-use crate::w5::{Pace, streams};
-use crate::{subscribers, w1, w2, w4, w5};
+use crate::{approval, long_run, stream, subscribers, tool_round};
 
 const AT_ONCE: usize = 8;
 
@@ -43,7 +43,7 @@ fn a_tool_round_takes_four_commits_and_one_for_each_result_that_settled_apart() 
     let runtime = many_threads().unwrap();
     for setting in settings() {
         for at_once in [1, AT_ONCE] {
-            let done = w1::repetition(&runtime, &setting, Effort::TINY, at_once).unwrap().done;
+            let done = tool_round::repetition(&runtime, &setting, Effort::TINY, at_once).unwrap().done;
             assert_eq!(done.results.len(), Effort::TINY.run_count_max);
             let apart: u64 = done.results.iter().map(|round| round.commits.settled_apart()).sum();
             let promised = TOOL_ROUND * done.results.len() as u64 + apart;
@@ -58,7 +58,7 @@ fn a_tool_round_takes_four_commits_and_one_for_each_result_that_settled_apart() 
 #[test]
 fn a_decision_on_a_parked_run_starts_its_tool_with_one_commit() {
     for setting in settings() {
-        let done = w2::repetition(&setting, Effort::TINY, 1, w2::Reader::Slow).unwrap();
+        let done = approval::repetition(&setting, Effort::TINY, 1, approval::Reader::Slow).unwrap();
         let counted: Vec<u64> =
             done.results.iter().flat_map(|run| run.decisions).map(|decided| decided.commit_count).collect();
         assert_eq!(counted, vec![1; 2 * Effort::TINY.run_count_max], "{:?}", setting.kind);
@@ -110,10 +110,10 @@ fn every_workload_gives_lines_that_can_be_read() {
     let progress = Progress::silent();
     for setting in settings() {
         let effort = Effort::TINY;
-        let mut figures = w1::run(&setting, effort, AT_ONCE, &progress).unwrap();
-        figures.extend(w2::run(&setting, effort, AT_ONCE, &progress).unwrap());
-        figures.extend(w4::run(&setting, effort, &progress).unwrap());
-        figures.extend(w5::run(&setting, effort, &progress).unwrap());
+        let mut figures = tool_round::run(&setting, effort, AT_ONCE, &progress).unwrap();
+        figures.extend(approval::run(&setting, effort, AT_ONCE, &progress).unwrap());
+        figures.extend(long_run::run(&setting, effort, &progress).unwrap());
+        figures.extend(stream::run(&setting, effort, &progress).unwrap());
         figures.extend(subscribers::run(&setting, effort, &progress).unwrap());
         assert!((value(&figures, "commits_without_settled_apart_seq") - 4.0).abs() < f64::EPSILON);
         assert!((value(&figures, "commits_decision_to_tool_start") - 1.0).abs() < f64::EPSILON);

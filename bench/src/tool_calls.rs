@@ -17,8 +17,8 @@ use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
 use crate::stage::{AskOnce, Setting, StoreKind, agent, many_threads, on};
 use crate::statistics::percentile;
+use crate::tool_round;
 use crate::tool_server::ToolServer;
-use crate::w1;
 
 /// Of one answer of the model.
 const CALLS: [(&str, &str); 8] = [
@@ -74,7 +74,7 @@ fn repetition(runtime: &Runtime, setting: &Setting, effort: Effort) -> Result<Re
         let warm_up = Effort { run_count_max: warm_up_count, run_count_min: warm_up_count, ..effort };
         let run = {
             let engine: Engine = engine.clone();
-            move || w1::one(engine.clone())
+            move || tool_round::one(engine.clone())
         };
         repeat(&opened.store, opened.postmaster(), warm_up, RUNS_AT_ONCE, run.clone()).await?;
         let before = server.seen()?;
@@ -92,7 +92,7 @@ fn repetition(runtime: &Runtime, setting: &Setting, effort: Effort) -> Result<Re
             calls,
             seconds: done.seconds,
             exchanges,
-            run_times: done.results.iter().map(w1::Round::milliseconds).collect(),
+            run_times: done.results.iter().map(tool_round::Round::milliseconds).collect(),
             commits: done.used.counts.commits as f64,
             cpu: done.used.cpu,
             tool_cpu: after.cpu.zip(before.cpu).map(|(after, before)| after.saturating_sub(before)),

@@ -11,6 +11,7 @@ use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
+use crate::approval::{Entries, approvals_by, one};
 use crate::command::TOOL;
 use crate::disk::BareDisk;
 use crate::effort::Effort;
@@ -18,7 +19,6 @@ use crate::failure::Failure;
 use crate::report::{Sheet, Target, Unit};
 use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
-use crate::w2::{Entries, approvals_by, one};
 
 /// Runs that do not count.
 const WARM_UP_COUNT: usize = 10;

@@ -5,12 +5,13 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use sim::driven;
 use sim::driven::place::Place;
 use sim::driven::runner::{Played, Roughness};
-use sim::invariant::{Invariant, Violation};
-use sim::runner::{self, Batch, Failure, Tally};
-use sim::tape::Tape;
-use sim::{differential, driven, tables};
+use sim::judge::invariant::{Invariant, Violation};
+use sim::play::runner::{self, Batch, Failure, Tally};
+use sim::play::tape::Tape;
+use sim::play::{differential, tables};
 
 const HELP: &str = "\
 Plays seeded worlds against the machine and checks every invariant after every append.
@@ -167,7 +168,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
 }
 
 fn tell_demo() -> ExitCode {
-    match sim::story::tell() {
+    match sim::play::story::tell() {
         Ok(text) => {
             println!("{text}");
             ExitCode::SUCCESS

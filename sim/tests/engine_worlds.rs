@@ -2,7 +2,7 @@
 
 use sim::driven::place::Place;
 use sim::driven::runner::{self, Played, Roughness};
-use sim::runner::Batch;
+use sim::play::runner::Batch;
 
 fn play(seed: u64, roughness: Roughness) -> Played {
     runner::play(seed, Place::of_seed(seed), roughness, false)

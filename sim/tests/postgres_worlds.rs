@@ -3,7 +3,7 @@
 use sim::driven::place::Place;
 use sim::driven::runner::{self, Played, Roughness};
 use sim::driven::tally::Tally;
-use sim::runner::Batch;
+use sim::play::runner::Batch;
 
 fn on_a_server(seed: u64, roughness: Roughness) -> Played {
     runner::play(seed, Place::Server, roughness, false)

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sim::invariant::Invariant;
-use sim::runner::{self, Batch};
-use sim::shrink::shrink;
-use sim::tape::Tape;
-use sim::{differential, story, tables};
+use sim::judge::invariant::Invariant;
+use sim::play::runner::{self, Batch};
+use sim::play::shrink::shrink;
+use sim::play::tape::Tape;
+use sim::play::{differential, story, tables};
 
 #[test]
 fn a_few_hundred_worlds_keep_every_invariant() {

@@ -94,6 +94,6 @@ fn a_fault_that_has_drifted_is_found() {
 fn a_fault_outside_of_the_code_under_test_is_found() {
     let patch = |path: &str| TextFile::new("sim/faults/a.patch", &format!("--- a/{path}\n+++ b/{path}\n"));
     assert!(scope_complaints(&patch("crates/machine/src/run.rs")).is_empty());
-    assert_eq!(scope_complaints(&patch("sim/src/world.rs")).len(), 2);
+    assert_eq!(scope_complaints(&patch("sim/src/world/course.rs")).len(), 2);
     assert_eq!(scope_complaints(&TextFile::new("sim/faults/a.patch", "Only a story.\n")).len(), 1);
 }

@@ -1,6 +1,6 @@
 //! An agent: who answers, with which tools, under which rules; as it is described, as it lives, and as it is frozen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub struct Agent {
     /// Under which the model is known: runs are pinned to the name.
     pub model_name: String,
     pub tools: Vec<Arc<dyn Tool>>,
+    /// Names of other tools of the server, which nobody else's tool may have.
+    pub reserved: BTreeSet<ToolName>,
     pub plugins: Vec<Arc<dyn Plugin>>,
     pub policy: Policy,
     pub rules: Vec<Rule>,
@@ -52,6 +54,7 @@ impl Agent {
             model: Arc::new(model),
             model_name: name.to_owned(),
             tools: Vec::new(),
+            reserved: BTreeSet::new(),
             plugins: Vec::new(),
             policy: Policy::default(),
             rules: Vec::new(),
@@ -143,6 +146,7 @@ pub(crate) struct LiveAgent {
     pub(crate) name: AgentName,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) tools: BTreeMap<ToolName, LiveTool>,
+    pub(crate) reserved: BTreeSet<ToolName>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
     pub(crate) frozen: Frozen,
     pub(crate) pinned: Arc<Pinned>,
@@ -206,7 +210,8 @@ impl LiveAgent {
             },
         };
         let pinned = Arc::new(Pinned::compile(&frozen).map_err(fault)?);
-        Ok(Self { name: agent.name, model: agent.model, tools, plugins: agent.plugins, frozen, pinned })
+        let Agent { name, model, reserved, plugins, .. } = agent;
+        Ok(Self { name, model, tools, reserved, plugins, frozen, pinned })
     }
 }
 
@@ -227,7 +232,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 
 /// An agent as a row: a run is pinned to one, whatever becomes of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Frozen {
+pub struct Frozen {
     pub(crate) agent: AgentName,
     pub(crate) instructions: String,
     pub(crate) model: String,
@@ -294,6 +299,23 @@ impl Frozen {
             output_schema: output_schema.or(self.output_schema.as_ref()).cloned(),
             ..self.clone()
         }
+    }
+
+    /// As it is stored.
+    pub fn read(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// What its runs ask for.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// Whether the tool came with a message, so that no configuration has a say in it.
+    #[must_use]
+    pub fn brings(&self, tool: &ToolName) -> bool {
+        self.brought.iter().any(|known| known.name == *tool)
     }
 
     /// The stored text. The same agent has the same text, and so the same digest.

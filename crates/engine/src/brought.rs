@@ -1,17 +1,15 @@
 //! What comes with a message for one run: tools that its sender's front end performs, and the output that it wants. The
 //! run is pinned to its agent with these beside its own, so a restart, another node and a changed configuration find them
-//! as they came.
+//! as they came. They are stored with the run, for its thread, and go with the thread.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-use machine::id::Digest;
 
 use crate::agent::{LiveAgent, Pinned};
 use crate::node::{Agents, Node};
 use crate::output::{SCHEMA_BYTES_MAX, WantedOutput, check_size};
 use crate::posting::{Message, PostRefused};
-use crate::store::Refused;
+use crate::store::Brought;
 use crate::tool::{Performer, ToolDefinition};
 
 /// Tools of one message.
@@ -21,13 +19,13 @@ pub const BROUGHT_MAX: usize = 128;
 #[derive(Clone)]
 pub(crate) struct Pin {
     pub(crate) pinned: Arc<Pinned>,
-    /// Its text, where nobody may have stored it yet.
-    unstored: Option<Arc<str>>,
+    /// Where it came with the message: stored with every run anew, since nobody knows what else goes meanwhile.
+    pub(crate) brought: Option<Brought>,
 }
 
 impl Pin {
     pub(crate) fn of(agent: &LiveAgent) -> Self {
-        Self { pinned: agent.pinned.clone(), unstored: None }
+        Self { pinned: agent.pinned.clone(), brought: None }
     }
 }
 
@@ -46,7 +44,7 @@ pub(crate) fn pin(
     let mut names = BTreeSet::new();
     for tool in tools {
         check(tool).map_err(|why| PostRefused::BadTools { why: format!("tool {}: {why}", tool.name) })?;
-        if agents.has_tool(&tool.name) || !names.insert(&tool.name) {
+        if agents.is_reserved(&tool.name) || !names.insert(&tool.name) {
             return Err(PostRefused::ToolNameTaken(tool.name.clone()));
         }
     }
@@ -56,12 +54,16 @@ pub(crate) fn pin(
     }
     let bad = |why| PostRefused::BadTools { why };
     let frozen = agent.frozen.with_brought(tools, message.output_schema.as_ref());
-    let text = frozen.text().map_err(bad)?;
-    if let Some(pinned) = node.remembered(&Digest::of(text.as_bytes())) {
-        return Ok(Pin { pinned, unstored: None });
+    let brought = Brought::new(frozen.text().map_err(bad)?);
+    // A message may want what the agent gives anyway.
+    if *brought.digest() == agent.pinned.digest {
+        return Ok(Pin::of(agent));
     }
-    let pinned = Arc::new(Pinned::compile(&frozen).map_err(bad)?);
-    Ok(Pin { pinned, unstored: Some(Arc::from(text)) })
+    let pinned = match node.remembered(&message.tenant, brought.digest()) {
+        Some(known) => known,
+        None => Arc::new(Pinned::compile(&frozen).map_err(bad)?),
+    };
+    Ok(Pin { pinned, brought: Some(brought) })
 }
 
 fn check(tool: &ToolDefinition) -> Result<(), String> {
@@ -71,14 +73,4 @@ fn check(tool: &ToolDefinition) -> Result<(), String> {
     check_size(&tool.parameters).map_err(|_| {
         format!("its parameters are nested too deeply, or have more than {SCHEMA_BYTES_MAX} bytes")
     })
-}
-
-impl Node {
-    /// Before the first run that is pinned to it.
-    pub(crate) async fn keep(&self, pin: &Pin) -> Result<(), Refused> {
-        let Some(text) = &pin.unstored else { return Ok(()) };
-        self.store.put_revision(&pin.pinned.digest, text).await?;
-        self.remember(pin.pinned.clone());
-        Ok(())
-    }
 }

@@ -161,7 +161,7 @@ async fn complete(
     open: Option<&Suspension>,
 ) -> Result<Decision, Refused> {
     let agents = node.agents();
-    let pinned = node.pinned(&run.control.revision).await?;
+    let pinned = node.pinned(&said.tenant, &run.control).await?;
     let agent = agents.by_name.get(&run.control.agent).map(|agent| &**agent);
     let call = run.control.call(&said.call);
     let live = call.and_then(|call| pinned.live(agent, &call.tool));

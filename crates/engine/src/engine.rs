@@ -370,7 +370,7 @@ impl Engine {
     /// The messages as the model would read them if it were called at this moment. A run that has not started has none.
     pub async fn transcript(&self, tenant: &Tenant, run: &RunId) -> Result<Messages, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
-        let pinned = self.inner.node.pinned(&view.control.revision).await?;
+        let pinned = self.inner.node.pinned(tenant, &view.control).await?;
         Ok(History::load(&**self.store(), tenant, &view.control).await?.messages(&pinned.trim))
     }
 
@@ -384,7 +384,7 @@ impl Engine {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
         let history = History::load_within(&**self.store(), tenant, &view.control, bytes_max).await?;
         let Some(history) = history else { return Ok(None) };
-        let pinned = self.inner.node.pinned(&view.control.revision).await?;
+        let pinned = self.inner.node.pinned(tenant, &view.control).await?;
         Ok(Some(history.messages(&pinned.trim)))
     }
 
@@ -404,8 +404,12 @@ impl Engine {
         tool: &ToolName,
     ) -> Result<Option<Arc<ToolDefinition>>, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Ok(None) };
-        let pinned = self.inner.node.pinned(&view.control.revision).await?;
-        Ok(pinned.brought(tool).cloned())
+        match self.inner.node.pinned(tenant, &view.control).await {
+            Ok(pinned) => Ok(pinned.brought(tool).cloned()),
+            // The run went meanwhile.
+            Err(Refused::NotFound) => Ok(None),
+            Err(refused) => Err(refused),
+        }
     }
 
     /// Other agents from here on. Runs stay pinned to what they began with; tools are looked up in these.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use machine::event::{Fact, Message};
-use machine::id::RunId;
+use machine::id::{MessageId, RunId, assistant_message_id};
 
 use crate::crowd::{Bell, Crowd, Herald};
 use crate::live::{Live, LiveCursor, LiveItem, lock};
@@ -135,8 +135,18 @@ impl RunFeed {
         if answered {
             self.live().clear();
         }
+        let restarts: Vec<_> = events.iter().filter_map(|committed| self.restart(committed)).collect();
         lock(&self.recent).push(events);
+        for (message_id, attempt) in restarts {
+            self.live().restart(&message_id, attempt);
+        }
         self.signal();
+    }
+
+    /// Which answer this event starts over, and in which attempt.
+    fn restart(&self, committed: &Committed) -> Option<(MessageId, u32)> {
+        let Fact::ModelRetrying { attempt, .. } = &committed.event.fact else { return None };
+        Some((assistant_message_id(&self.run, committed.event.step?), *attempt))
     }
 
     /// Something was stored that was not published here: whoever watches finds it in the store.
@@ -182,6 +192,9 @@ impl RunFeed {
         for committed in events {
             if let Fact::MessageAdded(Message::Assistant { id, .. }) = &committed.event.fact {
                 self.live().is_stored(id);
+            }
+            if let Some((message_id, attempt)) = self.restart(committed) {
+                self.live().restart(&message_id, attempt);
             }
         }
     }
@@ -408,7 +421,7 @@ impl Subscription {
         if let Some(last) = events.last() {
             self.after = last.event.seq;
             self.behind = known.is_none_or(|(last, _)| last > self.after);
-            self.ready.extend(events.into_iter().map(FeedItem::Event));
+            self.take_in(events);
             return Ok(());
         }
         if let Some((_, true)) = known {
@@ -434,6 +447,19 @@ impl Subscription {
             self.ready.extend(items.into_iter().map(FeedItem::Live));
         }
         Ok(())
+    }
+}
+
+impl Subscription {
+    /// An answer that starts over is told with the event that says so: by the time that anybody looks for what is said,
+    /// the next attempt may have failed too, or be over.
+    fn take_in(&mut self, events: Vec<Committed>) {
+        for committed in events {
+            let restart = self.feed.restart(&committed);
+            self.ready.push_back(FeedItem::Event(committed));
+            let reset = restart.and_then(|(id, attempt)| self.cursor.restart(&id, attempt));
+            self.ready.extend(reset.map(FeedItem::Live));
+        }
     }
 }
 

@@ -20,7 +20,8 @@
 //!
 //! What is where: [`posting`] takes messages in, [`deciding`] takes decisions, `node` knows which runs this process
 //! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see, `relay` tells
-//! those in other processes, [`callback`] is how a tool reports later, and [`numbers`] is what somebody who watches the engine itself sees.
+//! those in other processes, [`callback`] is how a tool reports later, and [`numbers`] is what somebody who watches the
+//! engine itself sees.
 
 pub mod agent;
 mod approval_feed;
@@ -34,6 +35,7 @@ mod engine;
 pub mod feed;
 mod history;
 pub mod live;
+pub mod media;
 pub mod model;
 mod node;
 pub mod numbers;

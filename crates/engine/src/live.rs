@@ -197,12 +197,19 @@ struct Piece {
 pub(crate) struct LiveCursor {
     generation: u64,
     piece: usize,
-    /// The answer that was being read, to say that it starts over.
-    seen: Option<MessageId>,
+    /// The answer and the attempt of which something was read, to say that it starts over.
+    seen: Option<(MessageId, u32)>,
     notes_read: u64,
 }
 
 impl LiveCursor {
+    /// What this watcher is told where a later attempt at an answer begins: nothing, if it has read nothing of an
+    /// earlier one.
+    pub(crate) fn restart(&mut self, message_id: &MessageId, attempt: u32) -> Option<LiveItem> {
+        self.seen.take_if(|(id, seen)| id == message_id && *seen < attempt)?;
+        Some(LiveItem::Reset { message_id: message_id.clone(), attempt })
+    }
+
     /// As if nothing of the answer had been read. Notes are told once.
     pub(crate) fn start_over(&mut self) {
         *self = Self { notes_read: self.notes_read, ..Self::default() };
@@ -236,6 +243,14 @@ impl Live {
             self.clear();
         }
         self.over = Some((message_id.clone(), u32::MAX));
+    }
+
+    /// The answer starts over: nobody is told what was said in an earlier attempt.
+    pub(crate) fn restart(&mut self, message_id: &MessageId, attempt: u32) {
+        if self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known < attempt) {
+            self.clear();
+            self.message = Some((message_id.clone(), attempt));
+        }
     }
 
     fn is_current(&self, message_id: &MessageId, attempt: u32) -> bool {
@@ -313,17 +328,12 @@ impl Live {
     fn read_answer(&self, cursor: &mut LiveCursor, pieces_max: usize, into: &mut impl Extend<LiveItem>) {
         let Some((message_id, attempt)) = &self.message else { return };
         if cursor.generation != self.generation {
-            if cursor.seen.as_ref() == Some(message_id) {
-                into.extend([LiveItem::Reset { message_id: message_id.clone(), attempt: *attempt }]);
-            }
-            *cursor = LiveCursor {
-                generation: self.generation,
-                piece: 0,
-                seen: Some(message_id.clone()),
-                notes_read: cursor.notes_read,
-            };
+            into.extend(cursor.restart(message_id, *attempt));
+            let notes_read = cursor.notes_read;
+            *cursor = LiveCursor { generation: self.generation, piece: 0, seen: None, notes_read };
             // Whoever comes late gets the text so far, part by part.
             if self.pieces.len() > 1 {
+                cursor.seen = Some((message_id.clone(), *attempt));
                 into.extend(self.parts.iter().map(|whole| self.delta(message_id, *attempt, whole, 0, 0)));
                 cursor.piece = self.pieces.len();
                 return;
@@ -331,6 +341,9 @@ impl Live {
         }
         let missed = self.pieces.get(cursor.piece..).unwrap_or_default();
         cursor.piece = self.pieces.len();
+        if cursor.seen.is_none() && !missed.is_empty() {
+            cursor.seen = Some((message_id.clone(), *attempt));
+        }
         if missed.len() > pieces_max {
             for (place, whole) in self.parts.iter().enumerate() {
                 if let Some(first) = missed.iter().find(|piece| piece.part == place) {
@@ -408,6 +421,28 @@ mod tests {
         assert!(live.hear(&piece(2, 0, "two")));
         assert!(live.hear(&piece(3, 0, "three")));
         assert!(live.hear(&piece(3, 5, "four")), "nothing is missing of what is over");
+        assert_eq!(read(&live, &mut cursor), []);
+    }
+
+    #[test]
+    fn an_attempt_that_is_given_up_is_dead_before_the_next_one_speaks() {
+        let (mut live, mut cursor) = (Live::default(), LiveCursor::default());
+        live.say(&"msg".into(), 1, Part::Text, "one");
+        read(&live, &mut cursor);
+        live.restart(&"msg".into(), 2);
+        assert_eq!(read(&live, &mut LiveCursor::default()), [], "nobody who comes late reads it");
+        let reset = |attempt| LiveItem::Reset { message_id: "msg".into(), attempt };
+        assert_eq!(read(&live, &mut cursor), [reset(2)]);
+        live.restart(&"msg".into(), 3);
+        assert_eq!(read(&live, &mut cursor), [], "of the second attempt nothing was read");
+        live.say(&"msg".into(), 2, Part::Text, "late");
+        live.say(&"msg".into(), 3, Part::Text, "three");
+        assert_eq!(read(&live, &mut cursor), [LiveItem::Delta(piece(3, 0, "three"))]);
+        // Whoever reads of the restart in the log is told there, and not again.
+        assert_eq!(cursor.restart(&"msg".into(), 3), None);
+        assert_eq!(cursor.restart(&"other".into(), 4), None);
+        assert_eq!(cursor.restart(&"msg".into(), 4), Some(reset(4)));
+        live.restart(&"msg".into(), 4);
         assert_eq!(read(&live, &mut cursor), []);
     }
 

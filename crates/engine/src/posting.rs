@@ -15,10 +15,10 @@ use machine::{Input, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::agent::Pinned;
 pub use crate::brought::BROUGHT_MAX;
 use crate::brought::{self, Pin};
 use crate::history::{History, each_up_to};
+use crate::media;
 use crate::node::Node;
 use crate::store::{Create, PostKey, Refused, SCOPE_BYTES_MAX, Tenant, ThreadView};
 use crate::tool::ToolDefinition;
@@ -125,6 +125,12 @@ pub enum PostRefused {
         bytes: usize,
     },
     TooDeep,
+    /// A part of the content would be refused by a provider, and in every later run of the thread again.
+    BadPart {
+        /// Counted from 0.
+        place: usize,
+        why: String,
+    },
     Busy(Busy),
     Loosening(LooseningRefused),
     /// There is such a tool already: of some agent's, or twice in the message.
@@ -165,6 +171,7 @@ impl fmt::Display for PostRefused {
                 write!(f, "the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX}")
             }
             Self::TooDeep => f.write_str("the message is nested too deeply"),
+            Self::BadPart { place, why } => write!(f, "part {place} of the message cannot be sent: {why}"),
             Self::Busy(Busy::ActiveRun(run)) => {
                 write!(f, "run {run} of this thread has not ended; wait for it, interrupt it, or enqueue")
             }
@@ -232,12 +239,10 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         if let Admission::Refuse(busy) = admission {
             return Err(PostRefused::Busy(busy));
         }
-        node.keep(&pin).await?;
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
         let (task_node, task_message) = (node.clone(), message.clone());
-        let created = node.surely(async move {
-            create(&task_node, &task_message, order, &pin.pinned, seen, admission).await
-        });
+        let created =
+            node.surely(async move { create(&task_node, &task_message, order, pin, seen, admission).await });
         match created.await {
             Ok(posted) => return Ok(posted),
             Err(Refused::Stale) => {}
@@ -322,10 +327,11 @@ async fn create(
     node: &Arc<Node>,
     message: &Message,
     order: Order,
-    pinned: &Arc<Pinned>,
+    pin: Pin,
     seen: ThreadView,
     admission: Admission,
 ) -> Result<Posted, Refused> {
+    let Pin { pinned, brought } = pin;
     let (run_id, thread) = (order.run_id.clone(), order.thread_id.clone());
     let impossible = |why: String| Refused::Impossible(why);
     let now = node.clock.now();
@@ -350,11 +356,16 @@ async fn create(
         admission,
         begins_after: message.after.clone(),
         key: message.key.clone(),
+        brought,
         lease: place.is_some(),
         append,
     };
     let holds = create.admission == Admission::Hold;
+    let brings = create.brought.is_some();
     let created = node.store.create(create).await?;
+    if brings {
+        node.remember(&message.tenant, pinned.clone());
+    }
     match (created.lease, place) {
         (Some(lease), Some(place)) => {
             if let Some(history) = &mut history {
@@ -363,7 +374,7 @@ async fn create(
             // Before anybody can subscribe: they need not ask the store for what is at hand.
             let feed = node.feeds.of(&run_id);
             feed.publish(committed(&events));
-            let newborn = Newborn { lease, run, control, pinned: pinned.clone(), history, feed };
+            let newborn = Newborn { lease, run, control, pinned, history, feed };
             node.begin(&message.tenant, &run_id, Entry::Created(Box::new(newborn)), place);
         }
         (Some(_) | None, _) if holds => node.wake(&message.tenant, &run_id),
@@ -398,7 +409,11 @@ fn check_content(content: Option<&Value>) -> Result<(), PostRefused> {
     if bytes > MESSAGE_BYTES_MAX {
         return Err(PostRefused::TooLarge { bytes });
     }
-    Ok(())
+    let parts = content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice);
+    match parts.iter().map(media::fault).zip(0..).find_map(|(fault, place)| Some((place, fault?))) {
+        Some((place, why)) => Err(PostRefused::BadPart { place, why }),
+        None => Ok(()),
+    }
 }
 
 /// A part of a message without a word, and without anything in place of words.

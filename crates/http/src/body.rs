@@ -16,4 +16,4 @@ pub use policy::PolicyFields;
 pub use report::{Report, ReportSaid};
 pub use strict::{BODY_DEPTH_MAX, strict};
 pub use text::{Id, Text, check_id};
-pub use thread::{AutoApprove, Interrupt, PostThread};
+pub use thread::{AdminReload, AutoApprove, Interrupt, PostThread};

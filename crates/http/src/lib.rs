@@ -5,8 +5,8 @@
 //! anything, looks anything up, or reads a clock.
 //!
 //! [`Server`] is what answers. A request comes through a `frame` that every answer has, a guard that decides who asks and
-//! whether they may (`access`; of a tool that reports, `reporting`), and reaches one of the `routes`, which read strictly, ask the engine or its store, and
-//! show what came of it. Nothing is unbounded: see [`Limits`].
+//! whether they may (`access`; of a tool that reports, `reporting`), and reaches one of the `routes`, which read strictly,
+//! ask the engine or its store, and show what came of it. Nothing is unbounded: see [`Limits`].
 //!
 //! Types of the wire are not types of the domain: a wire type is made of one with `of`, and a request becomes one
 //! with `into_…`. Nothing here decides what happens; it says what was decided, or asks.

@@ -230,7 +230,7 @@ fn one_or_more(schema: &mut RefOr<Schema>) {
 }
 
 /// Operations that take nothing at all for `{}`.
-const NO_BODY_NEEDED: [&str; 3] = ["approve", "reject", "interrupt_run"];
+const NO_BODY_NEEDED: [&str; 4] = ["approve", "reject", "interrupt_run", "reload"];
 
 fn allow_nothing(operation: &mut Operation) {
     let may_be_empty = operation.operation_id.as_deref().is_some_and(|id| NO_BODY_NEEDED.contains(&id));

@@ -102,7 +102,7 @@ fn has_won(settled: &SuspensionView, by: &Principal, answer: &Answer) -> bool {
 }
 
 /// The grant counts for nothing because the tool is another one now.
-fn is_void(settled: &SuspensionView) -> bool {
+pub(crate) fn is_void(settled: &SuspensionView) -> bool {
     settled.status == ApprovalStatus::Expired && settled.reason.as_deref() == Some(TOOL_CHANGED)
 }
 

@@ -93,6 +93,7 @@ fn d21_every_refused_message_has_its_code() {
     assert_eq!(code(PostRefused::NoSuchAgent("a".into())), Code::AgentNotFound);
     assert_eq!(code(PostRefused::Empty), Code::BadRequest);
     assert_eq!(code(PostRefused::TooDeep), Code::BadRequest);
+    assert_eq!(code(PostRefused::BadPart { place: 0, why: "no".into() }), Code::BadRequest);
     assert_eq!(code(PostRefused::TooLarge { bytes: 1 }), Code::TooLarge);
     assert_eq!(code(PostRefused::Busy(Busy::QueueFull)), Code::QueueFull);
     assert_eq!(code(PostRefused::Busy(Busy::InDoubt("run_1".into()))), Code::InDoubt);

@@ -29,8 +29,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The same words of the same person about the same thing, whenever they were said, and whatever the configuration
-    /// makes of them meanwhile.
+    /// The same words about the same thing, whenever and by whomever they were said, and whatever the configuration makes
+    /// of them meanwhile. Who said them first is who decided.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
         let same_words = match (&self.action, &other.action) {
@@ -39,7 +39,7 @@ impl Decision {
             (DecisionAction::Resume(_), DecisionAction::Cancel { .. })
             | (DecisionAction::Cancel { .. }, DecisionAction::Resume(_)) => false,
         };
-        same_words && self.call == other.call && self.suspension == other.suspension && self.by == other.by
+        same_words && self.call == other.call && self.suspension == other.suspension
     }
 
     /// The tool is there, and is another one than was shown.

@@ -142,6 +142,23 @@ pub enum Action {
     },
 }
 
+/// What one answer asks to be noted, one text a line, the first of them with a word in it. None where it asks for no
+/// note.
+#[must_use]
+pub fn note_text(actions: &[Action]) -> Option<String> {
+    let mut note: Option<String> = None;
+    for action in actions {
+        if let Action::AddNote { text } = action {
+            let note = note.get_or_insert_default();
+            if !note.is_empty() {
+                note.push('\n');
+            }
+            note.push_str(text);
+        }
+    }
+    note
+}
+
 impl Action {
     #[must_use]
     pub const fn belongs_to(&self, phase: Phase) -> bool {

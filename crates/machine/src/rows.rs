@@ -408,6 +408,12 @@ impl ShownStatus {
         }
     }
 
+    /// An interrupt that was accepted shows at once, heard or not.
+    #[must_use]
+    pub const fn with_an_interrupt(self, accepted: bool) -> Self {
+        if accepted && !self.ended() { Self::Interrupting } else { self }
+    }
+
     #[must_use]
     pub const fn ended(self) -> bool {
         match self {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody};
 use crate::id::{CallId, MessageId, ToolName};
-use crate::phase::Action;
+use crate::phase::note_text;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
 use crate::wording::{ChangedBy, correction, late_result, placeholder, result_text};
@@ -226,15 +226,7 @@ impl Transcript {
                 });
             }
             Fact::PhaseAnswered { actions, .. } => {
-                for action in actions {
-                    if let Action::AddNote { text } = action {
-                        let note = self.notes.entry(event.seq).or_default();
-                        if !note.is_empty() {
-                            note.push('\n');
-                        }
-                        note.push_str(text);
-                    }
-                }
+                self.notes.extend(note_text(actions).map(|note| (event.seq, note)));
             }
             Fact::ExecutionStarted { call_id, .. } => self.with_call(call_id, |call| call.held = None),
             Fact::ToolApproved { .. }

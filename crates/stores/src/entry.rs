@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Append, Birth, Refused};
+use engine::store::{Append, Birth, Brought, Refused};
 use machine::event::{Event, Fact, InterruptCause};
 use machine::id::{AgentName, MessageId, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
@@ -26,6 +26,8 @@ pub(crate) struct Entry {
     pub(crate) state_values: Vec<String>,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) superseded_by: Option<RunId>,
+    /// What came with the message of the run that this creates.
+    pub(crate) brought: Option<Brought>,
     /// Of everything in here that is bound as text or bytes.
     pub(crate) bytes: u64,
 }
@@ -93,10 +95,19 @@ impl Entry {
             state_values,
             started_at: started_at(&events),
             superseded_by: superseded_by(&events),
+            brought: None,
             bytes: 0,
         };
         entry.bytes = entry.byte_count();
         Ok(entry)
+    }
+
+    /// The first commit of a run, with what came along.
+    pub(crate) fn born(append: Append, brought: Option<Brought>) -> Result<Self, Refused> {
+        brought.as_ref().map_or(Ok(()), |brought| brought.check(&append.control))?;
+        let entry = Self::of(append)?;
+        let bytes = entry.bytes + brought.as_ref().map_or(0, |brought| brought.text().len() as u64);
+        Ok(Self { brought, bytes, ..entry })
     }
 
     fn byte_count(&self) -> u64 {

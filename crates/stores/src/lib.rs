@@ -6,15 +6,19 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod doctor;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod entry;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod held;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod page;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod pruned;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod troublesome;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod words;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

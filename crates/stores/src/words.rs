@@ -30,7 +30,7 @@ pub(crate) fn digest(column: &[u8]) -> Result<Digest, Refused> {
     <[u8; 32]>::try_from(column).map(Digest).map_err(|_| corrupt("a digest does not have 32 bytes"))
 }
 
-pub(crate) const CHECKPOINTS: [Checkpoint; 6] = [
+const CHECKPOINTS: [Checkpoint; 6] = [
     Checkpoint::UserMessage,
     Checkpoint::AssistantTurn,
     Checkpoint::ToolResults,

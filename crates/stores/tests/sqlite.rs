@@ -297,7 +297,7 @@ async fn no_statement_reads_a_whole_table() {
             seen += 1;
             for step in plan(&raw, sql) {
                 // The lines of ready runs hold nothing but what is looked for.
-                let lines = ["runs_woken", "runs_by_deadline", "runs_under_way"];
+                let lines = ["runs_woken", "runs_interrupted", "runs_by_deadline", "runs_under_way"];
                 let scans = step.starts_with("SCAN")
                     && !step.contains("CONSTANT ROW")
                     && !lines.iter().any(|line| step.ends_with(&format!("INDEX {line}")))

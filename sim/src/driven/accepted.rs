@@ -8,8 +8,8 @@ use machine::id::{CallId, Principal, RunId};
 use machine::inbox::{Item, Verdict};
 
 use super::book::{Book, RunBook};
-use crate::invariant::{Checked, Invariant, ensure};
-use crate::names;
+use crate::judge::invariant::{Checked, Invariant, ensure};
+use crate::play::names;
 
 /// An item that the store took, whichever way it came.
 #[derive(Clone, Debug)]

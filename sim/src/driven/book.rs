@@ -19,11 +19,12 @@ use serde_json::Value;
 use super::accepted::Accepted;
 use super::tally::Tally;
 use super::trouble::Temper;
-use crate::hearing::Cause;
-use crate::invariant::{Checked, Invariant, Violation, breach, ensure};
-use crate::ledger::RunLedger;
-use crate::tape::Tape;
-use crate::{model_input, words};
+use crate::judge::hearing::Cause;
+use crate::judge::invariant::{Checked, Invariant, Violation, breach, ensure};
+use crate::judge::ledger::RunLedger;
+use crate::judge::model_input;
+use crate::play::tape::Tape;
+use crate::play::words;
 
 pub struct Book {
     pub tape: Tape,
@@ -134,6 +135,9 @@ impl Book {
         let Some((first, rest)) = append.events.split_first() else {
             return breach(Invariant::SeqIsDense, "a run begins without an event");
         };
+        if let Some(brought) = &create.brought {
+            self.know_revision(*brought.digest(), brought.text())?;
+        }
         let run = self.add(first, now)?;
         for event in rest {
             self.hear(run, event, now)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
-use engine::deciding::Decide;
+use engine::deciding::{Answer, Decide};
 use engine::feed::{FeedItem, Subscription};
 use engine::posting::{Message, OnBusy, PostRefused};
 use engine::store::{Refused, Tenant};
@@ -17,8 +17,9 @@ use machine::status::CallStatus;
 use super::stage::{Life, Stage};
 use super::wording;
 use super::world::World;
-use crate::invariant::{Invariant, Violation, ensure};
-use crate::{cast, names, people};
+use crate::judge::invariant::{Invariant, Violation, ensure};
+use crate::play::names;
+use crate::world::{cast, people};
 
 const RUNS_MAX: usize = 12;
 const THREADS: [&str; 2] = ["t1", "t2"];
@@ -196,7 +197,7 @@ impl World {
             .iter()
             .enumerate()
             .flat_map(|(run, known)| {
-                let held = |call: &crate::ledger::CallLedger| call.open.is_some();
+                let held = |call: &crate::judge::ledger::CallLedger| call.open.is_some();
                 known
                     .ledger
                     .calls
@@ -269,7 +270,9 @@ impl World {
         drop(book);
         if !same {
             self.decision_count += 1;
-            decide.by = Principal::from(format!("other-{}", self.decision_count));
+            let other = format!("other-{}", self.decision_count);
+            decide.by = Principal::from(other.as_str());
+            decide.answer = Answer::Cancel { reason: Some(other), then: None };
         }
         let expects = match (is_stored, same) {
             (false, _) => Expects::Anything,

@@ -11,9 +11,9 @@ use machine::thread::Thread;
 use super::trouble::Temper;
 use super::wording;
 use super::world::World;
-use crate::invariant::{Checked, Invariant, breach, ensure};
-use crate::live::Presence;
-use crate::people;
+use crate::judge::invariant::{Checked, Invariant, breach, ensure};
+use crate::world::live::Presence;
+use crate::world::people;
 
 /// Rounds within which a world without trouble must come to its end.
 const ROUNDS_MAX: u64 = 400;

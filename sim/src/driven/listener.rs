@@ -8,15 +8,36 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::stage::Stage;
-use crate::invariant::{Invariant, Violation};
+use crate::judge::invariant::{Invariant, Violation};
 
 /// What the store of a world says when it is in trouble; whatever names it was expected.
 pub(crate) const PLUG_PULLED: &str = "the simulator pulled the plug";
 pub(crate) const STORE_TAKEN: &str = "another process has the store";
 
-pub(crate) struct Listener(pub(crate) Arc<Stage>);
+/// Objects in the name of this world.
+pub(crate) fn objecting(stage: Arc<Stage>) -> impl Subscriber {
+    Listener(move |Told { level, message, fields }: Told| {
+        stage.tell(|| format!("the engine says: {message}{fields}"));
+        let expected = [PLUG_PULLED, STORE_TAKEN].iter().any(|known| fields.contains(known));
+        if level == Level::ERROR && !expected {
+            let detail = format!("the engine says: {message}{fields}");
+            stage.object(Violation { invariant: Invariant::NothingIsBroken, detail });
+        }
+    })
+}
 
-impl Subscriber for Listener {
+/// Hands on warnings and errors.
+pub struct Listener<H>(pub H);
+
+/// One of them.
+pub struct Told {
+    pub level: Level,
+    pub message: String,
+    /// Each field with its value, behind a comma.
+    pub fields: String,
+}
+
+impl<H: Fn(Told) + Send + Sync + 'static> Subscriber for Listener<H> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::WARN
     }
@@ -30,15 +51,10 @@ impl Subscriber for Listener {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut words = Words::default();
-        event.record(&mut words);
-        let Words { message, fields } = words;
-        self.0.tell(|| format!("the engine says: {message}{fields}"));
-        let expected = [PLUG_PULLED, STORE_TAKEN].iter().any(|known| fields.contains(known));
-        if *event.metadata().level() == Level::ERROR && !expected {
-            let detail = format!("the engine says: {message}{fields}");
-            self.0.object(Violation { invariant: Invariant::NothingIsBroken, detail });
-        }
+        let (message, fields) = (String::new(), String::new());
+        let mut told = Told { level: *event.metadata().level(), message, fields };
+        event.record(&mut told);
+        self.0(told);
     }
 
     fn enter(&self, _: &Id) {}
@@ -46,13 +62,7 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
-#[derive(Default)]
-struct Words {
-    message: String,
-    fields: String,
-}
-
-impl Visit for Words {
+impl Visit for Told {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             self.message = format!("{value:?}");

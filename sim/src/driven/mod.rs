@@ -12,7 +12,7 @@ pub mod book;
 mod crowd;
 mod disk;
 mod ending;
-mod listener;
+pub mod listener;
 mod performers;
 pub mod place;
 mod real_time;

@@ -17,8 +17,9 @@ use machine::revision::Revision;
 use machine::tool::Arguments;
 
 use super::stage::{Life, Stage};
-use crate::script::{self, Turn, outcome_name};
-use crate::{hooks, tape};
+use crate::play::{names, tape};
+use crate::world::hooks;
+use crate::world::script::{self, Turn, outcome_name};
 
 /// How long a hook and an attempt may take.
 pub(crate) const HOOK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -216,7 +217,7 @@ impl Plugin for ScriptedPlugin {
     fn hook(&self, moment: Moment) -> Task<'_, Result<Vec<Action>, String>> {
         Box::pin(async move {
             let phase = moment.subject.phase();
-            self.stage.count("hook", phase_name(phase));
+            self.stage.count("hook", names::phase(phase));
             let (outcome, pause, trouble) = self.draw(phase);
             self.life.pause(pause).await;
             match (trouble, outcome) {
@@ -270,18 +271,5 @@ impl ScriptedPlugin {
             _ => HookTrouble::None,
         };
         (outcome, pause, trouble)
-    }
-}
-
-const fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::RunStart => "RunStart",
-        Phase::StepStart => "StepStart",
-        Phase::BeforeInference => "BeforeInference",
-        Phase::AfterInference => "AfterInference",
-        Phase::BeforeToolExecute => "BeforeToolExecute",
-        Phase::AfterToolExecute => "AfterToolExecute",
-        Phase::StepEnd => "StepEnd",
-        Phase::RunEnd => "RunEnd",
     }
 }

@@ -145,29 +145,42 @@ impl Drop for Flight<'_> {
     }
 }
 
+/// Methods around which nothing happens but what goes wrong.
+macro_rules! rough {
+    ($($kind:ident fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {$(
+        fn $method(&self, $($name: $type),*) -> Task<'_, Result<$answer, Refused>> {
+            $(let $name = $name.to_owned();)*
+            Box::pin(self.rough(Kind::$kind, move |store| store.$method($(&$name),*)))
+        }
+    )*};
+}
+
 impl Store for RoughStore {
     fn now(&self) -> Timestamp {
         self.stage.now()
     }
 
-    fn put_thread(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        metadata: &Value,
-    ) -> Task<'_, Result<bool, Refused>> {
-        let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.clone());
-        Box::pin(self.rough(Kind::Preparation, move |store| store.put_thread(&tenant, &thread, &metadata)))
-    }
-
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
-        let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.thread(&tenant, &thread)))
-    }
-
-    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
-        let (tenant, page) = (tenant.clone(), page.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.threads(&tenant, &page)))
+    rough! {
+        Preparation fn put_thread(tenant: &Tenant, thread: &ThreadId, metadata: &Value) -> bool;
+        Preparation fn delete_thread(tenant: &Tenant, thread: &ThreadId) -> ();
+        Read fn thread(tenant: &Tenant, thread: &ThreadId) -> ThreadView;
+        Read fn threads(tenant: &Tenant, page: &Page) -> Listed<ThreadView>;
+        Read fn leave(lease: &Lease, tool: &ToolName) -> Leave;
+        Read fn revision(tenant: &Tenant, thread: &ThreadId, digest: &Digest) -> Option<String>;
+        Read fn next_wake() -> Option<Timestamp>;
+        Read fn decision(tenant: &Tenant, run: &RunId, id: &DecisionId) -> Option<Decision>;
+        Read fn run(tenant: &Tenant, run: &RunId) -> Option<RunView>;
+        Read fn runs(tenant: &Tenant, filter: &RunFilter, page: &Page) -> Listed<RunView>;
+        Read fn message(tenant: &Tenant, thread: &ThreadId, message: &MessageId) -> Option<MessagePlace>;
+        Read fn messages(tenant: &Tenant, thread: &ThreadId, page: &Page) -> Listed<MessageView>;
+        Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;
+        Read fn remembered(tenant: &Tenant, run: &RunId, scope: &str) -> Option<Remembered>;
+        Read fn state(tenant: &Tenant, run: &RunId) -> Vec<StateRow>;
+        Read fn taken_call_ids(lease: &Lease, asked: &[String]) -> BTreeSet<CallId>;
+        Read fn plugin_state(lease: &Lease) -> Vec<StateRow>;
+        Read fn suspension(tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView>;
+        Read fn approvals(tenant: &Tenant, filter: &ApprovalFilter, page: &Page) -> Listed<SuspensionView>;
+        Read fn census() -> Census;
     }
 
     fn set_auto_approve(
@@ -180,16 +193,6 @@ impl Store for RoughStore {
         Box::pin(
             self.rough(Kind::Preparation, move |store| store.set_auto_approve(&tenant, &thread, by.as_ref())),
         )
-    }
-
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
-        let (lease, tool) = (lease.clone(), tool.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.leave(&lease, &tool)))
-    }
-
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
-        let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.rough(Kind::Preparation, move |store| store.delete_thread(&tenant, &thread)))
     }
 
     fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
@@ -206,11 +209,6 @@ impl Store for RoughStore {
             )
             .await
         })
-    }
-
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        let digest = *digest;
-        Box::pin(self.rough(Kind::Read, move |store| store.revision(&digest)))
     }
 
     fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
@@ -311,35 +309,6 @@ impl Store for RoughStore {
         ))
     }
 
-    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
-        Box::pin(self.rough(Kind::Read, |store| store.next_wake()))
-    }
-
-    fn decision(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        id: &DecisionId,
-    ) -> Task<'_, Result<Option<Decision>, Refused>> {
-        let (tenant, run, id) = (tenant.clone(), run.clone(), id.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.decision(&tenant, &run, &id)))
-    }
-
-    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
-        let (tenant, run) = (tenant.clone(), run.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.run(&tenant, &run)))
-    }
-
-    fn runs(
-        &self,
-        tenant: &Tenant,
-        filter: &RunFilter,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
-        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.runs(&tenant, &filter, &page)))
-    }
-
     fn events(
         &self,
         tenant: &Tenant,
@@ -356,36 +325,6 @@ impl Store for RoughStore {
         Box::pin(self.rough(Kind::Read, move |store| store.event(&lease, seq)))
     }
 
-    fn message(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        message: &MessageId,
-    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
-        let (tenant, thread, message) = (tenant.clone(), thread.clone(), message.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.message(&tenant, &thread, &message)))
-    }
-
-    fn messages(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
-        let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.messages(&tenant, &thread, &page)))
-    }
-
-    fn posted(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
-        let (tenant, thread, scope) = (tenant.clone(), thread.clone(), scope.to_owned());
-        Box::pin(self.rough(Kind::Read, move |store| store.posted(&tenant, &thread, &scope)))
-    }
-
     fn remember(
         &self,
         tenant: &Tenant,
@@ -395,54 +334,6 @@ impl Store for RoughStore {
     ) -> Task<'_, Result<Remembered, Refused>> {
         let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
         Box::pin(self.rough(Kind::Preparation, move |store| store.remember(&tenant, &run, &scope, answer)))
-    }
-
-    fn remembered(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
-        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
-        Box::pin(self.rough(Kind::Read, move |store| store.remembered(&tenant, &run, &scope)))
-    }
-
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        let (tenant, run) = (tenant.clone(), run.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.state(&tenant, &run)))
-    }
-
-    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
-        let (lease, asked) = (lease.clone(), asked.to_vec());
-        Box::pin(self.rough(Kind::Read, move |store| store.taken_call_ids(&lease, &asked)))
-    }
-
-    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        let lease = lease.clone();
-        Box::pin(self.rough(Kind::Read, move |store| store.plugin_state(&lease)))
-    }
-
-    fn suspension(
-        &self,
-        tenant: &Tenant,
-        id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.suspension(&tenant, &id)))
-    }
-
-    fn approvals(
-        &self,
-        tenant: &Tenant,
-        filter: &ApprovalFilter,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
-        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.approvals(&tenant, &filter, &page)))
-    }
-
-    fn census(&self) -> Task<'_, Result<Census, Refused>> {
-        Box::pin(self.rough(Kind::Read, |store| store.census()))
     }
 
     fn counts(&self) -> Counts {

@@ -8,18 +8,17 @@ use machine::Timestamp;
 
 use super::book::Book;
 use super::disk::Disk;
-use super::listener::Listener;
+use super::listener::objecting;
 use super::place::Place;
 use super::stage::Stage;
 use super::tally::Tally;
 use super::trouble::{Side, Temper};
 use super::world::World;
-use crate::cast::Cast;
-use crate::invariant::{Invariant, Violation};
-use crate::names;
-use crate::runner::Batch;
-use crate::shrink::shrink;
-use crate::tape::Tape;
+use crate::judge::invariant::{Invariant, Violation};
+use crate::play::runner::Batch;
+use crate::play::shrink::shrink;
+use crate::play::tape::Tape;
+use crate::world::cast::Cast;
 
 const BEGAN_AT: Timestamp = Timestamp(1_000_000);
 
@@ -92,7 +91,7 @@ pub fn play_tape(mut tape: Tape, place: Place, roughness: Roughness, tells: bool
     let stage = Arc::new(Stage::new(Book::new(tape, temper, tells), disk, clock));
     stage.count("place", place.name());
     let mut world = World::new(stage.clone(), cast, lost_at);
-    tracing::subscriber::with_default(Listener(stage.clone()), || runtime.block_on(world.play()));
+    tracing::subscriber::with_default(objecting(stage.clone()), || runtime.block_on(world.play()));
     let commit_count = match &world.process {
         Some(process) if process.life.number == 1 => process.life.commit_count(),
         Some(_) | None => world.first_commits,
@@ -115,7 +114,7 @@ fn outline(book: &Book) -> Vec<String> {
     let of_run = |(run, ordinal): (&super::book::RunBook, usize)| -> Vec<String> {
         run.log
             .iter()
-            .map(|event| format!("{ordinal} {} {} {}", event.seq, event.at, names::fact(&event.fact)))
+            .map(|event| format!("{ordinal} {} {} {}", event.seq, event.at, event.fact.name()))
             .collect()
     };
     book.runs.iter().zip(1..).flat_map(of_run).collect()

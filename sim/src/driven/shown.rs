@@ -12,8 +12,8 @@ use machine::transcript::{Messages, ModelMessage};
 
 use super::book::Book;
 use super::stage::Life;
-use crate::invariant::{Checked, Invariant, breach, ensure};
-use crate::model_input;
+use crate::judge::invariant::{Checked, Invariant, breach, ensure};
+use crate::judge::model_input;
 
 /// The message that hooks replace in what the model reads.
 pub(crate) const REPLACED: &str = "msg_1";

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use super::book::Book;
 use super::disk::Disk;
 use super::trouble::{Fate, Kind, Plan, Side, plan};
-use crate::invariant::{Checked, Violation};
-use crate::tape::Tape;
+use crate::judge::invariant::{Checked, Violation};
+use crate::play::tape::Tape;
 
 pub struct Stage {
     book: Mutex<Book>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::names::VERDICTS;
+use crate::play::names::VERDICTS;
 
 #[derive(Clone, Debug, Default)]
 pub struct Tally(BTreeMap<(&'static str, &'static str), u64>);

@@ -1,7 +1,7 @@
 //! What may go wrong around one call of the store, and how often.
 
-use crate::cast;
-use crate::tape::Tape;
+use crate::play::tape::Tape;
+use crate::world::cast;
 
 /// How rough a world is. Many worlds leave some kinds of trouble out, which lets the others go deeper.
 #[derive(Clone, Copy, Debug)]

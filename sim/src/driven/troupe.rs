@@ -12,9 +12,9 @@ use serde_json::json;
 
 use super::performers::{ScriptedModel, ScriptedPlugin, ScriptedTool, TOOL_TIMEOUT};
 use super::stage::{Life, Stage};
-use crate::cast::{self, Cast, DESK};
-use crate::live::{LiveTool, Presence};
-use crate::outputs;
+use crate::judge::outputs;
+use crate::world::cast::{self, Cast, DESK};
+use crate::world::live::{LiveTool, Presence};
 
 const PLUGINS: [&str; 2] = ["guard", "scribe"];
 

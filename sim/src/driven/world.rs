@@ -12,8 +12,8 @@ use super::rough::RoughStore;
 use super::stage::{Life, Stage};
 use super::trouble::Side;
 use super::troupe;
-use crate::cast::Cast;
-use crate::invariant::{Invariant, Violation};
+use crate::judge::invariant::{Invariant, Violation};
+use crate::world::cast::Cast;
 
 /// Commits of a process within which it may be lost.
 const LOST_WITHIN: usize = 25;

@@ -172,7 +172,7 @@ pub async fn read(store: &impl Store, traces: &Traces, people: &People) -> Resul
         let thread = store.thread(&tenant, &view.thread).await?;
         evidence.threads.insert(view.thread.clone(), thread.state);
         let digest = view.control.revision;
-        if let Some(text) = store.revision(&digest).await? {
+        if let Some(text) = store.revision(&tenant, &view.thread, &digest).await? {
             evidence.revisions.insert(digest, Arc::new(revision(&text)?));
         }
         let log = whole_log(store, &view.id).await?;

@@ -128,7 +128,7 @@ pub(crate) fn account(people: &People, evidence: Option<&Evidence>) -> String {
         for run in &evidence.runs {
             let _ = writeln!(text, "the log of {}", run.view.id);
             for event in &run.log {
-                let _ = writeln!(text, "  {}", sim::words::event(event));
+                let _ = writeln!(text, "  {}", sim::play::words::event(event));
             }
         }
         text.push_str("what the processes complained of\n");

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machine::event::{CancelReason, Event, Fact};
-use machine::id::DecisionId;
 use machine::policy::OnBusy;
 use machine::suspension::{Held, SuspensionKind};
 use machine::termination::{Cancelled, StopCode, Termination};
 use machine::tool::EffectClass;
 
 use crate::evidence::{Evidence, RunEvidence};
-use crate::judge::Moment;
+use crate::judge::{Moment, decision_of};
 use crate::people::{Decided, People};
 use crate::stories::Doubt;
 use crate::wire::{Reply, Word};
@@ -141,7 +140,7 @@ impl Tally {
         if moment == Moment::Between {
             let heard = |decided: &Decided| {
                 let id = Some(&decided.given.id);
-                evidence.runs.iter().flat_map(|run| &run.log).any(|event| decided_by(event) == id)
+                evidence.runs.iter().flat_map(|run| &run.log).any(|event| decision_of(event) == id)
             };
             let unheard = |decided: &&Decided| {
                 evidence.remembered.get(&decided.given.id) == Some(&true) && !heard(decided)
@@ -265,15 +264,4 @@ impl Tally {
             Some(_) | None => {}
         }
     }
-}
-
-fn decided_by(event: &Event) -> Option<&DecisionId> {
-    if let Fact::ToolApproved { decision_id, .. }
-    | Fact::ToolDenied { decision_id, .. }
-    | Fact::ToolResumed { decision_id, .. }
-    | Fact::ToolCancelled { decision_id, .. } = &event.fact
-    {
-        return decision_id.as_ref();
-    }
-    None
 }

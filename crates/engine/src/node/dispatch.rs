@@ -86,7 +86,8 @@ impl Node {
         }
     }
 
-    /// Claims as many as there are places, and says when to look again.
+    /// Claims as many as there are places, and says when to look again. Without a place, what is interrupted or due is
+    /// claimed all the same.
     async fn claim_ready(self: &Arc<Self>) -> Result<Timestamp, Refused> {
         while self.backlog.swap(false, Ordering::AcqRel) {
             let mut places: Vec<Place> = Vec::new();
@@ -100,7 +101,7 @@ impl Node {
                 self.backlog.store(true, Ordering::SeqCst);
                 match self.place() {
                     Some(place) => places.push(place),
-                    None => return Ok(NEVER),
+                    None => return self.claim_pressing().await,
                 }
             }
             let claimed = self.store.claim(Claim::Next { limit: places.len() }).await?;
@@ -111,7 +112,40 @@ impl Node {
                 self.take(claimed, place);
             }
         }
-        // What is due by now has just been claimed; nothing is looked at more often than this.
+        self.next_due().await
+    }
+
+    /// An interrupt and the time do not wait until somebody else is done.
+    async fn claim_pressing(self: &Arc<Self>) -> Result<Timestamp, Refused> {
+        loop {
+            let places: Vec<Place> = std::iter::from_fn(|| self.spare_place()).collect();
+            if places.is_empty() {
+                // Whoever leaves one rings.
+                return Ok(NEVER);
+            }
+            let claimed = match self.store.claim(Claim::Pressing { limit: places.len() }).await {
+                Ok(claimed) => claimed,
+                Err(refused) => {
+                    places.into_iter().for_each(Place::give_back);
+                    return Err(refused);
+                }
+            };
+            let is_all = claimed.len() < places.len();
+            let mut claimed = claimed.into_iter();
+            for place in places {
+                match claimed.next() {
+                    Some(claimed) => self.take(claimed, place),
+                    None => place.give_back(),
+                }
+            }
+            if is_all {
+                return self.next_due().await;
+            }
+        }
+    }
+
+    /// What is due by now has just been claimed; nothing is looked at more often than this.
+    async fn next_due(&self) -> Result<Timestamp, Refused> {
         let soonest = self.clock.now().plus_ms(LOOK_AGAIN_MS);
         Ok(self.store.next_wake().await?.map_or(NEVER, |at| at.max(soonest)))
     }

@@ -2,19 +2,23 @@
 
 mod dispatch;
 mod mail;
+mod place;
 
 pub(crate) use mail::{Direct, Look, Mail, Reply};
+pub(crate) use place::Place;
+use place::{Places, Unbegun};
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use machine::Control;
 use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::inbox::{Item, Verdict};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -86,23 +90,6 @@ pub(crate) enum Parting {
     Stuck,
 }
 
-/// The right to hold one run. Whoever gives it back, used or not, makes room for what found none.
-pub(crate) struct Place {
-    permit: Option<OwnedSemaphorePermit>,
-    node: Weak<Node>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.permit.take();
-        if let Some(node) = self.node.upgrade()
-            && node.backlog.load(Ordering::SeqCst)
-        {
-            node.dispatch.notify_one();
-        }
-    }
-}
-
 /// Runs are known by their tenant too: a stranger who guesses an id meets nobody.
 type Key = (Tenant, RunId);
 
@@ -131,6 +118,11 @@ impl Agents {
         self.by_name.values().any(|agent| agent.tools.contains_key(name))
     }
 
+    /// A tool of the server has this name, whether or not an agent uses it.
+    pub(crate) fn is_reserved(&self, name: &ToolName) -> bool {
+        self.has_tool(name) || self.by_name.values().any(|agent| agent.reserved.contains(name))
+    }
+
     /// Under one name agents may have different models, such as one with others behind it: a run's own agent comes first.
     pub(crate) fn model(&self, agent: &AgentName, name: &str) -> Option<Arc<dyn Model>> {
         let own = self.by_name.get(agent);
@@ -147,11 +139,13 @@ pub(crate) struct Node {
     pub(crate) feeds: Arc<Feeds>,
     pub(crate) shelf: Shelf,
     agents: RwLock<Arc<Agents>>,
-    pinned: Mutex<BTreeMap<Digest, Arc<Pinned>>>,
+    /// Each for the tenant that has asked for it: what one has brought is at hand for no other.
+    pinned: Mutex<BTreeMap<(Tenant, Digest), Arc<Pinned>>>,
     active: Mutex<Active>,
     /// Rings when a run has been let go.
     parted: Notify,
-    places: Arc<Semaphore>,
+    places: Places,
+    pub(crate) unbegun: Unbegun,
     /// Something is ready and found no place.
     backlog: AtomicBool,
     dispatch: Notify,
@@ -177,7 +171,8 @@ impl Node {
         agents: Agents,
     ) -> Arc<Self> {
         Arc::new(Self {
-            places: Arc::new(Semaphore::new(settings.running_runs_max)),
+            places: Places::new(settings.running_runs_max),
+            unbegun: Unbegun::default(),
             shelf: Shelf::new(settings.shelf_bytes),
             store,
             clock,
@@ -208,45 +203,41 @@ impl Node {
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
     }
 
-    /// The frozen agent of a run.
-    pub(crate) async fn pinned(&self, digest: &Digest) -> Result<Arc<Pinned>, Refused> {
+    /// The frozen agent of a run. [`Refused::NotFound`] where the run is gone: its thread was deleted meanwhile, and what
+    /// had come with its message went along.
+    pub(crate) async fn pinned(&self, tenant: &Tenant, run: &Control) -> Result<Arc<Pinned>, Refused> {
+        let digest = &run.revision;
         let live = self.agents().by_name.values().find(|agent| agent.pinned.digest == *digest).cloned();
         if let Some(agent) = live {
             return Ok(agent.pinned.clone());
         }
-        if let Some(known) = self.remembered(digest) {
+        if let Some(known) = self.remembered(tenant, digest) {
             return Ok(known);
         }
-        let text = self.store.revision(digest).await?;
+        let text = self.store.revision(tenant, &run.thread, digest).await?;
         let unreadable =
             |why: String| Refused::Trouble(Trouble::Corrupt(format!("revision {digest}: {why}")));
-        let text = text.ok_or_else(|| unreadable("it is not stored".into()))?;
+        let Some(text) = text else {
+            let there = self.store.run(tenant, &run.run).await?.is_some();
+            return Err(if there { unreadable("it is not stored".into()) } else { Refused::NotFound });
+        };
         let frozen: Frozen = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
         let pinned = Arc::new(Pinned::compile(&frozen).map_err(unreadable)?);
-        self.remember(pinned.clone());
+        self.remember(tenant, pinned.clone());
         Ok(pinned)
     }
 
     /// A frozen agent that is stored, if it is at hand.
-    pub(crate) fn remembered(&self, digest: &Digest) -> Option<Arc<Pinned>> {
-        lock(&self.pinned).get(digest).cloned()
+    pub(crate) fn remembered(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<Pinned>> {
+        lock(&self.pinned).get(&(tenant.clone(), *digest)).cloned()
     }
 
-    pub(crate) fn remember(&self, pinned: Arc<Pinned>) {
+    pub(crate) fn remember(&self, tenant: &Tenant, pinned: Arc<Pinned>) {
         let mut known = lock(&self.pinned);
         if known.len() >= PINNED_MAX {
             known.clear();
         }
-        known.insert(pinned.digest, pinned);
-    }
-
-    /// A place for one more run, if one is free.
-    pub(crate) fn place(self: &Arc<Self>) -> Option<Place> {
-        if self.stopping.is_cancelled() {
-            return None;
-        }
-        let permit = self.places.clone().try_acquire_owned().ok()?;
-        Some(Place { permit: Some(permit), node: Arc::downgrade(self) })
+        known.insert((tenant.clone(), pinned.digest), pinned);
     }
 
     /// Brings an item to a run: straight to its worker where this process has one or can have one, else through the
@@ -442,7 +433,7 @@ impl Node {
         self.parted.notify_waiters();
     }
 
-    /// True once nobody works here any more.
+    /// Waits until nobody works here any more.
     pub(crate) async fn idle(&self) {
         loop {
             let parted = self.parted.notified();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use machine::Control;
 use machine::delivery::Delivery;
 use machine::event::Event;
-use machine::id::{MessageId, RunId, ThreadId};
+use machine::id::{Digest, MessageId, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
 use machine::rows::Rows;
 use machine::thread::Admission;
 
-use super::{Lease, PostKey, Tenant, ThreadView};
+use super::{Lease, PostKey, Refused, Tenant, ThreadView};
 
 /// One commit of a run.
 #[derive(Clone, Debug)]
@@ -57,10 +57,46 @@ pub struct Create {
     pub begins_after: Option<MessageId>,
     /// By which a repeat of the message is recognised.
     pub key: Option<PostKey>,
+    /// The frozen agent that the run is pinned to, where it came with the message and nobody else has it.
+    pub brought: Option<Brought>,
     /// The caller goes on with the run at once: only where it holds its thread.
     pub lease: bool,
     /// From event 1 on.
     pub append: Append,
+}
+
+/// A frozen agent that came with a message. It belongs to the thread of the run that is pinned to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brought {
+    digest: Digest,
+    text: Arc<str>,
+}
+
+impl Brought {
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        let text = text.into();
+        Self { digest: Digest::of(text.as_bytes()), text }
+    }
+
+    /// Under which its run finds it.
+    #[must_use]
+    pub const fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// [`Refused::Impossible`] unless the run is pinned to it.
+    pub fn check(&self, run: &Control) -> Result<(), Refused> {
+        if self.digest == run.revision {
+            return Ok(());
+        }
+        let why = format!("run {} is pinned to {}, and {} comes along", run.run, run.revision, self.digest);
+        Err(Refused::Impossible(why))
+    }
 }
 
 /// A run that exists.

@@ -18,17 +18,19 @@
 //! 5. `spawn` creates child runs and `deliver` fills other inboxes in the same transaction. A delivery to a run that
 //!    has ended, and a second interrupt, is dropped.
 //! 6. Everything belongs to a tenant. A read with another tenant finds nothing. Lists are ordered by time of creation
-//!    and id, in pages, with an opaque cursor.
+//!    and id, in pages, with an opaque cursor. A status that is asked for is the one that is shown
+//!    ([`RunView::shown_status`]).
 //! 7. [`Store::claim`] hands out runs that were woken, interrupted, fell due or lost their worker first, then queued
 //!    runs that hold their thread, one tenant after the other; never more than asked for, never one that is held.
+//!    [`Claim::Pressing`] hands out those of them that an interrupt waits for or that fell due, and no others.
 //! 8. Commits are counted ([`Store::counts`]). Creation, claim and start are one commit; a claim by itself is none in
 //!    an embedded store.
 //! 9. One run holds a thread. [`Store::create`] is refused ([`Refused::Stale`]) if the thread is not what the
 //!    admission was judged on; the append that ends the holder makes the next run in line the holder.
 //! 10. [`Store::submit`] judges, marks the suspension answered, inserts the row and wakes the run in one transaction;
 //!     its verdict is what the caller gets. An item that is not taken leaves nothing behind. What is answered is not
-//!     pending: no list of what is pending has it, and it is shown as its answer says
-//!     ([`SuspensionView::answered_by`]) until the run has heard that. Lists of any other status follow the log.
+//!     pending: no list of what is pending has it. It is shown, and listed, as its answer says
+//!     ([`SuspensionView::answered_by`]) until the run has heard that.
 //! 11. A call id is used once in a thread, a message id too, and what waits to join the thread counts: the message of
 //!     a run that has not started, and the message `msg_CALL` that each call gets. An append or creation that breaks
 //!     this is refused ([`Refused::Impossible`]), and nothing changed; [`Store::taken_call_ids`] names ids that are
@@ -52,17 +54,23 @@
 //!     not heard, over all tenants. Runs that have ended cost it nothing.
 //! 20. [`Store::callback_key`] keeps the first key that it is offered, for as long as the store is there, and gives that
 //!     one to every process: a callback that one gave out is known to all of them.
+//! 21. What came with a message ([`Create::brought`]) is kept in the commit that creates its run, for the thread of that
+//!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
+//!     else than what its run is pinned to is refused ([`Refused::Impossible`]). [`Store::revision`] finds it for its own
+//!     thread and for no other. An agent that was put ([`Store::put_revision`]) is found for all, and stays.
 
 mod append;
 mod keys;
 mod views;
+mod wrapper;
 
-pub use append::{Append, Appended, Birth, Create, Created};
+pub use append::{Append, Appended, Birth, Brought, Create, Created};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
     ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
     SuspensionView, ThreadView,
 };
+pub use wrapper::Wrapper;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -140,6 +148,8 @@ pub enum Claim {
     Run { tenant: Tenant, run: RunId },
     /// As many as this, in the order of rule 7.
     Next { limit: usize },
+    /// As many as this, of those alone that are interrupted or due, in the same order.
+    Pressing { limit: usize },
 }
 
 /// A run that is held now, as it is loaded.
@@ -299,7 +309,7 @@ pub trait Store: Send + Sync + 'static {
     /// Newest first.
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
 
-    /// Leave for every tool of a thread, by whom; none takes it back.
+    /// Leave for every tool of a thread, by whom; none takes all leave back, also what an approval gave for one tool.
     fn set_auto_approve(
         &self,
         tenant: &Tenant,
@@ -310,13 +320,20 @@ pub trait Store: Send + Sync + 'static {
     /// Leave that counts for a call of this tool now.
     fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>>;
 
-    /// Removes a thread with its runs, logs and approvals. [`Refused::Stale`] while a run of it has not ended.
+    /// Removes a thread with its runs, logs and approvals, and the threads of the runs that they delegated to, and so on.
+    /// [`Refused::Stale`] while a run of any of them has not ended.
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>>;
 
-    /// A frozen agent under the digest of its text. Writing it again changes nothing.
+    /// A frozen agent of the configuration under the digest of its text. Writing it again changes nothing.
     fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>>;
 
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>>;
+    /// The frozen agent of a run of this thread: what came with a message of the thread, or else what was put.
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>>;
 
     /// Keeps this key of callbacks, unless one is kept; gives the one that is.
     fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machine::checkpoint::Checkpoint;
 use machine::event::{Event, Fact, Message, Opened};
 use machine::foretold::foretell;
-use machine::id::{AgentName, CallId, MessageId, Principal, RunId, SuspensionId, ThreadId};
+use machine::id::{AgentName, CallId, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::Item;
 use machine::rows::{ApprovalStatus, Role, ShownStatus};
 use machine::suspension::SuspensionKind;
@@ -45,6 +45,8 @@ pub struct ThreadView {
     pub state: Thread,
     /// Whoever gave leave for every tool.
     pub auto_approved_by: Option<Principal>,
+    /// Tools for whose later calls somebody gave leave, by name.
+    pub approved_tools: Vec<ToolName>,
 }
 
 impl ThreadView {
@@ -57,6 +59,7 @@ impl ThreadView {
             head: None,
             state: Thread::Free,
             auto_approved_by: None,
+            approved_tools: Vec::new(),
         }
     }
 
@@ -114,10 +117,7 @@ impl RunView {
     /// An interrupt that was accepted shows at once, heard or not.
     #[must_use]
     pub const fn shown_status(&self) -> ShownStatus {
-        if self.interrupt_accepted && !self.status.ended() {
-            return ShownStatus::Interrupting;
-        }
-        self.status
+        self.status.with_an_interrupt(self.interrupt_accepted)
     }
 }
 
@@ -194,6 +194,7 @@ pub struct PathEntry {
 /// Which runs. What is not set does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
+    /// As it is shown ([`RunView::shown_status`]).
     pub status: Option<ShownStatus>,
     pub thread: Option<ThreadId>,
     pub agent: Option<AgentName>,
@@ -221,6 +222,15 @@ impl ApprovalFilter {
     #[must_use]
     pub fn of_run(run: &RunId) -> Self {
         Self { run: Some(run.clone()), ..Self::default() }
+    }
+
+    /// Whether it has the status that is asked for. What is answered is not pending, whatever its answer says.
+    #[must_use]
+    pub fn shows(&self, view: &SuspensionView) -> bool {
+        let is = |status| view.status == status && !(view.answered && status == ApprovalStatus::Pending);
+        self.status.is_none_or(is)
+            && self.run.as_ref().is_none_or(|run| view.run == *run)
+            && self.thread.as_ref().is_none_or(|thread| view.thread == *thread)
     }
 
     /// What has changed in one run since this event, whatever became of it.

@@ -8,10 +8,13 @@ mod measured;
 mod model_task;
 mod panics;
 mod pass;
+mod stepping_aside;
+mod taking;
 mod tasks;
 mod tool_task;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 
 use machine::id::{CallId, Digest, MessageId, RunId};
@@ -30,9 +33,10 @@ use crate::agent::Pinned;
 use crate::feed::{HeldFeed, RunFeed};
 use crate::history::History;
 use crate::node::{Direct, Look, Mail, Node, Parting, Place, Reply};
-use crate::store::{Claim, Claimed, Lease, Loaded, Refused, Tenant, Trouble};
+use crate::store::{Claimed, Lease, Loaded, Refused, Tenant, Trouble};
 use measured::Measured;
 use pass::Unsure;
+use taking::take;
 use tasks::UnderWay;
 
 /// Where a worker sits: what it works on and how it is reached.
@@ -132,8 +136,12 @@ pub(crate) struct Worker {
     doubt_at: Timestamp,
     /// Everything that was accepted before the take-over has been heard.
     drained: bool,
+    /// Its first events are stored, and nothing has been said to it since.
+    is_newborn: bool,
     /// The store said that an accepted item must be heard first.
     hurry: bool,
+    /// There is no place for this run to execute in.
+    only_hears: bool,
     /// What tasks came back with and is not stored.
     unsaid: Vec<NewsBody>,
     directs: Vec<Direct>,
@@ -157,10 +165,10 @@ pub(crate) struct Worker {
 /// News that may wait: every task sends one.
 const NEWS_MAX: usize = 256;
 
-pub(crate) async fn work(mut desk: Desk, entry: Entry, place: Place) {
+pub(crate) async fn work(mut desk: Desk, entry: Entry, mut place: Place) {
     let node = desk.node.clone();
     let stop = match take(&mut desk, entry).await {
-        Ok(Some(worker)) => worker.work(&mut desk).await,
+        Ok(Some(worker)) => worker.work(&mut desk, &mut place).await,
         Ok(None) => Stop::Gone,
         Err(refused) => refused.into(),
     };
@@ -176,38 +184,6 @@ pub(crate) async fn work(mut desk: Desk, entry: Entry, place: Place) {
         }
     };
     node.part(&mut desk, place, parting);
-}
-
-/// None where somebody else has the run, or it has ended.
-async fn take(desk: &mut Desk, entry: Entry) -> Result<Option<Worker>, Refused> {
-    let node = &desk.node;
-    let claimed = match entry {
-        Entry::Created(newborn) => return Ok(Some(Worker::born(node, *newborn))),
-        Entry::Claimed(claimed) => *claimed,
-        Entry::Claim => {
-            let claim = Claim::Run { tenant: desk.tenant.clone(), run: desk.run.clone() };
-            match node.store.claim(claim).await?.pop() {
-                Some(claimed) => claimed,
-                None => return Ok(taken_meanwhile(desk).await),
-            }
-        }
-    };
-    let pinned = pinned(desk, &claimed).await;
-    Ok(Some(Worker::of(&desk.node, claimed, pinned)))
-}
-
-/// The run is held by now and nobody else gets it: there is no way but to wait until the store answers.
-async fn pinned(desk: &mut Desk, claimed: &Claimed) -> Arc<Pinned> {
-    loop {
-        let node = desk.node.clone();
-        match node.pinned(&claimed.loaded.control.revision).await {
-            Ok(pinned) => return pinned,
-            Err(refused) => {
-                tracing::error!(run = %claimed.lease.run, trouble = %refused, "the store is in trouble; the run waits");
-                pause(desk).await;
-            }
-        }
-    }
 }
 
 /// While the store is in trouble nobody is kept waiting for this worker: whoever brings something asks the store.
@@ -227,20 +203,6 @@ async fn pause(desk: &mut Desk) {
     }
 }
 
-/// The dispatcher may have claimed the run for this very worker.
-async fn taken_meanwhile(desk: &mut Desk) -> Option<Worker> {
-    let mut claimed = None;
-    while let Ok(mail) = desk.mail.try_recv() {
-        match mail {
-            Mail::Claimed(other) => claimed = Some(other),
-            Mail::Direct(direct) => drop(direct.reply.send(Reply::UseTheInbox)),
-        }
-    }
-    let claimed = claimed?;
-    let pinned = pinned(desk, &claimed).await;
-    Some(Worker::of(&desk.node, *claimed, pinned))
-}
-
 impl Worker {
     fn of(node: &Arc<Node>, claimed: Claimed, pinned: Arc<Pinned>) -> Self {
         let feed = node.feeds.of(&claimed.lease.run);
@@ -254,6 +216,7 @@ impl Worker {
         // Somebody else may have gone on with the run meanwhile.
         let shelved = node.shelf.take(&lease.tenant, &lease.run);
         let history = shelved.filter(|history| history.seq() == control.seq);
+        let drained = node.unbegun.take(&lease, control.seq);
         let (news_in, news) = mpsc::channel(NEWS_MAX);
         Self {
             feed: HeldFeed::new(feed, node.store.is_shared()),
@@ -266,8 +229,10 @@ impl Worker {
             holds_thread,
             begins_after,
             doubt_at,
-            drained: false,
+            drained,
+            is_newborn: false,
             hurry: false,
+            only_hears: false,
             unsaid: Vec::new(),
             directs: Vec::new(),
             unsure: None,
@@ -294,14 +259,15 @@ impl Worker {
         let mut worker = Self::with_feed(node, Claimed { lease, loaded, doubt_at }, pinned, feed);
         worker.measured = Measured::born(&control);
         worker.committed = control;
-        worker.drained = true;
+        (worker.drained, worker.is_newborn) = (true, true);
         worker.history = history;
         worker
     }
 
-    async fn work(mut self, desk: &mut Desk) -> Stop {
-        let mut created = self.drained;
+    async fn work(mut self, desk: &mut Desk, place: &mut Place) -> Stop {
+        let mut created = mem::take(&mut self.is_newborn);
         loop {
+            self.only_hears = place.is_spare;
             self.open_all(desk);
             if desk.claimed.is_some() {
                 return Stop::Gone;
@@ -313,10 +279,12 @@ impl Worker {
                     self.stop_all();
                     Err(Stop::Gone)
                 }
+                Ok(()) if place.is_spare => Ok(()),
                 Ok(()) => self.reconcile().await,
                 Err(stop) => Err(stop),
             };
             let parked = match settled {
+                Ok(()) if place.is_spare => self.step_aside(desk, place).await,
                 Ok(()) => self.let_go(desk).await,
                 Err(stop) => Err(stop),
             };
@@ -477,7 +445,7 @@ impl Worker {
     async fn wait_out(&mut self, desk: &mut Desk, trouble: &Trouble) -> Result<(), Stop> {
         loop {
             tracing::error!(run = %self.lease.run, %trouble, "the store is in trouble; the run waits");
-            for direct in std::mem::take(&mut self.directs) {
+            for direct in mem::take(&mut self.directs) {
                 let _ = direct.reply.send(Reply::UseTheInbox);
             }
             pause(desk).await;

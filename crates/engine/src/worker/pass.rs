@@ -107,6 +107,9 @@ impl Worker {
         let answers = self.hear_directs(&mut batch, directs, now)?;
         self.hear_inbox(&mut batch, now)?;
         self.hear_clock(&mut batch, now)?;
+        if self.only_hears {
+            return Ok((batch, answers));
+        }
         self.hear_start(&mut batch, now)?;
         self.hear_gates(&mut batch, now).await?;
         while self.hear_after_tools(&mut batch, now)? {
@@ -115,7 +118,7 @@ impl Worker {
         Ok((batch, answers))
     }
 
-    /// True if it was heard. A rejection of something that came too late is no news; one that is our fault stops
+    /// None if it was not heard. A rejection of something that came too late is no news; one that is our fault stops
     /// the run.
     pub(super) fn say(
         &mut self,

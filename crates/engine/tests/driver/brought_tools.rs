@@ -1,12 +1,17 @@
 //! Tools that come with a message: shown to the model, performed by whoever sent them, and found again after a restart.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use engine::agent::Agent;
 use engine::deciding::Decide;
+use engine::model::ModelAnswer;
 use engine::posting::{BROUGHT_MAX, Message, PolicyRequest, PostRefused};
-use engine::store::{Page, RunFilter, Tenant};
+use engine::store::{Page, Refused, RunFilter, Store, Tenant};
 use engine::tool::{Performer, ToolDefinition};
 use engine::{Engine, Pass};
-use machine::id::{CallId, ToolName};
+use machine::id::{CallId, Principal, ThreadId, ToolName};
 use machine::inbox::{Refusal, Verdict};
 use machine::policy::ApprovalScope;
 use machine::suspension::SuspensionKind;
@@ -14,6 +19,7 @@ use machine::termination::Termination;
 use serde_json::{Value, json};
 use stores::memory::MemoryStore;
 
+use crate::faulty_store::{Fate, FaultyStore};
 use crate::stage::{Scripted, accepted, asking, echo, on};
 
 fn pick() -> ToolDefinition {
@@ -61,6 +67,86 @@ async fn a_tool_that_comes_with_a_message_is_performed_by_its_sender() {
     assert!(model.last_read().contains(&"tool a: a.pdf".to_owned()), "{:?}", model.last_read());
 }
 
+/// The words of each are its own: what one engine has at hand of one thread or tenant makes up for nothing elsewhere.
+#[tokio::test]
+async fn what_came_along_is_stored_for_each_thread_and_goes_with_it() {
+    let store = MemoryStore::new();
+    let model = picking(json!({"kind": "pdf"}));
+    let engine = on(&store, Agent::new("assistant", model.clone())).start().await.unwrap();
+    let (acme, other) = (Tenant::from("acme"), Tenant::from("other"));
+    let mut runs = Vec::new();
+    for (tenant, thread) in [(&acme, "t"), (&acme, "t_2"), (&other, "t")] {
+        let message = bringing(vec![pick()]).of_tenant(tenant.clone()).on_thread(thread);
+        let run = engine.run(message).await.unwrap().run;
+        let pinned = engine.view(tenant, &run).await.unwrap().unwrap().control.revision;
+        runs.push((tenant, ThreadId::from(thread), run, pinned));
+    }
+    let kept = async |store: &MemoryStore, place: usize| {
+        let (tenant, thread, _, pinned) = &runs[place];
+        store.revision(tenant, thread, pinned).await.unwrap().is_some()
+    };
+    assert!(kept(&store, 0).await && kept(&store, 1).await && kept(&store, 2).await);
+    let (_, thread, first, _) = &runs[0];
+    accepted(engine.interrupt(&acme, first, &Principal::from("ann")).await);
+    engine.ended(&acme, first).await.unwrap();
+    store.delete_thread(&acme, thread).await.unwrap();
+    assert!(!kept(&store, 0).await && kept(&store, 1).await && kept(&store, 2).await);
+
+    // The engine still knows what the next message brings; the thread does not.
+    let again = engine.post(bringing(vec![pick()]).of_tenant(acme.clone())).await.unwrap().run;
+    assert!(kept(&store, 0).await);
+    engine.abort();
+    let engine = on(&store.reopen(), Agent::new("assistant", model)).start().await.unwrap();
+    for (tenant, run) in [(&acme, &again), (&acme, &runs[1].2), (&other, &runs[2].2)] {
+        let known = engine.brought_tool(tenant, run, &ToolName::from("pick_file")).await.unwrap();
+        assert_eq!(known.unwrap().description, "Lets the user pick a file");
+    }
+    assert_eq!(engine.brought_tool(&other, &again, &ToolName::from("pick_file")).await, Ok(None));
+}
+
+#[tokio::test]
+async fn whoever_reads_a_run_whose_thread_goes_meanwhile_finds_nothing() {
+    let store = MemoryStore::new();
+    let engine = on(&store, Agent::new("assistant", Scripted::new([Ok(ModelAnswer::text("Hi."))])));
+    let engine = engine.start().await.unwrap();
+    let tenant = Tenant::default();
+    for read_tool in [true, false] {
+        let run = engine.run(bringing(vec![pick()])).await.unwrap().run;
+        let faulty = FaultyStore::new(&store, |_, _| Fate::Stored);
+        let reader = Agent::new("reader", Scripted::new([]));
+        let reader = Engine::on_shared(faulty.clone()).agent(reader).start().await.unwrap();
+        faulty.deletes_first.store(true, Ordering::Release);
+        if read_tool {
+            let tool = reader.brought_tool(&tenant, &run, &ToolName::from("pick_file")).await;
+            assert_eq!(tool, Ok(None));
+        } else {
+            assert_eq!(reader.transcript(&tenant, &run).await.err(), Some(Refused::NotFound));
+        }
+        assert!(!faulty.deletes_first.load(Ordering::Acquire), "it was looked for");
+        assert_eq!(store.run(&tenant, &run).await, Ok(None));
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_wants_what_the_agent_gives_anyway_brings_nothing() {
+    let store = MemoryStore::new();
+    let schema = json!({"type": "object"});
+    let agent =
+        Agent::new("assistant", Scripted::new([Ok(ModelAnswer::text("{}"))])).output_schema(schema.clone());
+    let engine = on(&store, agent).start().await.unwrap();
+    let tenant = Tenant::default();
+    let mut pinned = BTreeSet::new();
+    for (thread, output_schema) in [("t", None), ("t_2", Some(Arc::new(schema)))] {
+        let message = Message { output_schema, ..bringing(Vec::new()) }.on_thread(thread);
+        let run = engine.run(message).await.unwrap().run;
+        pinned.insert(engine.view(&tenant, &run).await.unwrap().unwrap().control.revision);
+    }
+    assert_eq!(pinned.len(), 1);
+    let pinned = pinned.pop_first().unwrap();
+    let elsewhere = store.revision(&Tenant::from("other"), &ThreadId::from("none"), &pinned).await.unwrap();
+    assert!(elsewhere.is_some(), "it is the configured one, which all threads share");
+}
+
 #[tokio::test]
 async fn a_tool_of_one_message_is_not_there_for_the_next() {
     let store = MemoryStore::new();
@@ -105,13 +191,16 @@ async fn where_all_tools_are_held_a_brought_one_is_too_and_an_edit_has_to_fit_it
 #[tokio::test]
 async fn a_brought_tool_cannot_stand_in_for_one_of_the_server() {
     let store = MemoryStore::new();
-    let agent = Agent::new("assistant", picking(json!({})));
+    let mut agent = Agent::new("assistant", picking(json!({})));
+    agent.reserved.insert(ToolName::from("idle"));
     let other = Agent::new("other", picking(json!({}))).tool(echo());
     let engine = on(&store, agent).agent(other).start().await.unwrap();
     let named = |name: &str| ToolDefinition { name: ToolName::from(name), ..pick() };
     let taken = |name: &str| PostRefused::ToolNameTaken(ToolName::from(name));
     let refused = engine.post(bringing(vec![pick(), named("echo")])).await.unwrap_err();
     assert_eq!(refused, taken("echo"), "a tool of another agent is one of the server too");
+    let refused = engine.post(bringing(vec![named("idle")])).await.unwrap_err();
+    assert_eq!(refused, taken("idle"), "and so is one that no agent uses");
     let refused = engine.post(bringing(vec![pick(), pick()])).await.unwrap_err();
     assert_eq!(refused, taken("pick_file"));
 

@@ -1,25 +1,14 @@
 //! A store that fails, hangs or says no where a test wants it to; all else is the store behind it.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
-    SuspensionView, Task, Tenant, ThreadView, Trouble,
+    Append, Appended, Committed, Create, Created, Lease, Refused, Store, Task, Tenant, Trouble, Wrapper,
 };
-use machine::Timestamp;
-use machine::decision::Decision;
 use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::id::{Digest, RunId, ThreadId};
 use machine::inbox::{Item, Verdict};
-use machine::rows::StateRow;
-use machine::tool::Leave;
-use serde_json::Value;
 use stores::memory::MemoryStore;
 use tokio::sync::Notify;
 
@@ -49,6 +38,8 @@ pub(crate) struct FaultyStore {
     pub(crate) may_send: AtomicBool,
     /// Nothing can be read for a watcher.
     pub(crate) unreadable: AtomicBool,
+    /// Somebody deletes the thread before a frozen agent is looked for.
+    pub(crate) deletes_first: AtomicBool,
     /// Others may work on the same runs.
     pub(crate) shared: AtomicBool,
     /// How often a watcher has read.
@@ -72,6 +63,7 @@ impl FaultyStore {
             commit_count: AtomicU64::new(0),
             may_send: AtomicBool::new(true),
             unreadable: AtomicBool::new(false),
+            deletes_first: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             read_count: AtomicU64::new(0),
             hangs_on_release: AtomicBool::new(false),
@@ -112,55 +104,24 @@ fn trouble() -> Refused {
     Trouble::Unavailable("the line is cut".into()).into()
 }
 
-impl Store for FaultyStore {
-    fn now(&self) -> Timestamp {
-        self.inner.now()
+impl Wrapper for FaultyStore {
+    fn behind(&self) -> &dyn Store {
+        &self.inner
     }
 
-    fn put_thread(
+    fn revision(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-        metadata: &Value,
-    ) -> Task<'_, Result<bool, Refused>> {
-        self.inner.put_thread(tenant, thread, metadata)
-    }
-
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
-        self.inner.thread(tenant, thread)
-    }
-
-    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
-        self.inner.threads(tenant, page)
-    }
-
-    fn set_auto_approve(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        by: Option<&Principal>,
-    ) -> Task<'_, Result<(), Refused>> {
-        self.inner.set_auto_approve(tenant, thread, by)
-    }
-
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
-        self.inner.leave(lease, tool)
-    }
-
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
-        self.inner.delete_thread(tenant, thread)
-    }
-
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
-        self.inner.put_revision(digest, text)
-    }
-
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        self.inner.revision(digest)
-    }
-
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
-        self.inner.callback_key(drawn)
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>> {
+        let (tenant, thread, digest) = (tenant.clone(), thread.clone(), *digest);
+        Box::pin(async move {
+            if self.deletes_first.swap(false, Ordering::AcqRel) {
+                self.inner.delete_thread(&tenant, &thread).await?;
+            }
+            self.inner.revision(&tenant, &thread, &digest).await
+        })
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
@@ -168,14 +129,6 @@ impl Store for FaultyStore {
             let events = create.append.events.clone();
             self.commit(&events, async || self.inner.create(create).await).await
         })
-    }
-
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
-        self.inner.claim(claim)
-    }
-
-    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
-        self.inner.load(lease)
     }
 
     fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
@@ -213,32 +166,6 @@ impl Store for FaultyStore {
         Box::pin(async move { self.commit(&[], async || self.inner.submit(&tenant, &run, item).await).await })
     }
 
-    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
-        self.inner.next_wake()
-    }
-
-    fn decision(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        id: &DecisionId,
-    ) -> Task<'_, Result<Option<Decision>, Refused>> {
-        self.inner.decision(tenant, run, id)
-    }
-
-    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
-        self.inner.run(tenant, run)
-    }
-
-    fn runs(
-        &self,
-        tenant: &Tenant,
-        filter: &RunFilter,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
-        self.inner.runs(tenant, filter, page)
-    }
-
     fn events(
         &self,
         tenant: &Tenant,
@@ -251,93 +178,6 @@ impl Store for FaultyStore {
         }
         self.read_count.fetch_add(1, Ordering::AcqRel);
         self.inner.events(tenant, run, after, limit)
-    }
-
-    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
-        self.inner.event(lease, seq)
-    }
-
-    fn message(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        message: &MessageId,
-    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
-        self.inner.message(tenant, thread, message)
-    }
-
-    fn messages(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
-        self.inner.messages(tenant, thread, page)
-    }
-
-    fn posted(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
-        self.inner.posted(tenant, thread, scope)
-    }
-
-    fn remember(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-        answer: Remembered,
-    ) -> Task<'_, Result<Remembered, Refused>> {
-        self.inner.remember(tenant, run, scope, answer)
-    }
-
-    fn remembered(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
-        self.inner.remembered(tenant, run, scope)
-    }
-
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        self.inner.state(tenant, run)
-    }
-
-    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
-        self.inner.taken_call_ids(lease, asked)
-    }
-
-    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        self.inner.plugin_state(lease)
-    }
-
-    fn suspension(
-        &self,
-        tenant: &Tenant,
-        id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
-        self.inner.suspension(tenant, id)
-    }
-
-    fn approvals(
-        &self,
-        tenant: &Tenant,
-        filter: &ApprovalFilter,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
-        self.inner.approvals(tenant, filter, page)
-    }
-
-    fn census(&self) -> Task<'_, Result<Census, Refused>> {
-        self.inner.census()
-    }
-
-    fn counts(&self) -> Counts {
-        self.inner.counts()
     }
 
     fn is_shared(&self) -> bool {

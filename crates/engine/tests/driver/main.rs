@@ -16,6 +16,8 @@ mod delegation;
 mod draining;
 mod faulty_store;
 mod feeds;
+mod full_house;
+mod gone_away;
 mod holding;
 mod interrupting;
 mod keys;

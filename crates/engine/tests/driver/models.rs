@@ -170,6 +170,39 @@ async fn whoever_heard_words_of_a_failed_attempt_is_told_that_they_count_for_not
     }
 }
 
+/// The first attempt says something and is cut, the second is refused without a word.
+#[tokio::test(start_paused = true)]
+async fn words_of_a_failed_attempt_count_for_nothing_although_no_later_one_speaks() {
+    let (stage, bell) = (Stage::new(), Arc::new(Notify::new()));
+    let ring = bell.clone();
+    let model = FunctionModel(move |request: ModelRequest, deltas: Deltas| {
+        let ring = ring.clone();
+        async move {
+            if request.attempt == 1 {
+                deltas.text("Hel");
+                ring.notified().await;
+                return Err(failure(true, None));
+            }
+            Err(failure(false, None))
+        }
+    });
+    let engine = stage.start(Agent::new("assistant", model)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    assert_eq!(next_live(&mut watched).await, delta(&posted.run, 1, 0, "Hel"));
+    bell.notify_one();
+    let retrying = until_named(&mut watched, "model.retrying").await;
+    let message_id = assistant_message_id(&posted.run, 1);
+    let reset = FeedItem::Live(LiveItem::Reset { message_id, attempt: 2 });
+    assert_eq!(next_item(&mut watched).await, Some(reset));
+    // Whoever comes between the attempts hears nothing of the dead one, and there is nothing to take back.
+    let mut late = engine.subscribe(&Tenant::default(), &posted.run, retrying.seq);
+    for watched in [&mut late, &mut watched] {
+        while let Some(item) = next_item(watched).await {
+            assert!(matches!(item, FeedItem::Event(_)), "{item:?}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn whoever_joins_late_gets_the_text_so_far_as_one_delta_and_then_the_rest() {
     let (stage, bell) = (Stage::new(), Arc::new(Notify::new()));

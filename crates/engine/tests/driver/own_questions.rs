@@ -67,6 +67,19 @@ async fn a_replayed_tool_gets_its_own_arguments_what_it_left_and_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tool_that_goes_on_without_an_answer_gets_what_it_left_and_who_said_so() {
+    let (stage, model, sent) = (Stage::new(), picking(), Sent::default());
+    let tool = picker(&sent, ResumeMode::ReplayToolCall, None);
+    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    rest(&mut watched).await;
+    let resumed = Resumed { state: Some(Arc::new(json!({"cursor": 7}))), answer: None, by: "ann".into() };
+    assert_eq!((sent.count(), &sent.requests()[1].resume), (2, &Some(resumed)));
+    assert_eq!(model.last_read()[2], "tool a: picked");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_tool_left_for_itself_survives_the_process() {
     let (stage, model, sent) = (Stage::new(), picking(), Sent::default());
     let agent =

@@ -6,7 +6,7 @@ use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::{ModelAnswer, ModelRequest};
 use engine::posting::{Message, OnBusy, PolicyRequest, PostRefused};
-use engine::store::Tenant;
+use engine::store::{Page, RunFilter, Store, Tenant};
 use engine::tool::{Approval, Outcome, ToolDefinition};
 use machine::event::Fact;
 use machine::id::MessageId;
@@ -270,6 +270,26 @@ async fn a_message_that_says_nothing_is_for_nobody_or_has_a_used_id_is_refused()
     assert_eq!(engine.post(nobody).await.unwrap_err(), PostRefused::NoSuchAgent("nobody".into()));
     let bytes = engine::posting::MESSAGE_BYTES_MAX + 1;
     assert_eq!(engine.post(says(&"x".repeat(bytes))).await.unwrap_err(), PostRefused::TooLarge { bytes });
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_takes_an_id_that_a_run_will_need_for_a_message_of_its_own() {
+    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+    let model = asking(&[("a", "slow", json!({}))]);
+    let engine = stage.start(Agent::new("assistant", model).tool(gated("slow", &gate))).await;
+    let (posted, mut watched) = engine.stream(says("one")).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    // The id of the second answer of the run in front is known before that is given.
+    for id in [format!("msg_{}_2", posted.run), "msg_run_x_1".into(), "late_a".into(), "note_a_1".into()] {
+        let id = MessageId::from(id);
+        let forged = Message { message_id: Some(id.clone()), on_busy: Some(OnBusy::Enqueue), ..says("two") };
+        assert_eq!(engine.post(forged).await.unwrap_err(), PostRefused::MessageIdReserved(id));
+    }
+    gate.notify_one();
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    let runs = stage.store.runs(&Tenant::default(), &RunFilter::default(), &Page::default()).await.unwrap();
+    assert_eq!(runs.items.len(), 1, "no run came of any of them");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,25 +1,13 @@
 //! A store in front of another one, which refuses one commit of a story in one way.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
-    SuspensionView, Task, Tenant, ThreadView, Trouble,
+    Append, Appended, Create, Created, Lease, Refused, Store, Task, Tenant, Trouble, Wrapper,
 };
-use machine::Timestamp;
-use machine::decision::Decision;
-use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::id::RunId;
 use machine::inbox::{Item, Verdict};
-use machine::rows::StateRow;
-use machine::tool::Leave;
-use serde_json::Value;
 
 /// What becomes of the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,55 +81,9 @@ impl RefusingStore {
     }
 }
 
-impl Store for RefusingStore {
-    fn now(&self) -> Timestamp {
-        self.inner.now()
-    }
-
-    fn put_thread(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        metadata: &Value,
-    ) -> Task<'_, Result<bool, Refused>> {
-        self.inner.put_thread(tenant, thread, metadata)
-    }
-
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
-        self.inner.thread(tenant, thread)
-    }
-
-    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
-        self.inner.threads(tenant, page)
-    }
-
-    fn set_auto_approve(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        by: Option<&Principal>,
-    ) -> Task<'_, Result<(), Refused>> {
-        self.inner.set_auto_approve(tenant, thread, by)
-    }
-
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
-        self.inner.leave(lease, tool)
-    }
-
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
-        self.inner.delete_thread(tenant, thread)
-    }
-
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
-        self.inner.put_revision(digest, text)
-    }
-
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        self.inner.revision(digest)
-    }
-
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
-        self.inner.callback_key(drawn)
+impl Wrapper for RefusingStore {
+    fn behind(&self) -> &dyn Store {
+        &*self.inner
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
@@ -157,14 +99,6 @@ impl Store for RefusingStore {
         }))
     }
 
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
-        self.inner.claim(claim)
-    }
-
-    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
-        self.inner.load(lease)
-    }
-
     fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
         let lease = lease.clone();
         Box::pin(
@@ -172,141 +106,10 @@ impl Store for RefusingStore {
         )
     }
 
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
-        self.inner.release(lease)
-    }
-
-    fn may_send(&self, lease: &Lease) -> bool {
-        self.inner.may_send(lease)
-    }
-
     fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         Box::pin(
             async move { self.commit(None, async || self.inner.submit(&tenant, &run, item).await).await },
         )
-    }
-
-    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
-        self.inner.next_wake()
-    }
-
-    fn decision(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        id: &DecisionId,
-    ) -> Task<'_, Result<Option<Decision>, Refused>> {
-        self.inner.decision(tenant, run, id)
-    }
-
-    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
-        self.inner.run(tenant, run)
-    }
-
-    fn runs(
-        &self,
-        tenant: &Tenant,
-        filter: &RunFilter,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
-        self.inner.runs(tenant, filter, page)
-    }
-
-    fn events(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        after: u64,
-        limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
-        self.inner.events(tenant, run, after, limit)
-    }
-
-    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
-        self.inner.event(lease, seq)
-    }
-
-    fn message(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        message: &MessageId,
-    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
-        self.inner.message(tenant, thread, message)
-    }
-
-    fn messages(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
-        self.inner.messages(tenant, thread, page)
-    }
-
-    fn posted(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
-        self.inner.posted(tenant, thread, scope)
-    }
-
-    fn remember(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-        answer: Remembered,
-    ) -> Task<'_, Result<Remembered, Refused>> {
-        self.inner.remember(tenant, run, scope, answer)
-    }
-
-    fn remembered(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
-        self.inner.remembered(tenant, run, scope)
-    }
-
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        self.inner.state(tenant, run)
-    }
-
-    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
-        self.inner.taken_call_ids(lease, asked)
-    }
-
-    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        self.inner.plugin_state(lease)
-    }
-
-    fn suspension(
-        &self,
-        tenant: &Tenant,
-        id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
-        self.inner.suspension(tenant, id)
-    }
-
-    fn approvals(
-        &self,
-        tenant: &Tenant,
-        filter: &ApprovalFilter,
-        page: &Page,
-    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
-        self.inner.approvals(tenant, filter, page)
-    }
-
-    fn census(&self) -> Task<'_, Result<Census, Refused>> {
-        self.inner.census()
-    }
-
-    fn counts(&self) -> Counts {
-        self.inner.counts()
     }
 }

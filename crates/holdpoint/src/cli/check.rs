@@ -12,11 +12,9 @@ use stores::sqlite::held::survey;
 use super::config::Configuration;
 use super::output::{print, print_json};
 use super::progress::{Amount, ProgressLine};
-use super::{Done, Everywhere, Outcome};
+use super::store::StoreUrl;
+use super::{Done, Everywhere, Outcome, database};
 use outlook::{Agents, Outlooks};
-
-const IN_POSTGRES: &str =
-    "Leave --store out: the runs that wait in a PostgreSQL database are not compared yet.";
 
 /// Check the configuration and print what it means
 ///
@@ -38,7 +36,11 @@ impl Check {
             let agents = Agents::of(&configuration);
             let mut line = ProgressLine::default();
             let say = |seen| line.say("looking at held calls", Amount::Done(seen));
-            Some(Outlooks::of(survey(everywhere.store.file(IN_POSTGRES)?, |held| agents.outlook(held), say)?))
+            let judge = |held: &_| agents.outlook(held);
+            Some(Outlooks::of(match &everywhere.store {
+                StoreUrl::Postgres { url } => database::held_calls(url, judge, say)?,
+                file @ (StoreUrl::Sqlite { .. } | StoreUrl::Memory) => survey(file.file("")?, judge, say)?,
+            }))
         } else {
             None
         };

@@ -1,10 +1,12 @@
-//! `prune` and `size` on a PostgreSQL database, beside its nodes.
+//! `prune`, `size`, `doctor` and `check` on a PostgreSQL database, beside its nodes.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use stores::postgres::Settings;
-use stores::postgres::upkeep::{Size, Upkeep};
+use stores::doctor::Progress;
+use stores::held::HeldCall;
+use stores::postgres::doctor::Report;
+use stores::postgres::upkeep::{self, Size, Stuck, Upkeep};
 use tokio::runtime::{Builder, Runtime};
 
 use super::output::{bytes, print, print_json};
@@ -27,8 +29,8 @@ pub(super) fn runtime() -> Result<Runtime, Problem> {
 }
 
 pub(super) fn prune(everywhere: &Everywhere, url: &str, wanted: &Wanted) -> Outcome {
-    let pruned = runtime()?.block_on(async {
-        let upkeep = Upkeep::open(url, Settings::default()).await?;
+    let (pruned, stuck) = runtime()?.block_on(async {
+        let upkeep = Upkeep::open(url, upkeep::settings()).await?;
         let now = upkeep.now().await?;
         let ended_before = machine::Timestamp(now.0.saturating_sub(wanted.older_than_ms));
         let mut sweep = if wanted.dry_run {
@@ -41,7 +43,7 @@ pub(super) fn prune(everywhere: &Everywhere, url: &str, wanted: &Wanted) -> Outc
             pruned = pruned.plus(batch);
             line.say("looking at threads", Amount::Done(sweep.looked_at()));
         }
-        Ok::<_, Problem>(pruned)
+        Ok::<_, Problem>((pruned, sweep.stuck().clone()))
     })?;
     let stores::Pruned { threads, runs, events, unreadable: _ } = pruned;
     if everywhere.json {
@@ -51,17 +53,33 @@ pub(super) fn prune(everywhere: &Everywhere, url: &str, wanted: &Wanted) -> Outc
             "threads": threads,
             "runs": runs,
             "events": events,
+            "stuck_threads": stuck.count,
         }))?;
     } else {
         let became = if wanted.dry_run { "would go" } else { "are gone" };
-        print(&format!("{threads} threads with {runs} runs and {events} events {became}.\n"))?;
+        print(&format!(
+            "{threads} threads with {runs} runs and {events} events {became}.\n{}",
+            left(&stuck)
+        ))?;
     }
-    Ok(Done::Well)
+    Ok(if stuck.count == 0 { Done::Well } else { Done::Found })
+}
+
+/// What could not be deleted.
+fn left(stuck: &Stuck) -> String {
+    if stuck.count == 0 {
+        return String::new();
+    }
+    let mut text = format!("{} threads could not be deleted, and stay:\n", stuck.count);
+    for thread in &stuck.threads {
+        let _ = writeln!(text, "  {} of {}: {}", thread.id, thread.tenant, thread.why);
+    }
+    text
 }
 
 pub(super) fn show_size(everywhere: &Everywhere, url: &str) -> Outcome {
     let size = runtime()?.block_on(async {
-        let upkeep = Upkeep::open(url, Settings::default()).await?;
+        let upkeep = Upkeep::open(url, upkeep::settings()).await?;
         Ok::<_, Problem>(upkeep.size().await?)
     })?;
     if everywhere.json {
@@ -74,7 +92,26 @@ pub(super) fn show_size(everywhere: &Everywhere, url: &str) -> Outcome {
     Ok(Done::Well)
 }
 
-fn as_json(size: &Size) -> Value {
+pub(super) fn examine(url: &str, progress: impl FnMut(Progress)) -> Result<Report, Problem> {
+    runtime()?.block_on(async {
+        let upkeep = Upkeep::open(url, upkeep::settings()).await?;
+        Ok(upkeep.examine(progress).await?)
+    })
+}
+
+/// Every held call, judged.
+pub(super) fn held_calls<T>(
+    url: &str,
+    judge: impl FnMut(&HeldCall) -> T,
+    progress: impl FnMut(u64),
+) -> Result<Vec<T>, Problem> {
+    runtime()?.block_on(async {
+        let upkeep = Upkeep::open(url, upkeep::settings()).await?;
+        Ok(upkeep.held_calls(judge, progress).await?)
+    })
+}
+
+pub(super) fn as_json(size: &Size) -> Value {
     let tables: Vec<Value> = size
         .tables
         .iter()
@@ -90,9 +127,13 @@ fn as_json(size: &Size) -> Value {
     })
 }
 
-fn as_text(size: &Size) -> String {
+pub(super) fn in_a_line(size: &Size) -> String {
     let each = size.bytes_per_run().map_or_else(|| "nothing".to_owned(), bytes);
-    let mut text = format!("{} in the tables, dead rows included; {each} per run\n", bytes(size.bytes()));
+    format!("{} in the tables, dead rows included; {each} per run", bytes(size.bytes()))
+}
+
+fn as_text(size: &Size) -> String {
+    let mut text = format!("{}\n", in_a_line(size));
     let _ =
         writeln!(text, "{} runs, {} events; states {}\n", size.runs, size.events, bytes(size.control_bytes));
     let _ = writeln!(text, "{:16} {:>12} {:>12}", "table", "rows", "indexes");

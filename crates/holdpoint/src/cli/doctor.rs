@@ -4,18 +4,19 @@ use std::fmt::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
-use stores::sqlite::doctor::{self, Progress, Report};
+use stores::doctor::{Progress, Report};
+use stores::sqlite::doctor;
 
 use super::output::{print, print_json};
 use super::progress::{Amount, ProgressLine};
-use super::{Done, Everywhere, Outcome, size};
-
-const IN_POSTGRES: &str = "Check a PostgreSQL database with pg_amcheck; see docs/postgresql.md.";
+use super::store::StoreUrl;
+use super::{Done, Everywhere, Outcome, database, size};
 
 /// Check the whole store
 ///
-/// Looks at every page, every constraint and every run: the log of a run is the truth, and its state, its approvals,
-/// messages and calls must be what the log says. Changes nothing, and works while a server runs.
+/// Looks at every run: the log of a run is the truth, and its state, its approvals, messages and calls must be what the
+/// log says. Of a file it looks at every page and every constraint too; the pages, indexes and constraints of a
+/// PostgreSQL database are checked with pg_amcheck. Changes nothing, and works while a server runs.
 /// Exits with 1 if it finds anything.
 #[derive(Debug, Args)]
 pub(super) struct Doctor {}
@@ -23,22 +24,36 @@ pub(super) struct Doctor {}
 impl Doctor {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
         let mut line = ProgressLine::default();
-        let report = doctor::examine(everywhere.store.file(IN_POSTGRES)?, |progress| match progress {
+        let mut progress = |progress| match progress {
             Progress::Pages => line.say("looking at pages and indexes", Amount::Unknown),
             Progress::References => line.say("looking at constraints and references", Amount::Unknown),
             Progress::Threads { done, total } => line.say("looking at threads", Amount::Part { done, total }),
             Progress::Size => line.say("measuring", Amount::Unknown),
-        })?;
-        if everywhere.json {
-            print_json(&as_json(everywhere, &report))?;
-        } else {
-            print(&as_text(everywhere, &report))?;
+        };
+        if let StoreUrl::Postgres { url } = &everywhere.store {
+            let report = database::examine(url, &mut progress)?;
+            return show(everywhere, &report, database::as_json, database::in_a_line);
         }
-        Ok(if report.findings.is_empty() { Done::Well } else { Done::Found })
+        let report = doctor::examine(everywhere.store.file("")?, progress)?;
+        show(everywhere, &report, size::as_json, size::in_a_line)
     }
 }
 
-fn as_json(everywhere: &Everywhere, report: &Report) -> Value {
+fn show<Size>(
+    everywhere: &Everywhere,
+    report: &Report<Size>,
+    size_as_json: impl Fn(&Size) -> Value,
+    size_in_a_line: impl Fn(&Size) -> String,
+) -> Outcome {
+    if everywhere.json {
+        print_json(&as_json(everywhere, report, report.size.as_ref().map(size_as_json)))?;
+    } else {
+        print(&as_text(everywhere, report, report.size.as_ref().map(size_in_a_line)))?;
+    }
+    Ok(if report.findings.is_empty() { Done::Well } else { Done::Found })
+}
+
+fn as_json<Size>(everywhere: &Everywhere, report: &Report<Size>, size: Option<Value>) -> Value {
     let findings: Vec<Value> = report
         .findings
         .kept()
@@ -66,12 +81,12 @@ fn as_json(everywhere: &Everywhere, report: &Report) -> Value {
         "events": report.events,
         "findings": findings,
         "counts": counts,
-        "size": report.size.as_ref().map(size::as_json),
+        "size": size,
     })
 }
 
-fn as_text(everywhere: &Everywhere, report: &Report) -> String {
-    let Report { findings, threads, runs, events, size } = report;
+fn as_text<Size>(everywhere: &Everywhere, report: &Report<Size>, size: Option<String>) -> String {
+    let Report { findings, threads, runs, events, size: _ } = report;
     let mut text = String::new();
     for finding in findings.kept() {
         let _ = writeln!(text, "{} at {}", finding.code.as_str(), finding.place);
@@ -85,7 +100,7 @@ fn as_text(everywhere: &Everywhere, report: &Report) -> String {
     }
     let _ = writeln!(text, "{}: {threads} threads, {runs} runs, {events} events", everywhere.store);
     if let Some(size) = size {
-        let _ = writeln!(text, "{}", size::in_a_line(size));
+        let _ = writeln!(text, "{size}");
     }
     let total: u64 = findings.counts().values().sum();
     let _ = match total {

@@ -5,6 +5,7 @@
 
 mod backup;
 mod check;
+mod client;
 mod config;
 mod database;
 mod demo;
@@ -63,6 +64,9 @@ enum Command {
     Backup(backup::Backup),
     Prune(prune::Prune),
     Size(size::ShowSize),
+    Runs(client::Runs),
+    Approvals(client::Approvals),
+    Replay(client::Replay),
 }
 
 /// A command that did what it was asked to do.
@@ -92,6 +96,9 @@ pub(crate) fn run() -> ExitCode {
         Command::Backup(backup) => backup.run(&everywhere),
         Command::Prune(prune) => prune.run(&everywhere),
         Command::Size(size) => size.run(&everywhere),
+        Command::Runs(runs) => runs.run(&everywhere),
+        Command::Approvals(approvals) => approvals.run(&everywhere),
+        Command::Replay(replay) => replay.run(&everywhere),
     };
     match done {
         Ok(Done::Well) => ExitCode::SUCCESS,

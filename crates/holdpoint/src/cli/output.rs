@@ -1,23 +1,40 @@
 //! Data on standard output, as text or as one JSON object; everything else on standard error.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
+use super::client::plain;
 use super::problem::{Exit, Problem};
 
 pub(super) fn print(text: &str) -> Result<(), Problem> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
+    tell(text).map(|_| ())
+}
+
+/// The same at once, also where the line has no end yet. False where nobody reads it any more.
+pub(super) fn tell(text: &str) -> Result<bool, Problem> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Whoever read it has seen enough.
-        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(why) => Err(Problem::new(
             "NO_OUTPUT",
             why.to_string(),
             "Give standard output a place to go.",
             Exit::Other,
         )),
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(true),
     }
+}
+
+/// One line of JSON as somebody else wrote it, byte by byte. On a terminal, what would move the cursor is written as its
+/// number, which is the same JSON. False where nobody reads it any more.
+pub(super) fn print_raw(text: &str) -> Result<bool, Problem> {
+    let text = text.trim_end();
+    if io::stdout().is_terminal() {
+        return tell(&format!("{}\n", plain(text)));
+    }
+    tell(&format!("{text}\n"))
 }
 
 pub(super) fn print_json(value: &Value) -> Result<(), Problem> {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::client::Refusal;
 use super::config::Misconfigured;
 use super::output::say;
 
@@ -25,6 +26,8 @@ pub(super) enum Problem {
     },
     /// Each mistake in the configuration has a cause and a next step of its own.
     Misconfigured(Misconfigured),
+    /// A server said no.
+    Refused(Refusal),
 }
 
 impl Problem {
@@ -41,7 +44,7 @@ impl Problem {
         say(&if as_json { self.as_json().to_string() } else { self.to_string() });
         match self {
             Self::Misconfigured(_) | Self::Plain { exit: Exit::Configuration, .. } => ExitCode::from(2),
-            Self::Plain { exit: Exit::Other, .. } => ExitCode::FAILURE,
+            Self::Refused(_) | Self::Plain { exit: Exit::Other, .. } => ExitCode::FAILURE,
         }
     }
 
@@ -51,6 +54,7 @@ impl Problem {
                 json!({"error": {"code": code, "cause": cause, "next": next}})
             }
             Self::Misconfigured(file) => json!({"error": file.as_json()}),
+            Self::Refused(refusal) => json!({"error": refusal.as_json()}),
         }
     }
 }
@@ -60,6 +64,7 @@ impl fmt::Display for Problem {
         match self {
             Self::Plain { code, cause, next, .. } => write!(f, "{code}: {cause}\n  next: {next}"),
             Self::Misconfigured(file) => file.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
         }
     }
 }

@@ -184,7 +184,7 @@ impl From<Trouble> for Problem {
             Trouble::Corrupt(_) => Self::new(
                 "STORE_DAMAGED",
                 cause,
-                "Keep a copy of the store, run holdpoint doctor or, for PostgreSQL, pg_amcheck, and go on with the last \
+                "Keep a copy of the store, run holdpoint doctor and, for PostgreSQL, pg_amcheck, and go on with the last \
                  good backup.",
                 Exit::Other,
             ),
@@ -208,10 +208,16 @@ impl From<postgres::OpenFailed> for Problem {
                 "Name a file with the authority's certificate as sslrootcert=FILE in the address.",
                 Exit::Configuration,
             ),
-            postgres::OpenFailed::Session => Self::new(
+            postgres::OpenFailed::Session | postgres::OpenFailed::Deaf => Self::new(
                 "STORE_BEHIND_A_PROXY",
                 cause,
                 "Name the address of the database itself.",
+                Exit::Configuration,
+            ),
+            postgres::OpenFailed::Encoding(_) => Self::new(
+                "STORE_ENCODING",
+                cause,
+                "Create a database with ENCODING 'UTF8' TEMPLATE template0.",
                 Exit::Configuration,
             ),
             postgres::OpenFailed::NoStore { .. } => Self::new(

@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 
 use serde_json::{Value, json};
 
-use crate::http_tools::{LATER, SENT, VARIABLE, asked, configured, held, service, started};
+use crate::callee::CalledTool;
+use crate::http_tools::{LATER, SENT, VARIABLE, configured, held, started};
 use crate::postgres_server;
 use crate::server::{Server, call, write};
 
@@ -44,12 +45,12 @@ fn approved(server: &Server) -> String {
 
 #[test]
 fn a_tool_reports_although_the_server_was_killed_in_between() {
-    let (url, by) = service(vec![LATER]);
-    let folder = configured(&url);
+    let tool = CalledTool::answering(vec![LATER]);
+    let folder = configured(&tool);
     let server = started(&folder);
     let run = approved(&server);
     server.run_with(&run, "waiting_tool");
-    let callback = Callback::of(&asked(&by).1);
+    let callback = Callback::of(&tool.next().body);
     assert!(
         callback.url.starts_with(&format!("http://{}/v1/callbacks/", server.address())),
         "{}",
@@ -71,17 +72,17 @@ fn a_tool_reports_although_the_server_was_killed_in_between() {
     let (code, refused) = callback.report(&server, &json!({"result": {"sent": 5.5}}));
     assert_eq!((code, &refused["error"]["code"]), (409, &json!("CALLBACK_SPENT")));
     assert_eq!(refused["error"]["details"]["reason"], "taken");
-    assert!(by.try_recv().is_err(), "it was called once");
+    assert!(tool.rest().is_empty(), "it was called once");
 }
 
 #[test]
 fn a_tool_reports_that_it_failed_and_an_interrupted_run_does_not_listen() {
-    let (url, by) = service(vec![LATER]);
-    let folder = configured(&url);
+    let tool = CalledTool::answering(vec![LATER]);
+    let folder = configured(&tool);
     let server = started(&folder);
     let run = approved(&server);
     server.run_with(&run, "waiting_tool");
-    let (code, _) = Callback::of(&asked(&by).1).report(&server, &json!({"error": "no such account"}));
+    let (code, _) = Callback::of(&tool.next().body).report(&server, &json!({"error": "no such account"}));
     assert_eq!(code, 200);
     server.run_with(&run, "completed");
     let (_, calls) = server.get(&format!("/v1/runs/{run}/calls"));
@@ -91,21 +92,21 @@ fn a_tool_reports_that_it_failed_and_an_interrupted_run_does_not_listen() {
     server.run_with(&run, "waiting_tool");
     server.post_nothing(&format!("/v1/runs/{run}/interrupt"));
     server.run_with(&run, "interrupted");
-    let (code, refused) = Callback::of(&asked(&by).1).report(&server, &json!({"result": 1}));
+    let (code, refused) = Callback::of(&tool.next().body).report(&server, &json!({"result": 1}));
     assert_eq!((code, &refused["error"]["code"]), (409, &json!("CALLBACK_SPENT")));
 }
 
 #[test]
 fn tools_report_to_the_address_that_others_know() {
-    let (url, by) = service(vec![SENT]);
-    let folder = configured(&url);
+    let tool = CalledTool::answering(vec![SENT]);
+    let folder = configured(&tool);
     let text = std::fs::read_to_string(folder.path().join("holdpoint.toml")).expect("the file is there");
     let public = "[server]\npublic_url = \"https://runs.example.org/holdpoint/\"";
     write(&folder, "holdpoint.toml", &text.replacen("[server]", public, 1));
     let server = started(&folder);
     let run = approved(&server);
     server.run_with(&run, "completed");
-    let callback = Callback::of(&asked(&by).1);
+    let callback = Callback::of(&tool.next().body);
     assert!(callback.url.starts_with("https://runs.example.org/holdpoint/v1/callbacks/"), "{}", callback.url);
     let (code, refused) = callback.report(&server, &json!({"result": 1}));
     assert_eq!((code, &refused["error"]["code"]), (409, &json!("CALLBACK_SPENT")), "it had answered");
@@ -113,13 +114,13 @@ fn tools_report_to_the_address_that_others_know() {
 
 #[test]
 fn a_callback_is_shown_to_its_tool_and_to_nobody_else() {
-    let (url, by) = service(vec![LATER]);
-    let folder = configured(&url);
+    let tool = CalledTool::answering(vec![LATER]);
+    let folder = configured(&tool);
     let serve = ["serve", "--log", "json", "--log-level", "trace"];
     let server = Server::start_with(folder.path(), &serve, &[(VARIABLE, OsStr::new("tool-token"))]);
     let run = approved(&server);
     server.run_with(&run, "waiting_tool");
-    let callback = Callback::of(&asked(&by).1);
+    let callback = Callback::of(&tool.next().body);
     let mut shown = String::new();
     let look = |shown: &mut String| {
         for what in ["", "/events", "/calls", "/state", "/transcript"] {
@@ -159,13 +160,13 @@ fn a_callback_is_shown_to_its_tool_and_to_nobody_else() {
 fn a_tool_of_one_node_reports_to_another() {
     let database = postgres_server::Server::start();
     let store = format!("postgres://holdpoint@localhost:{}/postgres", database.port);
-    let (url, by) = service(vec![LATER]);
-    let folder = configured(&url);
+    let tool = CalledTool::answering(vec![LATER]);
+    let folder = configured(&tool);
     let variables = [(VARIABLE, OsStr::new("tool-token"))];
     let node = || Server::start_with(folder.path(), &["serve", "--store", &store], &variables);
     let (one, other) = (node(), node());
     let run = approved(&one);
-    let request = asked(&by).1;
+    let request = tool.next().body;
     // At once: whether the run is held already is for the other node to find out.
     let (code, taken) = Callback::of(&request).report(&other, &json!({"result": "sent"}));
     assert_eq!((code, &taken["outcome"]), (200, &json!("applied")), "{taken}");

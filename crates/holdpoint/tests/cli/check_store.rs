@@ -7,8 +7,10 @@ use holdpoint::decision::{SuspensionKind, SuspensionView};
 use holdpoint::event::{Fact, FeedItem, Subscription};
 use holdpoint::model::Script;
 use holdpoint::prelude::*;
+use holdpoint::store::postgres::PostgresStore;
 use holdpoint::tool::builtin::{Options, builtin};
 
+use crate::postgres_server::Server;
 use crate::program::Folder;
 
 /// The agent that the runs were started with: five tools, of which the file keeps, changes, blocks and drops some.
@@ -106,16 +108,36 @@ async fn held_runs_are_sorted_by_what_the_file_does_to_them_beside_a_server() {
     let folder = Folder::new();
     write_configuration(&folder, FILE);
     let engine = start(&folder, clerk("demo")).await;
-    let written = held(&engine, "write").await;
-    let paid = held(&engine, "pay").await;
-    let shredded = held(&engine, "shred").await;
-    let sold = held(&engine, "sell").await;
+    sorts_held_runs(&folder, &engine, "sqlite:holdpoint.db", "sqlite:holdpoint.db").await;
+    // Without a store nothing is said about one, although there is one of the default name.
+    assert_eq!(folder.run(&["check", "--json"]).json().get("held"), None);
+    engine.close(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn held_runs_are_sorted_in_the_same_way_in_a_database() {
+    let (server, folder) = (Server::start(), Folder::new());
+    write_configuration(&folder, FILE);
+    let url = format!("postgres://holdpoint@localhost:{}/postgres", server.port);
+    let store = PostgresStore::open(&url).await.expect("the store opens");
+    let engine = Engine::on(store).agent(clerk("demo")).start().await.expect("the engine starts");
+    let shown = format!("postgres://localhost:{}/postgres", server.port);
+    sorts_held_runs(&folder, &engine, &url, &shown).await;
+    engine.close(Duration::from_secs(5)).await;
+}
+
+/// The store is named as `store`, and shown as `shown`.
+async fn sorts_held_runs(folder: &Folder, engine: &Engine, store: &str, shown: &str) {
+    let written = held(engine, "write").await;
+    let paid = held(engine, "pay").await;
+    let shredded = held(engine, "shred").await;
+    let sold = held(engine, "sell").await;
     let ended = engine.run(Message::to("clerk", "write")).await.expect("the run is held");
     let interrupted = engine.interrupt(&Tenant::default(), &ended.run, &Principal::from("ann")).await;
     assert_eq!(interrupted, Ok(Verdict::Accepted));
     engine.ended(&Tenant::default(), &ended.run).await.expect("the run ends");
 
-    let said = folder.run(&["check", "--store", "sqlite:holdpoint.db", "--json"]);
+    let said = folder.run(&["check", "--store", store, "--json"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     let whole = said.json();
     let entry = |run: &str, call: &str, why: Option<&str>| (run.into(), call.into(), why.map(str::to_owned));
@@ -146,11 +168,11 @@ async fn held_runs_are_sorted_by_what_the_file_does_to_them_beside_a_server() {
         "tenant": "default", "run_id": shredded, "call_id": "s", "agent": "clerk", "tool": "shred",
         "kind": "approval", "why": "tool_gone",
     });
-    assert_eq!((first, &whole["store_checked"]), (&mine, &json!("sqlite:holdpoint.db")));
+    assert_eq!((first, &whole["store_checked"]), (&mine, &json!(shown)));
 
-    let text = folder.run(&["check", "--store", "sqlite:holdpoint.db"]);
+    let text = folder.run(&["check", "--store", store]);
     for line in [
-        "sqlite:holdpoint.db:\n".to_owned(),
+        format!("{shown}:\n"),
         "  3 held calls would fail; runs, counted by their worst call: 2\n".to_owned(),
         format!(
             "    {shredded} s: shred of clerk, approval, tenant default: its agent does not have the tool any more\n"
@@ -162,9 +184,6 @@ async fn held_runs_are_sorted_by_what_the_file_does_to_them_beside_a_server() {
     ] {
         assert!(text.out.contains(&line), "{line} is missing:\n{}", text.out);
     }
-    // Without a store nothing is said about one, although there is one of the default name.
-    assert_eq!(folder.run(&["check", "--json"]).json().get("held"), None);
-    engine.close(Duration::from_secs(5)).await;
 }
 
 /// The same tools as in [`FILE`], for an engine.

@@ -40,16 +40,44 @@ async fn a_database_is_pruned_and_measured_while_it_is_used() {
     engine.close(Duration::from_secs(5)).await;
 }
 
+#[tokio::test]
+async fn a_database_is_examined_while_it_is_used_and_what_is_wrong_is_found() {
+    let (server, folder) = (Server::start(), Folder::new());
+    let url = format!("postgres://holdpoint@localhost:{}/postgres", server.port);
+    let store = PostgresStore::open(&url).await.expect("the store opens");
+    let engine = Folder::serve_on(store).await;
+    let said = folder.run(&["doctor", "--store", &url]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let place = format!("postgres://localhost:{}/postgres: 3 threads, 3 runs, ", server.port);
+    assert!(said.out.starts_with(&place) && said.out.ends_with("Nothing is wrong.\n"), "{}", said.out);
+    assert!(said.out.contains(" in the tables, dead rows included; "), "{}", said.out);
+    assert!(said.err.contains("looking at threads: 0 of 3\n"), "{}", said.err);
+    server.say("UPDATE holdpoint.commits SET body = replace(body, '\"run.started', '\"run.xtarted')");
+    let said = folder.run(&["doctor", "--store", &url, "--json"]);
+    let report = said.json();
+    assert_eq!((said.code, &report["healthy"], &report["threads"]), (Some(1), &json!(false), &json!(3)));
+    assert_eq!(report["counts"], json!({"UNREADABLE": 3}));
+    assert!(report["size"]["bytes"].as_u64() > Some(0), "{report}");
+    for part in ["where", "what", "next"] {
+        let finding = &report["findings"][0];
+        assert!(finding[part].as_str().is_some_and(|text| text.len() > 10), "{finding}");
+    }
+    let said = folder.run(&["doctor", "--store", &url]);
+    assert!(
+        said.out.contains("UNREADABLE at run ") && said.out.ends_with("3 things are wrong.\n"),
+        "{said:?}"
+    );
+    engine.close(Duration::from_secs(5)).await;
+}
+
 #[test]
 fn what_looks_after_files_says_what_to_use_for_a_database() {
     let folder = Folder::new();
     let url = "postgres://ann:sesame@127.0.0.1:1/runs";
-    for (command, instead) in [(&["doctor"][..], "pg_amcheck"), (&["backup", "copy.db"], "pg_basebackup")] {
-        let said = folder.run(&[command, &["--store", url, "--json"]].concat());
-        assert_eq!((said.code, said.error()["code"].as_str()), (Some(2), Some("NOT_A_FILE")), "{said:?}");
-        assert!(said.err.contains(instead) && !said.err.contains("sesame"), "{said:?}");
-    }
-    for command in [&["size"][..], &["prune", "--older-than", "1d"]] {
+    let said = folder.run(&["backup", "copy.db", "--store", url, "--json"]);
+    assert_eq!((said.code, said.error()["code"].as_str()), (Some(2), Some("NOT_A_FILE")), "{said:?}");
+    assert!(said.err.contains("pg_basebackup") && !said.err.contains("sesame"), "{said:?}");
+    for command in [&["size"][..], &["prune", "--older-than", "1d"], &["doctor"]] {
         let said = folder.run(&[command, &["--store", url, "--json"]].concat());
         assert_eq!(
             (said.code, said.error()["code"].as_str()),

@@ -2,13 +2,10 @@
 //! their bounds.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::callee::{Asked, CalledTool};
 use crate::postgres_server::Server as Postgres;
 use crate::program::Folder;
 use crate::server::{Server, write};
@@ -20,62 +17,30 @@ const VARIABLE: &str = "HOLDPOINT_TEST_NODE";
 type Effect = (String, String);
 
 /// What really happened, outside of every node.
-struct Ledger {
-    address: String,
-    effects: Receiver<Effect>,
-}
+struct Ledger(CalledTool);
 
 impl Ledger {
     /// Calls of this tool are written down and never answered.
     fn without_an_answer_for(silent: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let (sender, effects) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut open = Vec::new();
-            for mut stream in listener.incoming().map_while(Result::ok) {
-                let Some(effect) = read(&stream) else { continue };
-                let is_answered = effect.1 != silent;
-                // Written down first: whoever hears the answer may look at once.
-                let _ = sender.send(effect);
-                if is_answered {
-                    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone";
-                    let _ = stream.write_all(answer.as_bytes());
-                } else {
-                    open.push(stream);
-                }
-            }
-        });
-        Self { address, effects }
+        let done = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone";
+        Self(CalledTool::answering_by(move |asked| (asked.body["tool"] != silent).then_some(done)))
     }
 
     fn next(&self) -> Effect {
-        self.effects.recv_timeout(Duration::from_secs(60)).expect("a tool is called")
+        effect(&self.0.next())
     }
 
     /// All that has happened and was not looked at.
     fn rest(&self) -> Vec<Effect> {
-        let mut effects: Vec<Effect> = self.effects.try_iter().collect();
+        let mut effects: Vec<Effect> = self.0.rest().iter().map(effect).collect();
         effects.sort();
         effects
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Effect> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head).ok()? == 0 {
-            return None;
-        }
-    }
-    let head = head.to_lowercase();
-    let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-    let mut body = vec![0; field("content-length")?.parse().ok()?];
-    reader.read_exact(&mut body).ok()?;
-    let body: Value = serde_json::from_slice(&body).ok()?;
-    let node = field("authorization")?.strip_prefix("bearer ")?;
-    Some((node.to_owned(), body["tool"].as_str()?.to_owned()))
+fn effect(asked: &Asked) -> Effect {
+    let node = asked.header("authorization").strip_prefix("bearer ").expect("a token");
+    (node.to_owned(), asked.body["tool"].as_str().expect("a tool").to_owned())
 }
 
 /// A desk delegates to an office, which has something to sign and delegates to a clerk, who takes a note at once and wants to
@@ -97,7 +62,7 @@ fn configured(ledger: &Ledger) -> Folder {
         text.push_str(&format!(
             "[tools.{tool}]\nkind = \"http\"\nurl = \"http://{}/{tool}\"\nparameters = {{ type = \"object\" }}\n\
              bearer_env = \"{VARIABLE}\"\n{more}",
-            ledger.address
+            ledger.0.address
         ));
     }
     for agent in ["office", "clerk"] {

@@ -1,59 +1,21 @@
 //! A server with a tool behind an address, and one with an agent behind an agent, through a crash.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::callee::CalledTool;
 use crate::program::Folder;
 use crate::server::{Server, write};
 
 pub(crate) const VARIABLE: &str = "HOLDPOINT_TEST_TOOL_TOKEN";
-
-/// A service that answers each request with the next of these, the last one again and again. Gives its address, and what it
-/// is sent: the head in lower case, and the body.
-pub(crate) fn service(answers: Vec<&'static str>) -> (String, Receiver<(String, Value)>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("http://{}/transfer", listener.local_addr().expect("an address"));
-    let (sender, asked) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut answers = answers.into_iter();
-        let mut answer = "";
-        for stream in listener.incoming().map_while(Result::ok) {
-            answer = answers.next().unwrap_or(answer);
-            if let Some(request) = converse(stream, answer) {
-                let _ = sender.send(request);
-            }
-        }
-    });
-    (url, asked)
-}
-
-fn converse(mut stream: TcpStream, answer: &str) -> Option<(String, Value)> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head).ok()? == 0 {
-            return None;
-        }
-    }
-    let head = head.to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
-    let mut body = vec![0; length.parse().ok()?];
-    reader.read_exact(&mut body).ok()?;
-    stream.write_all(answer.as_bytes()).ok()?;
-    Some((head, serde_json::from_slice(&body).ok()?))
-}
 
 pub(crate) const SENT: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\
     connection: close\r\n\r\n{\"sent\":5.5}";
 const BAD_GATEWAY: &str = "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 pub(crate) const LATER: &str = "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-pub(crate) fn configured(url: &str) -> Folder {
+pub(crate) fn configured(tool: &CalledTool) -> Folder {
     let folder = Folder::new();
     let script = r#"{"rules": [{"when": ".*", "replies": [
         {"tool_calls": [{"id": "call_0", "name": "transfer", "arguments": {"to": "bob", "amount": 5.5}}]},
@@ -61,9 +23,10 @@ pub(crate) fn configured(url: &str) -> Folder {
     write(&folder, "demo.json", script);
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n[models.demo]\nprovider = \"scripted\"\nscript = \"demo.json\"\n\
-         [tools.transfer]\nkind = \"http\"\nurl = \"{url}\"\ndescription = \"Moves money\"\n\
+         [tools.transfer]\nkind = \"http\"\nurl = \"http://{}/transfer\"\ndescription = \"Moves money\"\n\
          parameters = {{ type = \"object\" }}\nbearer_env = \"{VARIABLE}\"\n\
-         [agents.clerk]\nmodel = \"demo\"\ntools = [\"transfer\"]\n"
+         [agents.clerk]\nmodel = \"demo\"\ntools = [\"transfer\"]\n",
+        tool.address
     );
     write(&folder, "holdpoint.toml", &text);
     folder
@@ -73,53 +36,46 @@ pub(crate) fn started(folder: &Folder) -> Server {
     Server::start_with(folder.path(), &["serve"], &[(VARIABLE, OsStr::new("tool-token"))])
 }
 
-pub(crate) fn asked(by: &Receiver<(String, Value)>) -> (String, Value) {
-    by.recv_timeout(Duration::from_secs(60)).expect("the tool is asked")
-}
-
 /// The approval for which the run waits.
 pub(crate) fn held(server: &Server, run: &str) -> String {
     let waiting = server.run_with(run, "waiting_approval");
     waiting["pending"][0]["approval_id"].as_str().expect("an approval").to_owned()
 }
 
-fn header<'h>(head: &'h str, name: &str) -> &'h str {
-    head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).expect("the header is sent")
-}
-
 #[test]
 fn an_approved_call_reaches_its_tool_once_with_its_token_and_its_key() {
-    let (url, by) = service(vec![SENT]);
-    let folder = configured(&url);
+    let tool = CalledTool::answering(vec![SENT]);
+    let folder = configured(&tool);
     let server = started(&folder);
     let run = server.begin("clerk", "Pay bob");
     let approval = held(&server, &run);
-    assert!(by.try_recv().is_err(), "nothing is sent before somebody says yes");
+    assert!(tool.rest().is_empty(), "nothing is sent before somebody says yes");
 
     let (code, _) = server.post_nothing(&format!("/v1/approvals/{approval}/approve"));
     assert_eq!(code, 200);
     server.run_with(&run, "completed");
 
-    let (head, body) = asked(&by);
-    assert!(head.starts_with("post /transfer http/1.1\r\n"), "{head}");
-    assert_eq!(header(&head, "authorization"), "bearer tool-token");
-    assert_eq!(header(&head, "idempotency-key").len(), 64, "{head}");
+    let asked = tool.next();
+    assert!(asked.head.starts_with("post /transfer http/1.1\r\n"), "{}", asked.head);
+    assert_eq!(asked.header("authorization"), "bearer tool-token");
+    assert_eq!(asked.header("idempotency-key").len(), 64, "{}", asked.head);
+    let body = &asked.body;
     assert_eq!((&body["run_id"], &body["attempt"]), (&json!(run), &json!(1)));
     assert_eq!(body["arguments"], json!({"to": "bob", "amount": 5.5}));
-    assert!(by.try_recv().is_err(), "and once");
+    assert!(tool.rest().is_empty(), "and once");
     let (_, calls) = server.get(&format!("/v1/runs/{run}/calls"));
     assert_eq!(calls["calls"][0]["result"], json!({"sent": 5.5}));
 }
 
 #[test]
 fn a_write_that_may_have_happened_is_in_doubt_and_repeated_under_the_same_key_when_a_person_says_so() {
-    let (url, by) = service(vec![BAD_GATEWAY, SENT]);
-    let folder = configured(&url);
+    let tool = CalledTool::answering(vec![BAD_GATEWAY, SENT]);
+    let folder = configured(&tool);
     let server = started(&folder);
     let run = server.begin("clerk", "Pay bob");
     let approval = held(&server, &run);
     server.post_nothing(&format!("/v1/approvals/{approval}/approve"));
-    let (first, _) = asked(&by);
+    let first = tool.next();
     let doubt = held(&server, &run);
     server.kill();
 
@@ -127,19 +83,19 @@ fn a_write_that_may_have_happened_is_in_doubt_and_repeated_under_the_same_key_wh
     let (_, shown) = server.get(&format!("/v1/approvals/{doubt}"));
     assert_eq!((&shown["kind"], &shown["status"]), (&json!("in_doubt"), &json!("pending")));
     assert_eq!(shown["arguments"], json!({"to": "bob", "amount": 5.5}));
-    assert!(by.try_recv().is_err(), "nobody repeats it unasked, not even after a crash");
+    assert!(tool.rest().is_empty(), "nobody repeats it unasked, not even after a crash");
     let (code, _) = server.post(&format!("/v1/approvals/{doubt}/answer"), &json!({"choice": "retry"}));
     assert_eq!(code, 200);
     server.run_with(&run, "completed");
-    let (second, body) = asked(&by);
-    assert_eq!(header(&first, "idempotency-key"), header(&second, "idempotency-key"));
-    assert_eq!(body["attempt"], 2);
+    let second = tool.next();
+    assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"));
+    assert_eq!(second.body["attempt"], 2);
 }
 
 #[test]
 fn a_tool_that_answers_later_is_answered_for() {
-    let (url, _by) = service(vec![LATER]);
-    let folder = configured(&url);
+    let tool = CalledTool::answering(vec![LATER]);
+    let folder = configured(&tool);
     let server = started(&folder);
     let run = server.begin("clerk", "Pay bob");
     let approval = held(&server, &run);
@@ -155,8 +111,8 @@ fn a_tool_that_answers_later_is_answered_for() {
 /// Two levels deep: what the innermost agent wants to do is held, and decided after a crash.
 #[test]
 fn what_a_delegated_agent_wants_to_do_is_approved_after_a_crash_and_everybody_finishes() {
-    let (url, by) = service(vec![SENT]);
-    let folder = configured(&url);
+    let tool = CalledTool::answering(vec![SENT]);
+    let folder = configured(&tool);
     let delegate = |to: &str| {
         format!(
             r#"{{"rules": [{{"when": ".*", "replies": [{{"tool_calls": [
@@ -176,14 +132,8 @@ fn what_a_delegated_agent_wants_to_do_is_approved_after_a_crash_and_everybody_fi
     write(&folder, "holdpoint.toml", &text);
     let server = started(&folder);
     let run = server.begin("desk", "Pay bob");
-    let until = Instant::now() + Duration::from_secs(60);
-    let approval = loop {
-        let (_, listed) = server.get("/v1/approvals");
-        if let Some(id) = listed["approvals"][0]["id"].as_str() {
-            break id.to_owned();
-        }
-        assert!(Instant::now() < until, "nothing is held: {listed}");
-    };
+    let listed = server.until("/v1/approvals", |listed| listed["approvals"][0].is_object());
+    let approval = listed["approvals"][0]["id"].as_str().expect("an id");
     server.kill();
 
     let server = started(&folder);
@@ -198,6 +148,6 @@ fn what_a_delegated_agent_wants_to_do_is_approved_after_a_crash_and_everybody_fi
     let (code, _) = server.post_nothing(&format!("/v1/approvals/{approval}/approve"));
     assert_eq!(code, 200);
     server.run_with(&run, "completed");
-    asked(&by);
-    assert!(by.try_recv().is_err(), "it was paid once");
+    tool.next();
+    assert!(tool.rest().is_empty(), "it was paid once");
 }

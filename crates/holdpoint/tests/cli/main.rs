@@ -1,6 +1,11 @@
 //! The program, run as a user runs it: what it prints where, and what it exits with.
 
+mod asking;
+mod asking_approvals;
+mod asking_doors;
+mod asking_runs;
 mod callbacks;
+mod callee;
 mod check;
 mod check_faults;
 mod check_store;
@@ -23,3 +28,4 @@ mod server;
 mod streams_over_kills;
 mod upkeep;
 mod usage;
+mod watching;

@@ -1,14 +1,15 @@
 //! A server with a model behind an address: it is asked, it is left, and its key stays where it belongs.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::callee::{Asked, in_turn, listening};
 use crate::program::{Folder, Said};
 use crate::server::{Server, write};
 
@@ -17,47 +18,29 @@ const VARIABLE: &str = "HOLDPOINT_TEST_KEY";
 
 /// What a provider sees.
 enum Seen {
-    /// The head in lower case, and the body.
-    Asked(String, Value),
+    Asked(Asked),
     /// The one who asked has hung up in the middle of the answer.
     Left,
 }
 
 /// A provider that speaks like OpenAI: it answers each connection with the next of these, and the last one repeats.
 fn provider(answers: Vec<&'static str>) -> (String, Receiver<Seen>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("http://{}/v1/", listener.local_addr().expect("an address"));
     let (sender, seen) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut answers = answers.into_iter();
-        let mut answer = "";
-        for stream in listener.incoming().map_while(Result::ok) {
-            answer = answers.next().unwrap_or(answer);
-            let sender = sender.clone();
-            std::thread::spawn(move || converse(stream, answer, &sender));
-        }
+    let mut next = in_turn(answers);
+    let address = listening(move |stream| {
+        let (answer, sender) = (next(), sender.clone());
+        std::thread::spawn(move || converse(stream, answer, &sender));
     });
-    (url, seen)
+    (format!("http://{address}/v1/"), seen)
 }
 
 /// An answer that ends in the middle of a stream is followed by silence, until the other side hangs up.
-fn converse(stream: TcpStream, answer: &str, seen: &mpsc::Sender<Seen>) {
-    let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head).unwrap_or_default() == 0 {
-            return;
-        }
-    }
-    let head = head.to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    let mut body = vec![0; length.and_then(|length| length.parse().ok()).expect("a length")];
-    reader.read_exact(&mut body).expect("a body");
-    let _ = seen.send(Seen::Asked(head, serde_json::from_slice(&body).expect("JSON")));
-    let mut stream = stream;
+fn converse(mut stream: TcpStream, answer: &str, seen: &mpsc::Sender<Seen>) {
+    let Some(asked) = Asked::read(&stream) else { return };
+    let _ = seen.send(Seen::Asked(asked));
     let _ = stream.write_all(answer.as_bytes());
     if !answer.ends_with("[DONE]\n\n") && answer.starts_with("HTTP/1.1 200") {
-        let _ = reader.read(&mut [0; 16]);
+        let _ = stream.read(&mut [0; 16]);
         let _ = seen.send(Seen::Left);
     }
 }
@@ -106,7 +89,7 @@ fn a_model_behind_an_address_answers_and_its_tokens_are_counted() {
     let events = server.get(&format!("/v1/runs/{run}/events")).1.to_string();
     assert!(events.contains("model.retrying") && events.contains("Good morning."), "{events}");
     for _ in 0..2 {
-        let Seen::Asked(head, body) = next(&seen) else { panic!("it was asked twice") };
+        let Seen::Asked(Asked { head, body }) = next(&seen) else { panic!("it was asked twice") };
         assert!(head.starts_with("post /v1/chat/completions http/1.1\r\n"), "{head}");
         assert!(head.contains(&format!("authorization: bearer {KEY}\r\n")), "{head}");
         assert_eq!((&body["model"], &body["temperature"]), (&json!("small"), &json!(0.5)));
@@ -281,7 +264,7 @@ fn a_signed_thought_is_given_back_after_a_kill_and_shown_to_nobody() {
     let asked: Vec<Value> = seen
         .try_iter()
         .filter_map(|seen| match seen {
-            Seen::Asked(_, body) => Some(body),
+            Seen::Asked(asked) => Some(asked.body),
             Seen::Left => None,
         })
         .collect();

@@ -105,6 +105,33 @@ fn story(server: &Server, outputs: &mut Outputs) -> String {
     run
 }
 
+/// Right and wrong, at a server and at none.
+fn ask_with_the_program(server: &Server, run: &str, token: &str, outputs: &mut Outputs) {
+    let address = format!("http://{}", server.address());
+    let with_a_password = format!("http://ann:{PASSWORD}@{}", server.address());
+    for url in [address.as_str(), "http://127.0.0.1:1", &with_a_password] {
+        for arguments in [
+            &["runs"][..],
+            &["runs", "show", run],
+            &["runs", "show", "run_0"],
+            &["runs", "watch", "run_0"],
+            &["runs", "interrupt", run],
+            &["approvals"],
+            &["approvals", "approve", "apr_0", "--yes"],
+            &["approvals", "answer", "apr_0", "--result", "no JSON"],
+            &["replay", "run_0"],
+            &["runs", "list", "--limit", "0"],
+        ] {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+            program.args(arguments).env("HOLDPOINT_URL", url).env("HOLDPOINT_TOKEN", token);
+            let said = Said::of(&mut program);
+            outputs.add("the program that asks", format!("{}{}", said.out, said.err));
+            let said = Said::of(program.arg("--json"));
+            outputs.add("the program that asks", format!("{}{}", said.out, said.err));
+        }
+    }
+}
+
 #[test]
 fn secrets_stand_where_they_belong_and_nowhere_else() {
     let folder = with_keys();
@@ -131,6 +158,9 @@ fn secrets_stand_where_they_belong_and_nowhere_else() {
         let (code, shown) = ask(&server, TOKEN, "GET", path, nothing);
         assert_eq!(code, 200, "{path}");
         outputs.add("metrics, document and agents", shown);
+    }
+    for token in [TOKEN, WRONG_TOKEN] {
+        ask_with_the_program(&server, &run, token, &mut outputs);
     }
     // A mistake right beside the secrets.
     let file = folder.path().join("holdpoint.toml");

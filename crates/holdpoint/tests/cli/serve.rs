@@ -271,6 +271,40 @@ fn with_keys_it_listens_to_others_and_the_token_is_in_no_log() {
 }
 
 #[test]
+fn where_it_listens_is_said_whatever_the_log_is_like() {
+    let folder = configured(&two_files());
+    for form in ["text", "json"] {
+        for level in ["error", "info"] {
+            let serve = ["serve", "--store", "memory:", "--log", form, "--log-level", level];
+            let server = Server::start(folder.path(), &serve);
+            assert_eq!(server.get("/healthz").0, 200);
+            server.signal("TERM");
+            let (_, said) = server.ended();
+            let line = said.iter().find(|line| line.contains("listening on http://")).expect("it started");
+            assert_eq!(serde_json::from_str::<Value>(line).is_ok(), form == "json", "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_tool_of_the_file_that_no_agent_has_is_a_tool_of_the_server() {
+    let folder = configured(&two_files());
+    let server = Server::start(folder.path(), &SERVE);
+    let file =
+        format!("{CONFIGURATION}\n[tools.idle]\nkind = \"external\"\nparameters = {{ type = \"object\" }}\n");
+    write(&folder, "holdpoint.toml", &file);
+    let (_, thread) = server.post("/v1/threads", &json!({}));
+    let path = format!("/v1/threads/{}/messages", thread["id"].as_str().expect("it has an id"));
+    let message = json!({"agent": "clerk", "text": "Go.", "tools": [{"name": "idle"}]});
+    assert_eq!(server.post_nothing("/v1/admin/reload").0, 200);
+    let (code, refused) = server.post(&path, &message);
+    assert_eq!((code, &refused["error"]["code"]), (400, &json!("TOOL_NAME_TAKEN")), "{refused}");
+    write(&folder, "holdpoint.toml", CONFIGURATION);
+    assert_eq!(server.post_nothing("/v1/admin/reload").0, 200);
+    assert_eq!(server.post(&path, &message).0, 202, "no tool of the file has the name any more");
+}
+
+#[test]
 fn a_store_in_memory_is_gone_with_its_process() {
     let folder = configured(&two_files());
     let server = Server::start(folder.path(), &["serve", "--store", "memory:"]);

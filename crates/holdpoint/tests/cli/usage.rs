@@ -16,6 +16,9 @@ fn help_names_every_command_and_goes_to_standard_output() {
         "backup",
         "prune",
         "size",
+        "runs",
+        "approvals",
+        "replay",
         "--store",
         "--json",
         "Exit codes",
@@ -26,6 +29,13 @@ fn help_names_every_command_and_goes_to_standard_output() {
         let said = folder.run(&[command, "--help"]);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
         assert!(said.out.contains("[default: sqlite:holdpoint.db]"), "{}", said.out);
+    }
+    for command in ["runs", "approvals", "replay"] {
+        let said = folder.run(&[command, "--help"]);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+        for word in ["--url", "HOLDPOINT_URL", "HOLDPOINT_TOKEN"] {
+            assert!(said.out.contains(word), "{word} is missing:\n{}", said.out);
+        }
     }
 }
 

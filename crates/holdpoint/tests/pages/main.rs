@@ -76,6 +76,11 @@ fn approvals() {
 }
 
 #[test]
+fn the_command_line() {
+    follow("docs/cli.md", 9);
+}
+
+#[test]
 fn an_agent_that_delegates() {
     follow("docs/delegation.md", 5);
 }

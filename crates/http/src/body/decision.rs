@@ -5,17 +5,18 @@ use std::sync::Arc;
 use engine::deciding::{self, Decide, Resumption};
 use engine::store::{SuspensionView, Tenant};
 use machine::decision::Payload;
-use machine::id::{CallId, DecisionId, Digest, Principal, RunId};
+use machine::id::{CallId, DecisionId, Digest, Principal, RunId, SuspensionId};
 use machine::policy as domain;
 use machine::suspension::SuspensionKind;
-use serde::de::{Deserializer, Error as _};
+use serde::de::value::Error as ValueError;
+use serde::de::{Deserializer, Error as _, IntoDeserializer as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::policy::OnReject;
 use super::strict::{object, present};
-use super::text::{ForeignId, Remark};
+use super::text::{FaultText, ForeignId, Remark};
 use crate::error::{ApiError, Code, bad_field};
 use crate::wire::decision::{DecisionResult, Outcome};
 use crate::wire::words::ResumeMode;
@@ -31,9 +32,10 @@ pub struct Approve {
     #[serde(default, deserialize_with = "not_null")]
     #[schema(value_type = Option<Object>, nullable = false)]
     pub arguments: Option<Value>,
-    /// Of the arguments as they are shown: others than these are not approved.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$", nullable = false)]
+    /// Of the arguments as they are shown, 64 hex digits: others than these are not approved. Any other text is the
+    /// digest of nothing.
+    #[serde(default, deserialize_with = "digest_or_text")]
+    #[schema(value_type = Option<String>, nullable = false)]
     pub expect_digest: Option<Digest>,
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
@@ -203,6 +205,15 @@ pub struct DecisionEntry {
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub decision_id: Option<ForeignId>,
+    /// The very opening that it answers, as `suspension.id` or `approval_id` shows it: nothing that is asked about the
+    /// call later. Without it the decision answers whatever holds the call when it arrives.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub suspension_id: Option<ForeignId>,
+    /// Of the arguments as they were shown: others than these are not decided on.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$", nullable = false)]
+    pub expect_digest: Option<Digest>,
     /// Any JSON value.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Value>)]
@@ -210,7 +221,7 @@ pub struct DecisionEntry {
     /// Whoever ran the call reports that it failed.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
-    pub error: Option<Remark>,
+    pub error: Option<FaultText>,
     /// Only where the call waits for an approval.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(value_type = Option<Object>, nullable = false)]
@@ -273,7 +284,10 @@ impl DecisionEntry {
                     || self.arguments.is_some()
                     || self.mode.is_some()
                 {
-                    return invalid(&self, "`cancel` takes a `reason` and nothing else; nothing was changed");
+                    return invalid(
+                        &self,
+                        "`cancel` takes no `result`, `error`, `arguments` or `mode`; nothing was changed",
+                    );
                 }
                 let reason = self.reason.map(Remark::into_string);
                 deciding::Answer::Cancel { reason, then: None }
@@ -290,7 +304,7 @@ impl DecisionEntry {
                 deciding::Answer::Resume(Resumption {
                     payload,
                     arguments: self.arguments,
-                    expect_digest: None,
+                    expect_digest: self.expect_digest,
                     mode: self.mode.map(Into::into),
                     note: self.reason.map(Remark::into_string),
                     apply_to_future: false,
@@ -301,7 +315,7 @@ impl DecisionEntry {
             tenant: tenant.clone(),
             run: run.clone(),
             call: CallId::from(&*self.call_id),
-            suspension: None,
+            suspension: self.suspension_id.as_deref().map(SuspensionId::from),
             id: self.decision_id.as_deref().map(DecisionId::from),
             by: by.clone(),
             answer,
@@ -315,6 +329,13 @@ fn bounded_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>
         return Err(D::Error::custom(format!("{} decisions, at most {ENTRIES_MAX}", entries.len())));
     }
     Ok(entries)
+}
+
+/// A text that is no digest differs from each one: it becomes the digest of something that no arguments are.
+fn digest_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Digest>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let digest = Digest::deserialize(text.as_str().into_deserializer());
+    Ok(Some(digest.unwrap_or_else(|_: ValueError| Digest::of(format!("no digest: {text}").as_bytes()))))
 }
 
 /// Edited arguments are any value that the schema takes; `null` is a field that somebody forgot to fill in.

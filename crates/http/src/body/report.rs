@@ -5,7 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::strict::present;
-use super::text::Remark;
+use super::text::FaultText;
 use crate::error::{ApiError, bad_field};
 
 /// `POST` to a callback: either of the two.
@@ -20,7 +20,7 @@ pub struct Report {
     /// The call failed, and why.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
-    pub error: Option<Remark>,
+    pub error: Option<FaultText>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -92,5 +92,7 @@ impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Text<MIN, MAX
 
 /// What somebody says about a decision.
 pub(crate) type Remark = Text<0, 4_000>;
+/// What whoever performed a call says about its failure.
+pub(crate) type FaultText = Text<0, 65_536>;
 /// An id that the model or another client made up.
 pub(crate) type ForeignId = Text<1, 512>;

@@ -1,4 +1,4 @@
-//! Requests about threads, and the one about a run that has no fields.
+//! Requests about threads, and those that have no fields.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -45,7 +45,8 @@ impl PostThread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AutoApprove {
-    /// Later calls of this thread are not held by policy; calls already held stay held.
+    /// Later calls of this thread are not held by policy; calls already held stay held. False takes back all leave, also
+    /// what `apply_to_future` gave for one tool.
     pub enabled: bool,
 }
 
@@ -53,3 +54,8 @@ pub struct AutoApprove {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interrupt {}
+
+/// `POST /v1/admin/reload`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdminReload {}

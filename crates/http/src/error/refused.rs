@@ -78,6 +78,9 @@ impl From<PostRefused> for ApiError {
             PostRefused::TooDeep => {
                 bad_field("content", "the message is nested too deeply; send a flatter one")
             }
+            PostRefused::BadPart { place, why } => {
+                bad_field(&format!("content[{place}]"), &format!("{why}; no run was started"))
+            }
             PostRefused::Busy(busy) => busy.into(),
             PostRefused::Loosening(refused) => refused.into(),
             PostRefused::ToolNameTaken(tool) => Self::new(

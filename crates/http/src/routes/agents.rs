@@ -7,8 +7,9 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::body::AdminReload;
 use crate::error::{ApiError, Code};
-use crate::received::AgentPath;
+use crate::received::{AgentPath, Received};
 use crate::server::Server;
 use crate::setup::AgentShown;
 
@@ -39,8 +40,12 @@ pub(crate) async fn show(
 
 /// Read the configuration again
 #[utoipa::path(post, path = "/v1/admin/reload", tag = "server", operation_id = "reload",
-    responses((status = 200, description = "The agents from here on", body = Agents)))]
-pub(crate) async fn reload(State(server): State<Arc<Server>>) -> Result<Json<Agents>, ApiError> {
+    request_body = AdminReload, responses((status = 200, description = "The agents from here on", body = Agents)))]
+pub(crate) async fn reload(
+    State(server): State<Arc<Server>>,
+    received: Received,
+) -> Result<Json<Agents>, ApiError> {
+    let AdminReload {} = received.strict_or_empty()?;
     match server.reload().await {
         Ok(()) => Ok(list(State(server)).await),
         Err(why) => {

@@ -9,6 +9,7 @@ use axum::response::Response;
 use engine::deciding::Decide;
 use engine::store::RunView;
 use machine::call::Call;
+use machine::decision::Decision;
 use machine::id::{CallId, tool_message_id};
 use machine::inbox::{Refusal, Verdict};
 use serde_json::Value;
@@ -20,6 +21,7 @@ use crate::received::{Received, RunPath};
 use crate::repeats::Repeat;
 use crate::routes::runs::found;
 use crate::server::Server;
+use crate::settling::is_void;
 use crate::wire::decision::{DecisionResult, DecisionResults, Outcome};
 
 /// Decide on held calls of a run, each alone
@@ -61,6 +63,7 @@ async fn one(
         Err(invalid) => return Ok(invalid),
     };
     let (call, id) = (entry.call_id.to_string(), entry.decision_id.as_deref().map(str::to_owned));
+    let seen = entry.expect_digest;
     let mut decide = match entry.into_decide(&caller.tenant, &run.id, &caller.principal) {
         Ok(decide) => decide,
         Err(invalid) => return Ok(invalid),
@@ -70,11 +73,26 @@ async fn one(
         decide.id = repeat.decision_id(ordinal);
     }
     let known = run.control.call(&decide.call);
-    if was_decided(server, &decide).await? {
+    let earlier = earlier(server, &decide).await?;
+    let open = known.and_then(Call::suspension);
+    let meant = earlier.as_ref().map(|earlier| &earlier.suspension).or(open.map(|open| &open.id));
+    let is_other = decide.suspension.is_some() && decide.suspension.as_ref() != meant;
+    if earlier.is_some() {
         // A repeat, or the id of another decision: either way nothing comes of it, so that nothing more is asked.
-    } else if let Some(open) = known.and_then(Call::suspension) {
+        if is_other {
+            return Ok(DecisionResult::judged(&call, id.as_deref(), &Verdict::Refused(Refusal::IdUsed)));
+        }
+    } else if let Some(open) = open {
         if !caller.may_decide(open.held.kind()) {
             return Ok(DecisionResult::forbidden(&call, id.as_deref()));
+        }
+        if is_other {
+            return Ok(DecisionResult::other_opening(&call, id.as_deref()));
+        }
+        // As long as this opening is open, the arguments are these.
+        if seen.is_some_and(|seen| known.is_some_and(|call| call.arguments != seen)) {
+            let refused = Verdict::Refused(Refusal::DigestMismatch);
+            return Ok(DecisionResult::judged(&call, id.as_deref(), &refused));
         }
         // This opening and no later one: whether the caller may answer that was not asked.
         decide.suspension = Some(open.id.clone());
@@ -86,9 +104,7 @@ async fn one(
             DecisionResult::not_found(&call, id.as_deref())
         });
     }
-    let began = Instant::now();
-    let verdict = server.engine.decide(decide).await?;
-    server.metrics.decided(&verdict, began.elapsed());
+    let verdict = decided(server, decide, earlier.as_ref()).await?;
     let mut result = DecisionResult::judged(&call, id.as_deref(), &verdict);
     // It was this very request that applied it, before its answer got lost.
     if derived && result.outcome == Outcome::AlreadyApplied {
@@ -97,10 +113,20 @@ async fn one(
     Ok(result)
 }
 
-/// A decision under this id was accepted: whether it is the same one is the run's to say.
-async fn was_decided(server: &Server, decide: &Decide) -> Result<bool, ApiError> {
-    let Some(id) = &decide.id else { return Ok(false) };
-    Ok(server.engine.store().decision(&decide.tenant, &decide.run, id).await?.is_some())
+/// The decision that was accepted under this id: whether it is the same one is the run's to say.
+async fn earlier(server: &Server, decide: &Decide) -> Result<Option<Decision>, ApiError> {
+    let Some(id) = &decide.id else { return Ok(None) };
+    Ok(server.engine.store().decision(&decide.tenant, &decide.run, id).await?)
+}
+
+async fn decided(server: &Server, decide: Decide, earlier: Option<&Decision>) -> Result<Verdict, ApiError> {
+    let (began, tenant) = (Instant::now(), decide.tenant.clone());
+    let verdict = server.engine.decide(decide).await?;
+    server.metrics.decided(&verdict, began.elapsed());
+    let Some(earlier) = earlier.filter(|_| verdict == Verdict::AlreadyApplied) else { return Ok(verdict) };
+    // Where the tool had changed nothing was applied, and a repeat is told the same.
+    let settled = server.engine.approval(&tenant, &earlier.suspension).await?;
+    Ok(if settled.as_ref().is_some_and(is_void) { Verdict::ToolChanged } else { verdict })
 }
 
 /// A call of an earlier step has left the control state, but it has its message.

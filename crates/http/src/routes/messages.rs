@@ -78,6 +78,7 @@ async fn told(
         | PostRefused::Empty
         | PostRefused::TooLarge { .. }
         | PostRefused::TooDeep
+        | PostRefused::BadPart { .. }
         | PostRefused::Loosening(_)
         | PostRefused::ToolNameTaken(_)
         | PostRefused::BadTools { .. }

@@ -144,7 +144,8 @@ fn shown(view: &ThreadView) -> Result<Thread, ApiError> {
 async fn in_use(server: &Server, caller: &Caller, id: &ThreadId) -> Result<ApiError, ApiError> {
     let error = ApiError::new(
         Code::ActiveRunExists,
-        "a run of this thread has not ended, and nothing was deleted; interrupt it, or wait for its end",
+        "a run of this thread, or one that it delegated to, has not ended, and nothing was deleted; interrupt it, or wait \
+         for its end",
     );
     match found(server, caller, id).await?.state {
         Standing::Free => Ok(error),

@@ -147,7 +147,7 @@ impl Fold {
             }
             Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => {
                 let suspension = Suspension::of(opened, at);
-                self.become_(&opened.call_id, Status::Suspended, |call| {
+                self.set_status(&opened.call_id, Status::Suspended, |call| {
                     if let Some(arguments) = &opened.arguments {
                         call.arguments = super::arguments(arguments);
                     }
@@ -173,9 +173,9 @@ impl Fold {
                 self.resume(call_id, decision, arguments.as_ref());
             }
             // What was approved is not there any more: it goes to the gate again, and is held there anew.
-            Fact::ApprovalVoided { call_id, .. } => self.become_(call_id, Status::Resuming, |_| {}),
+            Fact::ApprovalVoided { call_id, .. } => self.set_status(call_id, Status::Resuming, |_| {}),
             Fact::ExecutionStarted { call_id, attempt, .. } => {
-                self.become_(call_id, Status::Running, |call| call.attempts = *attempt);
+                self.set_status(call_id, Status::Running, |call| call.attempts = *attempt);
             }
             Fact::ExecutionSucceeded { .. }
             | Fact::ExecutionFailed { .. }
@@ -202,21 +202,21 @@ impl Fold {
 
     fn settle(&mut self, fact: &Fact) {
         if let Fact::ExecutionSucceeded { call_id, result, .. } = fact {
-            self.become_(call_id, Status::Succeeded, |call| call.result = Some((**result).clone()));
+            self.set_status(call_id, Status::Succeeded, |call| call.result = Some((**result).clone()));
         }
         if let Fact::ExecutionFailed { call_id, error, outcome_unknown } = fact {
-            self.become_(call_id, Status::Failed, |call| {
+            self.set_status(call_id, Status::Failed, |call| {
                 call.error = Some(CallError::of(error));
                 call.outcome_unknown = outcome_unknown.then_some(true);
             });
         }
         if let Fact::ToolDenied { call_id, by, reason, .. } = fact {
-            self.become_(call_id, Status::Cancelled, |call| {
+            self.set_status(call_id, Status::Cancelled, |call| {
                 call.denied = Some(Denied { by: by.as_str().into(), reason: reason.clone() });
             });
         }
         if let Fact::ToolCancelled { call_id, outcome_unknown, .. } = fact {
-            self.become_(call_id, Status::Cancelled, |call| {
+            self.set_status(call_id, Status::Cancelled, |call| {
                 call.outcome_unknown = outcome_unknown.then_some(true);
             });
         }
@@ -240,7 +240,7 @@ impl Fold {
     }
 
     fn resume(&mut self, id: &CallId, decision: ResumeDecision, arguments: Option<&Arguments>) {
-        self.become_(id, Status::Resuming, |call| {
+        self.set_status(id, Status::Resuming, |call| {
             if let Some(arguments) = arguments {
                 call.arguments = super::arguments(arguments);
             }
@@ -249,7 +249,7 @@ impl Fold {
     }
 
     /// Nothing holds a call that goes on, and a decision is used up once it has been acted on.
-    fn become_(&mut self, id: &CallId, status: Status, change: impl FnOnce(&mut Call)) {
+    fn set_status(&mut self, id: &CallId, status: Status, change: impl FnOnce(&mut Call)) {
         self.resuming.remove(id.as_str());
         if let Some(call) = self.places.get(id).and_then(|place| self.calls.get_mut(*place)) {
             call.status = status.into();

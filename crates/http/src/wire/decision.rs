@@ -51,6 +51,14 @@ impl DecisionResult {
         Self::of(call_id, decision_id, Outcome::NotFound, message)
     }
 
+    /// It names another opening of the call than the one that it would have to answer.
+    #[must_use]
+    pub fn other_opening(call_id: &str, decision_id: Option<&str>) -> Self {
+        let message =
+            "the call is not held by the suspension that `suspension_id` names; nothing was changed";
+        Self::of(call_id, decision_id, Outcome::Conflict, message)
+    }
+
     #[must_use]
     pub fn forbidden(call_id: &str, decision_id: Option<&str>) -> Self {
         let message = "this key may not decide on a call that is held like this; nothing was changed";

@@ -257,6 +257,8 @@ fn suspended(opened: &Opened) -> Payload {
         call_id: text(&opened.call_id),
         kind: opened.held.kind().into(),
         question: opened.question.clone(),
+        rule: opened.rule,
+        let_through_by: opened.let_through_by.as_ref().map(|by| by.as_str().into()),
     })
 }
 

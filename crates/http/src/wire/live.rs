@@ -32,11 +32,9 @@ pub enum LivePayload {
 pub struct DeltaPayload {
     pub message_id: String,
     pub attempt: u32,
-    /// Which call of the answer; 0 for text and reasoning.
+    /// Which call of the answer; 0 for text and reasoning. Which id that call gets nobody knows until it is declared: the
+    /// model's own may be that of an earlier call.
     pub index: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub call_id: Option<String>,
     /// In characters, from 0 within its part and attempt.
     pub offset: u64,
     pub text: String,
@@ -88,16 +86,15 @@ impl Frame {
 }
 
 fn of_delta(delta: &Delta) -> (&'static str, LivePayload) {
-    let (name, index, call_id) = match &delta.part {
-        Part::Text => ("text.delta", 0, None),
-        Part::Reasoning => ("reasoning.delta", 0, None),
-        Part::Arguments { index, call_id } => ("tool.arguments_delta", *index, call_id.clone()),
+    let (name, index) = match &delta.part {
+        Part::Text => ("text.delta", 0),
+        Part::Reasoning => ("reasoning.delta", 0),
+        Part::Arguments { index, .. } => ("tool.arguments_delta", *index),
     };
     let payload = DeltaPayload {
         message_id: delta.message_id.as_str().into(),
         attempt: delta.attempt,
         index,
-        call_id,
         offset: delta.offset,
         text: delta.text.clone(),
     };

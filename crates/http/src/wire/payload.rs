@@ -199,6 +199,14 @@ pub struct Suspended {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub question: Option<String>,
+    /// The rule that let the call through to whoever performs it, counted from 0 in the agent's configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub rule: Option<u16>,
+    /// Whoever lifted the hold that this call would have met.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub let_through_by: Option<String>,
 }
 
 /// `tool.resumed`

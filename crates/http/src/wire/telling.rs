@@ -8,7 +8,7 @@ use engine::store::Committed;
 use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody};
 use machine::id::{CallId, RunId, ThreadId, ToolName};
 use machine::output::{OutputFit, object_in};
-use machine::phase::Action;
+use machine::phase::note_text;
 use machine::tool::Arguments;
 use machine::wording::{ChangedBy, correction, late_result, placeholder, result_text};
 use serde_json::Value;
@@ -106,7 +106,9 @@ impl Telling {
                 let changed = call.changed.as_ref().map(|(by, value)| (*by, &**value));
                 call.outcome = result_text(&event.fact, changed);
             }),
-            Fact::PhaseAnswered { actions, .. } => self.note_actions(event.seq, actions),
+            Fact::PhaseAnswered { actions, .. } => {
+                self.notes.extend(note_text(actions).map(|note| (event.seq, note)));
+            }
             Fact::RunEnded { output: Some(_), .. } => {
                 let output = self.output.take().and_then(|text| object_in(&text).ok());
                 return Body { output, ..Body::default() };
@@ -167,28 +169,6 @@ impl Telling {
                 NoteBody::Plugin { seq } => self.notes.remove(seq),
             }),
             Stored::Correction { why, .. } => of_text(Some(correction(why))),
-        }
-    }
-
-    fn note_actions(&mut self, seq: u64, actions: &[Action]) {
-        let texts = actions.iter().filter_map(|action| match action {
-            Action::AddNote { text } => Some(text.as_str()),
-            Action::SetState { .. }
-            | Action::End
-            | Action::AddInstruction { .. }
-            | Action::HideTool { .. }
-            | Action::SetParam { .. }
-            | Action::ReplaceMessage { .. }
-            | Action::SkipInference
-            | Action::DropCall { .. }
-            | Action::SetArguments { .. }
-            | Action::Block { .. }
-            | Action::Suspend(_)
-            | Action::SetResult(_) => None,
-        });
-        let texts: Vec<&str> = texts.collect();
-        if !texts.is_empty() {
-            self.notes.insert(seq, texts.join("\n"));
         }
     }
 

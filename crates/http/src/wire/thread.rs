@@ -15,6 +15,10 @@ pub struct Thread {
     pub metadata: Value,
     /// Later calls are not held by policy.
     pub auto_approve: bool,
+    /// Tools whose later calls are not held, because an approval said `apply_to_future`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub approved_tools: Vec<String>,
     pub created_at: Time,
     /// The run in front, while one has not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +45,7 @@ impl Thread {
                 | Value::Object(_)) => other.clone(),
             },
             auto_approve: view.auto_approved_by.is_some(),
+            approved_tools: view.approved_tools.iter().map(|tool| tool.as_str().to_owned()).collect(),
             created_at: view.created_at?.into(),
             active_run_id,
         })

@@ -1,4 +1,4 @@
-//! Words of the wire for choices of the domain. Each is spelled once, and a choice without a word does not compile.
+//! Words of the wire for choices of the domain. A choice without a word does not compile.
 
 use machine::checkpoint::Checkpoint as StoredCheckpoint;
 use machine::phase::Phase as HookPhase;

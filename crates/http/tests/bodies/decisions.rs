@@ -207,6 +207,10 @@ fn an_entry_says_one_thing() {
         entry(&json!({"call_id": "c", "action": "cancel", "reason": "too much"})),
         Ok(Said::Cancel { reason: Some("too much".into()), then: None })
     );
+    let failing =
+        |chars: usize| entry(&json!({"call_id": "c", "action": "resume", "error": "é".repeat(chars)}));
+    assert!(failing(65_536).is_ok(), "a front end reports a long trace");
+    assert_eq!(failing(65_537).unwrap_err().outcome, Outcome::Invalid);
     for bad in [
         json!({"call_id": "c", "action": "resume", "result": 1, "error": "x"}),
         json!({"call_id": "c", "action": "cancel", "result": 1}),

@@ -44,8 +44,7 @@ fn a_misspelt_field_does_not_approve() {
 #[test]
 fn a_wrong_type_is_named() {
     names_the_field::<Approve>(r#"{"apply_to_future":"yes"}"#, "apply_to_future");
-    names_the_field::<Approve>(r#"{"expect_digest":"abc"}"#, "expect_digest");
-    names_the_field::<Approve>(&format!(r#"{{"expect_digest":"{}"}}"#, "A".repeat(64)), "expect_digest");
+    names_the_field::<Approve>(r#"{"expect_digest":64}"#, "expect_digest");
     names_the_field::<Reject>(r#"{"then":"stop"}"#, "then");
     names_the_field::<Reject>(r#"{"then":{"end_run":null}}"#, "then");
     names_the_field::<Answer>(r#"{"choice":"RETRY"}"#, "choice");

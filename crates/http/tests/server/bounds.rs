@@ -125,17 +125,16 @@ async fn a_repeated_message_shows_that_its_run_is_interrupted(kept: Kept) {
     let posted = client.post_under_key("/v1/threads/t/messages", "k", message.clone()).await.ok(202);
     let run = posted["run_id"].as_str().unwrap().to_owned();
     client.run_reaches(&run, "waiting_approval").await;
-    // Somebody else has the only place, so the run hears nothing for now.
+    // Somebody else has the only place, and the run hears the interrupt all the same.
     let (_, other) = client.begin_held_run("go").await;
     client.post_nothing(&format!("/v1/approvals/{other}/approve")).await.ok(200);
     stage.begun.notified().await;
     let interrupted = client.post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(202);
-    assert_eq!(interrupted["status"], "interrupting");
-    assert_eq!(client.get(&format!("/v1/runs/{run}")).await.ok(200)["status"], "interrupting");
-    let again = client.post_under_key("/v1/threads/t/messages", "k", message).await.ok(202);
-    assert_eq!((&again["run_id"], &again["status"]), (&json!(run), &json!("interrupting")));
-    stage.gate.notify_one();
+    assert!(["interrupting", "interrupted"].contains(&interrupted["status"].as_str().unwrap()));
     client.run_reaches(&run, "interrupted").await;
+    let again = client.post_under_key("/v1/threads/t/messages", "k", message).await.ok(202);
+    assert_eq!((&again["run_id"], &again["status"]), (&json!(run), &json!("interrupted")));
+    stage.gate.notify_one();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -75,7 +75,10 @@ async fn a_tool_reports_the_result_of_its_call_without_a_key(kept: Kept) {
 async fn a_tool_reports_that_its_call_failed(kept: Kept) {
     let stage = Plan::new(kept, one_call("later")).build().await;
     let (run, callback) = held(&stage, &stage.client).await;
-    report(&stage, &callback, json!({"error": "no such account"})).await.ok(200);
+    let far_too_long = "x".repeat(65_537);
+    report(&stage, &callback, json!({"error": far_too_long})).await.refused(400, "BAD_REQUEST");
+    let trace = format!("no such account{}", " at a line of a long trace".repeat(2_500));
+    report(&stage, &callback, json!({"error": trace})).await.ok(200);
     stage.client.run_reaches(&run, "completed").await;
     let shown = call(&stage.client, &run).await;
     assert_eq!(shown["status"], "failed");

@@ -14,6 +14,7 @@ use crate::stage::{Kept, Plan, Stage, on_both_stores};
 on_both_stores! {
     a_changed_tool_voids_its_approval_and_names_the_new_one;
     an_edit_for_the_tool_as_it_was_is_told_that_the_tool_has_changed;
+    a_decision_that_came_to_nothing_is_no_applied_one_when_it_is_sent_again;
 }
 
 fn one_count() -> [Reply; 2] {
@@ -59,6 +60,27 @@ async fn an_edit_for_the_tool_as_it_was_is_told_that_the_tool_has_changed(kept: 
     let held = client.run_until(&run, |seen| seen["status"] == "waiting_approval").await;
     assert_eq!(held["pending"][0]["approval_id"], details["approval_id"]);
     assert_eq!(stage.count(), 0);
+}
+
+async fn a_decision_that_came_to_nothing_is_no_applied_one_when_it_is_sent_again(kept: Kept) {
+    let stage = Plan::new(kept, one_count()).build().await;
+    let client = &stage.client;
+    let (run, approval) = client.begin_held_run("count").await;
+    stage.change_tool("count").await;
+    let path = format!("/v1/runs/{run}/decisions");
+    let yes = json!({"decisions": [{"call_id": "c", "action": "resume", "decision_id": "d"}]});
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        told.push(client.post(&path, yes.clone()).await.ok(200)["results"][0].clone());
+    }
+    assert_eq!((&told[0]["outcome"], &told[0]), (&json!("conflict"), &told[1]));
+    let held = client.run_until(&run, |seen| seen["status"] == "waiting_approval").await;
+    assert_ne!(held["pending"][0]["approval_id"], json!(approval));
+    let again = json!({"decisions": [{"call_id": "c", "action": "resume", "decision_id": "e"}]});
+    assert_eq!(client.post(&path, again).await.ok(200)["results"][0]["outcome"], "applied");
+    client.run_reaches(&run, "completed").await;
+    assert_eq!(client.post(&path, yes).await.ok(200)["results"][0], told[0], "also after the end");
+    assert_eq!(stage.count(), 0, "the tool that was shown first never ran");
 }
 
 static GATES: AtomicU32 = AtomicU32::new(0);

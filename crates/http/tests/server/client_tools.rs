@@ -8,6 +8,7 @@ use models::scripted::Reply;
 on_both_stores! {
     a_front_end_runs_the_tool_that_its_message_brought;
     a_brought_tool_that_is_held_for_approval_says_what_it_does;
+    whoever_lifted_the_hold_of_a_front_ends_call_is_named;
     a_message_with_bad_tools_starts_nothing;
 }
 
@@ -56,6 +57,25 @@ async fn a_brought_tool_that_is_held_for_approval_says_what_it_does(kept: Kept) 
     assert_eq!(approval["tool_description"], "Lets the user pick a file");
     client.post(&format!("/v1/approvals/{id}/approve"), json!({})).await.ok(200);
     client.run_reaches(run, "waiting_tool").await;
+}
+
+async fn whoever_lifted_the_hold_of_a_front_ends_call_is_named(kept: Kept) {
+    let stage = Plan::new(kept, picking()).build().await;
+    let client = &stage.client;
+    for (thread, policy, by) in
+        [("t", json!({"approval": "all_tools"}), json!("anonymous")), ("u", json!({}), json!(null))]
+    {
+        client.post("/v1/threads", json!({"id": thread})).await.ok(201);
+        client.post(&format!("/v1/threads/{thread}/auto-approve"), json!({"enabled": true})).await.ok(200);
+        let message = json!({"agent": "assistant", "text": "go", "tools": [pick_file()], "policy": policy});
+        let posted = client.post(&format!("/v1/threads/{thread}/messages"), message).await.ok(202);
+        let run = posted["run_id"].as_str().unwrap();
+        client.run_reaches(run, "waiting_tool").await;
+        let log = client.log(run).await;
+        let held = log.iter().find(|event| event["type"] == "tool.suspended").expect("it is held");
+        let named = held["payload"].get("let_through_by").cloned().unwrap_or_default();
+        assert_eq!((&held["payload"]["kind"], named), (&json!("client_tool"), by), "{held}");
+    }
 }
 
 async fn a_message_with_bad_tools_starts_nothing(kept: Kept) {

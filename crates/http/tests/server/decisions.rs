@@ -1,7 +1,9 @@
 //! Decisions in a list: each judged alone, in order.
 
 use engine::agent::Agent;
-use engine::tool::{DeclaredTool, Performer, ToolDefinition};
+use engine::tool::{
+    DeclaredTool, FunctionTool, IntoOutcome, Outcome, Performer, ToolDefinition, ToolRequest,
+};
 use holdpoint_http::Role;
 use serde_json::{Value, json};
 
@@ -18,6 +20,9 @@ on_both_stores! {
     a_list_under_a_key_is_answered_the_same_again;
     arguments_are_for_an_approval_alone;
     b32_a_repeat_is_known_although_its_call_is_held_for_somebody_else_by_now;
+    a_decision_that_names_its_opening_answers_no_later_one;
+    a_decision_about_other_arguments_changes_nothing;
+    the_same_decision_of_another_key_is_applied_already;
 }
 
 fn outcomes(answer: &Value) -> Vec<&str> {
@@ -188,6 +193,83 @@ async fn arguments_are_for_an_approval_alone(kept: Kept) {
     assert_eq!(outcomes(&answer), ["invalid"; 4], "{answer}");
     let still = stage.client.get(&format!("/v1/runs/{run}")).await.ok(200);
     assert_eq!(still["pending"][0]["kind"], "client_tool", "nothing was changed");
+}
+
+/// A write that is held, and of whose first attempt nobody knows what came of it.
+fn with_a_doubtful_write(agent: Agent) -> Agent {
+    let definition = ToolDefinition::new("transfer", "Moves money");
+    agent.tool(FunctionTool::new(definition, |request: ToolRequest| async move {
+        if request.attempt == 1 {
+            return Outcome::Unknown { why: "the line went dead".into(), retry_after_ms: None };
+        }
+        json!("sent again").into_outcome()
+    }))
+}
+
+async fn a_decision_that_names_its_opening_answers_no_later_one(kept: Kept) {
+    let mut plan =
+        Plan::new(kept, [Reply::call("c", "transfer", json!({"to": "bob"})), Reply::text("Done.")]);
+    plan.change = with_a_doubtful_write;
+    let stage = plan.build().await;
+    let client = &stage.client;
+    let (run, path) = held(client, 1).await;
+    let call = async || client.get(&format!("/v1/runs/{run}/calls")).await.ok(200)["calls"][0].clone();
+    let opening = call().await["suspension"]["id"].clone();
+    let yes = json!({"decisions": [{"call_id": "c", "action": "resume", "suspension_id": opening}]});
+    assert_eq!(outcomes(&client.post(&path, yes.clone()).await.ok(200)), ["applied"]);
+    client.run_until(&run, |seen| seen["pending"][0]["kind"] == "in_doubt").await;
+    // The answer got lost, and the very same request is sent again.
+    assert_eq!(outcomes(&client.post(&path, yes).await.ok(200)), ["conflict"]);
+    let no = json!({"decisions": [{"call_id": "c", "action": "cancel", "suspension_id": opening}]});
+    assert_eq!(outcomes(&client.post(&path, no).await.ok(200)), ["conflict"]);
+    let doubted = call().await;
+    assert_eq!((&doubted["status"], &doubted["attempts"]), (&json!("suspended"), &json!(1)));
+    let entry = json!({"call_id": "c", "action": "resume", "decision_id": "d", "suspension_id": doubted["suspension"]["id"]});
+    let mut other = entry.clone();
+    other["suspension_id"] = opening;
+    let list = json!({"decisions": [entry, entry, other]});
+    let answer = client.post(&path, list).await.ok(200);
+    assert_eq!(outcomes(&answer), ["applied", "already_applied", "conflict"], "{answer}");
+    client.run_reaches(&run, "completed").await;
+    assert_eq!(call().await["attempts"], 2);
+}
+
+async fn a_decision_about_other_arguments_changes_nothing(kept: Kept) {
+    let stage = Plan::new(kept, two_writes()).build().await;
+    let client = &stage.client;
+    let (run, path) = held(client, 2).await;
+    let other = "0".repeat(64);
+    let list = json!([
+        {"call_id": "a", "action": "resume", "expect_digest": other},
+        {"call_id": "a", "action": "cancel", "expect_digest": other},
+        {"call_id": "a", "action": "resume", "expect_digest": "no digest"},
+    ]);
+    let answer = client.post(&path, json!({"decisions": list})).await.ok(200);
+    assert_eq!(outcomes(&answer), ["conflict", "conflict", "invalid"], "{answer}");
+    let seen = client.get(&format!("/v1/runs/{run}")).await.ok(200);
+    assert_eq!(seen["pending"].as_array().unwrap().len(), 2, "nothing was changed");
+    let shown = client.get(&format!("/v1/approvals?run_id={run}")).await.ok(200);
+    let decided = shown["approvals"].as_array().unwrap().iter().map(|shown| {
+        let action = if shown["call_id"] == "a" { "resume" } else { "cancel" };
+        json!({"call_id": shown["call_id"], "action": action, "expect_digest": shown["arguments_digest"]})
+    });
+    let list = json!({"decisions": decided.collect::<Vec<_>>()});
+    assert_eq!(outcomes(&client.post(&path, list).await.ok(200)), ["applied", "applied"]);
+    client.run_reaches(&run, "completed").await;
+    assert_eq!(stage.count(), 1);
+}
+
+async fn the_same_decision_of_another_key_is_applied_already(kept: Kept) {
+    let all: &[Role] = &[Role::Run, Role::Approve];
+    let plan = Plan::new(kept, two_writes()).with_keys(&[("ann", "acme", all), ("bob", "acme", all)]);
+    let stage = plan.build().await;
+    let (ann, bob) = (stage.as_key("ann"), stage.as_key("bob"));
+    let (_, path) = held(&ann, 2).await;
+    let yes = json!({"decisions": [{"call_id": "a", "action": "resume", "decision_id": "d"}]});
+    assert_eq!(outcomes(&ann.post(&path, yes.clone()).await.ok(200)), ["applied"]);
+    assert_eq!(outcomes(&bob.post(&path, yes).await.ok(200)), ["already_applied"]);
+    let no = json!({"decisions": [{"call_id": "a", "action": "cancel", "decision_id": "d"}]});
+    assert_eq!(outcomes(&bob.post(&path, no).await.ok(200)), ["conflict"]);
 }
 
 async fn b32_a_repeat_is_known_although_its_call_is_held_for_somebody_else_by_now(kept: Kept) {

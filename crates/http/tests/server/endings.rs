@@ -50,9 +50,9 @@ async fn d6_a_queued_run_is_interrupted_and_never_starts(kept: Kept) {
     assert_eq!(client.get(&format!("/v1/runs/{queued}")).await.ok(200)["status"], "queued");
     let answer = client.post_nothing(&format!("/v1/runs/{queued}/interrupt")).await.ok(202);
     assert!(["interrupting", "interrupted"].contains(&answer["status"].as_str().unwrap()), "{answer}");
+    client.run_reaches(&queued, "interrupted").await;
     stage.gate.notify_one();
     client.run_reaches(&running, "completed").await;
-    client.run_reaches(&queued, "interrupted").await;
     let log = client.log(&queued).await;
     assert!(!kinds(&log).contains(&"run.started") && !kinds(&log).contains(&"tool.execution_started"));
 }

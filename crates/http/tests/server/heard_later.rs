@@ -121,6 +121,11 @@ async fn d8_d9_d27_what_is_decided_and_not_heard_is_shown_as_decided_everywhere(
     ] {
         let listed = client.get(&list).await.ok(200);
         assert_eq!(listed["approvals"], json!([]), "{list}: an inbox does not show what is decided");
+        for (status, answered) in &decisions {
+            let sign = if list.contains('?') { '&' } else { '?' };
+            let listed = client.get(&format!("{list}{sign}status={status}")).await.ok(200);
+            assert_eq!(listed["approvals"], json!([answered]), "{list}: it is listed as it is shown");
+        }
     }
     // The run itself has not heard it, and says so.
     let seen = client.get(&format!("/v1/runs/{run}")).await.ok(200);

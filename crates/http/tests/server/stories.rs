@@ -228,6 +228,15 @@ async fn d28_leave_for_the_future_lets_later_calls_through(kept: Kept) {
     client.run_reaches(&second, "completed").await;
     assert!(!kinds(&client.log(&second).await).contains(&"tool.approval_requested"));
 
+    let thread = client.get("/v1/threads/t").await.ok(200);
+    assert_eq!((&thread["auto_approve"], &thread["approved_tools"]), (&json!(false), &json!(["write_file"])));
+    let back = client.post("/v1/threads/t/auto-approve", json!({"enabled": false})).await.ok(200);
+    assert!(back.get("approved_tools").is_none(), "{back}");
+    let again = say().await.ok(202)["run_id"].as_str().unwrap().to_owned();
+    client.run_reaches(&again, "waiting_approval").await;
+    client.post_nothing(&format!("/v1/runs/{again}/interrupt")).await;
+    client.run_reaches(&again, "interrupted").await;
+
     client.post("/v1/threads", json!({"id": "u"})).await.ok(201);
     let on = client.post("/v1/threads/u/auto-approve", json!({"enabled": true})).await.ok(200);
     assert_eq!(on["auto_approve"], true);
@@ -301,6 +310,10 @@ async fn edited_arguments_are_what_runs_and_what_is_shown(kept: Kept) {
     let wrong = client.post(&path, json!({"expect_digest": "0".repeat(64)})).await;
     let details = wrong.refused(409, "DIGEST_MISMATCH");
     let before = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
+    let shown = before["arguments_digest"].as_str().unwrap();
+    for text in ["", "wrong", &shown.to_uppercase(), &format!("{shown}0"), &before["arguments"].to_string()] {
+        client.post(&path, json!({"expect_digest": text})).await.refused(409, "DIGEST_MISMATCH");
+    }
     assert_eq!(
         (&before["status"], &details["arguments_digest"]),
         (&json!("pending"), &before["arguments_digest"])

@@ -19,6 +19,7 @@ on_both_stores! {
     d36_a_stream_stays_open_while_the_run_waits;
     d23_d18_the_stream_and_the_run_agree;
     deltas_have_no_id_and_are_not_in_the_log;
+    arguments_on_their_way_name_no_call_of_an_earlier_run;
     a_stream_has_its_headers_and_its_signs_of_life;
     approvals_are_streamed_the_pending_ones_first;
     streams_are_closed_when_the_server_drains;
@@ -190,6 +191,28 @@ async fn deltas_have_no_id_and_are_not_in_the_log(kept: Kept) {
         Some("run.completed"),
         "nothing after the end"
     );
+}
+
+async fn arguments_on_their_way_name_no_call_of_an_earlier_run(kept: Kept) {
+    let asks = Reply::call("call_0", "echo", json!({"text": "a long argument"}));
+    let asks = asks.delta_chars(NonZeroUsize::MIN).after(Duration::from_millis(5));
+    let stage = Plan::new(kept, [asks, Reply::text("Done.")]).build().await;
+    let client = &stage.client;
+    client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
+    for _ in 0..2 {
+        let message = json!({"agent": "assistant", "text": "go"});
+        let posted = client.post("/v1/threads/t/messages", message).await.ok(202);
+        let path = format!("/v1/runs/{}/events", posted["run_id"].as_str().unwrap());
+        let frames = client.stream(&path, &[]).await.rest().await;
+        let of = |name: &str| -> Vec<&Value> {
+            frames.iter().filter(|frame| frame.event == name).map(|frame| &frame.data["payload"]).collect()
+        };
+        let (deltas, requested) = (of("tool.arguments_delta"), of("tool.requested"));
+        assert!(!deltas.is_empty() && requested.len() == 1, "{frames:?}");
+        for delta in deltas {
+            assert!(delta.get("call_id").is_none_or(|id| *id == requested[0]["call_id"]), "{delta}");
+        }
+    }
 }
 
 async fn a_stream_has_its_headers_and_its_signs_of_life(kept: Kept) {

@@ -46,6 +46,23 @@ async fn d29_a_body_that_is_not_quite_right_decides_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_with_a_body_that_is_not_quite_right_reads_nothing() {
+    let stage = Plan::one_write(Kept::InMemory).build().await;
+    let (client, path) = (&stage.client, "/v1/admin/reload");
+    let before = client.get("/v1/agents").await.ok(200);
+    stage.next.lock().unwrap().agents = Vec::new();
+    let plain = [("content-type", "text/plain")];
+    client.send(Method::POST, path, &plain, Some("x".into())).await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
+    client.send(Method::POST, path, &[], Some("{}".into())).await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
+    client.send(Method::POST, path, &[JSON], Some("{".into())).await.refused(400, "BAD_REQUEST");
+    let details = client.post(path, json!({"dry_run": true})).await.refused(400, "BAD_REQUEST");
+    assert_eq!(details["field"], "dry_run");
+    assert_eq!(client.get("/v1/agents").await.ok(200), before, "nothing was read");
+    client.post(path, json!({})).await.ok(200);
+    assert_ne!(client.get("/v1/agents").await.ok(200), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d20_a_message_that_is_not_quite_right_starts_nothing() {
     let stage = Plan::one_write(Kept::InMemory).build().await;
     let client = &stage.client;
@@ -63,6 +80,12 @@ async fn d20_a_message_that_is_not_quite_right_starts_nothing() {
         json!({"agent": "assistant", "text": "a", "on_busy": "whatever"}),
     ] {
         client.post(path, body.clone()).await.refused(400, "BAD_REQUEST");
+    }
+    for (media_type, data) in [("image/heic", "aGk="), ("image/png", "aGk"), ("image/png", "a-_=")] {
+        let image = json!({"type": "image", "media_type": media_type, "data": data});
+        let content = json!([{"type": "text", "text": "look"}, image]);
+        let refused = client.post(path, json!({"agent": "assistant", "content": content})).await;
+        assert_eq!(refused.refused(400, "BAD_REQUEST")["field"], "content[1]");
     }
     client.post("/v1/threads", json!({"id": "a/b"})).await.refused(400, "BAD_REQUEST");
     assert_eq!(client.get("/v1/runs").await.ok(200)["runs"], json!([]));

@@ -1,26 +1,14 @@
 //! A store that notes what is read of it, can be held up and forget, and does everything else as it is.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use engine::callback::CallbackKey;
-use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Store,
-    SuspensionView, Task, Tenant, ThreadView, Trouble,
+    ApprovalFilter, Committed, Listed, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    SuspensionView, Task, Tenant, Trouble, Wrapper,
 };
 use machine::Timestamp;
-use machine::decision::Decision;
-use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
-use machine::inbox::{Item, Verdict};
-use machine::rows::StateRow;
-use machine::tool::Leave;
-use serde_json::Value;
+use machine::id::{RunId, ThreadId};
 use tokio::sync::Semaphore;
 
 /// What was read, and what is done to whoever reads.
@@ -97,7 +85,11 @@ pub(crate) struct WatchedStore {
     pub(crate) notes: Arc<Notes>,
 }
 
-impl Store for WatchedStore {
+impl Wrapper for WatchedStore {
+    fn behind(&self) -> &dyn Store {
+        &*self.store
+    }
+
     fn now(&self) -> Timestamp {
         self.store.now().plus_ms(self.notes.ahead_ms.load(Ordering::SeqCst))
     }
@@ -115,10 +107,6 @@ impl Store for WatchedStore {
             self.notes.events_read.fetch_add(events.len(), Ordering::SeqCst);
             Ok(events)
         })
-    }
-
-    fn census(&self) -> Task<'_, Result<Census, Refused>> {
-        self.store.census()
     }
 
     fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
@@ -181,159 +169,5 @@ impl Store for WatchedStore {
     ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
         self.notes.rows_max.fetch_max(page.limit, Ordering::SeqCst);
         self.store.messages(tenant, thread, page)
-    }
-
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
-        self.store.release(lease)
-    }
-
-    fn put_thread(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        metadata: &Value,
-    ) -> Task<'_, Result<bool, Refused>> {
-        self.store.put_thread(tenant, thread, metadata)
-    }
-
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
-        self.store.thread(tenant, thread)
-    }
-
-    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
-        self.store.threads(tenant, page)
-    }
-
-    fn set_auto_approve(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        by: Option<&Principal>,
-    ) -> Task<'_, Result<(), Refused>> {
-        self.store.set_auto_approve(tenant, thread, by)
-    }
-
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
-        self.store.leave(lease, tool)
-    }
-
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
-        self.store.delete_thread(tenant, thread)
-    }
-
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
-        self.store.put_revision(digest, text)
-    }
-
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        self.store.revision(digest)
-    }
-
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
-        self.store.callback_key(drawn)
-    }
-
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
-        self.store.create(create)
-    }
-
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
-        self.store.claim(claim)
-    }
-
-    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
-        self.store.load(lease)
-    }
-
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
-        self.store.append(lease, append)
-    }
-
-    fn may_send(&self, lease: &Lease) -> bool {
-        self.store.may_send(lease)
-    }
-
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
-        self.store.submit(tenant, run, item)
-    }
-
-    fn decision(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        id: &DecisionId,
-    ) -> Task<'_, Result<Option<Decision>, Refused>> {
-        self.store.decision(tenant, run, id)
-    }
-
-    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
-        self.store.run(tenant, run)
-    }
-
-    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
-        self.store.event(lease, seq)
-    }
-
-    fn message(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        message: &MessageId,
-    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
-        self.store.message(tenant, thread, message)
-    }
-
-    fn posted(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
-        self.store.posted(tenant, thread, scope)
-    }
-
-    fn remembered(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
-        self.store.remembered(tenant, run, scope)
-    }
-
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        self.store.state(tenant, run)
-    }
-
-    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
-        self.store.taken_call_ids(lease, asked)
-    }
-
-    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
-        self.store.plugin_state(lease)
-    }
-
-    fn suspension(
-        &self,
-        tenant: &Tenant,
-        id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
-        self.store.suspension(tenant, id)
-    }
-
-    fn counts(&self) -> Counts {
-        self.store.counts()
-    }
-
-    fn rung(&self) -> Task<'_, Ring> {
-        self.store.rung()
-    }
-
-    fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
-        self.store.hand_over()
-    }
-
-    fn clock(&self) -> Option<Arc<dyn Clock>> {
-        self.store.clock()
     }
 }

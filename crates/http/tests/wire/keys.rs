@@ -30,7 +30,7 @@ const PAYLOADS: [(&str, &[&str], &[&str]); 29] = [
     ("tool.approval_voided", &["call_id", "approval_id", "reason"], &["by"]),
     ("tool.approved", &["call_id", "by"], &["reason", "arguments"]),
     ("tool.denied", &["call_id", "by"], &["reason", "arguments"]),
-    ("tool.suspended", &["call_id", "kind"], &["question"]),
+    ("tool.suspended", &["call_id", "kind"], &["question", "rule", "let_through_by"]),
     ("tool.resumed", &["call_id", "mode", "by"], &[]),
     ("tool.execution_started", &["call_id", "tool", "attempt"], &["rule", "let_through_by"]),
     ("tool.execution_succeeded", &["call_id", "result"], &["warning"]),

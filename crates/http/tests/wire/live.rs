@@ -22,7 +22,8 @@ fn deltas_say_where_they_belong_so_that_a_reader_sees_what_it_missed() {
     assert_eq!(shown(&delta(Part::Text)), frame("text.delta", &body));
     assert_eq!(shown(&delta(Part::Reasoning)), frame("reasoning.delta", &body));
     let part = Part::Arguments { index: 3, call_id: Some("call_1".into()) };
-    let body = json!({"message_id": "msg_1", "attempt": 2, "index": 3, "call_id": "call_1", "offset": 7, "text": "Do"});
+    // The model's own id may be that of an earlier call.
+    let body = json!({"message_id": "msg_1", "attempt": 2, "index": 3, "offset": 7, "text": "Do"});
     assert_eq!(shown(&delta(part)), frame("tool.arguments_delta", &body));
 }
 

@@ -2,6 +2,8 @@
 
 use engine::store::Committed;
 use holdpoint_http::wire::telling::Telling;
+use machine::event::Fact;
+use machine::phase::Action;
 use serde_json::{Value, json};
 
 use crate::stories;
@@ -41,10 +43,25 @@ fn edited_arguments_are_told_with_the_result_and_the_message_keeps_the_models_ow
     assert!(!text.contains(&own), "the model's own arguments {own} stand in {text}");
 }
 
+/// A run whose plugin notes this, text by text.
+fn noting(texts: &[&str]) -> stories::Story {
+    let mut story = stories::named("hooks");
+    let notes = story.events.iter_mut().find_map(|event| match &mut event.fact {
+        Fact::PhaseAnswered { actions, .. } => {
+            actions.iter().any(|action| matches!(action, Action::AddNote { .. })).then_some(actions)
+        }
+        _ => None,
+    });
+    *notes.expect("a plugin adds a note") =
+        texts.iter().map(|text| Action::AddNote { text: (*text).to_owned() }).collect();
+    story
+}
+
 /// The same words that the model reads: two readers of one log must not be told two stories.
 #[test]
 fn results_and_notes_are_told_as_the_model_reads_them() {
-    for story in stories::all() {
+    let notes = [&["", "x"][..], &["x", "", "y"], &["x", ""], &[""]];
+    for story in stories::all().into_iter().chain(notes.map(noting)) {
         let mut transcript = machine::transcript::Transcript::default();
         story.events.iter().for_each(|event| transcript.push(event));
         let read: Vec<Value> = transcript

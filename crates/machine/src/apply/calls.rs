@@ -139,7 +139,6 @@ pub(super) fn approve(
 
 pub(super) struct Resumption<'e> {
     pub(super) mode: ResumeMode,
-    pub(super) has_answer: bool,
     pub(super) arguments: Option<&'e Arguments>,
     pub(super) late_attempt: Option<u32>,
 }
@@ -150,7 +149,7 @@ pub(super) fn resume(
     resumption: &Resumption<'_>,
     seq: u64,
 ) -> Result<(), String> {
-    let Resumption { mode, has_answer, arguments, late_attempt } = *resumption;
+    let Resumption { mode, arguments, late_attempt } = *resumption;
     let call = find(control, call_id)?;
     let closed = call.suspension().cloned();
     become_(call, CallState::Resuming)?;
@@ -163,8 +162,9 @@ pub(super) fn resume(
     // again, somebody must allow that.
     call.must_ask |= mode != closed.mode && mode != ResumeMode::UseDecisionAsToolResult;
     call.doubted.retain(|attempt| Some(*attempt) != late_attempt);
+    // Also where the answer says nothing: the tool hears that it goes on, and what it had left for itself.
     if closed.by_the_tool {
-        call.answer_seq = has_answer.then_some(seq);
+        call.answer_seq = Some(seq);
     }
     release_grant(control, &closed);
     Ok(())

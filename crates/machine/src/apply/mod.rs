@@ -97,13 +97,9 @@ fn change(control: &mut Control, event: &Event) -> Result<(), String> {
         Fact::ToolApproved { call_id, approval_id, arguments, .. } => {
             calls::approve(control, call_id, approval_id, arguments.as_ref(), seq)
         }
-        Fact::ToolResumed { call_id, mode, answer, arguments, late_attempt, .. } => {
-            let resumption = Resumption {
-                mode: *mode,
-                has_answer: answer.is_some(),
-                arguments: arguments.as_ref(),
-                late_attempt: *late_attempt,
-            };
+        Fact::ToolResumed { call_id, mode, arguments, late_attempt, .. } => {
+            let resumption =
+                Resumption { mode: *mode, arguments: arguments.as_ref(), late_attempt: *late_attempt };
             calls::resume(control, call_id, &resumption, seq)
         }
         Fact::ExecutionStarted { call_id, attempt, class, not_before, .. } => {

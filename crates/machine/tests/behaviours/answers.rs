@@ -172,6 +172,8 @@ fn b32_other_arguments_under_the_same_id_are_another_decision() {
     assert!(edited.same_content(&decision(Some(json!({"to": "eve"})), None)));
     assert!(!plain.same_content(&edited) && !edited.same_content(&plain));
     assert!(!edited.same_content(&decision(Some(json!({"to": "mallory"})), None)));
+    // Whoever repeats it, it is the same one.
+    assert!(edited.same_content(&Decision { by: "bea".into(), ..edited.clone() }));
 }
 
 #[test]

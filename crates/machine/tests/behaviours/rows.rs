@@ -368,7 +368,8 @@ fn the_verdict_also_depends_on_what_only_the_store_knows() {
     let control = &story.run.control;
     let decision = Decision { id: Some(DecisionId::from("d1")), ..story.decision("A", resume()) };
     let item = Item::Decision(decision.clone());
-    let other = Decision { by: Principal::from("bea"), ..decision.clone() };
+    let somebody_else = Decision { by: Principal::from("bea"), ..decision.clone() };
+    let other = Decision { action: cancel(), ..decision.clone() };
     let judged = |shown: Shown<'_>| judge(&item, &shown);
     let fresh = shown(control);
     assert_eq!(judged(fresh), Verdict::Accepted);
@@ -376,6 +377,7 @@ fn the_verdict_also_depends_on_what_only_the_store_knows() {
     assert_eq!(judged(Shown { interrupt_accepted: true, ..fresh }), Verdict::Refused(Refusal::RunOver));
     assert_eq!(judged(Shown { end_accepted: true, ..fresh }), Verdict::Refused(Refusal::RunOver));
     assert_eq!(judged(Shown { earlier: Some(&decision), ..fresh }), Verdict::AlreadyApplied);
+    assert_eq!(judged(Shown { earlier: Some(&somebody_else), ..fresh }), Verdict::AlreadyApplied);
     assert_eq!(judged(Shown { earlier: Some(&other), ..fresh }), Verdict::Refused(Refusal::IdUsed));
     // A repeat is recognised before anything else is looked at.
     let repeated = Shown { earlier: Some(&decision), interrupt_accepted: true, answered: true, ..fresh };

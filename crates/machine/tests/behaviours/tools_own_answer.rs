@@ -81,6 +81,15 @@ fn the_answer_to_a_plugin_that_asks_at_the_replay_is_not_handed_to_the_tool() {
 }
 
 #[test]
+fn a_tool_that_goes_on_without_an_answer_still_hears_that_it_goes_on() {
+    let mut story = asking(ReplayToolCall);
+    let state = story.call("A").resume_state_seq;
+    let events = story.decides("A", resume());
+    assert_eq!((story.status("A"), story.call("A").attempts), (CallStatus::Running, 2));
+    assert_eq!(for_the_tool(&story), (state, Some(events[0].seq)));
+}
+
+#[test]
 fn a_plugin_that_asks_before_the_tool_ever_ran_gives_it_nothing() {
     let mut story = Story::begin();
     let asks = SuspendRequest { resume_state: None, ..question(ReplayToolCall) };

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+pub(super) use engine::media::{Media, Source};
 use serde_json::Value;
 
 /// One part of a message.
@@ -9,48 +10,6 @@ use serde_json::Value;
 pub(super) enum Part<'a> {
     Text(Cow<'a, str>),
     Media(Media<'a>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Media<'a> {
-    /// Such as `image/png`. A guess where nobody said it.
-    pub(super) media_type: Cow<'a, str>,
-    pub(super) source: Source<'a>,
-    pub(super) name: Option<&'a str>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source<'a> {
-    Url(&'a str),
-    Base64(&'a str),
-}
-
-impl Media<'_> {
-    pub(super) fn is_image(&self) -> bool {
-        self.media_type.starts_with("image/")
-    }
-
-    pub(super) fn is_pdf(&self) -> bool {
-        self.media_type == "application/pdf"
-    }
-
-    /// With the content in it, or where it lies.
-    pub(super) fn url(&self) -> String {
-        match self.source {
-            Source::Url(url) => url.to_owned(),
-            Source::Base64(data) => format!("data:{};base64,{data}", self.media_type),
-        }
-    }
-
-    pub(super) fn file_name(&self) -> &str {
-        self.name.unwrap_or("file")
-    }
-
-    /// What the model reads in place of something that its provider does not take. A message that cannot be sent would
-    /// spoil every later run of its thread.
-    pub(super) fn left_out(&self) -> String {
-        format!("[{} ({}) is left out: this model does not take it]", self.file_name(), self.media_type)
-    }
 }
 
 /// The parts in their order. What has no known form is sent as the JSON that it is.
@@ -86,47 +45,10 @@ fn part(part: &Value) -> Part<'_> {
     if let Some(text) = part.get("text").and_then(Value::as_str) {
         return Part::Text(Cow::Borrowed(text));
     }
-    match media(part) {
+    match Media::of(part) {
         Some(media) => Part::Media(media),
         None => Part::Text(Cow::Owned(part.to_string())),
     }
-}
-
-/// `{type, url | data, media_type?, filename?}`, as the AI SDK, AG-UI, OpenAI and Anthropic write it: the address or the
-/// content may stand one level deeper, and the names differ.
-fn media(part: &Value) -> Option<Media<'_>> {
-    let kind = part.get("type").and_then(Value::as_str)?;
-    let inner = ["source", "image_url", "file", "input_audio"].iter().find_map(|key| part.get(key));
-    let text = |names: &[&str]| {
-        let places = [Some(part), inner];
-        places.into_iter().flatten().find_map(|place| names.iter().find_map(|name| place.get(name)?.as_str()))
-    };
-    let said_type = text(&["media_type", "mediaType", "mime_type", "mimeType"]);
-    let name = text(&["filename", "name", "title"]);
-    let direct = inner.and_then(Value::as_str);
-    let whole = direct.or_else(|| text(&["url", "data", "value", "file_data", "image", "uri"]))?;
-    let (source, own_type) = if let Some(inline) = whole.strip_prefix("data:") {
-        let (head, data) = inline.split_once(',')?;
-        (Source::Base64(data), Some(head.strip_suffix(";base64")?).filter(|own| !own.is_empty()))
-    } else if whole.starts_with("http://") || whole.starts_with("https://") {
-        (Source::Url(whole), None)
-    } else if is_base64(whole) {
-        (Source::Base64(whole), None)
-    } else {
-        return None;
-    };
-    let media_type = match own_type.or(said_type) {
-        Some(known) => Cow::Borrowed(known),
-        None if kind.contains("image") => Cow::Borrowed("image/png"),
-        None => Cow::Borrowed("application/octet-stream"),
-    };
-    Some(Media { media_type, source, name })
-}
-
-fn is_base64(text: &str) -> bool {
-    let alphabet =
-        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_');
-    !text.is_empty() && text.bytes().all(alphabet)
 }
 
 #[cfg(test)]

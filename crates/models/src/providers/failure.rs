@@ -33,7 +33,7 @@ pub(super) fn of_status(status: u16, headers: &HeaderMap, body: &str, now: Syste
     let meaning = told.meaning(status < 500);
     let retryable = match meaning {
         Some(Meaning::ContextFull | Meaning::Filtered) => false,
-        Some(Meaning::Busy | Meaning::Wrong) | None => matches!(status, 408 | 409 | 425 | 429 | 500..),
+        Some(Meaning::Busy | Meaning::Wrong) | None => matches!(status, 429 | 500..),
     };
     let message = match meaning {
         Some(Meaning::ContextFull) => context_full(&what),
@@ -152,7 +152,7 @@ impl<'a> Told<'a> {
             return Some(Meaning::ContextFull);
         }
         match self.status {
-            Some(408 | 409 | 425 | 429 | 500..=599) => return Some(Meaning::Busy),
+            Some(429 | 500..=599) => return Some(Meaning::Busy),
             Some(400..=499) => return Some(Meaning::Wrong),
             Some(_) | None => {}
         }
@@ -239,10 +239,10 @@ mod tests {
         let retryable = |status: u16, body: Value| {
             of_status(status, &HeaderMap::new(), &body.to_string(), SystemTime::UNIX_EPOCH).retryable
         };
-        for status in [408, 409, 425, 429, 500, 502, 503, 504, 529] {
+        for status in [429, 500, 502, 503, 504, 529] {
             assert!(retryable(status, json!({})), "{status}");
         }
-        for status in [301, 400, 401, 403, 404, 413, 422] {
+        for status in [301, 400, 401, 403, 404, 408, 409, 413, 422, 425] {
             assert!(!retryable(status, json!({})), "{status}");
         }
         assert!(!retryable(500, json!({"error": {"code": "context_length_exceeded"}})));

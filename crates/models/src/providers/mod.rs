@@ -16,7 +16,7 @@
 //! | what happens | outcome |
 //! |---|---|
 //! | refused, no connection in time, the name unknown, TLS fails | may be tried again |
-//! | 408, 409, 425, 429, 500 and above; the wait that `Retry-After` asks for is passed on | may be tried again |
+//! | 429, 500 and above; the wait that `Retry-After` asks for is passed on | may be tried again |
 //! | any other status, a redirect included | for good |
 //! | no first byte in time, nothing for too long between two pieces | may be tried again |
 //! | the stream ends or breaks before a reason for the end was given | may be tried again |

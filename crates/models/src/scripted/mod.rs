@@ -28,7 +28,7 @@
 //! | `usage` | `{input_tokens?, output_tokens?}`; 0 where it is absent |
 //! | `delta_chars` | characters of one delta; without it each part is one delta |
 //! | `delay_ms` | the time before each delta, or before the answer where there is none |
-//! | `error` | `{status, message, retry_after_ms?}` in place of all of these but `delay_ms`; 408, 409, 425, 429 and from 500 on may be tried again |
+//! | `error` | `{status, message, retry_after_ms?}` in place of all of these but `delay_ms`; 429 and from 500 on may be tried again |
 //!
 //! In Rust the replies can be written down directly:
 //!

@@ -1,6 +1,6 @@
 //! How a script is read, so that every mistake in it has a place and a next step.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -55,15 +55,11 @@ pub(super) fn script(text: &str) -> Result<Script, ScriptError> {
             "there is no rule; write {\"rules\": [{\"when\": \".*\", \"replies\": [{\"text\": \"…\"}]}]}",
         ));
     }
-    let mut patterns = BTreeSet::new();
-    let mut read = Vec::with_capacity(rules.len());
-    for (place, part) in rules {
-        read.push(rule(part, place, &mut patterns)?);
-    }
-    Ok(Script { rules: read })
+    let rules = rules.into_iter().map(|(place, part)| rule(part, place)).collect::<Result<_, _>>()?;
+    Ok(Script { rules })
 }
 
-fn rule(part: &RawValue, place: String, patterns: &mut BTreeSet<String>) -> Result<Rule, ScriptError> {
+fn rule(part: &RawValue, place: String) -> Result<Rule, ScriptError> {
     let mut fields = Fields::read(part, place, &["when", "replies"])?;
     let at_when = fields.place_of("when");
     let pattern: String = fields
@@ -72,12 +68,6 @@ fn rule(part: &RawValue, place: String, patterns: &mut BTreeSet<String>) -> Resu
     let when = Regex::new(&pattern).map_err(|error| {
         ScriptError::at(&at_when, format!("this is not a regular expression: {error}; correct the pattern"))
     })?;
-    if !patterns.insert(pattern) {
-        return Err(ScriptError::at(
-            &at_when,
-            "an earlier rule has the same pattern, so this one would never serve; join their replies or remove one",
-        ));
-    }
     let replies = fields.items("replies")?.unwrap_or_default();
     if replies.is_empty() {
         let what = "the rule has no reply; give it one, for example {\"text\": \"…\"}";

@@ -40,7 +40,7 @@ impl Reply {
     pub fn error(status: u16, message: &str) -> Self {
         let failure = ModelFailure {
             message: format!("{status}: {message}"),
-            retryable: matches!(status, 408 | 409 | 425 | 429 | 500..),
+            retryable: matches!(status, 429 | 500..),
             retry_after_ms: None,
         };
         Self { said: Said::Failure(failure), delay: Duration::ZERO }

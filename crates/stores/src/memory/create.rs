@@ -13,8 +13,9 @@ use super::state::{Row, State, StoredRun};
 use super::write::{put_item, write};
 
 pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Result<Created, Refused> {
-    let Create { tenant, seen, admission, key, append, .. } = create;
+    let Create { tenant, seen, admission, key, brought, append, .. } = create;
     key.as_ref().map_or(Ok(()), PostKey::check)?;
+    brought.as_ref().map_or(Ok(()), |brought| brought.check(&append.control))?;
     let view = state.thread_view(tenant, &seen.id);
     if !view.admits_as(seen) {
         return Err(Refused::Stale);
@@ -44,7 +45,7 @@ pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Resu
     state.tenants.entry(tenant.clone()).or_default().put_thread(&seen.id, Value::Null, now);
     let row = add(state, create, now);
     let superseded = take_place(state, tenant, admission, row, id);
-    bind(state, create);
+    keep_beside(state, create);
     let mut woken = write(state, row, append, now)?;
     if let Some(front) = superseded {
         state.line_up(front, now);
@@ -88,11 +89,15 @@ fn add(state: &mut State, create: &Create, now: Timestamp) -> Row {
     state.add_run(run)
 }
 
-/// A repeat of the message is recognised from here on.
-fn bind(state: &mut State, create: &Create) {
+/// A repeat of the message is recognised from here on, and what came with it is found.
+fn keep_beside(state: &mut State, create: &Create) {
     let thread = state.tenants.get_mut(&create.tenant).and_then(|rows| rows.threads.get_mut(&create.seen.id));
-    if let (Some(PostKey { scope, body }), Some(thread)) = (&create.key, thread) {
+    let Some(thread) = thread else { return };
+    if let Some(PostKey { scope, body }) = &create.key {
         thread.posted.insert(scope.clone(), (create.append.control.run.clone(), *body));
+    }
+    if let Some(brought) = &create.brought {
+        thread.brought.insert(*brought.digest(), brought.text().to_owned());
     }
 }
 

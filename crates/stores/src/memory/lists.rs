@@ -11,7 +11,7 @@ use engine::store::{
 use machine::Timestamp;
 use machine::event::{Fact, Opened};
 use machine::id::{MessageId, SuspensionId, ThreadId};
-use machine::rows::{ApprovalStatus, ClosedRow};
+use machine::rows::{ApprovalStatus, ClosedRow, ShownStatus};
 use machine::thread::Thread;
 
 use super::state::{State, StoredRun, StoredSuspension, StoredThread};
@@ -26,6 +26,7 @@ impl State {
             head: thread.head.clone(),
             state: self.thread_state(thread),
             auto_approved_by: thread.auto_approved_by.clone(),
+            approved_tools: thread.leave.keys().cloned().collect(),
         }
     }
 
@@ -63,7 +64,7 @@ impl State {
         let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
         newest_first(&rows.runs_by_age, page, |id| {
             let run = self.run_of(tenant, id)?;
-            let fits = filter.status.is_none_or(|status| run.standing.status == status)
+            let fits = filter.status.is_none_or(|status| shown_status(run) == status)
                 && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
                 && filter.agent.as_ref().is_none_or(|agent| run.control.agent == *agent);
             fits.then(|| run_view(run))
@@ -116,13 +117,16 @@ impl State {
         oldest_first(by_age, page, |id| {
             let run = self.runs.get(rows.suspensions.get(id)?)?;
             let suspension = run.suspensions.get(id)?;
-            // What is answered and not heard is not pending, and is nothing else yet.
-            let is = |status| status_of(suspension) == status && suspension.answered_by.is_none();
-            let fits = filter.status.is_none_or(is)
+            // Of what is answered and not heard the answer says how it is shown.
+            let may_be = |status| status_of(suspension) == status || suspension.answered_by.is_some();
+            let fits = filter.status.is_none_or(may_be)
                 && filter.run.as_ref().is_none_or(|id| run.id == *id)
                 && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
                 && (filter.run.is_none() || has_changed(suspension, filter.changed_after));
-            if fits { self.suspension_view(run, suspension) } else { None }
+            if !fits {
+                return None;
+            }
+            self.suspension_view(run, suspension).filter(|view| filter.shows(view))
         })
     }
 
@@ -185,6 +189,10 @@ impl State {
         path.reverse();
         path
     }
+}
+
+fn shown_status(run: &StoredRun) -> ShownStatus {
+    run.standing.status.with_an_interrupt(run.interrupt_accepted)
 }
 
 pub(super) fn run_view(run: &StoredRun) -> RunView {

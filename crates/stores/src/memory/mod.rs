@@ -148,7 +148,11 @@ impl Store for MemoryStore {
     ) -> Task<'_, Result<(), Refused>> {
         self.change(|state, _| {
             let rows = state.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
-            rows.threads.get_mut(thread).ok_or(Refused::NotFound)?.auto_approved_by = by.cloned();
+            let thread = rows.threads.get_mut(thread).ok_or(Refused::NotFound)?;
+            thread.auto_approved_by = by.cloned();
+            if by.is_none() {
+                thread.leave.clear();
+            }
             Ok(())
         })
     }
@@ -174,8 +178,16 @@ impl Store for MemoryStore {
         })
     }
 
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        self.read(|state| Ok(state.revisions.get(digest).cloned()))
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>> {
+        self.read(|state| {
+            let brought = state.thread_of(tenant, thread).and_then(|thread| thread.brought.get(digest));
+            Ok(brought.or_else(|| state.revisions.get(digest)).cloned())
+        })
     }
 
     fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
@@ -189,6 +201,7 @@ impl Store for MemoryStore {
     fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
         self.change(|state, now| match claim {
             Claim::Next { limit } => state.claim_next(limit, now),
+            Claim::Pressing { limit } => state.claim_pressing(limit, now),
             Claim::Run { tenant, run } => {
                 let free = state
                     .row_of(&tenant, &run)

@@ -112,11 +112,16 @@ impl Ready {
     }
 
     fn next(&mut self, now: Timestamp) -> Option<Row> {
+        self.next_urgent(now, |_| true).or_else(|| self.next_queued())
+    }
+
+    /// What is due, or the first of those that must not wait and that are meant, whichever became so first.
+    fn next_urgent(&self, now: Timestamp, is_meant: impl Fn(Row) -> bool) -> Option<Row> {
         let due = self.wakes.first().filter(|(at, _)| *at <= now);
-        match (self.urgent.first(), due) {
+        match (self.urgent.iter().find(|(_, _, row)| is_meant(*row)), due) {
             (Some((since, _, _)), Some((at, row))) if at < since => Some(*row),
             (Some((_, _, row)), _) | (None, Some((_, row))) => Some(*row),
-            (None, None) => self.next_queued(),
+            (None, None) => None,
         }
     }
 
@@ -136,6 +141,16 @@ impl State {
         while claimed.len() < limit
             && let Some(row) = self.ready.next(now)
         {
+            claimed.push(self.take(row, now)?);
+        }
+        Ok(claimed)
+    }
+
+    pub(super) fn claim_pressing(&mut self, limit: usize, now: Timestamp) -> Result<Vec<Claimed>, Refused> {
+        let mut claimed = Vec::new();
+        while claimed.len() < limit {
+            let is_interrupted = |row| self.runs.get(&row).is_some_and(|run| run.interrupt_accepted);
+            let Some(row) = self.ready.next_urgent(now, is_interrupted) else { break };
             claimed.push(self.take(row, now)?);
         }
         Ok(claimed)

@@ -1,19 +1,51 @@
-//! A thread goes as a whole, with all that is kept of its runs.
+//! A thread goes as a whole, with all that is kept of its runs and of those that they delegated to.
+
+use std::collections::{BTreeSet, VecDeque};
 
 use engine::store::{Refused, Tenant};
+use machine::event::{Fact, Opened};
 use machine::id::ThreadId;
+use machine::suspension::Held;
 
-use super::state::State;
+use super::state::{State, StoredRun};
 
 impl State {
-    /// Child runs have threads of their own, which stay.
+    /// With the threads of the runs that its runs have delegated to, and so on.
     pub(super) fn delete_thread(&mut self, tenant: &Tenant, id: &ThreadId) -> Result<(), Refused> {
-        let rows = self.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
-        let thread = rows.threads.get(id).ok_or(Refused::NotFound)?;
-        if thread.holder.is_some() || !thread.queue.is_empty() {
-            return Err(Refused::Stale);
+        let mut family = BTreeSet::from([id.clone()]);
+        let mut ahead = VecDeque::from([id.clone()]);
+        while let Some(id) = ahead.pop_front() {
+            let thread = self.thread_of(tenant, &id).ok_or(Refused::NotFound)?;
+            if thread.holder.is_some() || !thread.queue.is_empty() {
+                return Err(Refused::Stale);
+            }
+            let runs = thread.runs.iter().filter_map(|row| self.runs.get(row));
+            for child in runs.flat_map(|run| self.threads_of_children(run)) {
+                if family.insert(child.clone()) {
+                    ahead.push_back(child);
+                }
+            }
         }
-        let Some(thread) = rows.threads.remove(id) else { return Err(Refused::NotFound) };
+        family.iter().try_for_each(|id| self.drop_thread(tenant, id))
+    }
+
+    /// The event that opened the suspension names the child.
+    fn threads_of_children(&self, run: &StoredRun) -> Vec<ThreadId> {
+        let mut threads = Vec::new();
+        for committed in &run.log {
+            if let Fact::ToolSuspended(Opened { held: Held::ChildRun { run: child, .. }, .. }) =
+                &committed.event.fact
+                && let Some(child) = self.run_of(&run.tenant, child)
+            {
+                threads.push(child.thread.clone());
+            }
+        }
+        threads
+    }
+
+    fn drop_thread(&mut self, tenant: &Tenant, id: &ThreadId) -> Result<(), Refused> {
+        let rows = self.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
+        let thread = rows.threads.remove(id).ok_or(Refused::NotFound)?;
         rows.threads_by_age.remove(&(thread.created_at, id.clone()));
         for run in thread.runs.iter().filter_map(|row| self.runs.remove(row)) {
             for (suspension, stored) in run.suspensions {

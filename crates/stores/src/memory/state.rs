@@ -61,6 +61,8 @@ pub(super) struct StoredThread {
     pub(super) messages_in_order: Vec<MessageId>,
     /// What was posted under a key, and the run that it started.
     pub(super) posted: BTreeMap<String, (RunId, Digest)>,
+    /// Frozen agents that came with its messages.
+    pub(super) brought: BTreeMap<Digest, String>,
     pub(super) calls: BTreeSet<CallId>,
     pub(super) auto_approved_by: Option<Principal>,
     pub(super) leave: BTreeMap<ToolName, ToolLeave>,
@@ -112,6 +114,7 @@ impl StoredThread {
             messages: BTreeMap::new(),
             messages_in_order: Vec::new(),
             posted: BTreeMap::new(),
+            brought: BTreeMap::new(),
             calls: BTreeSet::new(),
             auto_approved_by: None,
             leave: BTreeMap::new(),

@@ -34,15 +34,36 @@ pub(super) async fn approvals(
     page: &Page,
 ) -> Result<Listed<SuspensionView>, Stop> {
     let asked = Asked::of(page)?;
-    let behind = asked.behind.clone().unwrap_or_else(Place::oldest);
-    let (tenant_there, after_id, count) = (kept(tenant.as_str()), kept(&behind.id), asked.row_count());
+    let mut behind = asked.behind.clone().unwrap_or_else(Place::oldest);
+    let mut found = Vec::new();
+    loop {
+        let rows = candidates(connections, tenant, filter, &behind, asked.row_count()).await?;
+        let is_last = rows.len() <= asked.limit;
+        behind = rows.last().map_or(behind, place);
+        found.extend(rows.into_iter().filter(|view| filter.shows(view)));
+        if is_last || found.len() > asked.limit {
+            return Ok(asked.listed(found, place));
+        }
+    }
+}
+
+/// The next ones that may be asked for, oldest first. What is answered and not heard is among them unless only what is
+/// pending is asked for: its answer says how it is shown.
+async fn candidates(
+    connections: &Connections,
+    tenant: &Tenant,
+    filter: &ApprovalFilter,
+    behind: &Place,
+    count: i64,
+) -> Result<Vec<SuspensionView>, Stop> {
+    let (tenant_there, after_id) = (kept(tenant.as_str()), kept(&behind.id));
     let run = filter.run.as_ref().map(|run| kept(run.as_str()));
     let thread = filter.thread.as_ref().map(|thread| kept(thread.as_str()));
-    let asked_for =
-        ApprovalStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one));
-    let statuses: Vec<&str> = asked_for.map(ApprovalStatus::as_str).collect();
-    let found = if run.is_some() || thread.is_some() {
-        let heard_or_not = filter.status.is_none();
+    let unheard = filter.status != Some(ApprovalStatus::Pending);
+    let asked_for = |one: &ApprovalStatus| filter.status.is_none_or(|asked| asked == *one);
+    if run.is_some() || thread.is_some() {
+        let asked_for = ApprovalStatus::ALL.into_iter().filter(asked_for);
+        let statuses: Vec<&str> = asked_for.map(ApprovalStatus::as_str).collect();
         let changed_after = number(filter.changed_after);
         let parameters: Parameters<'_> = &[
             &tenant_there,
@@ -52,19 +73,23 @@ pub(super) async fn approvals(
             &count,
             &run,
             &thread,
-            &heard_or_not,
+            &unheard,
             &changed_after,
         ];
-        views(connections, tenant, include_str!("sql/approvals_of_run.sql"), parameters).await?
-    } else {
-        // One index serves what is pending, another one all the rest: the pages of all that is asked for are merged.
-        let pending = statuses.contains(&ApprovalStatus::Pending.as_str());
-        let rest: &[&str] =
-            if filter.status == Some(ApprovalStatus::Pending) { &[] } else { statuses.as_slice() };
-        let parameters: Parameters<'_> = &[&tenant_there, &rest, &behind.at, &after_id, &count, &pending];
-        views(connections, tenant, include_str!("sql/approvals_oldest.sql"), parameters).await?
-    };
-    Ok(asked.listed(found, |view| Place::new(view.created_at, view.id.as_str())))
+        return views(connections, tenant, include_str!("sql/approvals_of_run.sql"), parameters).await;
+    }
+    // One index serves what is pending, another one all the rest: the pages of all that is asked for are merged.
+    let pending = asked_for(&ApprovalStatus::Pending);
+    let rest = ApprovalStatus::ALL
+        .into_iter()
+        .filter(|one| unheard && (*one == ApprovalStatus::Pending || asked_for(one)));
+    let rest: Vec<&str> = rest.map(ApprovalStatus::as_str).collect();
+    let parameters: Parameters<'_> = &[&tenant_there, &rest, &behind.at, &after_id, &count, &pending];
+    views(connections, tenant, include_str!("sql/approvals_oldest.sql"), parameters).await
+}
+
+fn place(view: &SuspensionView) -> Place {
+    Place::new(view.created_at, view.id.as_str())
 }
 
 async fn views(

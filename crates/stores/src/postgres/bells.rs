@@ -165,6 +165,7 @@ pub(super) struct Unsent {
     committed: BTreeSet<RunId>,
     approvals: BTreeSet<(Tenant, RunId)>,
     was_deaf: bool,
+    proof: Option<u64>,
     watched: BTreeSet<RunId>,
     said: VecDeque<String>,
 }
@@ -216,6 +217,12 @@ impl Posts {
         self.bell.notify_one();
     }
 
+    /// The ear of this node waits for this word.
+    pub(super) fn prove(&self, token: u64) {
+        self.lock().proof = Some(token);
+        self.bell.notify_one();
+    }
+
     /// Notes of what is said on the way, as they are sent behind the number of the sender.
     pub(super) fn tell(&self, notes: Vec<String>) {
         let mut unsent = self.lock();
@@ -248,6 +255,7 @@ impl Posts {
         now.committed.extend(unsent.committed);
         now.approvals.extend(unsent.approvals);
         now.was_deaf |= unsent.was_deaf;
+        now.proof = now.proof.or(unsent.proof);
         now.watched.extend(unsent.watched);
     }
 }
@@ -255,8 +263,8 @@ impl Posts {
 impl Unsent {
     /// Each as it is sent: `*`, or a node with the numbers of its runs, or `+` with the sender and names of runs, or `!`
     /// with the sender and names of tenants and their runs, or `?` with the sender and names of runs that it wants to
-    /// hear of, or `#` with a sender that heard nothing for a while, or `~` with the sender and something that is said on
-    /// the way (see `said`).
+    /// hear of, or `#` with a sender that heard nothing for a while, or `=` with the sender and a word that it waits for
+    /// itself (see `hearing`), or `~` with the sender and something that is said on the way (see `said`).
     pub(super) fn notes(&self, sender: i64) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         if self.ready {
@@ -276,9 +284,14 @@ impl Unsent {
         if self.was_deaf {
             notes.push(format!("#{sender}:"));
         }
+        notes.extend(self.proof.map(|token| proof(sender, token)));
         notes.extend(self.said.iter().map(|said| format!("~{sender}:{said}")));
         notes
     }
+}
+
+pub(super) fn proof(sender: i64, token: u64) -> String {
+    format!("={sender}:{token}")
 }
 
 fn joined(head: &str, parts: impl Iterator<Item = String>) -> Vec<String> {
@@ -310,6 +323,8 @@ pub(super) enum Heard<'a> {
     Watched(Vec<RunId>),
     /// Another node has not heard what was asked for.
     AskAgain,
+    /// A word that somebody waits for themselves.
+    Proof(u64),
     /// What another node says on the way.
     Said(&'a str),
     /// It is for others, or nonsense.
@@ -337,6 +352,7 @@ pub(super) fn read(note: &str, node: Option<i64>) -> Heard<'_> {
         "+" if !is_ours => Heard::Committed(names(rest)),
         "?" if !is_ours => Heard::Watched(names(rest)),
         "#" if !is_ours => Heard::AskAgain,
+        "=" => rest.parse().map_or(Heard::Nothing, Heard::Proof),
         "~" if !is_ours => Heard::Said(rest),
         _ => Heard::Nothing,
     }
@@ -386,6 +402,7 @@ mod tests {
         assert_eq!(read("#8:", Some(8)), Heard::Nothing, "what we said ourselves is no news");
         assert_eq!(read("~8:{}", Some(7)), Heard::Said("{}"));
         assert_eq!(read("~8:{}", Some(8)), Heard::Nothing, "what we said ourselves is no news");
+        assert_eq!(read(&proof(8, 5), Some(8)), Heard::Proof(5), "that is what it waits for");
         assert_eq!(read("nonsense", Some(7)), Heard::Nothing);
         posts.put_back(unsent);
         assert_eq!(posts.take().notes(8), notes, "what could not be sent is sent later");

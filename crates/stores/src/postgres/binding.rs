@@ -86,12 +86,20 @@ struct Birth<'e> {
     created_at: i64,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     key: Option<BoundKey<'e>>,
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    brought: Option<BoundBrought<'e>>,
 }
 
 #[derive(Serialize)]
 struct BoundKey<'e> {
     key_scope: Text<'e>,
     key_body: String,
+}
+
+#[derive(Serialize)]
+struct BoundBrought<'e> {
+    brought_digest: String,
+    brought_text: Text<'e>,
 }
 
 #[derive(Serialize)]
@@ -258,6 +266,10 @@ impl<'e> Bound<'e> {
             holds: holds && !state.standing.status.ended(),
             created_at: entry.log.as_ref().map_or(0, |log| millis(log.first_at)),
             key: key.map(|key| BoundKey { key_scope: Text(&key.scope), key_body: key.body.to_string() }),
+            brought: entry.brought.as_ref().map(|brought| BoundBrought {
+                brought_digest: brought.digest().to_string(),
+                brought_text: Text(brought.text()),
+            }),
         });
         self
     }

@@ -73,10 +73,12 @@ impl Shared {
                 let asked: Parameters<'_> = &[&node, &tenant, &run, &self.clock.given()];
                 self.connections.ask(Does::Write, sql, asked).await?
             }
-            Claim::Next { limit } => {
+            Claim::Next { limit } | Claim::Pressing { limit } => {
                 let limit = i32::try_from(*limit).unwrap_or(i32::MAX);
+                let pressing = matches!(claim, Claim::Pressing { .. });
                 let sql = include_str!("sql/claim_next.sql");
-                let asked: Parameters<'_> = &[&node, &limit, &self.turn.last(), &self.clock.given()];
+                let asked: Parameters<'_> =
+                    &[&node, &limit, &self.turn.last(), &self.clock.given(), &pressing];
                 self.connections.ask(Does::Write, sql, asked).await?
             }
         };
@@ -88,7 +90,7 @@ impl Shared {
         self.tally.sync(0);
         let Given { claimed, refused } = match &claim {
             Claim::Run { .. } if is_loaded(&rows)? => self.take_up(&leases, &rows, LEASE).await?,
-            Claim::Run { .. } | Claim::Next { .. } => self.load_all(&leases).await?,
+            Claim::Run { .. } | Claim::Next { .. } | Claim::Pressing { .. } => self.load_all(&leases).await?,
         };
         match refused {
             Some(stop) if claimed.is_empty() => Err(stop),
@@ -178,7 +180,9 @@ impl Shared {
     pub(super) async fn load(&self, lease: &Lease) -> Result<Loaded, Stop> {
         let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(Refused::Fenced)?;
         let sql = include_str!("sql/run_load.sql");
-        let rows = self.connections.read(sql, &[&lease.row, &node, &number(lease.epoch)]).await?;
+        let (tenant, id) = (kept(lease.tenant.as_str()), kept(lease.run.as_str()));
+        let asked: Parameters<'_> = &[&lease.row, &tenant, &id, &node, &number(lease.epoch)];
+        let rows = self.connections.read(sql, asked).await?;
         let Some(row) = rows.first() else {
             self.leases.forget(lease);
             return Err(Refused::Fenced.into());

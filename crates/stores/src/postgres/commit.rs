@@ -105,9 +105,9 @@ impl Shared {
     }
 
     pub(super) async fn create(self: &Arc<Self>, create: Create) -> Result<Created, Stop> {
-        let Create { tenant, seen, admission, begins_after, key, lease, append } = create;
+        let Create { tenant, seen, admission, begins_after, key, brought, lease, append } = create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
-        let entry = Arc::new(Entry::of(append)?);
+        let entry = Arc::new(Entry::born(append, brought)?);
         if let Err(misfit) = check(&seen, &admission, lease, &entry) {
             let now = thread::view(&self.connections, &tenant, &seen.id).await?;
             return Err(if now.admits_as(&seen) { misfit } else { Refused::Stale.into() });

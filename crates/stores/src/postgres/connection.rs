@@ -1,17 +1,22 @@
 //! Connections: how many there are, how long anybody waits for one or for an answer, and what is asked again.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
+    Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
+    Runtime, TimeoutType,
 };
 use engine::numbers::Spread;
+use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Connection, Row, Socket};
+use tokio_postgres::{Client, Config, Row};
 
 use super::Settings;
-use super::tls::{self, Encrypted, Tls};
+use super::servers::{NotConnected, Opened, Servers};
+use super::tls::{self, Tls};
 use super::trouble::{OpenFailed, Stop, is_lost, is_unprepared, is_worth_repeating, unavailable};
 use crate::troublesome::Troublesome;
 
@@ -22,6 +27,9 @@ const SCHEMA_BYTES_MAX: usize = 40;
 /// table. So a plan that fits one set of parameters fits all, and is made once. None is worth being compiled.
 const PLANS: &str = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off \
                      -c plan_cache_mode=force_generic_plan -c jit=off";
+/// Whoever waited for a lock reads what was committed meanwhile. Under anything stricter it would go on with what it had
+/// seen before, and not be told.
+const ISOLATION: &str = "-c default_transaction_isolation=read\\ committed";
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(10);
 
 /// What a statement does decides what may be done when its answer is lost.
@@ -38,7 +46,7 @@ pub(super) type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
 /// Where the database is, and how every connection of ours is made.
 #[derive(Clone)]
 pub(super) struct Address {
-    config: Config,
+    servers: Servers,
     tls: Tls,
 }
 
@@ -47,13 +55,41 @@ impl Address {
         let (address, asked) = tls::split(address);
         let mut config = config(&address, settings)?;
         let tls = Tls::new(&mut config, &asked)?;
-        Ok(Self { config, tls })
+        Ok(Self { servers: Servers::of(&config)?, tls })
     }
 
-    pub(super) async fn connect(
+    /// To whichever of its servers takes us, within so long for all of them together.
+    pub(super) async fn connect(&self, within: Duration) -> Result<Opened, NotConnected> {
+        self.servers.connect(&self.tls, within).await
+    }
+}
+
+/// How the pool opens its connections.
+struct Opens {
+    address: Address,
+    within: Duration,
+}
+
+impl Connect for Opens {
+    fn connect(
         &self,
-    ) -> Result<(Client, Connection<Socket, Encrypted>), tokio_postgres::Error> {
-        self.config.connect(self.tls.clone()).await
+        _: &Config,
+    ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>>
+    {
+        Box::pin(async move {
+            let (client, connection) = match self.address.connect(self.within).await {
+                Ok(opened) => opened,
+                Err(NotConnected::Refused(error)) => return Err(error),
+                // No error of the client says so; the pool does, whose time for this is over with it.
+                Err(NotConnected::Silent(_)) => return std::future::pending().await,
+            };
+            let traffic = tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection of the pool ended");
+                }
+            });
+            Ok((client, traffic))
+        })
     }
 }
 
@@ -67,7 +103,7 @@ fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
     }
     // A session that waits within a transaction holds locks: none of ours ever does, for longer than this.
     let ours = format!(
-        "-c search_path={schema} {PLANS} -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
+        "-c search_path={schema} {ISOLATION} {PLANS} -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
         statement = settings.statement_timeout.as_millis(),
     );
     let options = match config.get_options() {
@@ -75,7 +111,6 @@ fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
         None => ours,
     };
     config.options(options);
-    config.connect_timeout(settings.connection_wait_max);
     config.tcp_user_timeout(settings.answer_timeout);
     // A connection that nobody carries any more is noticed, also by whoever only listens.
     config.keepalives_idle(KEEP_ALIVE_AFTER).keepalives_interval(KEEP_ALIVE_AFTER / 2).keepalives_retries(3);
@@ -89,7 +124,7 @@ pub(super) struct Connections {
     pool: Pool,
     count_max: usize,
     wait_max: Duration,
-    answer_timeout: Duration,
+    pub(super) answer_timeout: Duration,
     pub(super) written: Written,
 }
 
@@ -103,8 +138,8 @@ pub(super) struct Written {
 impl Connections {
     pub(super) fn new(address: Address, settings: &Settings) -> Result<Self, OpenFailed> {
         let recycling_method = RecyclingMethod::Fast;
-        let connections =
-            Manager::from_config(address.config, address.tls, ManagerConfig { recycling_method });
+        let opens = Opens { address, within: settings.connection_wait_max };
+        let connections = Manager::from_connect(Config::new(), opens, ManagerConfig { recycling_method });
         let pool = Pool::builder(connections)
             .max_size(settings.connection_count_max)
             // Those that were used last have their plans at hand.
@@ -202,10 +237,13 @@ impl Connections {
         rows.into_iter().next().ok_or_else(|| unavailable("the database answered nothing"))
     }
 
-    async fn client(&self) -> Result<Object, Stop> {
+    pub(super) async fn client(&self) -> Result<Object, Stop> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => error.into(),
-            PoolError::Timeout(_) => unavailable(format!(
+            PoolError::Timeout(TimeoutType::Create) => {
+                unavailable(format!("the database did not answer within {} s", self.wait_max.as_secs_f32()))
+            }
+            PoolError::Timeout(TimeoutType::Wait | TimeoutType::Recycle) => unavailable(format!(
                 "no connection to the database became free within {} s; at most {} are open",
                 self.wait_max.as_secs_f32(),
                 self.count_max

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::line::Waiting;
-use super::together::unheard;
+use super::together::{names, unheard};
 use super::trouble::{Stop, corrupt};
 use crate::words::number;
 
@@ -23,7 +23,7 @@ pub(super) struct LettingGo {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LetGo {
-    /// Its inbox holds an item.
+    /// Its inbox holds an item, or its log has gone on.
     Kept,
     Released {
         /// Somebody should take it up again.
@@ -47,7 +47,7 @@ impl Waiting for LettingGo {
 }
 
 impl Shared {
-    /// True if the run is let go; false while its inbox holds an item.
+    /// True if the run is let go; false while its inbox holds an item, or its log an event that its worker has not seen.
     pub(super) async fn release(self: &Arc<Self>, lease: &Lease) -> Result<bool, Stop> {
         let seq = number(self.leases.seq(lease).ok_or(Refused::Fenced)?);
         let (told, answer) = oneshot::channel();
@@ -104,8 +104,10 @@ impl Shared {
         let runs: Vec<i64> = together.iter().map(|one| one.lease.row).collect();
         let epochs: Vec<i64> = together.iter().map(|one| number(one.lease.epoch)).collect();
         let seqs: Vec<i64> = together.iter().map(|one| one.seq).collect();
-        let sql = "SELECT * FROM release_together($1, $2, $3, $4, $5)";
-        let rows = self.change(sql, &[&runs, &node, &epochs, &seqs, &self.clock.given()]).await?;
+        let (tenants, ids) = names(together.iter().map(|one| &one.lease));
+        let sql = "SELECT * FROM release_together($1, $2, $3, $4, $5, $6, $7)";
+        let at = self.clock.given();
+        let rows = self.change(sql, &[&runs, &tenants, &ids, &node, &epochs, &seqs, &at]).await?;
         let mut outcomes = BTreeMap::new();
         for row in &rows {
             let outcome = match row.try_get(1)? {

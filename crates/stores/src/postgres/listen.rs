@@ -1,4 +1,5 @@
-//! The ear of a node: one connection that only listens. What it misses is looked for within a second.
+//! The ear of a node: one connection that only listens, and waits for a word of its own first. What it misses is looked
+//! for.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 
 use super::bells::{Heard, read};
 use super::connection::Address;
+use super::hearing::Proof;
 use super::tls::Encrypted;
 use super::trouble::{Stop, unavailable};
 use super::{Shared, said};
@@ -24,16 +26,16 @@ pub(super) async fn listen(shared: Arc<Shared>, address: Address) {
 }
 
 async fn listen_once(shared: &Shared, address: &Address) -> Result<std::convert::Infallible, Stop> {
-    let opened = tokio::time::timeout(shared.settings.answer_timeout, address.connect()).await;
-    let (client, connection) = opened.map_err(|_| unavailable("the database does not answer"))??;
+    let (client, connection) = address.connect(shared.settings.answer_timeout).await?;
+    let proof = Proof::new();
     tokio::select! {
-        ended = hear(shared, connection) => Err(ended),
-        refused = ask(shared, &client) => Err(refused),
+        ended = hear(shared, &proof, connection) => Err(ended),
+        refused = ask(shared, &proof, &client) => Err(refused),
     }
 }
 
 /// Comes back only where it failed.
-async fn ask(shared: &Shared, client: &Client) -> Stop {
+async fn ask(shared: &Shared, proof: &Proof, client: &Client) -> Stop {
     let (sql, time) = (format!("LISTEN {}", shared.channel), shared.settings.answer_timeout);
     match tokio::time::timeout(time, client.batch_execute(&sql)).await {
         Err(_) => unavailable("the database does not answer"),
@@ -43,16 +45,23 @@ async fn ask(shared: &Shared, client: &Client) -> Stop {
             shared.bells.committed(shared.watched.take_all());
             shared.bells.approvals_missed();
             shared.posts.was_deaf();
-            std::future::pending().await
+            shared.posts.prove(proof.token());
+            if proof.comes_within(time).await {
+                return std::future::pending().await;
+            }
+            tracing::warn!(
+                "what is said to this node does not arrive; it finds by looking what it is not told. A proxy before the database may give statements of one connection to several"
+            );
+            unavailable("no notification arrived")
         }
         Ok(Err(error)) => error.into(),
     }
 }
 
-async fn hear(shared: &Shared, mut connection: Connection<Socket, Encrypted>) -> Stop {
+async fn hear(shared: &Shared, proof: &Proof, mut connection: Connection<Socket, Encrypted>) -> Stop {
     loop {
         match poll_fn(|context| connection.poll_message(context)).await {
-            Some(Ok(AsyncMessage::Notification(note))) => understand(shared, note.payload()),
+            Some(Ok(AsyncMessage::Notification(note))) => understand(shared, proof, note.payload()),
             Some(Ok(_)) => {}
             Some(Err(error)) => return error.into(),
             None => return unavailable("the connection was closed"),
@@ -60,7 +69,7 @@ async fn hear(shared: &Shared, mut connection: Connection<Socket, Encrypted>) ->
     }
 }
 
-fn understand(shared: &Shared, note: &str) {
+fn understand(shared: &Shared, proof: &Proof, note: &str) {
     match read(note, shared.leases.node()) {
         Heard::Ready => shared.bells.ready(),
         Heard::Runs(runs) => {
@@ -77,6 +86,7 @@ fn understand(shared: &Shared, note: &str) {
                 shared.bells.said(run, after, said);
             }
         }
+        Heard::Proof(token) => proof.hear(token),
         Heard::Nothing => {}
     }
 }

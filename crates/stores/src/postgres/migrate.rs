@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use engine::store::Trouble;
 use tokio_postgres::Client;
 
 use super::connection::{Address, Connections};
+use super::hearing::Opening;
 use super::trouble::OpenFailed;
 
 /// In order; the version of a store is how many of them it has seen.
@@ -16,24 +16,21 @@ const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/0004_together.sql"),
 ];
 
+/// The only one that keeps every text.
+const ENCODING: &str = "UTF8";
+
 /// Told apart from locks of others by its first half; the second half is the schema.
 const LOCK: i32 = 0x486f_6c64;
 
-/// Brings the schema up to the version of this software, on a connection of its own.
+/// Brings the schema up to the version of this software, on a connection of its own, which listens from then on.
 pub(super) async fn migrate(
     address: &Address,
     schema: &str,
     answer_timeout: Duration,
-) -> Result<(), OpenFailed> {
-    let late = |_| OpenFailed::Trouble(Trouble::Unavailable("the database does not answer".into()));
-    let opened = tokio::time::timeout(answer_timeout, address.connect()).await.map_err(late)?;
-    let (mut client, connection) = opened?;
-    let traffic = tokio::spawn(connection);
-    let migrated = bring_up(&mut client, schema).await;
-    drop(client);
-    // It ends with its client; what was wrong with it was heard by whoever asked.
-    let _ = traffic.await;
-    migrated
+) -> Result<Opening, OpenFailed> {
+    let mut opening = Opening::of(address.connect(answer_timeout).await?);
+    bring_up(&mut opening.client, schema).await?;
+    Ok(opening)
 }
 
 /// Refuses a database that has no store of the version of this software, and changes nothing.
@@ -58,14 +55,20 @@ fn known_version() -> i32 {
 
 async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
     // Something in between may have dropped what was asked for, and the tables would be somebody else's.
-    let session =
-        "SELECT current_setting('search_path') = $1 AND current_setting('statement_timeout') <> '0'";
-    if !client.query_one(session, &[&schema]).await?.try_get(0)? {
+    let session = "SELECT current_setting('search_path') = $1 AND current_setting('statement_timeout') <> '0'
+            AND current_setting('transaction_isolation') = 'read committed', current_setting('server_encoding')";
+    let session = client.query_one(session, &[&schema]).await?;
+    if !session.try_get(0)? {
         return Err(OpenFailed::Session);
+    }
+    let encoding: &str = session.try_get(1)?;
+    if encoding != ENCODING {
+        return Err(OpenFailed::Encoding(encoding.to_owned()));
     }
     let transaction = client.transaction().await?;
     // Whoever comes second waits here, and then finds everything done.
-    transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
+    let begins = format!("SET LOCAL statement_timeout = 0; LISTEN {}", Opening::channel(schema));
+    transaction.batch_execute(&begins).await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", &[&LOCK, &schema]).await?;
     let there = transaction.query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema]).await?;
     if there.is_none() {

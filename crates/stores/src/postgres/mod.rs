@@ -18,12 +18,12 @@
 //! **Plans are made once.** Every session keeps generic plans that use indexes alone (`connection`), and what looks at a
 //! table within the database is PL/pgSQL, which keeps its plans too: planning took longer than most statements.
 //!
-//! **Locks.** `READ COMMITTED` and row locks are enough, because everything that a commit decides on is locked before
-//! it is read: the run, which guards its inbox, its suspensions and its decisions, and the thread, which guards its
-//! messages, its calls and its line. Always in this order: first the one thread, then the runs by their rising numbers;
-//! only a claim takes what is free and passes over the rest. So nobody waits for somebody who waits for them. Each
-//! function locks in one statement and reads in the next: a statement that waited for a lock would go on with what it
-//! had seen before.
+//! **Locks.** `READ COMMITTED`, which every session asks for, and row locks are enough, because everything that a commit
+//! decides on is locked before it is read: the run, which guards its inbox, its suspensions and its decisions, and the
+//! thread, which guards its messages, its calls and its line. Always in this order: first the one thread, then the runs by
+//! their rising numbers; only a claim, a take-over and what goes together take what is free and pass over the rest. So
+//! nobody waits for somebody who waits for them. Each function locks in one statement and reads in the next: a statement
+//! that waited for a lock would go on with what it had seen before.
 //!
 //! **Who is told.** Commits notify nobody: a notification within a transaction would make all commits wait in one line.
 //! What concerns other nodes is sent after the commit by one connection, all that has come together at once, and heard
@@ -37,16 +37,21 @@ mod claim;
 mod clock;
 mod commit;
 mod connection;
+pub mod doctor;
+mod hearing;
+mod held;
 mod keys;
 mod lease;
 mod letting_go;
 mod line;
 mod listen;
+mod look;
 mod messages;
 mod migrate;
 mod moment;
 mod pulse;
 mod said;
+mod servers;
 mod store;
 mod stored_run;
 mod taken_calls;
@@ -172,7 +177,7 @@ impl PostgresStore {
 
     pub async fn open_with(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
         let address = Address::new(address, &settings)?;
-        migrate::migrate(&address, &settings.schema, settings.answer_timeout).await?;
+        let opening = migrate::migrate(&address, &settings.schema, settings.answer_timeout).await?;
         let shared = Arc::new(Shared {
             connections: Connections::new(address.clone(), &settings)?,
             together: Together::default(),
@@ -193,6 +198,8 @@ impl PostgresStore {
         if let Some(row) = rows.first() {
             shared.clock.hear(row.try_get(0)?);
         }
+        let Settings { schema, answer_timeout, .. } = &shared.settings;
+        opening.hears(&shared.connections, schema, *answer_timeout).await?;
         let pulse = tokio::spawn(pulse::beat(shared.clone(), address.clone()));
         let ear = tokio::spawn(listen::listen(shared.clone(), address));
         Ok(Self { shared, tasks: [pulse.abort_handle(), ear.abort_handle()] })

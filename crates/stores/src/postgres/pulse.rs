@@ -2,7 +2,6 @@
 //! looked whether anything was missed. All of it on one connection of its own, so that no crowd keeps it waiting.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +17,8 @@ use crate::words::{number, unsigned};
 
 /// Before a database that cannot be reached is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// Before a database that takes no notifications is asked to take some again.
+const SEND_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Ends with the store: it is aborted.
 pub(super) async fn beat(shared: Arc<Shared>, address: Address) {
@@ -45,6 +46,8 @@ struct Pulse {
     line: Option<Line>,
     beat_at: Instant,
     look_at: Instant,
+    /// What others have to be told could not be sent, and is sent again then.
+    send_again_at: Option<Instant>,
     /// Before this, the silence of others may be our own: we were away too.
     judge_others_at: Instant,
     was_cut_off: bool,
@@ -90,6 +93,7 @@ impl Pulse {
             line: None,
             beat_at: now,
             look_at: now,
+            send_again_at: None,
             judge_others_at: now,
             was_cut_off: false,
             tidies: false,
@@ -98,7 +102,8 @@ impl Pulse {
     }
 
     fn next_at(&self) -> Instant {
-        self.beat_at.min(self.look_at)
+        let next_at = self.beat_at.min(self.look_at);
+        self.send_again_at.map_or(next_at, |at| next_at.min(at))
     }
 
     /// No step of the pulse may take so long that the lease runs out meanwhile.
@@ -146,8 +151,10 @@ impl Pulse {
     }
 
     async fn connect(&self) -> Result<Line, Stop> {
-        within(self.step_max(), async {
-            let (client, connection) = self.address.connect().await?;
+        // Some of the step is left for the first statement.
+        let connect_max = self.step_max() * 3 / 4;
+        let opened = async {
+            let (client, connection) = self.address.connect(connect_max).await?;
             let traffic = tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "the connection of the pulse ended");
@@ -156,14 +163,19 @@ impl Pulse {
             let line = Line { client, traffic: traffic.abort_handle(), asked: BTreeMap::new() };
             line.client.batch_execute(DURABLE).await?;
             Ok(line)
-        })
-        .await
+        };
+        tokio::time::timeout(self.step_max(), opened).await.unwrap_or_else(|_| Err(late()))
     }
 
     async fn ask(&mut self, sql: &'static str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
         let step_max = self.step_max();
         let line = self.line.as_mut().ok_or_else(|| unavailable("there is no connection"))?;
-        within(step_max, line.ask(sql, parameters)).await
+        let answered = tokio::time::timeout(step_max, line.ask(sql, parameters)).await;
+        // What is asked behind an answer that does not come would wait for it too.
+        answered.unwrap_or_else(|_| {
+            self.line = None;
+            Err(late())
+        })
     }
 
     async fn renew(&mut self) -> Result<(), Stop> {
@@ -222,7 +234,12 @@ impl Pulse {
         Ok(())
     }
 
+    /// What the database does not take is sent later: the lease, the look and the runs of those who are gone come first.
     async fn send(&mut self) -> Result<(), Stop> {
+        if self.send_again_at.is_some_and(|at| Instant::now() < at) {
+            return Ok(());
+        }
+        self.send_again_at = None;
         let unsent = self.shared.posts.take();
         let notes = unsent.notes(self.shared.leases.node().unwrap_or(0));
         if notes.is_empty() {
@@ -230,11 +247,14 @@ impl Pulse {
         }
         let sql = include_str!("sql/notify.sql");
         let channel = self.shared.channel.clone();
-        let sent = self.ask(sql, &[&channel, &notes]).await;
-        if sent.is_err() {
-            self.shared.posts.put_back(unsent);
+        let Err(Stop(refused)) = self.ask(sql, &[&channel, &notes]).await else { return Ok(()) };
+        self.shared.posts.put_back(unsent);
+        if self.line.as_ref().is_none_or(|line| line.client.is_closed()) {
+            return Err(refused.into());
         }
-        sent.map(|_| ())
+        tracing::warn!(%refused, "other nodes could not be told what concerns them; they find it by looking");
+        self.send_again_at = Some(Instant::now() + SEND_AGAIN_AFTER);
+        Ok(())
     }
 
     /// What a lost notification would have said. Gives how long the next node to go silent has left.
@@ -274,7 +294,6 @@ impl Pulse {
     }
 }
 
-async fn within<T>(time: Duration, work: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
-    let late = || Err(unavailable("the database is too slow for the lease of this node"));
-    tokio::time::timeout(time, work).await.unwrap_or_else(|_| late())
+fn late() -> Stop {
+    unavailable("the database is too slow for the lease of this node")
 }

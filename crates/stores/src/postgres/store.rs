@@ -110,11 +110,22 @@ impl Store for PostgresStore {
         })
     }
 
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        let digest = digest.0;
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>> {
+        let (tenant, thread, digest) = (tenant.clone(), thread.clone(), digest.0);
         task(async move {
-            let sql = "SELECT text FROM revisions WHERE digest = $1";
-            let rows = self.shared.connections.read(sql, &[&digest.as_slice()]).await?;
+            let rows = self
+                .shared
+                .connections
+                .read(
+                    include_str!("sql/revision.sql"),
+                    &[&kept(tenant.as_str()), &kept(thread.as_str()), &digest.as_slice()],
+                )
+                .await?;
             Ok(rows.first().map(|row| row.try_get(0)).transpose()?.map(told))
         })
     }

@@ -1,7 +1,7 @@
 //! Threads: as admission sees them, what is kept for them, and how they go.
 
 use engine::store::{Listed, Page, Refused, Tenant, ThreadView};
-use machine::id::{MessageId, Principal, RunId, ThreadId};
+use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::thread::Thread;
 use tokio_postgres::Row;
 
@@ -32,11 +32,11 @@ impl Shared {
         thread: &ThreadId,
         by: Option<&Principal>,
     ) -> Result<(), Stop> {
-        let sql = "UPDATE threads SET auto_approved_by = $3 WHERE tenant = $1 AND id = $2 RETURNING thread";
         let (tenant, thread) = (kept(tenant.as_str()), kept(thread.as_str()));
         let by = by.map(|by| kept(by.as_str()));
-        let rows = self.change(sql, &[&tenant, &thread, &by]).await?;
-        if rows.is_empty() { Err(Refused::NotFound.into()) } else { Ok(()) }
+        let rows = self.change("SELECT set_auto_approve($1, $2, $3)", &[&tenant, &thread, &by]).await?;
+        let row = rows.first().ok_or_else(|| corrupt("a leave came to nothing"))?;
+        if row.try_get(0)? { Ok(()) } else { Err(Refused::NotFound.into()) }
     }
 
     pub(super) async fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
@@ -91,6 +91,7 @@ fn shown(row: &Row) -> Result<ThreadView, Stop> {
         },
         None => Thread::Free,
     };
+    let tools: Vec<String> = row.try_get(9)?;
     Ok(ThreadView {
         id: ThreadId::from(told(row.try_get(0)?)),
         created_at: Some(timestamp(row.try_get(1)?)),
@@ -98,5 +99,6 @@ fn shown(row: &Row) -> Result<ThreadView, Stop> {
         head: text(3)?.map(MessageId::from),
         state,
         auto_approved_by: text(4)?.map(Principal::from),
+        approved_tools: tools.into_iter().map(|tool| ToolName::from(told(tool))).collect(),
     })
 }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::store::{Lease, Refused, Tenant, ThreadView};
+use engine::store::{Brought, Lease, Refused, Tenant, ThreadView};
 use machine::id::{CallId, ThreadId};
 use machine::inbox::Item;
 use machine::rows::MessageRow;
@@ -133,6 +133,11 @@ pub(super) fn is_plain(entry: &Entry) -> bool {
         && beside
 }
 
+/// The tenants and ids of runs, as they are stored.
+pub(super) fn names<'l>(leases: impl Iterator<Item = &'l Lease>) -> (Vec<Cow<'l, str>>, Vec<Cow<'l, str>>) {
+    leases.map(|lease| (kept(lease.tenant.as_str()), kept(lease.run.as_str()))).unzip()
+}
+
 pub(super) fn unheard<T>(_: T) -> Stop {
     unavailable("whoever asked the database is gone")
 }
@@ -201,6 +206,7 @@ impl Shared {
         let node = self.leases.node().ok_or(Refused::Fenced)?;
         let columns = Columns::of(appends.iter().map(|append| &*append.entry));
         let runs: Vec<i64> = appends.iter().map(|append| append.lease.row).collect();
+        let (tenants, ids) = names(appends.iter().map(|append| &append.lease));
         let epochs: Vec<i64> = appends.iter().map(|append| number(append.lease.epoch)).collect();
         let expected: Vec<i64> = appends.iter().map(|append| number(append.entry.expected_seq)).collect();
         let ended_ats: Vec<Option<i64>> =
@@ -225,12 +231,14 @@ impl Shared {
             .write_one(
                 "SELECT append_together(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23::text[]::jsonb[]
+                    $22, $23, $24, $25::text[]::jsonb[]
                 )",
                 &[
                     &node,
                     &self.clock.given(),
                     &runs,
+                    &tenants,
+                    &ids,
                     &epochs,
                     &expected,
                     &columns.seqs,
@@ -302,7 +310,7 @@ impl Shared {
             .write_one(
                 "SELECT create_together(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23, $24, $25
+                    $22, $23, $24, $25, $26, $27, $28
                 )",
                 &[
                     &node,
@@ -330,6 +338,9 @@ impl Shared {
                     &columns.message_roles,
                     &columns.call_places,
                     &columns.call_ids,
+                    &columns.brought_places,
+                    &columns.brought_digests,
+                    &columns.brought_texts,
                 ],
             )
             .await?;
@@ -342,8 +353,8 @@ impl Shared {
     }
 }
 
-/// What commits of either kind write, each column over all of them. Messages and calls name theirs by its place,
-/// counted from 1.
+/// What commits of either kind write, each column over all of them. Messages, calls and what came with a message name
+/// theirs by its place, counted from 1.
 #[derive(Default)]
 struct Columns<'e> {
     seqs: Vec<i64>,
@@ -361,6 +372,9 @@ struct Columns<'e> {
     message_roles: Vec<&'static str>,
     call_places: Vec<i32>,
     call_ids: Vec<Cow<'e, str>>,
+    brought_places: Vec<i32>,
+    brought_digests: Vec<&'e [u8]>,
+    brought_texts: Vec<Cow<'e, str>>,
 }
 
 impl<'e> Columns<'e> {
@@ -385,6 +399,7 @@ impl<'e> Columns<'e> {
         self.heads.push(entry.rows.messages.last().map(|row| kept(row.id.as_str())));
         entry.rows.messages.iter().for_each(|row| self.add_message(row, place));
         entry.rows.calls.iter().for_each(|call| self.add_call(call, place));
+        entry.brought.iter().for_each(|brought| self.add_brought(brought, place));
     }
 
     fn add_message(&mut self, row: &'e MessageRow, place: i32) {
@@ -397,5 +412,11 @@ impl<'e> Columns<'e> {
     fn add_call(&mut self, call: &'e CallId, place: i32) {
         self.call_places.push(place);
         self.call_ids.push(kept(call.as_str()));
+    }
+
+    fn add_brought(&mut self, brought: &'e Brought, place: i32) {
+        self.brought_places.push(place);
+        self.brought_digests.push(&brought.digest().0);
+        self.brought_texts.push(kept(brought.text()));
     }
 }

@@ -102,6 +102,10 @@ pub enum OpenFailed {
     Certificates(String),
     /// The session is not what was asked for.
     Session,
+    /// Whoever listens hears nothing.
+    Deaf,
+    /// The database cannot keep every text.
+    Encoding(String),
     /// There are no tables of ours.
     NoStore {
         schema: String,
@@ -128,8 +132,14 @@ impl fmt::Display for OpenFailed {
             }
             Self::Certificates(why) => write!(f, "the connection cannot be encrypted: {why}"),
             Self::Session => f.write_str(
-                "the database, or a proxy before it, ignores the options of a connection (search_path, statement_timeout); connect to the database itself",
+                "the database, or a proxy before it, ignores the options of a connection (search_path, statement_timeout, default_transaction_isolation); connect to the database itself",
             ),
+            Self::Deaf => f.write_str(
+                "a notification did not arrive on the connection that listened for it: a proxy before the database gives statements of one connection to several; connect to the database itself",
+            ),
+            Self::Encoding(found) => {
+                write!(f, "the database keeps its texts as {found}; only UTF8 keeps all of them")
+            }
             Self::NoStore { schema } => write!(f, "the database has no store in its schema {schema}"),
             Self::Older { found, known } => {
                 write!(f, "the store has version {found} and this software wants version {known}")

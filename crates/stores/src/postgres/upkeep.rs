@@ -1,13 +1,17 @@
-//! What is done beside running nodes: threads that ended long ago go, and the tables are measured.
+//! What is done beside running nodes: threads that ended long ago go, and the tables are measured. What looks and changes
+//! nothing is in `held` and `doctor`.
 //!
 //! Whoever does it is no node: it holds nothing, and makes no tables. The rules of retention stand with the function
 //! `prune` of the database.
+
+use std::time::Duration;
 
 use engine::store::Refused;
 use machine::Timestamp;
 use tokio_postgres::Row;
 
 use super::connection::{Address, Connections, Does, Parameters};
+use super::text::told;
 use super::trouble::{OpenFailed, Stop, unavailable};
 use super::{Settings, migrate};
 use crate::pruned::Pruned;
@@ -19,10 +23,15 @@ const LOOK_COUNT_MAX: i32 = 256;
 const BATCH_EVENT_COUNT_MAX: i64 = 20_000;
 /// So many runs are counted in one short transaction.
 const RUN_COUNT_MAX: i64 = 4_096;
+/// A family goes as one, and a large one takes long on a slow disk. Nobody waits for it.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(300);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(330);
+/// Of so many threads that could not be deleted it is said which.
+const STUCK_COUNT_MAX: usize = 20;
 
 /// A store that is looked after.
 pub struct Upkeep {
-    connections: Connections,
+    pub(super) connections: Connections,
     schema: String,
 }
 
@@ -63,6 +72,12 @@ impl Size {
     }
 }
 
+/// With more time for a statement than a node has.
+#[must_use]
+pub fn settings() -> Settings {
+    Settings { statement_timeout: STATEMENT_TIMEOUT, answer_timeout: ANSWER_TIMEOUT, ..Settings::default() }
+}
+
 impl Upkeep {
     /// Connects to a store that is there, of the version of this software. Changes nothing.
     pub async fn open(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
@@ -94,7 +109,16 @@ impl Upkeep {
 
     fn sweeps(&self, ended_before: Timestamp, batch_thread_count_max: usize, deletes: bool) -> Sweep<'_> {
         let batch_thread_count_max = i32::try_from(batch_thread_count_max.max(1)).unwrap_or(i32::MAX);
-        Sweep { upkeep: self, ended_before, batch_thread_count_max, deletes, behind: 0, looked_at: 0 }
+        Sweep {
+            upkeep: self,
+            ended_before,
+            batch_thread_count_max,
+            deletes,
+            behind: 0,
+            looked_at: 0,
+            one_by_one: 0,
+            stuck: Stuck::default(),
+        }
     }
 
     pub async fn size(&self) -> Result<Size, Refused> {
@@ -136,16 +160,68 @@ pub struct Sweep<'u> {
     /// The last thread that was looked at.
     behind: i64,
     looked_at: u64,
+    /// A batch failed: so many threads are looked at by themselves, to find the one that it failed for.
+    one_by_one: i32,
+    stuck: Stuck,
+}
+
+/// Threads that could not be deleted with their families, and stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stuck {
+    pub count: u64,
+    /// The first of them.
+    pub threads: Vec<StuckThread>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckThread {
+    pub tenant: String,
+    pub id: String,
+    pub why: Refused,
 }
 
 impl Sweep<'_> {
-    /// The next batch, in one commit. None when all threads have been looked at.
+    /// The next batch, in one commit. None when all threads have been looked at. What cannot be deleted is passed over.
     pub async fn next(&mut self) -> Result<Option<Pruned>, Refused> {
+        loop {
+            match self.batch().await {
+                Ok(pruned) => {
+                    self.one_by_one = (self.one_by_one - 1).max(0);
+                    return Ok(pruned);
+                }
+                Err(refused) => self.pass_over(refused).await?,
+            }
+        }
+    }
+
+    /// Goes on behind the next thread, if that is what the last batch failed for.
+    async fn pass_over(&mut self, refused: Refused) -> Result<(), Refused> {
+        let next = "SELECT thread, tenant, id FROM threads WHERE thread > $1 ORDER BY thread LIMIT 1";
+        // A database that does not answer this either is in trouble itself.
+        let Ok(rows) = self.upkeep.read(next, &[&self.behind]).await else { return Err(refused) };
+        let Some(row) = rows.first() else { return Err(refused) };
+        if self.one_by_one == 0 {
+            self.one_by_one = LOOK_COUNT_MAX;
+            return Ok(());
+        }
+        self.behind = row.try_get(0).map_err(self::refused)?;
+        self.looked_at += 1;
+        self.one_by_one = 0;
+        self.stuck.count += 1;
+        if self.stuck.threads.len() < STUCK_COUNT_MAX {
+            let text = |column: usize| row.try_get(column).map(told).map_err(self::refused);
+            self.stuck.threads.push(StuckThread { tenant: text(1)?, id: text(2)?, why: refused });
+        }
+        Ok(())
+    }
+
+    async fn batch(&mut self) -> Result<Option<Pruned>, Refused> {
+        let look_max = if self.one_by_one > 0 { 1 } else { LOOK_COUNT_MAX };
         let sql = "SELECT * FROM prune($1, $2, $3, $4, $5, $6)";
         let before = millis(self.ended_before);
         let parameters: Parameters<'_> = &[
             &self.behind,
-            &LOOK_COUNT_MAX,
+            &look_max,
             &self.batch_thread_count_max,
             &BATCH_EVENT_COUNT_MAX,
             &before,
@@ -159,6 +235,12 @@ impl Sweep<'_> {
         self.behind = seen;
         self.looked_at += count(1)?;
         Ok(Some(Pruned { threads: count(2)?, runs: count(3)?, events: count(4)?, unreadable: 0 }))
+    }
+
+    /// What was passed over, so far.
+    #[must_use]
+    pub const fn stuck(&self) -> &Stuck {
+        &self.stuck
     }
 
     /// Threads, so far.

@@ -58,11 +58,14 @@ pub(super) async fn runs(
             &[&tenant, &status, &behind.at, &after_id, &count, &agent, &kept(thread.as_str())];
         run_views(connections, include_str!("sql/runs_of_thread.sql"), parameters).await?
     } else {
-        // One index serves every filter: the pages of all statuses that are asked for are merged.
-        let asked_for =
-            ShownStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one));
-        let statuses: Vec<&str> = asked_for.map(ShownStatus::as_str).collect();
-        let parameters: Parameters<'_> = &[&tenant, &statuses, &behind.at, &after_id, &count, &agent];
+        // One index serves what is interrupting, another one all the rest: the pages of all that is asked for are merged.
+        let asked_for = |one: ShownStatus| filter.status.is_none_or(|asked| asked == one);
+        let interrupting = asked_for(ShownStatus::Interrupting);
+        let rest = ShownStatus::ALL.into_iter();
+        let rest = rest.filter(|one| asked_for(*one) && *one != ShownStatus::Interrupting);
+        let rest: Vec<&str> = rest.map(ShownStatus::as_str).collect();
+        let parameters: Parameters<'_> =
+            &[&tenant, &rest, &behind.at, &after_id, &count, &agent, &interrupting];
         run_views(connections, include_str!("sql/runs_newest.sql"), parameters).await?
     };
     found.sort_by_key(|view| Reverse(place(view)));

@@ -12,11 +12,11 @@ use rusqlite::{Connection, OptionalExtension, Params, params};
 
 use super::births::birth;
 use super::desk::Desk;
-use super::entry::{Entry, Written};
 use super::inboxes::{deliver, end_accepted, remember};
 use super::thread::promote_next;
 use super::trouble::{Stop, impossible};
-use super::words::{item_word, millis, number, role_word, unsigned};
+use crate::entry::{Entry, Written};
+use crate::words::{item_word, millis, number, role_word, unsigned};
 
 /// The run that a commit goes to.
 pub(super) struct Target {

@@ -9,11 +9,11 @@ use machine::inbox::Item;
 use machine::rows::ApprovalStatus;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
-use super::page::{Asked, Place};
 use super::stored_run::event_at;
 use super::trouble::{Stop, corrupt};
 use super::views::row_of;
-use super::words::{approval_status_of, kind_of, number, timestamp, unsigned};
+use crate::page::{Asked, Place};
+use crate::words::{approval_status_of, kind_of, number, timestamp, unsigned};
 
 /// No run is nested deeper; a longer way is a circle.
 const PATH_COUNT_MAX: usize = 64;
@@ -37,38 +37,60 @@ pub(super) fn approvals(
     page: &Page,
 ) -> Result<Listed<SuspensionView>, Stop> {
     let asked = Asked::of(page)?;
-    let behind = asked.behind.clone().unwrap_or_else(Place::oldest);
-    let status = filter.status.map(ApprovalStatus::as_str);
+    let mut behind = asked.behind.clone().unwrap_or_else(Place::oldest);
     let snapshot = connection.unchecked_transaction()?;
     let mut found = Vec::new();
-    if let Some(run) = &filter.run {
-        if let Some(run) = row_of(connection, tenant, run)? {
-            let changed_after = number(filter.changed_after);
-            let params = params![run, status, behind.at, behind.id, asked.row_count(), changed_after];
-            found = views(connection, tenant, include_str!("sql/approvals_of_run.sql"), params)?;
+    loop {
+        let rows = candidates(connection, tenant, filter, &behind, asked.row_count())?;
+        let is_last = rows.len() <= asked.limit;
+        behind = rows.last().map_or(behind, place);
+        found.extend(rows.into_iter().filter(|view| filter.shows(view)));
+        if is_last || found.len() > asked.limit {
+            break;
         }
-        found.retain(|view| filter.thread.as_ref().is_none_or(|thread| view.thread == *thread));
-    } else if let Some(thread) = &filter.thread {
-        let params =
-            params![tenant.as_str(), status, behind.at, behind.id, asked.row_count(), thread.as_str()];
-        found = views(connection, tenant, include_str!("sql/approvals_of_thread.sql"), params)?;
-    } else {
-        if filter.status.is_none_or(|asked| asked == ApprovalStatus::Pending) {
-            let params = params![tenant.as_str(), behind.at, behind.id, asked.row_count()];
-            found = views(connection, tenant, include_str!("sql/approvals_pending.sql"), params)?;
-        }
-        // One index serves every other filter: without one, the pages of all statuses are merged, and with them what
-        // is answered and not heard.
-        let is_asked_for = |one: &ApprovalStatus| filter.status.is_none_or(|asked| asked == *one);
-        let only_pending = filter.status == Some(ApprovalStatus::Pending);
-        for status in ApprovalStatus::ALL.into_iter().filter(|one| is_asked_for(one) && !only_pending) {
-            let params = params![tenant.as_str(), status.as_str(), behind.at, behind.id, asked.row_count()];
-            found.extend(views(connection, tenant, include_str!("sql/approvals_oldest.sql"), params)?);
-        }
-        found.sort_by_key(place);
     }
     drop(snapshot);
     Ok(asked.listed(found, place))
+}
+
+/// The next ones that may be asked for, oldest first. What is answered and not heard is among them unless only what is
+/// pending is asked for: its answer says how it is shown.
+fn candidates(
+    connection: &Connection,
+    tenant: &Tenant,
+    filter: &ApprovalFilter,
+    behind: &Place,
+    count: i64,
+) -> Result<Vec<SuspensionView>, Stop> {
+    let status = filter.status.map(ApprovalStatus::as_str);
+    if let Some(run) = &filter.run {
+        let Some(run) = row_of(connection, tenant, run)? else { return Ok(Vec::new()) };
+        let params = params![run, status, behind.at, behind.id, count, number(filter.changed_after)];
+        return views(connection, tenant, include_str!("sql/approvals_of_run.sql"), params);
+    }
+    if let Some(thread) = &filter.thread {
+        let params = params![tenant.as_str(), status, behind.at, behind.id, count, thread.as_str()];
+        return views(connection, tenant, include_str!("sql/approvals_of_thread.sql"), params);
+    }
+    let mut found = Vec::new();
+    if filter.status.is_none_or(|asked| asked == ApprovalStatus::Pending) {
+        let params = params![tenant.as_str(), behind.at, behind.id, count];
+        found = views(connection, tenant, include_str!("sql/approvals_pending.sql"), params)?;
+    }
+    if filter.status != Some(ApprovalStatus::Pending) {
+        // One index serves every other filter: the pages of all statuses that are asked for are merged, and with them
+        // what is answered and not heard.
+        let may_be = |one: &ApprovalStatus| {
+            *one == ApprovalStatus::Pending || filter.status.is_none_or(|asked| asked == *one)
+        };
+        for status in ApprovalStatus::ALL.into_iter().filter(may_be) {
+            let params = params![tenant.as_str(), status.as_str(), behind.at, behind.id, count];
+            found.extend(views(connection, tenant, include_str!("sql/approvals_oldest.sql"), params)?);
+        }
+        found.sort_by_key(place);
+        found.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    }
+    Ok(found)
 }
 
 fn place(view: &SuspensionView) -> Place {

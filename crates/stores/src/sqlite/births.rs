@@ -10,13 +10,14 @@ use rusqlite::{OptionalExtension, params};
 
 use super::append::{Target, write};
 use super::desk::Desk;
-use super::entry::{Entry, Log, Newborn, State, Written};
 use super::handover::Handover;
 use super::inboxes::deliver;
 use super::keys;
+use super::revisions;
 use super::thread::{put_thread, thread_view};
 use super::trouble::{Stop, impossible};
-use super::words::{millis, number};
+use crate::entry::{Entry, Log, Newborn, State, Written};
+use crate::words::{millis, number};
 
 /// A run to create, encoded.
 pub(super) struct Creation {
@@ -33,9 +34,10 @@ pub(super) struct Creation {
 
 impl Creation {
     pub(super) fn of(create: engine::store::Create) -> Result<Self, Refused> {
-        let engine::store::Create { tenant, seen, admission, begins_after, key, lease, append } = create;
+        let engine::store::Create { tenant, seen, admission, begins_after, key, brought, lease, append } =
+            create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
-        let entry = Entry::of(append)?;
+        let entry = Entry::born(append, brought)?;
         let takes_over = match &admission {
             Admission::TakeOver { from } => {
                 let cause = InterruptCause::Superseded(entry.state.run.clone());
@@ -71,6 +73,7 @@ pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) 
     let place = Place { tenant, thread, holds, epoch, startable: false };
     let row = insert(desk, &place, &entry.state, log, creation.begins_after.as_ref(), None)?;
     creation.key.as_ref().map_or(Ok(()), |key| keys::bind(desk, tenant, thread, row, key))?;
+    entry.brought.as_ref().map_or(Ok(()), |brought| revisions::keep(desk, tenant, thread, brought))?;
     let target = Target { tenant: tenant.into(), row, thread, holds, interrupt_accepted: false, epoch };
     let mut woken = write(desk, &target, entry)?;
     if let Some((from, interrupt)) = &creation.takes_over

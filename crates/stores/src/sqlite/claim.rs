@@ -12,7 +12,7 @@ use super::desk::Desk;
 use super::lease::Leases;
 use super::stored_run::StoredRun;
 use super::trouble::{Stop, corrupt};
-use super::words::{millis, timestamp};
+use crate::words::{millis, timestamp};
 
 /// The tenant whose queued run was given out last; the next tenant's turn is next.
 #[derive(Default)]
@@ -59,17 +59,15 @@ impl Claims<'_> {
             Claim::Next { limit } => {
                 let mut claimed = Vec::new();
                 let looked = self
-                    .claim_woken(*limit, &mut claimed)
+                    .claim_woken(include_str!("sql/claim_woken.sql"), *limit, &mut claimed)
                     .and_then(|()| self.claim_startable(*limit, &mut claimed));
-                match looked {
-                    // What is given out by now would be held by nobody.
-                    Err(Stop(refused)) if !claimed.is_empty() => {
-                        tracing::error!(%refused, "not all that is ready could be claimed");
-                        Ok(claimed)
-                    }
-                    Err(stop) => Err(stop),
-                    Ok(()) => Ok(claimed),
-                }
+                at_least_some(claimed, looked)
+            }
+            Claim::Pressing { limit } => {
+                let mut claimed = Vec::new();
+                let interrupted = include_str!("sql/claim_interrupted.sql");
+                let looked = self.claim_woken(interrupted, *limit, &mut claimed);
+                at_least_some(claimed, looked)
             }
         }
     }
@@ -110,13 +108,13 @@ impl Claims<'_> {
         }
     }
 
-    /// Woken, interrupted, without the worker that they had, or due: in the order in which they became so.
-    fn claim_woken(&self, limit: usize, claimed: &mut Vec<Claimed>) -> Result<(), Stop> {
+    /// The line of those that were woken, interrupted or lost their worker, or a part of it, and what is due: in the
+    /// order in which they became so.
+    fn claim_woken(&self, line: &str, limit: usize, claimed: &mut Vec<Claimed>) -> Result<(), Stop> {
         let now = millis(self.now);
         loop {
             let missing = limit.saturating_sub(claimed.len());
-            let mut candidates =
-                self.candidates(include_str!("sql/claim_woken.sql"), missing, |at| (at, true))?;
+            let mut candidates = self.candidates(line, missing, |at| (at, true))?;
             candidates.extend(self.candidates(include_str!("sql/claim_due.sql"), missing, |at| {
                 (at.saturating_mul(1_000), at <= now)
             })?);
@@ -206,6 +204,18 @@ impl Claims<'_> {
     pub(super) fn next_wake(&self) -> Result<Option<Timestamp>, Stop> {
         let first = self.candidates(include_str!("sql/claim_due.sql"), 1, |at| (at, true))?;
         Ok(first.first().map(|(at, _)| timestamp(*at)))
+    }
+}
+
+/// What is given out by now would be held by nobody, whatever trouble came after it.
+fn at_least_some(claimed: Vec<Claimed>, looked: Result<(), Stop>) -> Result<Vec<Claimed>, Stop> {
+    match looked {
+        Err(Stop(refused)) if !claimed.is_empty() => {
+            tracing::error!(%refused, "not all that is ready could be claimed");
+            Ok(claimed)
+        }
+        Err(stop) => Err(stop),
+        Ok(()) => Ok(claimed),
     }
 }
 

@@ -1,38 +1,25 @@
-//! Every call that is held, with what it was held with: for whoever wants to know what another configuration would do.
+//! Every call that is held in a file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use engine::store::{Refused, Tenant, Trouble};
-use machine::call::Call;
-use machine::event::{Fact, Opened};
-use machine::id::{AgentName, CallId, RunId};
-use rusqlite::{Connection, OptionalExtension, params};
+use machine::id::CallId;
+use rusqlite::{Connection, params};
 
 use super::look::{LookFailed, look};
+use super::revisions;
 use super::stored_run::{control_of, event_at};
 use super::trouble::{Stop, corrupt};
-use super::words::unsigned;
+use crate::held::{HeldCall, Holder};
+use crate::words::unsigned;
 
 /// So many suspensions are read in one short transaction.
 const SCAN_COUNT_MAX: i64 = 256;
 /// Of one run after the other, so that its control is decoded once.
 const SCAN: &str = "SELECT run, call, seq FROM suspensions \
     WHERE status = 'pending' AND (run, call) > (?1, ?2) ORDER BY run, call LIMIT ?3";
-
-/// One held call.
-#[derive(Clone, Debug)]
-pub struct HeldCall {
-    pub tenant: Tenant,
-    pub run: RunId,
-    pub agent: AgentName,
-    /// The frozen agent that the run is pinned to, as it is stored.
-    pub revision: Arc<str>,
-    pub call: Call,
-    /// What was asked.
-    pub opened: Opened,
-}
 
 /// Judges every held call, found without the lock of the file and without a change, in the order of runs and calls.
 /// `progress` hears how many there were so far. A call is judged twice, and counted once, where the file was written
@@ -45,8 +32,8 @@ pub fn survey<T>(
     look(path.as_ref(), |connection| {
         let mut judged = Vec::new();
         let mut behind = (i64::MIN, String::new());
-        let mut revisions = BTreeMap::new();
-        while let Some(last) = scan(connection, &behind, &mut revisions, |held| judged.push(judge(held)))
+        let mut known = BTreeMap::new();
+        while let Some(last) = scan(connection, &behind, &mut known, |held| judged.push(judge(held)))
             .map_err(|Stop(refused)| failed(refused))?
         {
             behind = last;
@@ -56,7 +43,7 @@ pub fn survey<T>(
     })
 }
 
-fn failed(refused: Refused) -> LookFailed {
+pub(super) fn failed(refused: Refused) -> LookFailed {
     match refused {
         Refused::Trouble(trouble) => LookFailed::Trouble(trouble),
         other @ (Refused::Fenced
@@ -71,7 +58,7 @@ fn failed(refused: Refused) -> LookFailed {
 fn scan(
     connection: &Connection,
     behind: &(i64, String),
-    revisions: &mut BTreeMap<[u8; 32], Arc<str>>,
+    known: &mut BTreeMap<[u8; 32], Arc<str>>,
     mut found: impl FnMut(&HeldCall),
 ) -> Result<Option<(i64, String)>, Stop> {
     let moment = connection.unchecked_transaction()?;
@@ -83,10 +70,10 @@ fn scan(
     let mut of_run: Option<(i64, Holder)> = None;
     for (row, call, seq) in &rows {
         let holder = match of_run.take() {
-            Some((known, holder)) if known == *row => holder,
-            Some(_) | None => Holder::find(connection, *row, revisions)?,
+            Some((of, holder)) if of == *row => holder,
+            Some(_) | None => holder(connection, *row, known)?,
         };
-        found(&holder.held(connection, *row, call, *seq)?);
+        found(&holder.held(&CallId::from(call.as_str()), &*event_at(connection, *row, *seq)?)?);
         of_run = Some((*row, holder));
     }
     drop(statement);
@@ -94,55 +81,25 @@ fn scan(
     Ok(rows.into_iter().next_back().map(|(row, call, _)| (row, call)))
 }
 
-/// A run that holds calls.
-struct Holder {
-    tenant: Tenant,
-    control: machine::Control,
-    revision: Arc<str>,
-}
-
-impl Holder {
-    fn find(
-        connection: &Connection,
-        row: i64,
-        revisions: &mut BTreeMap<[u8; 32], Arc<str>>,
-    ) -> Result<Self, Stop> {
-        let mut statement = connection.prepare_cached("SELECT tenant, control FROM runs WHERE row = ?1")?;
-        let (tenant, control): (String, Vec<u8>) =
-            statement.query_row([row], |columns| Ok((columns.get(0)?, columns.get(1)?)))?;
-        let control = control_of(connection, row, &control)?;
-        let digest = control.revision.0;
-        let revision = match revisions.get(&digest) {
-            Some(known) => known.clone(),
-            None => {
-                let mut statement =
-                    connection.prepare_cached("SELECT text FROM revisions WHERE digest = ?1")?;
-                let text: Option<String> =
-                    statement.query_row([&digest[..]], |columns| columns.get(0)).optional()?;
-                let text = text.ok_or_else(|| corrupt(format!("run {} has no revision", control.run)))?;
-                let text: Arc<str> = Arc::from(text);
-                revisions.insert(digest, text.clone());
-                text
-            }
-        };
-        Ok(Self { tenant: Tenant::from(tenant.as_str()), control, revision })
-    }
-
-    fn held(&self, connection: &Connection, row: i64, call: &str, seq: u64) -> Result<HeldCall, Stop> {
-        let control = &self.control;
-        let known = control.call(&CallId::from(call));
-        let known = known.ok_or_else(|| corrupt(format!("run {} knows no call {call}", control.run)))?;
-        let event = event_at(connection, row, seq)?;
-        let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = &event.fact else {
-            return Err(corrupt(format!("event {seq} of run {} holds no call", control.run)));
-        };
-        Ok(HeldCall {
-            tenant: self.tenant.clone(),
-            run: control.run.clone(),
-            agent: control.agent.clone(),
-            revision: self.revision.clone(),
-            call: known.clone(),
-            opened: opened.clone(),
-        })
-    }
+fn holder(
+    connection: &Connection,
+    row: i64,
+    known: &mut BTreeMap<[u8; 32], Arc<str>>,
+) -> Result<Holder, Stop> {
+    let mut statement = connection.prepare_cached("SELECT tenant, control FROM runs WHERE row = ?1")?;
+    let (tenant, control): (String, Vec<u8>) =
+        statement.query_row([row], |columns| Ok((columns.get(0)?, columns.get(1)?)))?;
+    let control = control_of(connection, row, &control)?;
+    let digest = control.revision.0;
+    let revision = match known.get(&digest) {
+        Some(text) => text.clone(),
+        None => {
+            let text = revisions::of_run(connection, row, &control.revision)?;
+            let text = text.ok_or_else(|| corrupt(format!("run {} has no revision", control.run)))?;
+            let text: Arc<str> = Arc::from(text);
+            known.insert(digest, text.clone());
+            text
+        }
+    };
+    Ok(Holder { tenant: Tenant::from(tenant.as_str()), control, revision })
 }

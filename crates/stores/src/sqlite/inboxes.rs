@@ -8,10 +8,10 @@ use rusqlite::{OptionalExtension, params};
 
 use super::append::open_suspension;
 use super::desk::Desk;
-use super::entry::Written;
 use super::stored_run::control_of;
 use super::trouble::{Stop, corrupt};
-use super::words::{item_word, number, unsigned};
+use crate::entry::Written;
+use crate::words::{item_word, number, unsigned};
 
 pub(super) fn submit(
     desk: &Desk<'_>,

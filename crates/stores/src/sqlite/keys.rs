@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::desk::Desk;
 use super::trouble::Stop;
 use super::views::row_of;
-use super::words::{digest, number};
+use crate::words::{digest, number};
 
 pub(super) fn posted(
     connection: &Connection,

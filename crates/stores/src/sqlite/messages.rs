@@ -4,10 +4,10 @@ use engine::store::{Listed, MessageView, Page, Refused, Tenant};
 use machine::id::{RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::page::{Asked, Place};
 use super::stored_run::StoredCommit;
 use super::trouble::{Stop, corrupt};
-use super::words::unsigned;
+use crate::page::{Asked, Place};
+use crate::words::unsigned;
 
 pub(super) fn messages(
     connection: &Connection,

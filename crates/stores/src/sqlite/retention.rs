@@ -20,9 +20,9 @@ use super::look::{LookFailed, look};
 use super::stored_run::event_at;
 use super::thread::delete_thread;
 use super::trouble::{Stop, corrupt};
-use super::words::{millis, unsigned};
 use super::{SqliteStore, Trouble};
 pub use crate::pruned::Pruned;
+use crate::words::{millis, unsigned};
 
 /// So many threads are looked at in one short transaction.
 const SCAN_COUNT_MAX: i64 = 256;
@@ -281,6 +281,22 @@ fn has_parent(connection: &Connection, thread: i64) -> Result<bool, Stop> {
 
 fn free_page_count(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "freelist_count", |row| row.get(0))
+}
+
+/// A thread with those of the runs that its runs have delegated to, and so on, once all of their runs have ended. Where
+/// nobody can tell who they are, it goes alone.
+pub(super) fn delete_family(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
+    const EVER: Timestamp = Timestamp(u64::MAX);
+    let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
+    let row: Option<i64> =
+        statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
+    let row = row.ok_or(Refused::NotFound)?;
+    match fate(desk.connection(), row, EVER)? {
+        Fate::Goes(family) => family.iter().try_for_each(|one| delete_thread(desk, &one.tenant, &one.id)),
+        // One below it has not.
+        Fate::Stays if has_ended(desk.connection(), row, EVER)? => Err(Refused::Stale.into()),
+        Fate::Stays | Fate::Unreadable => delete_thread(desk, tenant, thread),
+    }
 }
 
 /// A thread that somebody has deleted meanwhile is passed over, and so is one if somebody has posted to it, to a thread

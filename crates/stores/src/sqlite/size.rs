@@ -6,7 +6,7 @@ use machine::Control;
 use rusqlite::Connection;
 
 use super::look::{LookFailed, look};
-use super::words::unsigned;
+use crate::words::unsigned;
 
 /// So many rows are counted in one short transaction.
 const ROW_COUNT_MAX: i64 = 4_096;

@@ -18,17 +18,18 @@ use machine::id::{
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
 use machine::tool::Leave;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::Connection;
 use serde_json::Value;
 
 use super::births::Creation;
 use super::claim::{Claims, Released};
-use super::entry::{Entry, Written};
 use super::handover::{Handover, Receipt};
 use super::trouble::Stop;
 use super::{
-    SqliteStore, append, approvals, births, claim, inboxes, keys, messages, stored_run, thread, views,
+    SqliteStore, append, approvals, births, claim, inboxes, keys, messages, retention, revisions, stored_run,
+    thread, views,
 };
+use crate::entry::{Entry, Written};
 
 /// More events than this are read elsewhere.
 const POINT_EVENT_COUNT_MAX: usize = 32;
@@ -104,23 +105,21 @@ impl Store for SqliteStore {
 
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
         let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.route.send(move |desk| thread::delete_thread(desk, &tenant, &thread)))
+        Box::pin(self.route.send(move |desk| retention::delete_family(desk, &tenant, &thread)))
     }
 
     fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
-        let (digest, text) = (digest.0, text.to_owned());
-        Box::pin(self.route.send(move |desk| {
-            let sql = "INSERT INTO revisions (digest, text) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-            desk.execute(sql, params![digest, text])?;
-            Ok(())
-        }))
+        let (digest, text) = (*digest, text.to_owned());
+        Box::pin(self.route.send(move |desk| revisions::put(desk, &digest, &text)))
     }
 
-    fn revision(&self, digest: &Digest) -> Task<'_, Result<Option<String>, Refused>> {
-        done(self.point(|connection| {
-            let mut statement = connection.prepare_cached("SELECT text FROM revisions WHERE digest = ?1")?;
-            Ok(statement.query_row([digest.0], |row| row.get(0)).optional()?)
-        }))
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>> {
+        done(self.point(|connection| revisions::of_thread(connection, tenant, thread, digest)))
     }
 
     fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {

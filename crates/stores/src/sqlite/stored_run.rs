@@ -12,7 +12,7 @@ use machine::{Control, stored};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::trouble::{Stop, corrupt};
-use super::words::{checkpoint_of, number, unsigned};
+use crate::words::{checkpoint_of, number, unsigned};
 
 /// A control that another fold wrote is folded anew from the log.
 pub(super) fn control_of(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {

@@ -1,14 +1,14 @@
 //! Threads: as admission sees them, who holds them next, and how they go.
 
 use engine::store::{Refused, Tenant, ThreadView};
-use machine::id::{MessageId, Principal, RunId, ThreadId};
+use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::thread::{Thread, promote};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::desk::Desk;
 use super::trouble::{Stop, corrupt};
-use super::words::{millis, status_of, timestamp};
+use crate::words::{millis, status_of, timestamp};
 
 /// Pages that are given back to the system with one deletion.
 const VACUUM_PAGE_COUNT: u32 = 256;
@@ -34,7 +34,13 @@ pub(super) fn set_auto_approve(
         "UPDATE threads SET auto_approved_by = ?3 WHERE tenant = ?1 AND id = ?2",
         params![tenant.as_str(), thread.as_str(), by.map(Principal::as_str)],
     )?;
-    if changed == 1 { Ok(()) } else { Err(Refused::NotFound.into()) }
+    if changed != 1 {
+        return Err(Refused::NotFound.into());
+    }
+    if by.is_none() {
+        desk.execute(include_str!("sql/leave_take_back.sql"), params![tenant.as_str(), thread.as_str()])?;
+    }
+    Ok(())
 }
 
 pub(super) fn thread_view(
@@ -80,8 +86,15 @@ impl ThreadColumns {
             head: self.head.map(MessageId::from),
             state: state(connection, self.row)?,
             auto_approved_by: self.auto_approved_by.map(Principal::from),
+            approved_tools: approved_tools(connection, self.row)?,
         })
     }
+}
+
+fn approved_tools(connection: &Connection, thread: i64) -> Result<Vec<ToolName>, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/leave_of_thread.sql"))?;
+    let tools = statement.query_map([thread], |row| Ok(ToolName::from(row.get::<_, String>(0)?)))?;
+    Ok(tools.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Its unended runs.
@@ -118,7 +131,7 @@ pub(super) fn promote_next(
     Ok(Some(next.clone()))
 }
 
-/// Child runs have threads of their own, which stay.
+/// This one alone: child runs have threads of their own.
 pub(super) fn delete_thread(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
     let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =

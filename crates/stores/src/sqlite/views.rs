@@ -14,11 +14,11 @@ use machine::rows::{ShownStatus, StateRow};
 use machine::tool::{Leave, ToolLeave};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
-use super::page::{Asked, Place};
 use super::stored_run::control_of;
 use super::thread::ThreadColumns;
 use super::trouble::{Stop, corrupt};
-use super::words::{digest, role_of, status_of, timestamp, unsigned};
+use crate::page::{Asked, Place};
+use crate::words::{digest, role_of, status_of, timestamp, unsigned};
 
 pub(super) fn census(connection: &Connection) -> Result<Census, Stop> {
     let mut census = Census::default();
@@ -80,10 +80,15 @@ pub(super) fn runs(
             params![tenant.as_str(), status, behind.at, behind.id, asked.row_count(), agent, thread.as_str()];
         found = run_views(connection, include_str!("sql/runs_of_thread.sql"), params)?;
     } else {
-        // One index serves every filter: without one, the pages of all statuses are merged.
+        // One index serves every filter but one: without a status, the pages of all of them are merged.
         for status in
             ShownStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
         {
+            if status == ShownStatus::Interrupting {
+                let params = params![tenant.as_str(), behind.at, behind.id, asked.row_count(), agent];
+                found.extend(run_views(connection, include_str!("sql/runs_interrupting.sql"), params)?);
+                continue;
+            }
             let params =
                 params![tenant.as_str(), status.as_str(), behind.at, behind.id, asked.row_count(), agent];
             found.extend(run_views(connection, include_str!("sql/runs_newest.sql"), params)?);

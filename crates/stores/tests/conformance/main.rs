@@ -30,6 +30,7 @@ mod rule_15_answers;
 mod rule_18_bytes;
 mod rule_19_census;
 mod rule_20_callback_key;
+mod rule_21_brought;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -79,19 +80,24 @@ macro_rules! conformance {
                 rule_05_other_runs::rule_05_an_interrupt_of_the_parent_is_an_accepted_one,
                 rule_05_other_runs::rule_05_what_a_child_holds_shows_the_way_down_to_it,
                 rule_05_other_runs::rule_05_a_delivery_stays_within_the_tenant,
+                rule_05_other_runs::rule_05_a_thread_is_deleted_with_those_of_its_child_runs,
                 rule_06_tenants::rule_06_another_tenant_finds_nothing,
                 rule_06_tenants::rule_06_two_tenants_may_use_the_same_names,
                 rule_06_tenants::rule_06_pages_of_runs_and_threads_cover_everything_once_newest_first,
                 rule_06_tenants::rule_06_what_comes_in_between_two_pages_shifts_nothing,
                 rule_06_tenants::rule_06_a_cursor_that_nobody_gave_out_is_refused,
                 rule_06_tenants::rule_06_runs_are_filtered_by_status_thread_and_agent,
+                rule_06_tenants::rule_06_a_run_whose_interrupt_is_accepted_is_listed_as_interrupting,
                 rule_06_tenants::rule_06_approvals_are_listed_oldest_first_in_pages,
+                rule_06_tenants::rule_06_pages_of_approvals_have_what_is_answered_and_not_heard_in_its_place,
                 rule_06_tenants::rule_06_a_closed_suspension_says_who_closed_it_and_when,
                 rule_06_tenants::rule_06_a_thread_keeps_what_was_put_first,
                 rule_06_tenants::rule_06_leave_counts_for_the_thread_it_was_given_for,
                 rule_06_tenants::rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread,
+                rule_06_tenants::rule_06_all_leave_of_a_thread_is_taken_back_and_may_be_given_again,
                 rule_06_tenants::rule_06_a_thread_is_deleted_with_all_that_belongs_to_it,
                 rule_07_claim::rule_07_woken_due_and_lost_runs_come_before_queued_ones,
+                rule_07_claim::rule_07_only_what_is_interrupted_or_due_is_pressing,
                 rule_07_claim::rule_07_never_more_than_asked_for,
                 rule_07_claim::rule_07_a_run_that_is_held_is_not_given_out,
                 rule_07_claim::rule_07_one_tenant_after_the_other,
@@ -175,6 +181,12 @@ macro_rules! conformance {
                 rule_19_census::rule_19_what_is_not_heard_is_counted_until_it_is,
                 rule_20_callback_key::rule_20_the_first_key_is_kept_over_a_crash,
                 rule_20_callback_key::rule_20_of_many_keys_at_once_everybody_gets_the_same,
+                rule_21_brought::rule_21_what_came_with_a_message_is_kept_with_its_run,
+                rule_21_brought::rule_21_it_is_found_for_its_own_thread_alone,
+                rule_21_brought::rule_21_it_goes_with_its_thread_and_with_no_other,
+                rule_21_brought::rule_21_a_creation_that_is_refused_leaves_none_of_it,
+                rule_21_brought::rule_21_the_same_comes_to_many_threads_at_once,
+                rule_21_brought::rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_has_its_agent,
             }
         }
     };

@@ -141,3 +141,30 @@ pub(crate) async fn rule_05_a_delivery_stays_within_the_tenant<F: Fixture>() {
     let inbox = world.store.load(&stranger.lease).await.unwrap().inbox;
     assert!(inbox.is_empty(), "another tenant has a run of the same name");
 }
+
+pub(crate) async fn rule_05_a_thread_is_deleted_with_those_of_its_child_runs<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let World { store, tenant, .. } = &world;
+    let (mut parent, mut child) = family(&world).await;
+    let below = child.lease.thread.clone();
+    held(&world, "thr_2", "bystander", "transfer").await;
+    let thread_names = || async {
+        let listed = store.threads(tenant, &Page::default()).await.unwrap().items;
+        listed.into_iter().map(|thread| thread.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(Refused::Stale));
+    // The parent has ended, and its child has not heard of it.
+    parent.accept(interrupt());
+    parent.commit(&world).await.unwrap();
+    assert_eq!(world.run("parent").await.status, ShownStatus::Interrupted);
+    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(Refused::Stale));
+    assert_eq!(thread_names().await.len(), 3, "nothing was deleted");
+    child.reload(&world).await;
+    child.drain();
+    child.commit(&world).await.unwrap();
+    assert!(world.run(child.lease.run.as_str()).await.status.ended());
+    store.delete_thread(tenant, &"thr".into()).await.unwrap();
+    assert_eq!(thread_names().await, ["thr_2"]);
+    assert_eq!(store.run(tenant, &child.lease.run).await.unwrap(), None);
+    assert_eq!(store.delete_thread(tenant, &below).await, Err(Refused::NotFound));
+}

@@ -1,12 +1,13 @@
 //! Rule 6: everything belongs to a tenant, and lists come in pages by time of creation and id.
 
-use engine::store::{ApprovalFilter, Claim, Listed, Page, Refused, RunFilter};
+use engine::store::{ApprovalFilter, Claim, Lease, Listed, Page, Refused, RunFilter};
+use machine::event::InterruptCause;
 use machine::inbox::Item;
 use machine::rows::{ApprovalStatus, ShownStatus};
 use serde_json::json;
 
 use crate::fixture::{Fixture, World};
-use crate::worker::{approve, claim, held, order, parked, queued, reject, started, started_with};
+use crate::worker::{Worker, approve, claim, held, order, parked, queued, reject, started, started_with};
 
 fn page(limit: usize, cursor: Option<String>) -> Page {
     Page { cursor, limit }
@@ -67,7 +68,7 @@ pub(crate) async fn rule_06_another_tenant_finds_nothing<F: Fixture>() {
     assert_eq!(store.submit(&tenant, run, item).await, Err(Refused::NotFound));
     assert_eq!(store.set_auto_approve(&tenant, thread, Some(&"eve".into())).await, Err(Refused::NotFound));
     assert_eq!(store.delete_thread(&tenant, thread).await, Err(Refused::NotFound));
-    let lease = engine::store::Lease { tenant: tenant.clone(), ..worker.lease.clone() };
+    let lease = Lease { tenant: tenant.clone(), ..worker.lease.clone() };
     assert_eq!(store.append(&lease, worker.append()).await, Err(Refused::Fenced));
     store.release(&worker.lease).await.unwrap();
     let claimed = store.claim(Claim::Run { tenant, run: run.clone() }).await;
@@ -178,6 +179,48 @@ pub(crate) async fn rule_06_runs_are_filtered_by_status_thread_and_agent<F: Fixt
     }
 }
 
+pub(crate) async fn rule_06_a_run_whose_interrupt_is_accepted_is_listed_as_interrupting<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut executes = started(&world, "thr_0", "executes").await;
+    world.clock.advance(1);
+    for index in 1..4 {
+        parked(&world, &format!("thr_{index}"), &format!("waits_{index}"), "transfer").await;
+        world.clock.advance(1);
+    }
+    queued(&world, "thr_4", "queued").await;
+    let listed = |status, thread: Option<&str>| {
+        let filter = RunFilter { status, thread: thread.map(Into::into), agent: None };
+        let world = &world;
+        async move {
+            let runs = run_names(world, &filter, 1).await;
+            assert_eq!(run_names(world, &filter, 10).await, runs);
+            runs
+        }
+    };
+    let of = |status| listed(Some(status), None);
+    let nobody: [&str; 0] = [];
+    assert_eq!(of(ShownStatus::Interrupting).await, nobody);
+    let interrupt = || Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
+    for run in ["executes", "waits_2", "queued"] {
+        world.tell(run, interrupt()).await;
+        assert_eq!(world.run(run).await.shown_status(), ShownStatus::Interrupting);
+    }
+    assert_eq!(of(ShownStatus::Interrupting).await, ["queued", "waits_2", "executes"]);
+    assert_eq!(of(ShownStatus::WaitingApproval).await, ["waits_3", "waits_1"]);
+    assert_eq!(of(ShownStatus::Running).await, nobody);
+    assert_eq!(of(ShownStatus::Queued).await, nobody);
+    assert_eq!(listed(None, None).await, ["queued", "waits_3", "waits_2", "waits_1", "executes"]);
+    assert_eq!(listed(Some(ShownStatus::Interrupting), Some("thr_2")).await, ["waits_2"]);
+    assert_eq!(listed(Some(ShownStatus::WaitingApproval), Some("thr_2")).await, nobody);
+    assert_eq!(listed(Some(ShownStatus::WaitingApproval), Some("thr_1")).await, ["waits_1"]);
+    executes.reload(&world).await;
+    executes.drain();
+    executes.commit(&world).await.unwrap();
+    assert_eq!(of(ShownStatus::Interrupting).await, ["queued", "waits_2"]);
+    assert_eq!(of(ShownStatus::Interrupted).await, ["executes"]);
+    assert_eq!(listed(Some(ShownStatus::Interrupted), Some("thr_0")).await, ["executes"]);
+}
+
 pub(crate) async fn rule_06_approvals_are_listed_oldest_first_in_pages<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut expected = Vec::new();
@@ -212,6 +255,51 @@ pub(crate) async fn rule_06_approvals_are_listed_oldest_first_in_pages<F: Fixtur
         assert_eq!(approval_calls(&world, &of_run, limit).await.len(), 2);
         let of_thread = ApprovalFilter { thread: Some("thr_3".into()), ..ApprovalFilter::default() };
         assert_eq!(approval_calls(&world, &of_thread, limit).await.len(), 2);
+    }
+}
+
+/// Heard and unheard ones in turn, with more unheard ones of another status between them than a page has.
+pub(crate) async fn rule_06_pages_of_approvals_have_what_is_answered_and_not_heard_in_its_place<
+    F: Fixture,
+>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = started(&world, "thr", "run").await;
+    let names: Vec<String> = (0..13).map(|index| format!("call_{index}")).collect();
+    worker.asks(&names.iter().map(|name| (name.as_str(), "transfer")).collect::<Vec<_>>());
+    worker.commit(&world).await.unwrap();
+    let mut calls = names.clone();
+    calls.sort_by_key(|call| worker.call(call).suspension().unwrap().id.clone());
+    let is_approved = |place: usize| place.is_multiple_of(4);
+    let decision = |worker: &Worker, place: usize| {
+        let action = if is_approved(place) { approve() } else { reject() };
+        Item::Decision(worker.decision(&calls[place], None, action))
+    };
+    for place in [0, 3] {
+        let heard = decision(&worker, place);
+        worker.accept(heard);
+    }
+    worker.commit(&world).await.unwrap();
+    for place in (0..12).filter(|place| ![0, 3].contains(place)) {
+        world.tell("run", decision(&worker, place)).await;
+    }
+    let those = |approved| {
+        let places = (0..12).filter(move |place| is_approved(*place) == approved);
+        places.map(|place| calls[place].clone()).collect::<Vec<_>>()
+    };
+    for (run, thread) in [(None, None), (None, Some("thr".into())), (Some("run".into()), None)] {
+        for limit in [1, 2, 100] {
+            let listed = |status| {
+                let filter =
+                    ApprovalFilter { status, run: run.clone(), thread: thread.clone(), changed_after: 0 };
+                let world = &world;
+                async move { approval_calls(world, &filter, limit).await }
+            };
+            assert_eq!(listed(Some(ApprovalStatus::Approved)).await, those(true));
+            assert_eq!(listed(Some(ApprovalStatus::Rejected)).await, those(false));
+            assert_eq!(listed(Some(ApprovalStatus::Expired)).await, [""; 0]);
+            assert_eq!(listed(Some(ApprovalStatus::Pending)).await, [calls[12].as_str()]);
+            assert_eq!(listed(None).await, calls);
+        }
     }
 }
 
@@ -258,12 +346,7 @@ pub(crate) async fn rule_06_leave_counts_for_the_thread_it_was_given_for<F: Fixt
 pub(crate) async fn rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
-    let resume = machine::decision::Resume { apply_to_future: true, ..Default::default() };
-    let action = machine::decision::DecisionAction::Resume(resume);
-    worker.accept(Item::Decision(worker.decision("call_run", None, action)));
-    worker.succeeds("call_run");
-    worker.says("done");
-    worker.commit(&world).await.unwrap();
+    allow_from_here_on(&world, &mut worker, "call_run").await;
     let later = started(&world, "thr", "later").await;
     let elsewhere = started(&world, "thr_2", "elsewhere").await;
     let leave = world.store.leave(&later.lease, &"transfer".into()).await.unwrap();
@@ -271,6 +354,48 @@ pub(crate) async fn rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread
     assert_eq!((given.by.as_str(), given.definition), ("ana", crate::worker::tool("transfer").definition));
     assert_eq!(world.store.leave(&later.lease, &"urgent".into()).await.unwrap().this_tool, None);
     assert_eq!(world.store.leave(&elsewhere.lease, &"transfer".into()).await.unwrap().this_tool, None);
+    let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
+    assert_eq!((thread.auto_approved_by, thread.approved_tools), (None, vec!["transfer".into()]));
+    let listed = world.store.threads(&world.tenant, &Page::default()).await.unwrap().items;
+    assert_eq!(listed.iter().map(|thread| thread.approved_tools.len()).sum::<usize>(), 1);
+}
+
+/// Approves the held call of a run, and every later one of its tool.
+async fn allow_from_here_on(world: &World, worker: &mut Worker, call: &str) {
+    let resume = machine::decision::Resume { apply_to_future: true, ..Default::default() };
+    let action = machine::decision::DecisionAction::Resume(resume);
+    worker.accept(Item::Decision(worker.decision(call, None, action)));
+    worker.succeeds(call);
+    worker.says("done");
+    worker.commit(world).await.unwrap();
+}
+
+async fn has_leave(world: &World, lease: &Lease) -> bool {
+    world.store.leave(lease, &"transfer".into()).await.unwrap().this_tool.is_some()
+}
+
+pub(crate) async fn rule_06_all_leave_of_a_thread_is_taken_back_and_may_be_given_again<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let World { store, tenant, .. } = &world;
+    for thread in ["thr", "thr_2"] {
+        let run = format!("run_{thread}");
+        let mut worker = held(&world, thread, &run, "transfer").await;
+        allow_from_here_on(&world, &mut worker, &format!("call_{run}")).await;
+    }
+    let mut later = held(&world, "thr", "later", "transfer").await;
+    let elsewhere = started(&world, "thr_2", "elsewhere").await;
+    let shown = || async { store.thread(tenant, &"thr".into()).await.unwrap().approved_tools };
+    // Leave for every tool takes nothing back.
+    store.set_auto_approve(tenant, &"thr".into(), Some(&"ana".into())).await.unwrap();
+    assert!(has_leave(&world, &later.lease).await);
+    store.set_auto_approve(tenant, &"thr".into(), None).await.unwrap();
+    assert!(!has_leave(&world, &later.lease).await);
+    assert_eq!(shown().await, []);
+    assert!(has_leave(&world, &elsewhere.lease).await, "another thread keeps its own");
+    allow_from_here_on(&world, &mut later, "call_later").await;
+    assert_eq!(shown().await, ["transfer".into()]);
+    let last = started(&world, "thr", "last").await;
+    assert!(has_leave(&world, &last.lease).await);
 }
 
 pub(crate) async fn rule_06_a_thread_is_deleted_with_all_that_belongs_to_it<F: Fixture>() {

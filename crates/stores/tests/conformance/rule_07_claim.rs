@@ -7,7 +7,9 @@ use machine::event::InterruptCause;
 use machine::inbox::Item;
 
 use crate::fixture::{Fixture, World};
-use crate::worker::{EXPIRES_IN_MS, claim, enqueued, next, next_workers, parked, queued, reject, started};
+use crate::worker::{
+    EXPIRES_IN_MS, claim, claimed_side_by_side, enqueued, next, next_workers, parked, queued, reject, started,
+};
 
 async fn interrupt(world: &World, run: &str) {
     let item = Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
@@ -34,6 +36,36 @@ pub(crate) async fn rule_07_woken_due_and_lost_runs_come_before_queued_ones<F: F
     assert_eq!(first, ["due", "interrupted", "lost", "woken"]);
     assert_eq!(next(&world, 10).await, ["queued"]);
     assert!(next(&world, 10).await.is_empty(), "one that waits for a person is left alone");
+}
+
+pub(crate) async fn rule_07_only_what_is_interrupted_or_due_is_pressing<F: Fixture>() {
+    let (mut fixture, world) = F::open().await;
+    queued(&world, "thr_queued", "queued").await;
+    started(&world, "thr_lost", "lost").await;
+    parked(&world, "thr_woken", "woken", "transfer").await;
+    parked(&world, "thr_interrupted", "interrupted", "transfer").await;
+    parked(&world, "thr_due", "due", "urgent").await;
+    enqueued(&world, "thr_queued", "behind").await;
+    let world = fixture.crash(world).await;
+    let held = claim(&world, "woken").await.unwrap();
+    let decision = Item::Decision(held.decision("call_woken", None, reject()));
+    assert!(world.store.release(&held.lease).await.unwrap());
+    world.tell("woken", decision).await;
+    assert!(pressing(&world, 10).await.is_empty());
+    interrupt(&world, "interrupted").await;
+    world.clock.advance(1);
+    interrupt(&world, "behind").await;
+    assert_eq!(pressing(&world, 1).await, ["interrupted"]);
+    assert_eq!(pressing(&world, 10).await, ["behind"]);
+    world.clock.advance(EXPIRES_IN_MS);
+    assert_eq!(pressing(&world, 10).await, ["due"]);
+    assert!(pressing(&world, 10).await.is_empty(), "what is held is not given out");
+    assert_eq!(next(&world, 10).await, ["lost", "woken", "queued"]);
+}
+
+async fn pressing(world: &World, limit: usize) -> Vec<String> {
+    let claimed = world.store.claim(Claim::Pressing { limit }).await.unwrap();
+    claimed.into_iter().map(|claimed| claimed.lease.run.to_string()).collect()
 }
 
 pub(crate) async fn rule_07_never_more_than_asked_for<F: Fixture>() {
@@ -183,25 +215,7 @@ pub(crate) async fn rule_07_many_who_claim_never_get_the_same_run<F: Fixture>() 
         let world = world.of(if index % 3 == 0 { "a" } else { "b" });
         queued(&world, &format!("thr_{index}"), &format!("run_{index}")).await;
     }
-    let claimers: Vec<_> = (0..8)
-        .map(|_| {
-            let world = world.clone();
-            tokio::spawn(async move {
-                let mut mine = Vec::new();
-                loop {
-                    let claimed = next(&world, 3).await;
-                    if claimed.is_empty() {
-                        return mine;
-                    }
-                    mine.extend(claimed);
-                }
-            })
-        })
-        .collect();
-    let mut claimed = Vec::new();
-    for claimer in claimers {
-        claimed.extend(claimer.await.unwrap());
-    }
+    let claimed = claimed_side_by_side(std::iter::repeat_n(world, 8), 3).await;
     assert_eq!(claimed.len(), 100);
     assert_eq!(claimed.into_iter().collect::<BTreeSet<_>>().len(), 100);
 }

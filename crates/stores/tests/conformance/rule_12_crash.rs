@@ -38,8 +38,11 @@ pub(crate) async fn rule_12_logs_threads_and_approvals_are_there_again<F: Fixtur
     );
     assert_eq!(again, views);
     assert_eq!(again.1.metadata, metadata);
-    assert_eq!(world.store.revision(&Digest::of(b"one")).await.unwrap().as_deref(), Some("one"));
-    assert_eq!(world.store.revision(&Digest::of(b"two")).await.unwrap(), None);
+    let frozen = async |text: &[u8]| {
+        world.store.revision(&world.tenant, &"thr".into(), &Digest::of(text)).await.unwrap()
+    };
+    assert_eq!(frozen(b"one").await.as_deref(), Some("one"));
+    assert_eq!(frozen(b"two").await, None);
     let open = &parked.call("call_run").suspension().unwrap().id;
     assert!(world.store.suspension(&world.tenant, open).await.unwrap().is_some());
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::store::{Append, Appended, Birth, Claim, Claimed, Create, Created, Lease, Refused};
+use engine::store::{Append, Appended, Birth, Brought, Claim, Claimed, Create, Created, Lease, Refused};
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::delivery;
@@ -114,7 +114,21 @@ pub(crate) async fn creation(world: &World, order: Order, admission: Admission, 
         rows,
     };
     let tenant = world.tenant.clone();
-    Create { tenant, seen, admission, begins_after: None, key: None, lease: starts, append }
+    let (key, brought) = (None, None);
+    Create { tenant, seen, admission, begins_after: None, key, brought, lease: starts, append }
+}
+
+/// The same with words that came along, to which the run is pinned.
+pub(crate) async fn bringing(
+    world: &World,
+    order: Order,
+    admission: Admission,
+    starts: bool,
+    words: &str,
+) -> Create {
+    let brought = Brought::new(words);
+    let order = Order { revision: *brought.digest(), ..order };
+    Create { brought: Some(brought), ..creation(world, order, admission, starts).await }
 }
 
 /// Queued on a thread that is free, so that it holds the thread; nobody has it.
@@ -135,10 +149,7 @@ pub(crate) async fn started(world: &World, thread: &str, run: &str) -> Worker {
 }
 
 pub(crate) async fn started_with(world: &World, order: Order) -> Worker {
-    let create = creation(world, order, Admission::Hold, true).await;
-    let control = (*create.append.control).clone();
-    let lease = world.store.create(create).await.unwrap().lease.expect("no lease was given");
-    Worker::new(world, lease, control, Vec::new())
+    Worker::created(world, creation(world, order, Admission::Hold, true).await).await
 }
 
 /// Waits for a person: one call of this tool is held.
@@ -174,6 +185,29 @@ pub(crate) async fn next(world: &World, limit: usize) -> Vec<String> {
     next_workers(world, limit).await.into_iter().map(|worker| worker.lease.run.to_string()).collect()
 }
 
+/// The names of all runs that these get when they claim side by side, so many at a time, until nothing is left.
+pub(crate) async fn claimed_side_by_side(
+    claimers: impl IntoIterator<Item = World>,
+    limit: usize,
+) -> Vec<String> {
+    let claim_all = |world: World| async move {
+        let mut mine = Vec::new();
+        loop {
+            let claimed = next(&world, limit).await;
+            if claimed.is_empty() {
+                return mine;
+            }
+            mine.extend(claimed);
+        }
+    };
+    let claimers: Vec<_> = claimers.into_iter().map(|world| tokio::spawn(claim_all(world))).collect();
+    let mut claimed = Vec::new();
+    for claimer in claimers {
+        claimed.extend(claimer.await.unwrap());
+    }
+    claimed
+}
+
 impl Worker {
     fn new(world: &World, lease: Lease, control: Control, inbox: Vec<(Ticket, Item)>) -> Self {
         Self {
@@ -185,6 +219,13 @@ impl Worker {
             arguments: BTreeMap::new(),
             last_text: String::new(),
         }
+    }
+
+    /// Of a run that its creator goes on with.
+    pub(crate) async fn created(world: &World, create: Create) -> Self {
+        let control = (*create.append.control).clone();
+        let lease = world.store.create(create).await.unwrap().lease.expect("no lease was given");
+        Self::new(world, lease, control, Vec::new())
     }
 
     pub(crate) fn of(world: &World, claimed: Claimed) -> Self {

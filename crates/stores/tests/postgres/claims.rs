@@ -7,7 +7,7 @@ use machine::event::InterruptCause;
 use machine::inbox::Item;
 
 use crate::nodes::Cluster;
-use crate::worker::{claim, next, parked, queued};
+use crate::worker::{claim, claimed_side_by_side, next, parked, queued};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_nodes_that_claim_together_get_all_and_nothing_twice() {
@@ -17,26 +17,8 @@ async fn two_nodes_that_claim_together_get_all_and_nothing_twice() {
     for index in 0..60 {
         queued(&one.world.of(tenants[index % 3]), &format!("thr_{index}"), &format!("run_{index}")).await;
     }
-    let claimers: Vec<_> = [&one, &two, &one, &two]
-        .into_iter()
-        .map(|node| {
-            let world = node.world.clone();
-            tokio::spawn(async move {
-                let mut mine = Vec::new();
-                loop {
-                    let claimed = next(&world, 4).await;
-                    if claimed.is_empty() {
-                        return mine;
-                    }
-                    mine.extend(claimed);
-                }
-            })
-        })
-        .collect();
-    let mut claimed = Vec::new();
-    for claimer in claimers {
-        claimed.extend(claimer.await.unwrap());
-    }
+    let claimers = [&one, &two, &one, &two].map(|node| node.world.clone());
+    let claimed = claimed_side_by_side(claimers, 4).await;
     assert_eq!(claimed.len(), 60);
     assert_eq!(claimed.into_iter().collect::<BTreeSet<_>>().len(), 60);
 }

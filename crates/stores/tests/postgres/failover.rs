@@ -1,7 +1,11 @@
 //! The server is lost and a standby takes its place: what was acknowledged is there, and the nodes go on.
 
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
 use engine::store::Ring;
 use machine::inbox::Item;
+use stores::postgres::{PostgresStore, Settings};
 
 use crate::nodes::{Cluster, is_unavailable, until};
 use crate::postgres_server::Server;
@@ -36,4 +40,54 @@ async fn a_node_goes_on_with_the_standby_that_was_promoted() {
     node.world.tell("waits", Item::Decision(parked.decision("call_waits", None, approve()))).await;
     node.hears(|ring| *ring == Ring::Ready).await;
     assert_eq!(next(&node.world, 10).await, ["waits"]);
+}
+
+/// Takes connections, as its system does for it, and says nothing on them: a machine that is frozen.
+fn silent() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").expect("a free port")
+}
+
+fn port_of(listener: &TcpListener) -> u16 {
+    listener.local_addr().expect("the port has a number").port()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_gone_without_a_word_does_not_keep_a_node_from_the_next_one() {
+    let cluster = Cluster::new();
+    let gone = silent();
+    let address = format!(
+        "host=127.0.0.1,127.0.0.1 port={},{} user=holdpoint dbname=postgres target_session_attrs=read-write",
+        port_of(&gone),
+        cluster.server.port
+    );
+    let settings = Settings {
+        lease: Duration::from_secs(6),
+        renew_every: Duration::from_millis(500),
+        ..cluster.settings()
+    };
+    let node = cluster.node_at(&address, settings).await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    worker.commit(&node.world).await.unwrap();
+    let client = cluster.client().await;
+    let left = "SELECT expires_at - started_at FROM nodes";
+    until("two leases in a row", || async {
+        client.query_one(left, &[]).await.unwrap().get::<_, i64>(0) > 12_000
+    })
+    .await;
+    assert!(node.world.store.may_send(&worker.lease));
+    // Its ear has found the way too.
+    node.opens_its_ear(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_shorter_time_to_connect_in_the_address_counts() {
+    let cluster = Cluster::new();
+    let gone = silent();
+    let address =
+        format!("host=127.0.0.1 port={} user=holdpoint dbname=postgres connect_timeout=1", port_of(&gone));
+    let began = Instant::now();
+    let opened = PostgresStore::open_with(&address, cluster.settings()).await;
+    assert!(opened.is_err(), "{opened:?}");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use engine::store::{Claim, Refused, Ring, Store};
 use machine::Timestamp;
+use machine::thread::Admission;
 use stores::postgres::Settings;
 
 use crate::nodes::{Cluster, NEVER, Node, is_unavailable, patiently, until};
-use crate::worker::{claim, next_workers, parked, queued, started};
+use crate::worker::{claim, creation, next_workers, order, parked, queued, started};
 
 const LEASE: Duration = Duration::from_secs(2);
 const LEASE_MS: u64 = 2_000;
@@ -178,4 +179,86 @@ async fn the_database_itself_refuses_what_arrives_late_under_another_holding() {
         Err("the control is of another on thr".to_owned()),
         "only the holder gets as far as that"
     );
+}
+
+/// A server that lost its last commits took the place of another, and gave the number of a run to another one.
+#[tokio::test]
+async fn a_run_is_known_by_its_name_too() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    let client = cluster.client().await;
+    for (now, then) in [("tenant = 'other'", "tenant = 'acme'"), ("id = 'another'", "id = 'run'")] {
+        client.execute(&format!("UPDATE runs SET {now}"), &[]).await.unwrap();
+        let append = node.world.store.append(&worker.lease, worker.append()).await;
+        assert_eq!(append, Err(Refused::Fenced), "{now}");
+        assert_eq!(node.world.store.load(&worker.lease).await, Err(Refused::Fenced), "{now}");
+        // A load that is refused forgets the run; it is claimed anew.
+        client.execute(&format!("UPDATE runs SET {then}"), &[]).await.unwrap();
+        client.execute("UPDATE runs SET node = NULL, ready = 1, ready_at = 1", &[]).await.unwrap();
+        worker = claim(&node.world, "run").await.expect("nobody has it");
+        worker.take_over();
+        client.execute(&format!("UPDATE runs SET {now}"), &[]).await.unwrap();
+        assert_eq!(node.world.store.release(&worker.lease).await, Err(Refused::Fenced), "{now}");
+        client.execute(&format!("UPDATE runs SET {then}"), &[]).await.unwrap();
+        client.execute("UPDATE runs SET node = NULL, ready = 1, ready_at = 1", &[]).await.unwrap();
+        worker = claim(&node.world, "run").await.expect("nobody has it");
+        worker.take_over();
+    }
+    let commits = client.query_one("SELECT count(*) FROM commits", &[]).await.unwrap();
+    assert_eq!(commits.get::<_, i64>(0), 1, "nothing was written into the log of another run");
+    worker.commit(&node.world).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_that_somebody_has_locked_keeps_no_other_from_being_taken_over() {
+    let cluster = Cluster::new();
+    let (dies, lives) = (cluster.node_with(short(&cluster)).await, cluster.node_with(short(&cluster)).await);
+    let locked = started(&dies.world, "thr", "locked").await;
+    let free = started(&dies.world, "thr_2", "free").await;
+    let mut client = cluster.client().await;
+    let elsewhere = client.transaction().await.unwrap();
+    elsewhere.execute("SELECT 1 FROM runs WHERE id = 'locked' FOR UPDATE", &[]).await.unwrap();
+    drop(dies);
+    assert_eq!(claims_next(&lives).await.lease.run, free.lease.run);
+    elsewhere.rollback().await.unwrap();
+    assert_eq!(claims_next(&lives).await.lease.run, locked.lease.run);
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_while_its_node_waited_is_good_for_nothing() {
+    let cluster = Cluster::new();
+    let asleep = Settings { renew_every: NEVER, look_every: NEVER, ..cluster.settings() };
+    let node = cluster.node_with(asleep).await;
+    parked(&node.world, "thr", "run", "transfer").await;
+    node.store.put_thread(&node.world.tenant, &"thr_2".into(), &"mine".into()).await.unwrap();
+    let (watch, mut client) = (cluster.client().await, cluster.client().await);
+    let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1";
+    let create = creation(&node.world, order("thr_2", "second"), Admission::Hold, true).await;
+    for (locked, word) in [("runs", "%claim_run%"), ("threads", "%create_run%")] {
+        watch.execute("UPDATE nodes SET expires_at = now_ms(NULL) + 3600000", &[]).await.unwrap();
+        let elsewhere = client.transaction().await.unwrap();
+        elsewhere.execute(&format!("SELECT 1 FROM {locked} FOR NO KEY UPDATE"), &[]).await.unwrap();
+        let asks = async {
+            if locked == "runs" {
+                let asked = Claim::Run { tenant: node.world.tenant.clone(), run: "run".into() };
+                node.store.claim(asked).await.map(|claimed| claimed.len())
+            } else {
+                node.store.create(create.clone()).await.map(|_| 1)
+            }
+        };
+        let runs_out = async {
+            until("a question that waits", || async {
+                watch.query_one(waits, &[&word]).await.unwrap().get(0)
+            })
+            .await;
+            watch.execute("UPDATE nodes SET expires_at = started_at", &[]).await.unwrap();
+            elsewhere.rollback().await.unwrap();
+        };
+        let (refused, ()) = tokio::join!(asks, runs_out);
+        assert!(is_unavailable(&refused, "lease"), "{locked}: {refused:?}");
+    }
+    let held = watch.query_one("SELECT count(*), count(node) FROM runs", &[]).await.unwrap();
+    assert_eq!((held.get::<_, i64>(0), held.get::<_, i64>(1)), (1, 0));
 }

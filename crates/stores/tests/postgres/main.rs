@@ -7,6 +7,9 @@
 )]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
+#[path = "../conformance/crowd.rs"]
+#[allow(dead_code, reason = "the tests of files use all of it")]
+mod everything;
 #[path = "../conformance/fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod fixture;
@@ -28,13 +31,16 @@ mod against_memory;
 mod belonging;
 mod claims;
 mod deltas;
+mod doctor;
 mod engines;
 mod failover;
+mod held;
 mod held_together;
 mod leases;
 mod migrations;
 mod nodes;
 mod outages;
+mod plants;
 mod proxy;
 mod retention;
 mod rings;

@@ -1,9 +1,11 @@
 //! Migrations run once, also where several nodes start together.
 
+use std::time::Duration;
+
 use stores::postgres::{OpenFailed, PostgresStore, Settings};
 
-use crate::nodes::Cluster;
-use crate::worker::{next, queued};
+use crate::nodes::{Cluster, until};
+use crate::worker::{next, queued, started};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn five_nodes_that_start_together_migrate_once() {
@@ -45,4 +47,53 @@ async fn an_address_or_a_schema_that_means_nothing_is_said_so() {
         let opened = PostgresStore::open_with("host=127.0.0.1 user=u", settings).await;
         assert!(matches!(opened, Err(OpenFailed::Schema(_))), "{schema}: {opened:?}");
     }
+}
+
+/// Whoever waited for a lock has to see what came meanwhile, whatever the database asks of sessions that do not care.
+#[tokio::test]
+async fn every_session_reads_what_is_committed_where_the_database_asks_for_more() {
+    let cluster = Cluster::new();
+    let address = cluster.database("").await;
+    let strict = format!(
+        "ALTER DATABASE {}_database SET default_transaction_isolation = 'repeatable read'",
+        cluster.schema
+    );
+    cluster.client().await.batch_execute(&strict).await.unwrap();
+    let settings = Settings { renew_every: Duration::from_millis(50), ..cluster.settings() };
+    let node = cluster.node_at(&address, settings).await;
+    let client = cluster.client_at(&address).await;
+    let isolation = client.query_one("SHOW transaction_isolation", &[]).await.unwrap();
+    assert_eq!(
+        isolation.get::<_, &str>(0),
+        "repeatable read",
+        "whoever does not care gets what the database says"
+    );
+    let notes = "CREATE TABLE sessions (isolation text, kind text);
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            INSERT INTO sessions VALUES (current_setting('transaction_isolation'), TG_TABLE_NAME || TG_OP);
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER note AFTER INSERT OR UPDATE ON runs FOR EACH STATEMENT EXECUTE FUNCTION note();
+        CREATE TRIGGER note AFTER INSERT OR UPDATE ON nodes FOR EACH STATEMENT EXECUTE FUNCTION note()";
+    client.batch_execute(notes).await.unwrap();
+    let mut worker = started(&node.world, "thr", "run").await;
+    worker.says("done");
+    worker.commit(&node.world).await.unwrap();
+    let kinds = "SELECT count(DISTINCT kind) FROM sessions";
+    until("a creation, a commit, a node and its pulse", || async {
+        client.query_one(kinds, &[]).await.unwrap().get::<_, i64>(0) == 4
+    })
+    .await;
+    let seen = client.query("SELECT DISTINCT isolation FROM sessions", &[]).await.unwrap();
+    let seen: Vec<&str> = seen.iter().map(|row| row.get(0)).collect();
+    assert_eq!(seen, ["read committed"]);
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_keep_every_text_is_refused() {
+    let cluster = Cluster::new();
+    let address = cluster.database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0").await;
+    let opened = PostgresStore::open_with(&address, cluster.settings()).await;
+    assert!(matches!(&opened, Err(OpenFailed::Encoding(found)) if found == "LATIN1"), "{opened:?}");
 }

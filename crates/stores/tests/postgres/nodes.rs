@@ -51,6 +51,14 @@ impl<'s> Cluster<'s> {
         self.node_at(&self.server.address(), settings).await
     }
 
+    /// The address of another database on the same server, made with these words.
+    pub(crate) async fn database(&self, words: &str) -> String {
+        let name = format!("{}_database", self.schema);
+        let make = format!("CREATE DATABASE {name} {words}");
+        self.client().await.batch_execute(&make).await.expect("a database");
+        self.server.address().replace("dbname=postgres", &format!("dbname={name}"))
+    }
+
     pub(crate) async fn node_at(&self, address: &str, settings: Settings) -> Node {
         let store = Arc::new(PostgresStore::open_with(address, settings).await.expect("the store opens"));
         Node { world: World::new(store.clone(), Clock::new()), store }
@@ -58,8 +66,11 @@ impl<'s> Cluster<'s> {
 
     /// Past every store.
     pub(crate) async fn client(&self) -> Client {
-        let (client, connection) =
-            tokio_postgres::connect(&self.server.address(), NoTls).await.expect("a connection");
+        self.client_at(&self.server.address()).await
+    }
+
+    pub(crate) async fn client_at(&self, address: &str) -> Client {
+        let (client, connection) = tokio_postgres::connect(address, NoTls).await.expect("a connection");
         tokio::spawn(connection);
         client
             .batch_execute(&format!("SET search_path = {}", self.schema))

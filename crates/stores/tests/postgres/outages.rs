@@ -190,3 +190,46 @@ async fn a_server_that_went_down_at_once_and_came_back_has_everything_that_was_a
     node.hears(|ring| *ring == Ring::Ready).await;
     assert_eq!(next(&node.world, 10).await, ["waits"]);
 }
+
+/// Every commit of a log waits in the database, when its statement is over and nothing limits it any more, for as long as
+/// somebody has this lock. So it would for a standby that is away.
+const LATE: &str = "
+    CREATE FUNCTION be_late() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN PERFORM pg_advisory_xact_lock_shared(hashtext(current_schema())); RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER late AFTER UPDATE OF seq ON runs DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION be_late();
+    SELECT pg_advisory_lock(hashtext(current_schema()))";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_comes_in_late_is_waited_for_and_its_worker_keeps_the_run() {
+    let cluster = Cluster::new();
+    let settings = Settings {
+        answer_timeout: Duration::from_secs(3),
+        statement_timeout: PATIENCE,
+        ..cluster.settings()
+    };
+    let node = cluster.node_with(settings).await;
+    let mut worker = started(&node.world, "thr", "run").await;
+    worker.asks(&[("a", "transfer")]);
+    let seq = worker.run.control.seq;
+    let client = cluster.client().await;
+    client.batch_execute(LATE).await.unwrap();
+    let lost = node.world.store.append(&worker.lease, worker.append()).await;
+    assert!(is_unavailable(&lost, "did not answer"), "{lost:?}");
+    // Nobody guesses meanwhile.
+    let unknown = node.world.store.load(&worker.lease).await;
+    assert!(is_unavailable(&unknown, "did not answer"), "{unknown:?}");
+
+    let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%release_together%'
+        AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()";
+    let release = node.world.store.release(&worker.lease);
+    let comes = async {
+        until("a release that waits", || async { client.query_one(waits, &[]).await.unwrap().get(0) }).await;
+        client.batch_execute("SELECT pg_advisory_unlock(hashtext(current_schema()))").await.unwrap();
+    };
+    let (released, ()) = tokio::join!(release, comes);
+    assert_eq!(released, Ok(false), "its log has gone on");
+    assert!(node.world.store.may_send(&worker.lease), "it holds its run");
+    assert_eq!(node.world.store.load(&worker.lease).await.unwrap().control.seq, seq);
+    assert_eq!(node.world.store.release(&worker.lease).await, Ok(true), "what it has read it may let go");
+}

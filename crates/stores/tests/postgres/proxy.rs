@@ -1,5 +1,6 @@
 //! A network that can be cut at a chosen word, between the question and its answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,6 +28,7 @@ struct Trap {
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     trap: Arc<Mutex<Option<Trap>>>,
+    swallows: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -34,15 +36,16 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let own = listener.local_addr().expect("the port has a number").port();
         let trap: Arc<Mutex<Option<Trap>>> = Arc::default();
-        let traps = trap.clone();
+        let swallows: Arc<AtomicBool> = Arc::default();
+        let (traps, swallowed) = (trap.clone(), swallows.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
-                    carry(client, server, traps.clone());
+                    carry(client, server, traps.clone(), swallowed.clone());
                 }
             }
         });
-        Self { port: own, trap }
+        Self { port: own, trap, swallows }
     }
 
     /// Springs once, on the first connection on which this word is said.
@@ -50,17 +53,22 @@ impl Proxy {
         *self.trap.lock().unwrap() = Some(Trap { word: word.into(), cut });
     }
 
+    /// From here on no notification reaches anybody, as where another connection is behind each statement.
+    pub(crate) fn swallow_notifications(&self) {
+        self.swallows.store(true, Ordering::SeqCst);
+    }
+
     pub(crate) fn has_sprung(&self) -> bool {
         self.trap.lock().unwrap().is_none()
     }
 }
 
-fn carry(client: TcpStream, server: TcpStream, trap: Arc<Mutex<Option<Trap>>>) {
+fn carry(client: TcpStream, server: TcpStream, trap: Arc<Mutex<Option<Trap>>>, swallows: Arc<AtomicBool>) {
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let (sprung, springs) = watch::channel(None);
     tokio::spawn(questions(from_client, to_server, trap, sprung));
-    tokio::spawn(answers(from_server, to_client, springs));
+    tokio::spawn(answers(from_server, to_client, springs, swallows));
 }
 
 async fn questions(
@@ -81,7 +89,13 @@ async fn questions(
     }
 }
 
-async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, springs: watch::Receiver<Option<Cut>>) {
+async fn answers(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    springs: watch::Receiver<Option<Cut>>,
+    swallows: Arc<AtomicBool>,
+) {
+    let mut messages = Messages::default();
     let mut buffer = vec![0; 1 << 20];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         match *springs.borrow() {
@@ -89,9 +103,42 @@ async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, springs: watch
             Some(Cut::Before | Cut::After) => return,
             Some(Cut::Deaf) => continue,
         }
-        if to.write_all(&buffer[..count]).await.is_err() {
+        let told = messages.told(&buffer[..count], swallows.load(Ordering::SeqCst));
+        if to.write_all(&told).await.is_err() {
             return;
         }
+    }
+}
+
+/// What a server says, cut into its messages.
+#[derive(Default)]
+struct Messages {
+    has_begun: bool,
+    rest: Vec<u8>,
+}
+
+impl Messages {
+    const NOTIFICATION: u8 = b'A';
+
+    /// All whole messages so far, without notifications if they are swallowed.
+    fn told(&mut self, said: &[u8], swallows: bool) -> Vec<u8> {
+        self.rest.extend_from_slice(said);
+        let mut told = Vec::new();
+        // Whether it encrypts is answered with one letter.
+        if !std::mem::replace(&mut self.has_begun, true) && self.rest.first() == Some(&b'N') {
+            told.push(self.rest.remove(0));
+        }
+        while let Some(length) = self.rest.get(1..5) {
+            let length = u32::from_be_bytes(length.try_into().expect("four bytes")) as usize + 1;
+            if self.rest.len() < length {
+                break;
+            }
+            let message: Vec<u8> = self.rest.drain(..length).collect();
+            if !swallows || message[0] != Self::NOTIFICATION {
+                told.extend(message);
+            }
+        }
+        told
     }
 }
 

@@ -1,17 +1,21 @@
 //! Retention beside running nodes: which threads go, which stay, and what is left of those that went.
 
-use engine::store::Store;
+use std::time::Duration;
+
+use engine::store::{Refused, Store, Trouble};
 use machine::Input;
 use machine::event::InterruptCause;
-use machine::id::{RunId, ThreadId};
+use machine::id::{Digest, RunId, ThreadId};
 use machine::suspension::Held;
+use machine::thread::Admission;
 use stores::Pruned;
-use stores::postgres::OpenFailed;
 use stores::postgres::upkeep::Upkeep;
+use stores::postgres::{OpenFailed, Settings};
+use tokio_postgres::Client;
 
 use crate::fixture::World;
 use crate::nodes::{Cluster, Node};
-use crate::worker::{Worker, claim, enqueued, parked, queued, started};
+use crate::worker::{Worker, bringing, claim, enqueued, order, parked, queued, started};
 
 struct Kept {
     cluster: Cluster<'static>,
@@ -128,6 +132,57 @@ async fn nothing_is_left_of_what_went() {
 }
 
 #[tokio::test]
+async fn what_came_with_a_message_goes_with_its_thread() {
+    let kept = Kept::new().await;
+    kept.node.store.put_revision(&Digest::of(b"configured words"), "configured words").await.unwrap();
+    let mut workers = Vec::new();
+    for name in ["deleted", "pruned", "held"] {
+        let order = order(&format!("thr_{name}"), name);
+        let words = format!("the words of {name}");
+        let create = bringing(kept.world(), order, Admission::Hold, true, &words).await;
+        workers.push(Worker::created(kept.world(), create).await);
+    }
+    let mut held = workers.pop().unwrap();
+    for worker in &mut workers {
+        kept.end(worker).await;
+    }
+    let found =
+        async |name: &str| tables_with(&kept.cluster.client().await, &format!("words of {name}")).await;
+    for name in ["deleted", "pruned", "held"] {
+        assert_eq!(found(name).await, ["brought"], "{name}");
+    }
+    kept.node.store.delete_thread(&kept.world().tenant, &"thr_deleted".into()).await.unwrap();
+    assert_eq!(found("deleted").await, [""; 0]);
+    assert_eq!(found("pruned").await, ["brought"]);
+    kept.world().clock.advance(1);
+    assert_eq!(kept.swept(10).await, [1]);
+    assert_eq!(found("pruned").await, [""; 0]);
+    assert_eq!(found("held").await, ["brought"], "its run has not ended");
+    kept.end(&mut held).await;
+    kept.world().clock.advance(1);
+    assert_eq!(kept.swept(10).await, [1]);
+    assert_eq!(
+        tables_with(&kept.cluster.client().await, "words").await,
+        ["revisions"],
+        "configured ones stay"
+    );
+}
+
+/// The tables in which these words stand, anywhere.
+async fn tables_with(client: &Client, words: &str) -> Vec<String> {
+    let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema() ORDER BY 1";
+    let mut found = Vec::new();
+    for row in client.query(tables, &[]).await.unwrap() {
+        let table: String = row.get(0);
+        let sql = format!("SELECT count(*) FROM {table} AS t WHERE strpos(t::text, $1) > 0");
+        if client.query_one(&sql, &[&words]).await.unwrap().get::<_, i64>(0) > 0 {
+            found.push(table);
+        }
+    }
+    found
+}
+
+#[tokio::test]
 async fn a_family_goes_together_when_all_of_it_has_ended() {
     let kept = Kept::new().await;
     let mut parent = started(kept.world(), "thr_parent", "parent").await;
@@ -182,4 +237,37 @@ async fn whoever_looks_after_a_store_makes_none() {
     client.batch_execute("INSERT INTO migrations VALUES (1000, now())").await.unwrap();
     let failed = Upkeep::open(&cluster.server.address(), cluster.settings()).await;
     assert!(matches!(failed, Err(OpenFailed::Newer { found: 1000, .. })), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_family_that_cannot_be_deleted_keeps_no_other_from_going() {
+    let kept = Kept::new().await;
+    for index in 0..5 {
+        kept.ended(&format!("thr_{index}"), &format!("run_{index}")).await;
+    }
+    kept.world().clock.advance(1);
+    let slow = "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF OLD.id IN ('run_1', 'run_3') THEN PERFORM pg_sleep(60); END IF;
+            RETURN OLD;
+        END $$;
+        CREATE TRIGGER dawdle BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION dawdle()";
+    let client = kept.cluster.client().await;
+    client.batch_execute(slow).await.unwrap();
+    let settings = Settings { statement_timeout: Duration::from_millis(300), ..kept.cluster.settings() };
+    let upkeep = Upkeep::open(&kept.cluster.server.address(), settings).await.expect("it opens");
+    let mut sweep = upkeep.sweep(kept.world().clock.now(), 10);
+    let mut pruned = Pruned::default();
+    while let Some(batch) = sweep.next().await.unwrap() {
+        pruned = pruned.plus(batch);
+    }
+    assert_eq!((pruned.threads, sweep.looked_at()), (3, 5));
+    assert_eq!(sweep.stuck().count, 2);
+    let names: Vec<(&str, &str)> =
+        sweep.stuck().threads.iter().map(|thread| (thread.tenant.as_str(), thread.id.as_str())).collect();
+    assert_eq!(names, [("acme", "thr_1"), ("acme", "thr_3")]);
+    let why = &sweep.stuck().threads[0].why;
+    assert!(matches!(why, Refused::Trouble(Trouble::Unavailable(why)) if why.contains("timeout")), "{why}");
+    client.batch_execute("DROP TRIGGER dawdle ON runs").await.unwrap();
+    assert_eq!(kept.swept(10).await, [2], "they go once they can");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use engine::store::{Claim, Ring};
 use machine::inbox::Item;
-use stores::postgres::Settings;
+use stores::postgres::{OpenFailed, PostgresStore, Settings};
 
 use crate::nodes::{Cluster, NEVER, until};
 use crate::proxy::{Cut, Proxy};
@@ -73,7 +73,7 @@ async fn whoever_is_gone_may_have_left_without_a_word() {
 async fn a_lost_notification_is_found_by_the_next_look() {
     let cluster = Cluster::new();
     let proxy = Proxy::to(cluster.server.port).await;
-    proxy.set("LISTEN", Cut::Deaf);
+    proxy.set("LISTEN holdpoint", Cut::Deaf);
     let address = cluster.server.address_by_port(proxy.port);
     let (deaf, other) = (cluster.node_at(&address, cluster.settings()).await, cluster.node().await);
     let mut worker = started(&deaf.world, "thr", "run").await;
@@ -165,7 +165,7 @@ async fn whoever_watches_on_another_node_hears_of_a_commit() {
 async fn whoever_watches_finds_a_commit_of_which_no_word_came() {
     let cluster = Cluster::new();
     let proxy = Proxy::to(cluster.server.port).await;
-    proxy.set("LISTEN", Cut::Deaf);
+    proxy.set("LISTEN holdpoint", Cut::Deaf);
     let address = cluster.server.address_by_port(proxy.port);
     let (deaf, works) = (cluster.node_at(&address, cluster.settings()).await, cluster.node().await);
     until("a deaf ear", || async { proxy.has_sprung() }).await;
@@ -178,4 +178,72 @@ async fn whoever_watches_finds_a_commit_of_which_no_word_came() {
     worker.commit(&works.world).await.unwrap();
     deaf.hears(is_commit_of("run")).await;
     assert!(read().await > before);
+}
+
+#[tokio::test]
+async fn whoever_may_tell_others_nothing_still_looks_and_takes_over() {
+    let cluster = Cluster::new();
+    let address = cluster.database("").await;
+    let mute = format!("mute_{}", cluster.schema);
+    let client = cluster.client_at(&address).await;
+    let no_words = format!(
+        "CREATE ROLE {mute} LOGIN; GRANT CREATE ON DATABASE {}_database TO {mute};
+        REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC",
+        cluster.schema
+    );
+    client.batch_execute(&no_words).await.unwrap();
+    let address = address.replace("user=holdpoint", &format!("user={mute}"));
+    let lease = Duration::from_secs(2);
+    let settings = Settings { lease, renew_every: lease / 4, ..cluster.settings() };
+    let (dies, lives) =
+        (cluster.node_at(&address, settings.clone()).await, cluster.node_at(&address, settings).await);
+    let lost = started(&dies.world, "thr", "lost").await;
+    let holds = started(&lives.world, "thr_2", "holds").await;
+    // Something that the other one should be told, and is not.
+    let item = Item::Interrupt { cause: machine::event::InterruptCause::Person("bob".into()) };
+    dies.world.tell("holds", item).await;
+    lives.hears(is_for("holds")).await;
+    assert!(lives.world.store.may_send(&holds.lease));
+    // It has itself something to say all the time.
+    assert!(lives.world.store.release(&started(&lives.world, "thr_3", "let_go").await.lease).await.unwrap());
+    drop(dies);
+    until("the runs of the node that is gone", || async {
+        let claimed = lives.world.store.claim(Claim::Next { limit: 10 }).await.unwrap();
+        claimed.iter().any(|claimed| claimed.lease.run == lost.lease.run)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_that_would_hear_nothing_is_refused() {
+    let cluster = Cluster::new();
+    let proxy = Proxy::to(cluster.server.port).await;
+    let address = cluster.server.address_by_port(proxy.port);
+    let settings = Settings { answer_timeout: Duration::from_secs(2), ..cluster.settings() };
+    proxy.swallow_notifications();
+    let opened = PostgresStore::open_with(&address, settings).await;
+    assert!(matches!(opened, Err(OpenFailed::Deaf)), "{opened:?}");
+}
+
+#[tokio::test]
+async fn an_ear_that_hears_nothing_does_not_believe_that_it_does() {
+    let cluster = Cluster::new();
+    let proxy = Proxy::to(cluster.server.port).await;
+    let address = cluster.server.address_by_port(proxy.port);
+    let settings = Settings { answer_timeout: Duration::from_secs(2), ..cluster.settings() };
+    let node = cluster.node_at(&address, settings).await;
+    node.opens_its_ear(&cluster).await;
+    proxy.swallow_notifications();
+    let client = cluster.client().await;
+    let listens = format!("LISTEN holdpoint_{}", cluster.schema);
+    let ear = "SELECT pid FROM pg_stat_activity WHERE query = $1";
+    let first: i32 = client.query_one(ear, &[&listens]).await.unwrap().get(0);
+    client.execute("SELECT pg_terminate_backend($1)", &[&first]).await.unwrap();
+    let ears = std::cell::RefCell::new(std::collections::BTreeSet::from([first]));
+    until("a third ear", || async {
+        let rows = client.query(ear, &[&listens]).await.unwrap();
+        ears.borrow_mut().extend(rows.iter().map(|row| row.get::<_, i32>(0)));
+        ears.borrow().len() >= 3
+    })
+    .await;
 }

@@ -156,6 +156,14 @@ impl Server {
         self.run(control.arg("-l").arg(self.folder.join("log")));
     }
 
+    /// Past every store.
+    #[allow(dead_code, reason = "tests of the store have a client of their own")]
+    pub(crate) fn say(&self, sql: &str) {
+        let mut psql = self.program("psql");
+        psql.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--command", sql]);
+        self.run(psql.arg(format!("host=127.0.0.1 port={} user=holdpoint dbname=postgres", self.port)));
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }

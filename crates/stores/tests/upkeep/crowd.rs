@@ -1,151 +1,28 @@
 //! A file with something of everything in it.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::store::{Create, PostKey, Remembered};
-use machine::Input;
-use machine::decision::{Decision, DecisionAction, Resume};
-use machine::id::{Digest, RunId};
-use machine::inbox::Item;
-use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
-use machine::policy::OnReject;
-use machine::suspension::Held;
-use machine::thread::Admission;
-use serde_json::json;
 use stores::sqlite::doctor::{self, Finding, Report};
 
+use crate::everything::{self, take_over_lost};
+pub(crate) use crate::everything::{child, freeze_agent};
 use crate::fixture::{Clock, World};
 use crate::sqlite_fixture::{Folder, open};
-use crate::worker::{
-    Worker, approve, arguments_of, claim, creation, enqueued, next_workers, order, parked, reject, started,
-    tool,
-};
 
 pub(crate) fn world(folder: &Folder) -> World {
     let clock = Clock::new();
     World::new(Arc::new(open(folder, &clock, false)), clock)
 }
 
-/// The frozen agent that every run of these tests is pinned to.
-pub(crate) async fn freeze_agent(world: &World) {
-    world.store.put_revision(&Digest::of(b"revision"), "revision").await.unwrap();
-}
-
-/// Runs that wait, stand in line, have ended, delegate, are in doubt, and have something in their inboxes; two tenants.
 /// Nobody has the file open any more.
 pub(crate) async fn crowd(folder: &Folder) {
     let world = world(folder);
-    freeze_agent(&world).await;
-    parked(&world, "thr", "waits", "transfer").await;
-    enqueued(&world, "thr", "behind").await;
-    finished(&world).await;
-    later(&world).await;
-    delegated(&world).await;
-    let decided = parked(&world, "thr_decided", "decided", "transfer").await;
-    let decision = decided.decision("call_decided", Some("d2"), approve());
-    world.tell("decided", Item::Decision(decision)).await;
-    let denied = parked(&world, "thr_denied", "denied", "transfer").await;
-    let denial = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
-    let denial = denied.decision("call_denied", None, denial);
-    world.tell("denied", Item::Decision(denial)).await;
-    early(&world).await;
-    keyed(&world).await;
-    parked(&world.of("other"), "thr", "waits", "urgent").await;
-    let mut lost = started(&world, "thr_lost", "lost").await;
-    lost.asks(&[("post", "post"), ("file", "pick_file")]);
-    lost.commit(&world).await.unwrap();
+    everything::crowd(&world).await;
     let clock = world.clock.clone();
     drop(world);
     let world = World::new(Arc::new(open(folder, &clock, false)), clock);
-    let mut found = next_workers(&world, 20).await;
-    let lost = found.iter_mut().find(|worker| worker.lease.run.as_str() == "lost").unwrap();
-    lost.take_over();
-    lost.commit(&world).await.unwrap();
-}
-
-/// A run that was denied once and allowed for ever once, with state of a plugin, and has ended.
-async fn finished(world: &World) {
-    let mut worker = started(world, "thr_ended", "ended").await;
-    let keeps =
-        |key: &str, scope| Action::SetState { key: key.into(), scope, value: Arc::new(json!({"of": key})) };
-    let actions = vec![keeps("mine", Scope::Run), keeps("ours", Scope::Thread)];
-    let answer = HookAnswer { plugin: "guard".into(), outcome: HookOutcome::Actions(actions) };
-    let hooks = HookAnswers { answers: vec![answer], state_bytes_after: 100 };
-    worker.asks_knowing(&[("no", "transfer"), ("yes", "transfer")], BTreeSet::new(), hooks);
-    worker.commit(world).await.unwrap();
-    world.clock.advance(7);
-    worker.accept(Item::Decision(worker.decision("no", Some("d1"), reject())));
-    worker.commit(world).await.unwrap();
-    let for_ever = DecisionAction::Resume(Resume { apply_to_future: true, ..Resume::default() });
-    worker.accept(Item::Decision(worker.decision("yes", None, for_ever)));
-    worker.commit(world).await.unwrap();
-    worker.succeeds("yes");
-    worker.says("done");
-    worker.commit(world).await.unwrap();
-}
-
-/// Another run of the same thread, which is under way.
-async fn later(world: &World) {
-    let mut worker = started(world, "thr_ended", "later").await;
-    worker.asks(&[("look", "echo")]);
-    worker.commit(world).await.unwrap();
-}
-
-/// A run that waits for its child, which waits for a person.
-async fn delegated(world: &World) {
-    let mut parent = started(world, "thr_parent", "parent").await;
-    parent.asks(&[("delegate", "researcher")]);
-    parent.commit(world).await.unwrap();
-    assert!(world.store.release(&parent.lease).await.unwrap());
-    let mut child = child(world, &parent, "delegate").await;
-    child.asks(&[("ask", "transfer")]);
-    child.commit(world).await.unwrap();
-}
-
-/// The child that works on a call, started.
-pub(crate) async fn child(world: &World, parent: &Worker, call: &str) -> Worker {
-    let child = child_id(parent, call);
-    let mut child = claim(world, child.as_str()).await.expect("the child is there");
-    child.take_over();
-    child.say(&Input::Start { after: None });
-    child.commit(world).await.unwrap();
-    child
-}
-
-pub(crate) fn child_id(parent: &Worker, call: &str) -> RunId {
-    match &parent.call(call).suspension().unwrap().held {
-        Held::ChildRun { run, .. } => run.clone(),
-        other => panic!("held by {other:?}"),
-    }
-}
-
-/// A run whose message has a key, and an answer that is remembered.
-async fn keyed(world: &World) {
-    let create = creation(world, order("thr_keyed", "keyed"), Admission::Hold, false).await;
-    let body = Digest::of(b"body");
-    let key = Some(PostKey { scope: "ana k".into(), body });
-    world.store.create(Create { key, ..create }).await.unwrap();
-    let answer = Remembered { body, status: 200, answer: "{}".into() };
-    world.store.remember(&world.tenant, &"keyed".into(), "ana k POST", answer).await.unwrap();
-}
-
-/// A decision that came before its call was held.
-async fn early(world: &World) {
-    let mut worker = started(world, "thr_early", "early").await;
-    worker.asks_without_gates(&[("b", "transfer")]);
-    worker.commit(world).await.unwrap();
-    let decision = Decision {
-        id: Some("d3".into()),
-        call: "b".into(),
-        suspension: "sus_none".into(),
-        by: "ana".into(),
-        accepted_at: worker.now(),
-        definition_now: Some(tool("transfer").definition),
-        action: approve(),
-    };
-    world.tell("early", Item::Early { decision, digest: arguments_of("b").digest() }).await;
+    take_over_lost(&world).await;
 }
 
 pub(crate) fn examined(path: &Path) -> Report {

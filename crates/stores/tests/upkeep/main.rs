@@ -8,6 +8,8 @@
 )]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
+#[path = "../conformance/crowd.rs"]
+mod everything;
 #[path = "../conformance/fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod fixture;

@@ -48,7 +48,7 @@ async fn each_planted_fault_is_found_where_it_is() {
     };
     let good = Folder::new();
     crowd(&good).await;
-    let faults: [(&str, FindingCode, &str); 55] = [
+    let faults: [(&str, FindingCode, &str); 60] = [
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",
@@ -208,6 +208,24 @@ async fn each_planted_fault_is_found_where_it_is() {
         ("DELETE FROM runs WHERE parent IS NOT NULL", ChildLost, "call delegate"),
         ("DELETE FROM threads WHERE id = 'thr_early'", Orphan, "no row of threads"),
         ("DELETE FROM revisions", RevisionDiffers, "not stored"),
+        // What came with a message.
+        (
+            "DELETE FROM brought",
+            RevisionDiffers,
+            "run brought on thread thr_brought of acme its frozen agent",
+        ),
+        ("UPDATE brought SET text = 'what came alone'", RevisionDiffers, "has a text with the digest"),
+        (
+            "UPDATE brought SET tenant = 'thief'",
+            ThreadDiffers,
+            "came with a message belongs to another tenant",
+        ),
+        (
+            "INSERT INTO brought SELECT r.tenant, r.thread, b.digest, b.text FROM brought b, runs r WHERE r.id = 'ended'",
+            Orphan,
+            "no run of the thread is pinned to",
+        ),
+        ("UPDATE brought SET thread = 4711", Orphan, "brought it belongs to no row of threads"),
     ];
     for (sql, code, says) in faults {
         let folder = good.copy();

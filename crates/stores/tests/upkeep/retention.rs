@@ -1,19 +1,22 @@
 //! Retention: which threads go, which stay, and in what order.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use machine::event::InterruptCause;
 use machine::id::ThreadId;
 use machine::inbox::Item;
+use machine::thread::Admission;
 use machine::{Input, Timestamp};
 use rusqlite::Connection;
+use rusqlite::types::ValueRef;
 use stores::sqlite::SqliteStore;
 use stores::sqlite::retention::{Pruned, survey};
 
 use crate::crowd::{assert_healthy, child, freeze_agent};
 use crate::fixture::{Clock, World};
 use crate::sqlite_fixture::{Folder, open};
-use crate::worker::{Worker, claim, enqueued, parked, queued, started};
+use crate::worker::{Worker, bringing, claim, enqueued, order, parked, queued, started};
 
 /// A store under its own name, and as everybody else sees it.
 struct Kept {
@@ -343,6 +346,60 @@ async fn nothing_pending_goes_and_what_goes_makes_room() {
     held.take_over();
     held.commit(&kept.world).await.unwrap();
     assert!(held.call("call_held").under_way().is_some(), "the decision was heard");
+}
+
+/// The tables in which these words stand, anywhere.
+fn tables_with(file: &Path, words: &str) -> Vec<String> {
+    let raw = Connection::open(file).unwrap();
+    let mut statement = raw.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").unwrap();
+    let names = statement.query_map([], |row| row.get(0)).unwrap();
+    let mut names = names.collect::<rusqlite::Result<Vec<String>>>().unwrap();
+    names.retain(|table| {
+        let mut statement = raw.prepare(&format!("SELECT * FROM {table}")).unwrap();
+        let columns = statement.column_count();
+        let mut rows = statement.query([]).unwrap();
+        let mut found = false;
+        while let Some(row) = rows.next().unwrap() {
+            found |= (0..columns).any(|column| match row.get_ref(column).unwrap() {
+                ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+                    bytes.windows(words.len()).any(|part| part == words.as_bytes())
+                }
+                ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => false,
+            });
+        }
+        found
+    });
+    names
+}
+
+#[tokio::test]
+async fn what_came_with_a_message_goes_with_its_thread() {
+    let kept = Kept::new().await;
+    let mut workers = Vec::new();
+    for name in ["deleted", "pruned", "held"] {
+        let order = order(&format!("thr_{name}"), name);
+        let words = format!("the words of {name}");
+        let create = bringing(&kept.world, order, Admission::Hold, true, &words).await;
+        workers.push(Worker::created(&kept.world, create).await);
+    }
+    let mut held = workers.pop().unwrap();
+    for worker in &mut workers {
+        kept.end(worker).await;
+    }
+    let found = |name: &str| tables_with(&kept.folder.file(), &format!("the words of {name}"));
+    assert_eq!([found("deleted"), found("pruned"), found("held")], [["brought"], ["brought"], ["brought"]]);
+    kept.world.store.delete_thread(&kept.world.tenant, &"thr_deleted".into()).await.unwrap();
+    assert_eq!(found("deleted"), [""; 0]);
+    assert_eq!(found("pruned"), ["brought"]);
+    kept.world.clock.advance(1);
+    assert_eq!(kept.swept(10).await, [1]);
+    assert_eq!(found("pruned"), [""; 0]);
+    assert_eq!(found("held"), ["brought"], "its run has not ended");
+    kept.end(&mut held).await;
+    kept.world.clock.advance(1);
+    assert_eq!(kept.swept(10).await, [1]);
+    assert_eq!(tables_with(&kept.folder.file(), "the words of"), [""; 0]);
+    assert_eq!(tables_with(&kept.folder.file(), "revision"), ["revisions"], "a configured agent stays");
 }
 
 #[tokio::test]

@@ -26,7 +26,12 @@ pub(super) async fn outcome(response: Response<Incoming>, repeatable: bool, byte
     };
     match meaning(head.status, repeatable) {
         Meaning::Done => done(&head.headers, body.as_ref(), bytes_max),
-        Meaning::Pending => Outcome::Answered(ToolAnswer::Pending(pending(body.as_ref()))),
+        Meaning::Pending => match body {
+            Some(body) => Outcome::Answered(ToolAnswer::Pending(pending(&body))),
+            None => failed(&format!(
+                "the tool answered 202, so it may be at work, but its answer has more than {bytes_max} bytes"
+            )),
+        },
         Meaning::Failed => failed(&refused(head.status, body.as_ref(), bytes_max)),
         Meaning::Redirect => failed(&format!(
             "the tool answered {}: redirects are not followed; configure the address that it leads to",
@@ -118,17 +123,14 @@ impl Default for Pending {
 }
 
 /// The tool is at work, whatever else it said: a call that cannot be understood is held all the same.
-fn pending(body: Option<&Bytes>) -> SuspendRequest {
-    let said = match body {
-        Some(body) if body.is_empty() => Pending::default(),
-        Some(body) => serde_json::from_slice(body).unwrap_or_else(|error| Pending {
+fn pending(body: &Bytes) -> SuspendRequest {
+    let said = if body.is_empty() {
+        Pending::default()
+    } else {
+        serde_json::from_slice(body).unwrap_or_else(|error| Pending {
             question: Some(format!("(what the tool said with its 202 could not be read: {error})")),
             ..Pending::default()
-        }),
-        None => Pending {
-            question: Some("(what the tool said with its 202 was too long)".into()),
-            ..Pending::default()
-        },
+        })
     };
     SuspendRequest {
         kind: AskKind::External,

@@ -25,7 +25,9 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
     };
     let callback = Callback { url: "https://runs.example.org/c/5b".into(), token: "t0ken".into() };
     tool.call(ToolRequest { resume: Some(answered), callback: Some(callback), ..request() }).await;
-    let [first, second] = &fake.heard()[..] else { panic!("two requests") };
+    let unanswered = Resumed { state: None, answer: None, by: "ann".into() };
+    tool.call(ToolRequest { resume: Some(unanswered), ..request() }).await;
+    let [first, second, third] = &fake.heard()[..] else { panic!("three requests") };
     assert!(first.head.starts_with("POST /tool HTTP/1.1\r\n"), "{}", first.head);
     assert_eq!(first.header("idempotency-key").as_deref(), Some("0a1b"));
     assert_eq!(first.header("content-type").as_deref(), Some("application/json"));
@@ -34,6 +36,7 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
         "attempt": 3, "arguments": {"to": "bob", "amount": 5}});
     assert_eq!(first.body, told);
     assert_eq!(second.body["resume"], json!({"state": {"ticket": 7}, "answer": "yes", "by": "ann"}));
+    assert_eq!(third.body["resume"], json!({"state": null, "answer": null, "by": "ann"}));
     assert_eq!(second.body["callback"], json!({"url": "https://runs.example.org/c/5b", "token": "t0ken"}));
 }
 

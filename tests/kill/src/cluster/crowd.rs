@@ -46,7 +46,7 @@ pub fn tell(program: PathBuf, runs: u64, seed: u64) -> Result<bool, Failure> {
     let ground = Ground::new(program, bystanders, scratch.path())?;
     let began = Instant::now();
     let case = Case { story: Arc::new(stories::crowd(runs)), trouble: Trouble::Nothing, seed };
-    let played = play(&ground, &case, false)?;
+    let played = play(&ground, 0, &case, false)?;
     if !played.violations.is_empty() {
         print!("{}", report::wrong(&played));
         return Ok(false);

@@ -133,10 +133,10 @@ impl<'a> Game<'a> {
 
     fn play_all(&self) -> io::Result<()> {
         std::thread::scope(|scope| {
-            for _ in 0..HANDS {
-                scope.spawn(|| {
+            for hand in 0..HANDS {
+                scope.spawn(move || {
                     while let Some(case) = self.next_case() {
-                        let played = play(self.ground, &case, self.order.keep);
+                        let played = play(self.ground, hand, &case, self.order.keep);
                         self.put_down(played);
                     }
                 });

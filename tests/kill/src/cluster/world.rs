@@ -82,8 +82,9 @@ pub(super) struct World<'a> {
     pub(super) played: Played,
 }
 
-/// Plays a world in a folder of its own, which is gone afterwards unless somebody wants to look at it.
-pub fn play(ground: &Ground, case: &Case, keep: bool) -> io::Result<Played> {
+/// Plays a world in a folder of its own, which is gone afterwards unless somebody wants to look at it, and in the tables
+/// of this hand.
+pub fn play(ground: &Ground, hand: usize, case: &Case, keep: bool) -> io::Result<Played> {
     let number = ground.world_count.fetch_add(1, Ordering::Relaxed) + 1;
     let folder = ground.folder.join(format!("{number}-{}", case.story.name));
     std::fs::create_dir_all(&folder)?;
@@ -93,8 +94,11 @@ pub fn play(ground: &Ground, case: &Case, keep: bool) -> io::Result<Played> {
     let way = Way::to_a_server(ground, case.trouble, &folder, &mut chance)?;
     let is_undisturbed = case.trouble == Trouble::Nothing && case.story.outage.is_zero();
     let lease = if is_undisturbed { LONG_LEASE } else { LEASE };
+    let name = format!("hand_{hand}");
+    way.server.clear(&name)?;
     let schema = |address: &str| {
-        StoreAt::Schema(Schema { name: format!("world_{number}"), lease, address: address.into() })
+        let address = format!("{address} application_name={name}");
+        StoreAt::Schema(Schema { name: name.clone(), lease, address })
     };
     let (listener, lines) = mpsc::channel();
     let now = Moment::now();

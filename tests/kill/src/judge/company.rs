@@ -85,19 +85,23 @@ fn judge_stored(company: &Company, objections: &mut Objections) {
 
 /// What nodes say when time ran out for one of them. A lease is a matter of real time: a machine that is busy may keep
 /// a node from renewing it, and whoever says so says the truth. What then happens is judged all the same.
-const OF_LEASES: [&str; 4] = [
+const OF_LEASES: [&str; 6] = [
     "WARN: another node is gone; its runs go on elsewhere, freed ",
     "ERROR: the lease of this node was lost; others go on with its runs, node ",
     "WARN: the pulse of this node was interrupted; trying again, refused the store cannot be reached: the database is too slow for the lease of this node",
+    "WARN: the pulse of this node was interrupted; trying again, refused the store cannot be reached: the database did not answer within ",
+    "WARN: what is said to this node does not arrive; it finds by looking what it is not told.",
     "ERROR: cannot claim runs; trying again, trouble the store cannot be reached: the lease of this node has run out and is not renewed yet",
 ];
 
 /// What a node says that cannot reach its server, or was away so long that the answers are too old.
-const OF_OUTAGES: [&str; 7] = [
+const OF_OUTAGES: [&str; 9] = [
     "WARN: the pulse of this node was interrupted; trying again, refused the store cannot be reached: ",
     "ERROR: cannot claim runs; trying again, trouble the store cannot be reached: ",
     "ERROR: not all that is ready could be claimed, refused the store cannot be reached: ",
     "WARN: the answer of a claim was lost; its runs are let go, count ",
+    "WARN: other nodes could not be told what concerns them; they find it by looking, refused the store cannot be reached: ",
+    "WARN: the database takes no notifications; nodes find by looking what they are not told, refused the store cannot be reached: ",
     // Said by the pool of connections.
     "WARN: Connection error: ",
     "WARN: Connection could not be recycled: ",

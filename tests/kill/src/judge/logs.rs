@@ -8,9 +8,9 @@ use machine::id::MessageId;
 use machine::status::{CallStatus, RunStatus};
 use machine::thread::Thread;
 use machine::transcript::Transcript;
-use sim::hearing::Cause;
-use sim::ledger::RunLedger;
-use sim::model_input;
+use sim::judge::hearing::Cause;
+use sim::judge::ledger::RunLedger;
+use sim::judge::model_input;
 
 use super::{Moment, Objections, Rule};
 use crate::evidence::{Evidence, RunEvidence};

@@ -9,6 +9,8 @@ mod promises;
 
 use std::fmt;
 
+pub(crate) use promises::decision_of;
+
 use crate::evidence::Evidence;
 use crate::people::People;
 

@@ -65,7 +65,7 @@ fn judge_decision(evidence: &Evidence, decided: &Decided, moment: Moment, object
     }
 }
 
-fn decision_of(event: &Event) -> Option<&DecisionId> {
+pub(crate) fn decision_of(event: &Event) -> Option<&DecisionId> {
     if let Fact::ToolApproved { decision_id, .. }
     | Fact::ToolDenied { decision_id, .. }
     | Fact::ToolResumed { decision_id, .. }

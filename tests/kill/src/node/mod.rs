@@ -1,7 +1,6 @@
 //! The process that is killed: the engine on a file, and nothing that it could tidy up before it dies.
 
 mod clerk;
-mod complaints;
 mod paying;
 mod stopping_store;
 mod stops;
@@ -24,12 +23,12 @@ use machine::inbox::{Item, Verdict};
 use machine::input::{Outcome, ToolAnswer};
 use machine::status::RunStatus;
 use serde_json::json;
+use sim::driven::listener::{Listener, Told};
 use stores::postgres::PostgresStore;
 use stores::sqlite::{self, SqliteStore};
 use tokio::sync::{Notify, mpsc, watch};
 
 use clerk::{Desk, clerk};
-use complaints::Complaints;
 use paying::Purse;
 use stopping_store::StoppingStore;
 use stops::Stops;
@@ -81,7 +80,7 @@ pub const OWN_CLOCK: &str = "own";
 
 /// Lives until it is killed, or until whoever started it is gone.
 pub fn live(node: Node) -> Result<(), Failure> {
-    tracing::subscriber::set_global_default(Complaints)?;
+    tracing::subscriber::set_global_default(Listener(complain))?;
     let runtime = match node.stop {
         Some(_) => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
         None => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
@@ -103,6 +102,11 @@ pub fn live(node: Node) -> Result<(), Failure> {
         std::process::exit(0);
     });
     runtime.block_on(drive(node, stops, commands))
+}
+
+/// Where the parent finds it: one line each, however many the server used.
+fn complain(Told { level, message, fields }: Told) {
+    eprintln!("{}", format!("{level}: {message}{fields}").replace('\n', " "));
 }
 
 fn say(line: &Line) {

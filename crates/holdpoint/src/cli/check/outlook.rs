@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use engine::agent::Frozen;
 use engine::arguments::Schema;
 use engine::tool::ToolDefinition;
 use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::tool::Approval;
 use serde_json::{Value, json};
-use stores::sqlite::held::HeldCall;
+use stores::held::HeldCall;
 
 use crate::cli::config::Configuration;
 
@@ -115,13 +116,16 @@ impl Agents {
         }
     }
 
+    /// The frozen agent, if an agent of the configuration uses its model.
+    fn pinned(&self, revision: &str) -> Option<Frozen> {
+        Frozen::read(revision).ok().filter(|frozen| self.models.iter().any(|model| model == frozen.model()))
+    }
+
     /// In the order in which the engine would find out, except that a run without a model fails at its next step,
     /// whatever becomes of the call.
     fn fate(&self, held: &HeldCall) -> Fate {
-        if pinned_model(&held.revision).is_none_or(|model| !self.models.contains(&model)) {
-            return Fate::Fail(Why::ModelGone);
-        }
-        if !runs_again(held) || brings(&held.revision, &held.call.tool) {
+        let Some(pinned) = self.pinned(&held.revision) else { return Fate::Fail(Why::ModelGone) };
+        if !runs_again(held) || pinned.brings(&held.call.tool) {
             return Fate::Untouched;
         }
         let Some(tools) = self.by_name.get(&held.agent) else { return Fate::Fail(Why::AgentGone) };
@@ -140,19 +144,6 @@ impl Agents {
             Some(_) | None => Fate::Untouched,
         }
     }
-}
-
-/// The stored form of a frozen agent names the model that its runs ask for.
-fn pinned_model(revision: &str) -> Option<String> {
-    let frozen: Value = serde_json::from_str(revision).ok()?;
-    frozen.get("model")?.as_str().map(str::to_owned)
-}
-
-/// The tool came with the message of the run, and no file has a say in it.
-fn brings(revision: &str, tool: &ToolName) -> bool {
-    let frozen: Value = serde_json::from_str(revision).unwrap_or_default();
-    let brought = frozen.get("brought").and_then(Value::as_array);
-    brought.into_iter().flatten().any(|known| known.get("name").is_some_and(|name| name == tool.as_str()))
 }
 
 /// Whether the tool is needed once somebody has answered. Where the answer is the result, it is not.

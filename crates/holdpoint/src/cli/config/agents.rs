@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::agent::{Agent, Limits, ROUNDS_DEFAULT, StopCondition, Trim};
 use engine::tool::Tool;
-use machine::id::AgentName;
+use machine::id::{AgentName, ToolName};
 use models::fallback::{FallbackModel, Named};
 
 use super::amounts::{NAME_BYTES_MAX, is_name};
@@ -74,6 +74,7 @@ fn read_agent(name: &str, mut table: Table<'_>, offered: &Offered) -> Option<(Ag
         model,
         model_name,
         tools: tools.usable,
+        reserved: offered.tools.keys().map(|name| ToolName::from(name.as_str())).collect(),
         plugins: Vec::new(),
         policy,
         rules,

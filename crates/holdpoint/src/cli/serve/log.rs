@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::ValueEnum;
+use serde_json::json;
 use tracing::Level;
 
 use crate::cli::output::say;
@@ -57,10 +58,12 @@ pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) {
     }
 }
 
-/// The one line that others wait for.
+/// The one line that others wait for: it is said however little the log has.
 pub(in crate::cli) fn announce(form: LogForm, address: SocketAddr) {
+    let line = format!("listening on http://{address}");
     match form {
-        LogForm::Text => say(&format!("listening on http://{address}")),
-        LogForm::Json => tracing::info!("listening on http://{address}"),
+        LogForm::Text => say(&line),
+        LogForm::Json if tracing::enabled!(Level::INFO) => tracing::info!("{line}"),
+        LogForm::Json => say(&json!({"level": "INFO", "message": line}).to_string()),
     }
 }

@@ -85,6 +85,9 @@ CREATE TABLE runs (
 -- Compact already.
 ALTER TABLE runs ALTER COLUMN control SET STORAGE EXTERNAL;
 CREATE INDEX runs_by_status ON runs (tenant, status, created_at, id);
+-- Shown as interrupting from the moment the interrupt is accepted, whatever the log says.
+CREATE INDEX runs_interrupting ON runs (tenant, created_at, id)
+    WHERE ended_at IS NULL AND (interrupt_accepted OR status = 'interrupting');
 CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds;
 CREATE INDEX runs_unended ON runs (thread, run) WHERE ended_at IS NULL;
@@ -223,6 +226,8 @@ CREATE TABLE leave (
     tool text COLLATE "C" NOT NULL,
     given_by text COLLATE "C" NOT NULL,
     definition bytea NOT NULL CHECK (length(definition) = 32),
+    -- It counts no more. The row stays: the log says that the leave was given.
+    taken_back boolean NOT NULL DEFAULT false,
     PRIMARY KEY (thread, tool)
 );
 
@@ -259,10 +264,19 @@ CREATE TABLE remembered (
     PRIMARY KEY (run, scope)
 );
 
--- Found by their content, so they belong to no tenant.
+-- Frozen agents of the configuration, found by their content: they belong to no tenant.
 CREATE TABLE revisions (
     digest bytea PRIMARY KEY CHECK (length(digest) = 32),
     text text NOT NULL
+);
+
+-- Those that came with a message: they belong to its thread, and go with it.
+CREATE TABLE brought (
+    tenant text COLLATE "C" NOT NULL,
+    thread bigint NOT NULL REFERENCES threads (thread),
+    digest bytea NOT NULL CHECK (length(digest) = 32),
+    text text NOT NULL,
+    PRIMARY KEY (thread, digest)
 );
 
 -- What the tokens of callbacks are made with: the first key that a node drew.
@@ -276,7 +290,8 @@ CREATE VIEW threads_shown AS
 SELECT
     t.thread, t.tenant, t.id, t.created_at, t.metadata, t.head, t.auto_approved_by,
     f.id AS front, f.status AS front_status, f.in_doubt AS front_in_doubt,
-    (SELECT count(*) FROM runs q WHERE q.thread = t.thread AND q.ended_at IS NULL AND NOT q.holds) AS queued
+    (SELECT count(*) FROM runs q WHERE q.thread = t.thread AND q.ended_at IS NULL AND NOT q.holds) AS queued,
+    ARRAY(SELECT l.tool FROM leave l WHERE l.thread = t.thread AND NOT l.taken_back ORDER BY l.tool) AS approved_tools
 FROM threads t
 LEFT JOIN LATERAL (
     SELECT r.id, r.status, r.in_doubt FROM runs r

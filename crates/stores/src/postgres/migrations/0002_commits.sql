@@ -30,6 +30,15 @@ BEGIN
     RETURN CASE over_at > now_ms(p_at) WHEN true THEN 'held' WHEN false THEN 'lapsed' ELSE 'fenced' END;
 END $$;
 
+-- Once more, behind whatever was waited for: a node whose lease has run out meanwhile writes nothing, and what was done
+-- before is undone.
+CREATE FUNCTION still_stands(p_node bigint, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF standing_of(p_node, p_at) <> 'held' THEN
+        RAISE EXCEPTION 'the lease of this node has run out' USING ERRCODE = 'HPL00';
+    END IF;
+END $$;
+
 -- What a claim should look for in a run that nobody holds and whose inbox is empty.
 CREATE FUNCTION ready_as(status text, holds boolean) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
     SELECT (CASE
@@ -220,7 +229,7 @@ BEGIN
             SELECT p_tenant, p_thread, l.tool, l.given_by, decode(l.definition, 'hex')
             FROM jsonb_to_record(one) AS l (tool text, given_by text, definition text)
             ON CONFLICT (thread, tool) DO UPDATE
-            SET given_by = excluded.given_by, definition = excluded.definition;
+            SET given_by = excluded.given_by, definition = excluded.definition, taken_back = false;
         END LOOP;
     END IF;
     IF p_entry ? 'state' THEN
@@ -508,6 +517,9 @@ BEGIN
         -- A thread that is new is as it was seen, so nothing is left behind here.
         RETURN;
     END IF;
+    IF p_node IS NOT NULL THEN
+        PERFORM still_stands(p_node, p_at);
+    END IF;
     -- A thread that is new has no keys either.
     IF p_entry ? 'key_scope' AND EXISTS (
         SELECT 1 FROM post_keys WHERE thread = the_thread AND scope = p_entry ->> 'key_scope'
@@ -548,6 +560,11 @@ BEGIN
         INSERT INTO post_keys (tenant, thread, scope, run, body)
         VALUES (p_tenant, the_thread, p_entry ->> 'key_scope', created, decode(p_entry ->> 'key_body', 'hex'));
     END IF;
+    IF p_entry ? 'brought_digest' THEN
+        INSERT INTO brought (tenant, thread, digest, text)
+        VALUES (p_tenant, the_thread, decode(p_entry ->> 'brought_digest', 'hex'), p_entry ->> 'brought_text')
+        ON CONFLICT DO NOTHING;
+    END IF;
     SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
     FROM write_beside(p_tenant, the_thread, created, p_entry, p_at) AS b;
     outcome := 'created';
@@ -578,6 +595,23 @@ BEGIN
     END IF;
 END $$;
 
+-- Leave for every tool of a thread; without a name all leave is taken back. True if there is such a thread.
+CREATE FUNCTION set_auto_approve(p_tenant text, p_thread text, p_by text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    the_thread bigint;
+BEGIN
+    UPDATE threads SET auto_approved_by = p_by WHERE tenant = p_tenant AND id = p_thread
+    RETURNING thread INTO the_thread;
+    IF the_thread IS NULL THEN
+        RETURN false;
+    END IF;
+    -- Whoever gives leave has locked the thread before: what they gave is seen here.
+    IF p_by IS NULL THEN
+        UPDATE leave SET taken_back = true WHERE thread = the_thread AND NOT taken_back;
+    END IF;
+    RETURN true;
+END $$;
+
 -- A thread that is locked, with all that is kept of its runs.
 CREATE FUNCTION drop_thread(p_thread bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -594,23 +628,29 @@ BEGIN
     DELETE FROM call_ids WHERE thread = p_thread;
     DELETE FROM leave WHERE thread = p_thread;
     DELETE FROM plugin_state WHERE thread = p_thread;
+    DELETE FROM brought WHERE thread = p_thread;
     DELETE FROM runs WHERE thread = p_thread;
     DELETE FROM threads WHERE thread = p_thread;
 END $$;
 
--- Child runs have threads of their own, which stay.
+-- With the threads of the runs that its runs have delegated to, and so on.
 CREATE FUNCTION delete_thread(p_tenant text, p_thread text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
+    family bigint[];
 BEGIN
     SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'not_found';
     END IF;
-    IF EXISTS (SELECT 1 FROM runs WHERE thread = the_thread AND ended_at IS NULL) THEN
+    family := family_of(the_thread);
+    PERFORM 1 FROM threads WHERE thread = ANY (family) ORDER BY thread FOR UPDATE;
+    -- What was locked is read in a statement of its own.
+    IF EXISTS (SELECT 1 FROM runs WHERE thread = ANY (family) AND ended_at IS NULL)
+        OR family <> family_of(the_thread) THEN
         RETURN 'stale';
     END IF;
-    PERFORM drop_thread(the_thread);
+    PERFORM drop_thread(f.thread) FROM unnest(family) AS f (thread);
     RETURN 'deleted';
 END $$;
 

@@ -12,12 +12,11 @@ BEGIN
     RETURNING node INTO joined;
 END $$;
 
--- Frees runs of a node, in the order of locks. They are found by the next claim, or wait on.
-CREATE FUNCTION free_runs(p_node bigint, p_doubt_at bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Frees runs that are locked. They are found by the next claim, or wait on.
+CREATE FUNCTION free_runs(p_runs bigint[], p_doubt_at bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     freed bigint;
 BEGIN
-    PERFORM 1 FROM runs WHERE node = p_node ORDER BY run FOR NO KEY UPDATE;
     UPDATE runs SET
         node = NULL, doubt_at = greatest(doubt_at, p_doubt_at), ready = s.ready,
         ready_at = CASE WHEN s.ready <> 0 THEN coalesce(ready_at, now_us(p_at)) END
@@ -27,9 +26,9 @@ BEGIN
                 WHEN EXISTS (SELECT 1 FROM inbox i WHERE i.run = r.run) THEN 1::smallint
                 ELSE ready_as(r.status, r.holds)
             END AS ready
-        FROM runs r WHERE node = p_node
+        FROM runs r WHERE run = ANY (p_runs)
     ) AS s
-    WHERE run = s.of_run AND node = p_node;
+    WHERE run = s.of_run;
     GET DIAGNOSTICS freed = ROW_COUNT;
     RETURN freed;
 END $$;
@@ -39,8 +38,7 @@ END $$;
 CREATE FUNCTION take_over(p_lease_ms bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     gone bigint[];
-    the_node bigint;
-    freed bigint := 0;
+    locked bigint[];
 BEGIN
     DELETE FROM nodes WHERE node IN (
         SELECT node FROM nodes WHERE expires_at <= now_ms(p_at) ORDER BY node FOR UPDATE SKIP LOCKED
@@ -54,19 +52,24 @@ BEGIN
     )
     SELECT array_agg(h.node) INTO gone FROM holders h
     WHERE h.node IS NOT NULL AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.node = h.node);
-    -- All of them in the order of locks, before the first is changed.
-    PERFORM 1 FROM runs WHERE node = ANY (gone) ORDER BY run FOR NO KEY UPDATE;
-    FOREACH the_node IN ARRAY coalesce(gone, '{}') LOOP
-        freed := freed + free_runs(the_node, now_ms(p_at) + p_lease_ms, p_at);
-    END LOOP;
-    RETURN freed;
+    -- What somebody is about to change is left for the next time: all others go on meanwhile.
+    SELECT array_agg(l.run) INTO locked FROM (
+        SELECT run FROM runs WHERE node = ANY (gone) FOR NO KEY UPDATE SKIP LOCKED
+    ) AS l;
+    RETURN free_runs(locked, now_ms(p_at) + p_lease_ms, p_at);
 END $$;
 
 -- A node leaves of its own accord. It sends nothing any more, so nothing has to be waited for.
 CREATE FUNCTION hand_over(p_node bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    locked bigint[];
 BEGIN
     DELETE FROM nodes WHERE node = p_node;
-    RETURN free_runs(p_node, NULL, p_at);
+    -- In the order of locks.
+    SELECT array_agg(l.run) INTO locked FROM (
+        SELECT run FROM runs WHERE node = p_node ORDER BY run FOR NO KEY UPDATE
+    ) AS l;
+    RETURN free_runs(locked, NULL, p_at);
 END $$;
 
 -- What a worker starts from, in the order in which the runs were given out. Part of the statement around it, and planned
@@ -83,6 +86,24 @@ CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     JOIN runs r ON r.run = p.run JOIN threads t ON t.thread = r.thread
     ORDER BY p.place
 $$;
+
+-- What the worker of a run goes on from. The run is locked first, so that whatever has begun on it is waited for: a commit
+-- whose answer was lost may still be under way, and what is read is what it came to.
+CREATE FUNCTION load_held(
+    p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint
+) RETURNS TABLE (
+    run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
+    control bytea, tickets bigint[], items text[]
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    SET LOCAL synchronous_commit = off;
+    PERFORM 1 FROM runs r
+    WHERE r.run = p_run AND r.tenant = p_tenant AND r.id = p_id AND r.node = p_node AND r.epoch = p_epoch
+    FOR NO KEY UPDATE;
+    IF FOUND AND EXISTS (SELECT 1 FROM nodes n WHERE n.node = p_node) THEN
+        RETURN QUERY SELECT * FROM loaded(ARRAY[p_run]);
+    END IF;
+END $$;
 
 -- The leases of runs that were given out, in that order. Volatile, so that it sees what the statement around it has
 -- changed. What a worker starts from is read afterwards: a large answer must not go out before the claim is over.
@@ -126,6 +147,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    PERFORM still_stands(p_node, p_at);
     -- What was locked is read in a statement of its own.
     SELECT t.id, coalesce(claim_run.begins_after, t.head) INTO thread, begins_after
     FROM threads t WHERE t.thread = its_thread;
@@ -150,8 +172,11 @@ BEGIN
     RETURN false;
 END $$;
 
--- Woken, interrupted, without the worker that they had, or due: in the order in which they became so.
-CREATE FUNCTION claim_woken(p_node bigint, p_limit integer, p_at bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- Woken, interrupted, without the worker that they had, or due: in the order in which they became so. The pressing ones
+-- are interrupted or due.
+CREATE FUNCTION claim_woken(
+    p_node bigint, p_limit integer, p_at bigint, p_pressing boolean
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     due_at bigint := now_ms(p_at);
     taken bigint[] := '{}';
@@ -167,6 +192,7 @@ BEGIN
             SELECT c.run, c.place FROM (
                 (SELECT run, ready_at AS place FROM runs
                 WHERE ready = 1 AND node IS NULL AND (ready_at, run) > (seen_place, seen_run)
+                    AND (interrupt_accepted OR NOT p_pressing)
                 ORDER BY ready_at, run LIMIT p_limit)
                 UNION ALL
                 (SELECT run, wake_at * 1000 FROM runs
@@ -226,9 +252,10 @@ BEGIN
     RETURN taken;
 END $$;
 
--- As many as this, those that must not wait first. `queued` counts those at the end that were not begun.
+-- As many as this, those that must not wait first; of the pressing ones, no others. `queued` counts those at the end that
+-- were not begun.
 CREATE FUNCTION claim_next(
-    p_node bigint, p_limit integer, p_served text, p_at bigint,
+    p_node bigint, p_limit integer, p_served text, p_at bigint, p_pressing boolean,
     OUT outcome text, OUT taken bigint[], OUT queued integer
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -241,32 +268,35 @@ BEGIN
         RETURN;
     END IF;
     SET LOCAL synchronous_commit = off;
-    taken := claim_woken(p_node, p_limit, p_at);
-    IF cardinality(taken) < p_limit THEN
+    taken := claim_woken(p_node, p_limit, p_at, p_pressing);
+    IF cardinality(taken) < p_limit AND NOT p_pressing THEN
         started := claim_startable(p_node, p_limit - cardinality(taken), p_served);
         queued := cardinality(started);
         taken := taken || started;
     END IF;
 END $$;
 
--- Nobody holds the run from here on, unless its inbox holds an item, or its log has gone on since this was asked for.
--- Without `p_seq` nobody works on it, whatever waits for it: whoever claims it next hears that first. `waits` says that
--- somebody should.
+-- Nobody holds the run from here on, unless its inbox holds an item, or its log has gone on since this was asked for: a
+-- commit of its worker that was given up came in late, and the worker has to read it. Without `p_seq` nobody works on it,
+-- whatever waits for it: whoever claims it next hears that first. `waits` says that somebody should. Whoever found the run
+-- by its number alone gives no name.
 CREATE FUNCTION release(
-    p_run bigint, p_node bigint, p_epoch bigint, p_seq bigint, p_at bigint, OUT outcome text, OUT waits boolean
+    p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint, p_seq bigint, p_at bigint,
+    OUT outcome text, OUT waits boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     before record;
     has_items boolean;
     as_ready smallint;
 BEGIN
-    SELECT status, holds, epoch, node, seq INTO before FROM runs WHERE run = p_run FOR NO KEY UPDATE;
-    IF NOT FOUND OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node OR before.seq <> p_seq THEN
+    SELECT tenant, id, status, holds, epoch, node, seq INTO before FROM runs WHERE run = p_run FOR NO KEY UPDATE;
+    IF NOT FOUND OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node
+        OR before.tenant <> p_tenant OR before.id <> p_id THEN
         outcome := 'fenced';
         RETURN;
     END IF;
     has_items := EXISTS (SELECT 1 FROM inbox WHERE run = p_run);
-    IF has_items AND p_seq IS NOT NULL THEN
+    IF before.seq <> p_seq OR (has_items AND p_seq IS NOT NULL) THEN
         outcome := 'kept';
         RETURN;
     END IF;
@@ -282,13 +312,14 @@ END $$;
 
 -- Several of them, in the order of locks.
 CREATE FUNCTION release_together(
-    p_runs bigint[], p_node bigint, p_epochs bigint[], p_seqs bigint[], p_at bigint
+    p_runs bigint[], p_tenants text[], p_ids text[], p_node bigint, p_epochs bigint[], p_seqs bigint[], p_at bigint
 ) RETURNS TABLE (run bigint, outcome text, waits boolean) LANGUAGE plpgsql AS $$
 BEGIN
     FOR run, outcome, waits IN
         SELECT e.run, r.outcome, r.waits FROM (
-            SELECT * FROM unnest(p_runs, p_epochs, p_seqs) AS u (run, epoch, seq) ORDER BY u.run
-        ) AS e CROSS JOIN LATERAL release(e.run, p_node, e.epoch, e.seq, p_at) AS r
+            SELECT * FROM unnest(p_runs, p_tenants, p_ids, p_epochs, p_seqs) AS u (run, tenant, id, epoch, seq)
+            ORDER BY u.run
+        ) AS e CROSS JOIN LATERAL release(e.run, e.tenant, e.id, p_node, e.epoch, e.seq, p_at) AS r
     LOOP
         RETURN NEXT;
     END LOOP;

@@ -8,9 +8,10 @@
 -- itself too, and only the one that cannot be is refused.
 
 -- Each of another run. `p_besides` has what few of them write: the suspensions that they open and close, and the decisions
--- that were accepted at the worker. The answers stand in the order of the runs: 'held', 'fenced' or 'alone'.
+-- that were accepted at the worker. The answers stand in the order of the runs: 'held', 'fenced' or 'alone'. A run is known
+-- by its name too: where a server that lost its last commits took the place of another, a number is given out twice.
 CREATE FUNCTION append_together(
-    p_node bigint, p_at bigint, p_runs bigint[], p_epochs bigint[], p_expected bigint[], p_seqs bigint[],
+    p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[], p_seqs bigint[],
     p_statuses text[], p_wake_ats bigint[], p_in_doubt boolean[], p_started_ats bigint[], p_ended_ats bigint[],
     p_checkpoints text[], p_controls bytea[], p_bodies text[], p_heads text[], p_message_runs bigint[],
     p_message_ids text[], p_message_seqs bigint[], p_message_roles text[], p_call_runs bigint[], p_call_ids text[],
@@ -39,6 +40,7 @@ BEGIN
         SELECT e.place, e.run, CASE
             WHEN r.run IS NULL THEN 'alone'
             WHEN r.seq <> e.expected OR r.epoch <> e.epoch OR r.node IS DISTINCT FROM p_node THEN 'fenced'
+            WHEN r.tenant <> e.tenant OR r.id <> e.id THEN 'fenced'
             WHEN EXISTS (SELECT 1 FROM inbox i WHERE i.run = e.run) THEN 'alone'
             -- Somebody is in line.
             WHEN e.ended_at IS NOT NULL AND EXISTS (
@@ -53,8 +55,8 @@ BEGIN
             ) THEN 'alone'
             ELSE 'held'
         END AS outcome
-        FROM unnest(p_runs, p_epochs, p_expected, p_ended_ats) WITH ORDINALITY
-            AS e (run, epoch, expected, ended_at, place)
+        FROM unnest(p_runs, p_tenants, p_ids, p_epochs, p_expected, p_ended_ats) WITH ORDINALITY
+            AS e (run, tenant, id, epoch, expected, ended_at, place)
         LEFT JOIN runs r ON r.run = e.run AND r.run = ANY (locked)
     ) AS e;
     IF kept IS NULL THEN
@@ -102,14 +104,15 @@ BEGIN
 END $$;
 
 -- Runs that come into being in the hands of a node, each on a thread of its own that nobody else is about to change and
--- that is free. The answers stand in the order of the runs; one that is null is sent alone. Messages and calls name
--- their run by its place.
+-- that is free. The answers stand in the order of the runs; one that is null is sent alone. Messages, calls and what came
+-- with a message name their run by its place.
 CREATE FUNCTION create_together(
     p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_exist boolean[], p_seen_heads text[],
     p_ids text[], p_agents text[], p_user_messages text[], p_seqs bigint[], p_statuses text[], p_wake_ats bigint[],
     p_in_doubt boolean[], p_created_ats bigint[], p_started_ats bigint[], p_checkpoints text[], p_controls bytea[],
     p_bodies text[], p_heads text[], p_message_places integer[], p_message_ids text[], p_message_seqs bigint[],
-    p_message_roles text[], p_call_places integer[], p_call_ids text[]
+    p_message_roles text[], p_call_places integer[], p_call_ids text[], p_brought_places integer[],
+    p_brought_digests bytea[], p_brought_texts text[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     threads_there bigint[];
@@ -175,5 +178,12 @@ BEGIN
     WHERE created[m.place] IS NOT NULL HAVING count(*) > 0;
     PERFORM write_calls(array_agg(created[c.place]), array_agg(c.id))
     FROM unnest(p_call_places, p_call_ids) AS c (place, id) WHERE created[c.place] IS NOT NULL HAVING count(*) > 0;
+    IF cardinality(p_brought_places) > 0 THEN
+        INSERT INTO brought (tenant, thread, digest, text)
+        SELECT r.tenant, r.thread, b.digest, b.text
+        FROM unnest(p_brought_places, p_brought_digests, p_brought_texts) AS b (place, digest, text)
+        JOIN runs r ON r.run = created[b.place]
+        ON CONFLICT DO NOTHING;
+    END IF;
     RETURN created;
 END $$;

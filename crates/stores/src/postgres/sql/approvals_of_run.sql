@@ -6,8 +6,8 @@ WITH asked AS (
     WHERE $6::text IS NULL AND t.tenant = $1 AND t.id = $7
 ), found AS (
     SELECT s.id FROM asked a JOIN suspensions s ON s.run = a.run
-    WHERE s.kind IN ('approval', 'question', 'in_doubt') AND s.status = ANY ($2::text[])
-        AND (s.answered_by IS NULL OR $8)
+    WHERE s.kind IN ('approval', 'question', 'in_doubt')
+        AND CASE WHEN s.answered_by IS NULL THEN s.status = ANY ($2::text[]) ELSE $8 END
         AND (s.created_at, s.id) > ($3, $4)
         AND ($6::text IS NULL OR coalesce(s.closed_seq, s.seq) > $9
             OR (s.closed_seq IS NULL AND s.answered_by IS NOT NULL))

@@ -1,15 +1,6 @@
-//! What ends the reading of one thing: SQLite cannot, or what is there cannot be.
+//! What an error of SQLite says about what was read.
 
-use super::finding::FindingCode;
-
-pub(super) struct Fault {
-    pub(super) code: FindingCode,
-    pub(super) what: String,
-}
-
-pub(super) fn broken(code: FindingCode, what: impl Into<String>) -> Fault {
-    Fault { code, what: what.into() }
-}
+use crate::doctor::{Fault, FindingCode};
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {

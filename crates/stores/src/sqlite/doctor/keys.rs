@@ -2,10 +2,9 @@
 
 use rusqlite::{Connection, params};
 
-use super::fault::Fault;
-use super::finding::{FindingCode, Findings};
+use crate::doctor::{Fault, FindingCode, Findings};
 use crate::sqlite::keys::{seal_of_answer, seal_of_key};
-use crate::sqlite::words::unsigned;
+use crate::words::unsigned;
 
 /// Commits of one thread stand in the file in the order in which they were written.
 const OUT_OF_ORDER: &str = "SELECT count(*) FROM ( \

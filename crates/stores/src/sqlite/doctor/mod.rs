@@ -1,14 +1,10 @@
 //! A doctor: looks at everything that a file holds, compares it with what the logs say, and changes nothing.
 //!
-//! The log of a run is the only truth about it. Everything else in the file follows from the logs, so everything else
-//! can be checked: the fold of each log is the stored state, and the rows beside it are those that its events write.
-//! What stands nowhere but in one event (the words of a message, a result) can be checked for its form alone.
-//!
 //! It works beside a server. Threads are read in short transactions, each a moment of its own; only the pages are
 //! looked at in one long one.
 
+mod brought;
 mod fault;
-mod finding;
 mod keys;
 mod log;
 mod pages;
@@ -21,41 +17,20 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-pub use finding::{Finding, FindingCode, Findings};
+pub use crate::doctor::{Finding, FindingCode, Findings, Progress};
 
 use super::look::{LookFailed, look};
 use super::size::{self, Size};
-use super::words::unsigned;
-use fault::Fault;
+use crate::doctor::Fault;
+use crate::words::unsigned;
 
 /// One short transaction sees at most so many threads.
 const THREAD_COUNT_MAX: u32 = 64;
 /// And not many more events than this.
 const EVENT_COUNT_MAX: u64 = 10_000;
 
-/// What was found, and how much was looked at.
-#[derive(Clone, Debug)]
-pub struct Report {
-    pub findings: Findings,
-    pub threads: u64,
-    pub runs: u64,
-    pub events: u64,
-    /// None where the file is too damaged to be measured.
-    pub size: Option<Size>,
-}
-
-/// How far an examination is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Pages, indexes and constraints; the one part that cannot say how far it is.
-    Pages,
-    References,
-    Threads {
-        done: u64,
-        total: u64,
-    },
-    Size,
-}
+/// What was found in a file.
+pub type Report = crate::doctor::Report<Size>;
 
 /// Looks at the whole file. `progress` hears how far it is.
 pub fn examine(path: impl AsRef<Path>, mut progress: impl FnMut(Progress)) -> Result<Report, LookFailed> {
@@ -69,8 +44,7 @@ struct Examination<'c> {
 
 impl<'c> Examination<'c> {
     fn new(connection: &'c Connection) -> Self {
-        let report = Report { findings: Findings::default(), threads: 0, runs: 0, events: 0, size: None };
-        Self { connection, report }
+        Self { connection, report: Report::default() }
     }
 
     fn perform(mut self, progress: &mut dyn FnMut(Progress)) -> Report {

@@ -3,8 +3,7 @@
 use machine::id::Digest;
 use rusqlite::Connection;
 
-use super::fault::Fault;
-use super::finding::{FindingCode, Findings};
+use crate::doctor::{Fault, FindingCode, Findings};
 
 /// More complaints say nothing more.
 const COMPLAINT_COUNT_MAX: usize = 100;

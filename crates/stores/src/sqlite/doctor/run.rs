@@ -3,40 +3,24 @@
 use std::collections::BTreeSet;
 
 use machine::Control;
-use machine::control::ControlUnreadable;
-use machine::decision::Decision;
-use machine::id::{DecisionId, MessageId, RunId, SuspensionId};
-use machine::inbox::{Item, ends_run};
-use machine::rows::{Rows, Standing};
-use machine::suspension::Held;
-use rusqlite::types::Value;
+use machine::id::{DecisionId, RunId, SuspensionId};
+use machine::inbox::Item;
+use machine::rows::Rows;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::fault::{Fault, broken};
-use super::finding::{FindingCode, Findings};
-use super::log::{self, SUSPENSION_COLUMNS, Told};
-use super::value::{blob, differences, maybe_text, maybe_time, text, time, whole};
-use crate::sqlite::words::{item_word, unsigned};
+use super::log;
+use super::value::differing;
+use crate::doctor::{
+    Fault, FindingCode, Findings, INBOX_COLUMNS, RUN_COLUMNS, SUSPENSION_COLUMNS, Told, awaited_children,
+    broken, control_fault, decision_fault, inbox_columns, run_columns,
+};
+use crate::sqlite::revisions;
+use crate::words::unsigned;
 
-/// The columns that follow from the log come first, in the order of [`TOLD_COLUMNS`].
+/// The columns that follow from the log come first, in the order of [`RUN_COLUMNS`].
 pub(super) const RUNS_OF_THREAD: &str = "SELECT id, agent, status, seq, in_doubt, wake_at, created_at, started_at, ended_at, promised, tenant, parent_call, \
         row, parent, holds, epoch, interrupt_accepted, ready, control \
      FROM runs WHERE thread = ?1 ORDER BY row";
-const TOLD_COLUMNS: [&str; 12] = [
-    "id",
-    "agent",
-    "status",
-    "seq",
-    "in_doubt",
-    "wake_at",
-    "created_at",
-    "started_at",
-    "ended_at",
-    "promised",
-    "tenant",
-    "parent_call",
-];
-
 /// The columns of a run that its log does not have.
 pub(super) struct RunColumns {
     pub(super) row: i64,
@@ -95,14 +79,15 @@ pub(super) fn examine(
         }
     };
     let mut note = |code, what: String| findings.add(code, place.as_str(), what);
-    if let Some(what) = differences(row, 0, &TOLD_COLUMNS, &told_columns(around, run, &told))? {
+    let told_columns = run_columns(around.tenant, run.parent.is_some(), &told);
+    if let Some(what) = differing(row, 0, &RUN_COLUMNS, &told_columns)? {
         note(FindingCode::RunDiffers, what);
     }
     if told.control.thread.as_str() != around.thread {
         note(FindingCode::RunDiffers, format!("the log says that it is on thread {}", told.control.thread));
     }
-    let faults =
-        [control_fault(run, &told), lease_fault(around, run, &told), parent_fault(around, run, &told)?];
+    let control = control_fault(&run.control, &told);
+    let faults = [control, lease_fault(around, run, &told), parent_fault(around, run, &told)?];
     for Fault { code, what } in faults.into_iter().flatten() {
         note(code, what);
     }
@@ -110,55 +95,13 @@ pub(super) fn examine(
     suspensions(around, run, &told, &inbox, &mut note)?;
     decisions(around, run, &told, &mut note)?;
     children(around, &told.control, &inbox, &mut note)?;
-    if !run.ended && !has_revision(around, &told.control)? {
+    if !run.ended && !revisions::is_there(around.connection, run.row, &told.control.revision)? {
         note(
             FindingCode::RevisionDiffers,
             format!("its frozen agent {} is not stored", told.control.revision),
         );
     }
     Ok(Some(told))
-}
-
-fn told_columns(around: &Around<'_>, run: &RunColumns, told: &Told) -> [Value; 12] {
-    let control = &told.control;
-    let standing = Standing::of(control);
-    let ended = standing.status.ended();
-    let waits_to_join = told.started_at.is_none() && !ended;
-    let message = control.user_message.as_ref().filter(|_| waits_to_join).map(MessageId::as_str);
-    // One whose parent was gone when it was created names neither.
-    let parent_call = control.parent.as_ref().filter(|_| run.parent.is_some());
-    [
-        text(control.run.as_str()),
-        text(control.agent.as_str()),
-        text(standing.status.as_str()),
-        whole(control.seq),
-        whole(u64::from(standing.in_doubt)),
-        maybe_time(standing.wake_at.filter(|_| !ended)),
-        time(told.created_at),
-        maybe_time(told.started_at),
-        maybe_time(ended.then_some(control.at)),
-        maybe_text(message),
-        text(around.tenant),
-        maybe_text(parent_call.map(|parent| parent.call_id.as_str())),
-    ]
-}
-
-fn control_fault(run: &RunColumns, told: &Told) -> Option<Fault> {
-    match Control::decode(&run.control) {
-        Ok(stored) if stored == told.control => None,
-        Ok(stored) => Some(broken(
-            FindingCode::ControlDiffers,
-            format!(
-                "the stored state (event {}, {:?}) is not the fold of the log (event {}, {:?})",
-                stored.seq, stored.status, told.control.seq, told.control.status
-            ),
-        )),
-        // It is folded anew whenever somebody loads it.
-        Err(ControlUnreadable::OtherVersion(_)) => None,
-        Err(ControlUnreadable::Corrupt(why)) => {
-            Some(broken(FindingCode::ControlDiffers, format!("the stored state cannot be read: {why}")))
-        }
-    }
 }
 
 fn lease_fault(around: &Around<'_>, run: &RunColumns, told: &Told) -> Option<Fault> {
@@ -222,21 +165,8 @@ fn inbox(
                 continue;
             }
         };
-        let (call, digest) = match &item {
-            Item::Early { decision, digest } => (Some(decision.call.as_str()), Some(*digest)),
-            Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
-                (None, None)
-            }
-        };
-        let told = [
-            text(around.tenant),
-            text(item_word(&item)),
-            maybe_text(call),
-            digest.map_or(Value::Null, |digest| blob(&digest.0)),
-            whole(u64::from(ends_run(control, &item))),
-        ];
-        if let Some(what) = differences(row, 2, &["tenant", "kind", "call", "arguments", "ends_run"], &told)?
-        {
+        let told = inbox_columns(around.tenant, control, &item);
+        if let Some(what) = differing(row, 2, &INBOX_COLUMNS, &told)? {
             note(FindingCode::InboxDiffers, format!("inbox row {ticket}: {what}"));
         }
         if matches!(item, Item::Interrupt { .. }) && !run.interrupt_accepted {
@@ -280,7 +210,7 @@ fn suspensions(
             continue;
         };
         let told_values = suspension.values(around.tenant);
-        if let Some(what) = differences(row, 2, &SUSPENSION_COLUMNS, &told_values)? {
+        if let Some(what) = differing(row, 2, &SUSPENSION_COLUMNS, &told_values)? {
             note(FindingCode::SuspensionDiffers, format!("suspension {id}: {what}"));
         }
         if let Some(ticket) = row.get::<_, Option<i64>>(1)?
@@ -314,15 +244,8 @@ fn decisions(
         let (tenant, id): (String, String) = (row.get(0)?, row.get(1)?);
         let id = DecisionId::from(id);
         let decision = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
-        match serde_json::from_str::<Decision>(decision) {
-            Ok(decision) if decision.id.as_ref() == Some(&id) && tenant == around.tenant => {}
-            Ok(decision) => {
-                note(
-                    FindingCode::DecisionDiffers,
-                    format!("decision {id} of {tenant} holds {:?}", decision.id),
-                );
-            }
-            Err(why) => note(FindingCode::Unreadable, format!("decision {id}: {why}")),
+        if let Some(Fault { code, what }) = decision_fault(around.tenant, &id, &tenant, decision) {
+            note(code, what);
         }
         seen.insert(id);
     }
@@ -339,27 +262,15 @@ fn children(
     inbox: &Inbox,
     note: &mut impl FnMut(FindingCode, String),
 ) -> Result<(), Fault> {
-    for call in &control.calls {
-        let Some(Held::ChildRun { run: child, .. }) = call.suspension().map(|open| &open.held) else {
-            continue;
-        };
+    for (call, child) in awaited_children(control) {
         let mut statement = around
             .connection
             .prepare_cached("SELECT ended_at IS NULL FROM runs WHERE tenant = ?1 AND id = ?2")?;
         let under_way: Option<bool> =
             statement.query_row(params![around.tenant, child.as_str()], |row| row.get(0)).optional()?;
         if under_way != Some(true) && !inbox.ended_children.contains(child) {
-            note(
-                FindingCode::ChildLost,
-                format!("call {} waits for run {child}, which is over or gone", call.id),
-            );
+            note(FindingCode::ChildLost, format!("call {call} waits for run {child}, which is over or gone"));
         }
     }
     Ok(())
-}
-
-fn has_revision(around: &Around<'_>, control: &Control) -> rusqlite::Result<bool> {
-    let mut statement =
-        around.connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM revisions WHERE digest = ?1)")?;
-    statement.query_row([control.revision.0], |row| row.get(0))
 }

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params};
 
-use super::fault::Fault;
-use super::finding::{FindingCode, Findings};
+use crate::doctor::{Fault, FindingCode, Findings};
 
 const TABLES: [&str; 1] = [include_str!("../migrations/0001_runs.sql")];
 

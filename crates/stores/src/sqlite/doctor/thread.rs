@@ -1,21 +1,22 @@
-//! One thread: its messages, call ids, leave, plugin state, head and holder, beside what the logs of its runs say.
+//! One thread: its messages, call ids, leave, plugin state, head and holder, and what came with its messages, beside what
+//! the logs of its runs say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use machine::id::{MessageId, ToolName};
+use machine::id::{Digest, MessageId, ToolName};
 use machine::phase::Scope;
 use machine::rows::Rows;
 use machine::tool::ToolLeave;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 
-use super::fault::Fault;
-use super::finding::{FindingCode, Findings};
+use super::brought;
 use super::keys;
 use super::run::{self, Around, RUNS_OF_THREAD, RunColumns};
-use super::value::{differences, text, whole};
-use crate::sqlite::words::{role_word, unsigned};
+use super::value::differing;
+use crate::doctor::{self, Fault, FindingCode, Findings, Seen, text, whole};
+use crate::words::{role_word, unsigned};
 
 struct ThreadColumns {
     row: i64,
@@ -40,13 +41,6 @@ impl ThreadColumns {
     }
 }
 
-/// How much was looked at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) runs: u64,
-    pub(super) events: u64,
-}
-
 /// What the logs of a thread say together. Later commits count more.
 #[derive(Default)]
 struct Told {
@@ -56,6 +50,8 @@ struct Told {
     leave: BTreeMap<ToolName, (i64, ToolLeave)>,
     /// By run, plugin and key; the run is 0 where it is kept for the whole thread.
     state: BTreeMap<(i64, String, String), (i64, Arc<Value>)>,
+    /// The frozen agents of its runs.
+    pinned: BTreeSet<Digest>,
     /// Runs that have not ended, and those of them that hold the thread.
     unended: u64,
     holders: u64,
@@ -88,7 +84,10 @@ pub(super) fn examine(
             Ok(())
         })?;
         match log {
-            Some(log) => seen.events = seen.events.saturating_add(log.control.seq),
+            Some(log) => {
+                seen.events = seen.events.saturating_add(log.control.seq);
+                told.pinned.insert(log.control.revision);
+            }
             None => told.incomplete = true,
         }
     }
@@ -99,6 +98,8 @@ pub(super) fn examine(
         let what = format!("{} runs have not ended, and {} of them hold it", told.unended, told.holders);
         findings.add(FindingCode::ThreadDiffers, place.as_str(), what);
     }
+    let pinned = (!told.incomplete).then_some(&told.pinned);
+    brought::examine(connection, (*row, tenant), pinned, &place, findings)?;
     if !told.incomplete {
         told.compare(connection, &thread, head.as_deref(), &place, findings)?;
         keys::examine(connection, *row, tenant, &place, findings)?;
@@ -121,12 +122,12 @@ fn messages(
             .prepare_cached("SELECT tenant, run, seq, role FROM messages WHERE thread = ?1 AND id = ?2")?;
         let told = [
             text(around.tenant),
-            rusqlite::types::Value::Integer(run),
+            doctor::Value::Whole(run),
             whole(message.seq),
             text(role_word(message.role)),
         ];
         let found = statement.query_row(params![thread, message.id.as_str()], |row| {
-            differences(row, 0, &["tenant", "run", "seq", "role"], &told)
+            differing(row, 0, &["tenant", "run", "seq", "role"], &told)
         });
         let what = match found.optional()? {
             Some(None) => continue,

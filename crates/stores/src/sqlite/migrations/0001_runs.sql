@@ -59,10 +59,14 @@ CREATE TABLE runs (
     CHECK (holds = 1 OR status IN ('queued', 'completed', 'failed', 'interrupted'))
 ) STRICT;
 CREATE INDEX runs_by_status ON runs (tenant, status, created_at, id);
+-- Shown as interrupting from the moment the interrupt is accepted, whatever the log says.
+CREATE INDEX runs_interrupting ON runs (tenant, created_at, id)
+    WHERE ended_at IS NULL AND (interrupt_accepted = 1 OR status = 'interrupting');
 CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds = 1;
 CREATE INDEX runs_in_line ON runs (thread, row) WHERE holds = 0 AND ended_at IS NULL;
 CREATE INDEX runs_woken ON runs (ready_at, row) WHERE ready = 1;
+CREATE INDEX runs_interrupted ON runs (ready_at, row) WHERE ready = 1 AND interrupt_accepted = 1;
 CREATE INDEX runs_startable ON runs (tenant, ready_at, row) WHERE ready = 2;
 CREATE UNIQUE INDEX runs_promised ON runs (thread, promised) WHERE promised IS NOT NULL;
 -- Without the runs that a worker goes on with: it looks at their deadlines itself.
@@ -176,6 +180,8 @@ CREATE TABLE leave (
     tool TEXT NOT NULL,
     given_by TEXT NOT NULL,
     definition BLOB NOT NULL CHECK (length(definition) = 32),
+    -- It counts no more. The row stays: the log says that the leave was given.
+    taken_back INTEGER NOT NULL DEFAULT 0 CHECK (taken_back IN (0, 1)),
     PRIMARY KEY (thread, tool)
 ) STRICT, WITHOUT ROWID;
 
@@ -216,10 +222,19 @@ CREATE TABLE remembered (
     PRIMARY KEY (run, scope)
 ) STRICT, WITHOUT ROWID;
 
--- Found by their content, so they belong to no tenant.
+-- Frozen agents of the configuration, found by their content: they belong to no tenant.
 CREATE TABLE revisions (
     digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
     text TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Those that came with a message: they belong to its thread, and go with it.
+CREATE TABLE brought (
+    tenant TEXT NOT NULL,
+    thread INTEGER NOT NULL REFERENCES threads (row),
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    text TEXT NOT NULL,
+    PRIMARY KEY (thread, digest)
 ) STRICT, WITHOUT ROWID;
 
 -- What the tokens of callbacks are made with: the first key that a process drew.

@@ -8,5 +8,6 @@ DELETE FROM messages WHERE thread = ?1;
 DELETE FROM call_ids WHERE thread = ?1;
 DELETE FROM leave WHERE thread = ?1;
 DELETE FROM plugin_state WHERE thread = ?1;
+DELETE FROM brought WHERE thread = ?1;
 DELETE FROM runs WHERE thread = ?1;
 DELETE FROM threads WHERE row = ?1;

@@ -1,0 +1,177 @@
+//! Which server is asked, and the token that it is asked with.
+
+use std::env::{self, VarError};
+
+use clap::Args;
+use hyper::Uri;
+use hyper::header::HeaderValue;
+
+use super::connection::Connection;
+use crate::cli::Everywhere;
+use crate::cli::output::say;
+use crate::cli::problem::{Exit, Problem};
+
+const URL_VARIABLE: &str = "HOLDPOINT_URL";
+const TOKEN_VARIABLE: &str = "HOLDPOINT_TOKEN";
+/// Where a server listens that is told nothing else.
+const DEFAULT: &str = "http://127.0.0.1:8787";
+/// What stands where a token was.
+const HIDDEN: &str = "[token]";
+
+pub(super) const ENVIRONMENT: &str = "Environment:\n  \
+    HOLDPOINT_URL    the server, where --url does not name it; else http://127.0.0.1:8787\n  \
+    HOLDPOINT_TOKEN  the token, where the server wants one; it is never an argument";
+
+/// The server, as a command line names it.
+#[derive(Debug, Args)]
+pub(super) struct ServerAddress {
+    /// The server, such as https://runs.example.com; else HOLDPOINT_URL, else http://127.0.0.1:8787
+    #[arg(long, global = true, value_name = "URL")]
+    pub(super) url: Option<String>,
+}
+
+impl ServerAddress {
+    /// Nothing is asked yet.
+    pub(super) fn connect(&self, everywhere: &Everywhere) -> Result<Connection, Problem> {
+        if everywhere.store_is_named {
+            return Err(Problem::new(
+                "WRONG_COMMAND_LINE",
+                "this command asks a server, and the server knows its store",
+                "Leave --store out, and name the server with --url.",
+                Exit::Configuration,
+            ));
+        }
+        let (text, named_by) = match (&self.url, env::var(URL_VARIABLE)) {
+            (Some(url), _) => (url.clone(), "--url"),
+            (None, Ok(url)) if !url.trim().is_empty() => (url, URL_VARIABLE),
+            (None, Ok(_) | Err(VarError::NotPresent)) => (DEFAULT.to_owned(), URL_VARIABLE),
+            (None, Err(VarError::NotUnicode(_))) => return Err(no_address(URL_VARIABLE)),
+        };
+        let place = Place::parse(text.trim()).ok_or_else(|| no_address(named_by))?;
+        let token = Token::of_environment()?;
+        if token.is_some() && !place.is_secure && !place.is_near {
+            say(&format!("note: the token goes to {} unencrypted; https would hide it", place.base));
+        }
+        Connection::new(place, token)
+    }
+}
+
+/// What was written is not repeated: an address can contain a password.
+fn no_address(named_by: &str) -> Problem {
+    Problem::new(
+        "BAD_URL",
+        format!("what {named_by} names is not the address of a server"),
+        "Write it as http://HOST:PORT or https://HOST, without a user, a password or a query.",
+        Exit::Configuration,
+    )
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Without a slash at its end; a path follows.
+    pub(super) base: String,
+    pub(super) is_secure: bool,
+    /// On this machine.
+    is_near: bool,
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        let address: Uri = text.parse().ok()?;
+        let is_secure = match address.scheme_str()? {
+            "https" => true,
+            "http" => false,
+            _ => return None,
+        };
+        let authority = address.authority()?;
+        let is_plain = !authority.as_str().contains('@') && address.query().is_none() && !text.contains('#');
+        let host = authority.host();
+        let near = ["localhost", "[::1]"].contains(&host) || host.starts_with("127.");
+        is_plain.then(|| Self { base: text.trim_end_matches('/').to_owned(), is_secure, is_near: near })
+    }
+}
+
+/// What opens the door. Nothing that can be printed shows it.
+pub(super) struct Token {
+    text: String,
+    header: HeaderValue,
+}
+
+impl Token {
+    fn of_environment() -> Result<Option<Self>, Problem> {
+        let text = match env::var(TOKEN_VARIABLE) {
+            Ok(text) => text,
+            Err(VarError::NotPresent) => return Ok(None),
+            Err(VarError::NotUnicode(_)) => return Err(no_token()),
+        };
+        // A file that it was read from ends with the end of a line.
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        Self::new(text).map(Some).ok_or_else(no_token)
+    }
+
+    fn new(text: &str) -> Option<Self> {
+        let mut header = HeaderValue::from_str(&format!("Bearer {text}")).ok()?;
+        header.set_sensitive(true);
+        Some(Self { text: text.to_owned(), header })
+    }
+
+    pub(super) fn header(&self) -> HeaderValue {
+        self.header.clone()
+    }
+
+    /// Whoever answers may repeat what they were sent.
+    pub(super) fn masked(&self, text: &str) -> String {
+        text.replace(&self.text, HIDDEN)
+    }
+}
+
+fn no_token() -> Problem {
+    Problem::new(
+        "BAD_TOKEN",
+        format!("{TOKEN_VARIABLE} has characters that no header can carry"),
+        "Set it to the token itself, without quotation marks or ends of lines in it.",
+        Exit::Configuration,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_scheme_a_host_and_perhaps_a_path() {
+        let base = |text| Place::parse(text).map(|place| place.base);
+        for (text, expected) in [
+            ("http://127.0.0.1:8787", "http://127.0.0.1:8787"),
+            ("http://127.0.0.1:8787/", "http://127.0.0.1:8787"),
+            ("https://example.com/holdpoint/", "https://example.com/holdpoint"),
+        ] {
+            assert_eq!(base(text).as_deref(), Some(expected));
+        }
+        for bad in [
+            "",
+            "127.0.0.1:8787",
+            "localhost",
+            "ftp://example.com",
+            "http://",
+            "http://ann:sesame@example.com",
+            "http://example.com/?token=sesame",
+            "http://example.com/#runs",
+            "http://exa mple.com",
+        ] {
+            assert_eq!(base(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_echoed_is_masked() {
+        let token = Token::new("open sesame").expect("a header can carry it");
+        assert_eq!(token.masked("wrong key: open sesame!"), "wrong key: [token]!");
+        assert!(format!("{:?}", token.header()).contains("Sensitive"));
+        assert!(Token::new("two\nlines").is_none());
+    }
+}

@@ -1,0 +1,41 @@
+//! `holdpoint approvals answer ID`: what a tool asks, or what became of a call in doubt.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{decide, json_of};
+use crate::cli::Outcome;
+use crate::cli::client::connection::Connection;
+
+/// Answer a question of a tool, or settle a call in doubt
+///
+/// A question takes --result. A call in doubt may or may not have taken effect: --choice retry runs it again, --choice give_up
+/// leaves it, and --result says that it did happen, and what came of it.
+#[derive(Debug, Args)]
+pub(super) struct Answer {
+    /// The id of the approval
+    id: String,
+    #[command(flatten)]
+    said: Said,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Said {
+    /// The answer, a text in quotation marks: '"blue"'
+    #[arg(long, value_name = "JSON|@FILE")]
+    result: Option<String>,
+    /// For a call in doubt
+    #[arg(long, value_name = "CHOICE", value_parser = ["retry", "give_up"])]
+    choice: Option<String>,
+}
+
+impl Answer {
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
+        let body = match (&self.said.result, &self.said.choice) {
+            (Some(result), _) => json!({"result": json_of("--result", result)?}),
+            (None, choice) => json!({"choice": choice}),
+        };
+        decide(connection, &self.id, "answer", &body, json).await
+    }
+}

@@ -1,0 +1,195 @@
+//! `holdpoint approvals approve ID`: yes, to exactly what was shown.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, IsTerminal};
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use super::{decide, json_of};
+use crate::cli::client::connection::{Connection, encoded};
+use crate::cli::client::plain::{lines, plain, pretty};
+use crate::cli::client::refusal::Refusal;
+use crate::cli::client::wire::{Approval, read};
+use crate::cli::output::say;
+use crate::cli::problem::{Exit, Problem};
+use crate::cli::{Done, Outcome};
+
+/// Approve a held call: it runs, once
+///
+/// On a terminal, shows the tool and the arguments and asks first; only what was shown is approved then. Without a terminal
+/// it needs --yes.
+#[derive(Debug, Args)]
+pub(super) struct Approve {
+    /// The id of the approval
+    id: String,
+    /// Run the call with these arguments instead
+    #[arg(long, value_name = "JSON|@FILE")]
+    arguments: Option<String>,
+    /// Approve these arguments alone: the SHA-256 that stands in arguments_digest
+    #[arg(long, value_name = "DIGEST")]
+    expect_digest: Option<String>,
+    /// Kept with the approval
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Later calls of this tool in this thread are not held
+    #[arg(long)]
+    apply_to_future: bool,
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    yes: bool,
+}
+
+impl Approve {
+    pub(super) fn refuse_unasked(&self) -> Result<(), Problem> {
+        if self.yes || (io::stdin().is_terminal() && io::stderr().is_terminal()) {
+            return Ok(());
+        }
+        Err(Problem::new(
+            "WRONG_COMMAND_LINE",
+            "there is no terminal on which somebody could be asked",
+            "Add --yes to approve without a question, and --expect-digest to approve these arguments alone.",
+            Exit::Configuration,
+        ))
+    }
+
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
+        let edited = self.arguments.as_deref().map(|text| json_of("--arguments", text)).transpose()?;
+        let mut digest = self.expect_digest.clone();
+        if !self.yes {
+            let path = format!("/v1/approvals/{}", encoded(&self.id));
+            let held: Approval = read(connection, &connection.get(&path).await?)?;
+            can_be_approved(&held)?;
+            let question = question(&held, edited.as_ref(), self.apply_to_future);
+            if !agrees(&question, &mut io::stdin().lock(), &mut io::stderr().lock()) {
+                say("Nothing was decided.");
+                return Ok(Done::Found);
+            }
+            // What somebody else edits meanwhile is not what was shown.
+            digest = digest.or(held.arguments_digest);
+        }
+        decide(connection, &self.id, "approve", &self.body(edited, digest), json).await
+    }
+
+    fn body(&self, edited: Option<Value>, digest: Option<String>) -> Value {
+        let mut body = Map::new();
+        let mut set = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                body.insert(name.to_owned(), value);
+            }
+        };
+        set("arguments", edited);
+        set("expect_digest", digest.map(Value::from));
+        set("note", self.note.clone().map(Value::from));
+        set("apply_to_future", self.apply_to_future.then_some(Value::Bool(true)));
+        Value::Object(body)
+    }
+}
+
+/// Nobody is asked what counts for nothing.
+fn can_be_approved(held: &Approval) -> Result<(), Problem> {
+    let id = plain(&held.id);
+    if held.kind != "approval" {
+        let message =
+            format!("{id} is of the kind {}: answer it with holdpoint approvals answer", plain(&held.kind));
+        return Err(Problem::Refused(Refusal::foreseen("WRONG_KIND", message)));
+    }
+    if held.status != "pending" {
+        let by = held.decided_by.as_deref().map(plain).unwrap_or_default();
+        let message = format!("{id} is {} by {by} already; nothing was changed", plain(&held.status));
+        return Err(Problem::Refused(Refusal::foreseen("APPROVAL_NOT_PENDING", message)));
+    }
+    Ok(())
+}
+
+/// All of what would run, whatever its length.
+fn question(held: &Approval, edited: Option<&Value>, future: bool) -> String {
+    let mut text = format!("{} wants to call {}\n", plain(&held.agent), plain(&held.tool));
+    if !held.tool_description.is_empty() {
+        let _ = writeln!(text, "  {}", lines(&held.tool_description, "  | "));
+    }
+    let _ = writeln!(text, "  run {}, thread {}", plain(&held.run_id), plain(&held.thread_id));
+    let _ = writeln!(text, "  {}", pretty(&held.arguments, "  "));
+    if let Some(edited) = edited {
+        let _ = writeln!(text, "It would run with these instead:\n  {}", pretty(edited, "  "));
+    }
+    if future {
+        text.push_str("Later calls of this tool in this thread would not be held.\n");
+    }
+    text.push_str("Approve? [y/N] ");
+    text
+}
+
+/// Only a plain yes is one; nothing, and the end of the input, are not.
+fn agrees(question: &str, input: &mut impl BufRead, output: &mut impl io::Write) -> bool {
+    // What could not be shown cannot be agreed to.
+    if output.write_all(question.as_bytes()).and_then(|()| output.flush()).is_err() {
+        return false;
+    }
+    let mut line = String::new();
+    match input.read_line(&mut line) {
+        Ok(_) => matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"),
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn held(kind: &str, status: &str) -> Approval {
+        serde_json::from_value(json!({"id": "apr_1", "kind": kind, "run_id": "run_1", "thread_id": "t",
+            "call_id": "c", "agent": "clerk", "tool": "pay\u{1b}[2K", "tool_description": "Pays.\n\u{9b}A",
+            "arguments": {"to": "bob\u{202e}", "text": "x".repeat(5_000)}, "arguments_digest": "d",
+            "status": status, "decided_by": "ann", "created_at": "1970-01-01T00:00:00.000Z"}))
+        .expect("an approval")
+    }
+
+    #[test]
+    fn only_a_plain_yes_is_a_yes() {
+        for (typed, expected) in [
+            ("y\n", true),
+            ("Yes\r\n", true),
+            (" YES ", true),
+            ("", false),
+            ("\n", false),
+            ("n\n", false),
+            ("yess\n", false),
+            ("ja\n", false),
+            ("\ny\n", false),
+        ] {
+            let mut shown = Vec::new();
+            assert_eq!(agrees("Approve? ", &mut typed.as_bytes(), &mut shown), expected, "{typed:?}");
+            assert_eq!(shown, b"Approve? ");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_shown_is_not_approved() {
+        let mut nowhere: &mut [u8] = &mut [];
+        assert!(!agrees("Approve? ", &mut "y\n".as_bytes(), &mut nowhere));
+    }
+
+    #[test]
+    fn the_question_shows_all_of_what_would_run_and_no_escape() {
+        let text = question(&held("approval", "pending"), Some(&json!({"to": "eve"})), true);
+        assert!(text.starts_with("clerk wants to call pay\\u001b[2K\n  Pays.\n  | \\u009bA\n"), "{text}");
+        assert!(text.contains("\"to\": \"bob\\u202e\"") && text.contains(&"x".repeat(5_000)));
+        assert!(text.contains("instead:\n  {\n    \"to\": \"eve\"\n  }\n"), "{text}");
+        assert!(text.ends_with("would not be held.\nApprove? [y/N] "), "{text}");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+    }
+
+    #[test]
+    fn what_cannot_be_approved_is_not_asked_about() {
+        assert!(can_be_approved(&held("approval", "pending")).is_ok());
+        for (kind, status, code) in
+            [("question", "pending", "WRONG_KIND"), ("approval", "rejected", "APPROVAL_NOT_PENDING")]
+        {
+            let problem = can_be_approved(&held(kind, status)).expect_err("it cannot").to_string();
+            assert!(problem.starts_with(code), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `holdpoint approvals`: what waits for a person, and what the person says.
+
+mod answer;
+mod approve;
+mod list;
+mod reject;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::address::{ENVIRONMENT, ServerAddress};
+use super::connection::{Connection, encoded};
+use super::plain::{compact, plain};
+use super::wire::{Approval, read};
+use crate::cli::database::runtime;
+use crate::cli::output::{print, print_raw};
+use crate::cli::problem::{Exit, Problem};
+use crate::cli::{Done, Everywhere, Outcome};
+
+/// See what waits for a person, approve it, reject it, answer it
+///
+/// Without a subcommand: list.
+#[derive(Debug, Args)]
+#[command(after_help = ENVIRONMENT)]
+pub(in crate::cli) struct Approvals {
+    #[command(flatten)]
+    server: ServerAddress,
+    #[command(subcommand)]
+    wish: Option<Wish>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Wish {
+    List(list::List),
+    Approve(approve::Approve),
+    Reject(reject::Reject),
+    Answer(answer::Answer),
+}
+
+impl Approvals {
+    pub(in crate::cli) fn run(&self, everywhere: &Everywhere) -> Outcome {
+        // Whoever cannot be asked is told so before a server is.
+        if let Some(Wish::Approve(approve)) = &self.wish {
+            approve.refuse_unasked()?;
+        }
+        let connection = self.server.connect(everywhere)?;
+        let json = everywhere.json;
+        runtime()?.block_on(async {
+            match &self.wish {
+                Some(Wish::List(list)) => list.run(&connection, json).await,
+                Some(Wish::Approve(approve)) => approve.run(&connection, json).await,
+                Some(Wish::Reject(reject)) => reject.run(&connection, json).await,
+                Some(Wish::Answer(answer)) => answer.run(&connection, json).await,
+                None => list::List::default().run(&connection, json).await,
+            }
+        })
+    }
+}
+
+/// The commands that settle what is held, one in a line.
+pub(super) fn how_to_decide(kind: &str, id: &str, margin: &str) -> String {
+    let id = plain(id);
+    let commands: &[&str] = match kind {
+        "approval" => &["approve ID", "reject ID --reason TEXT"],
+        "question" => &["answer ID --result JSON"],
+        "in_doubt" => &["answer ID --choice retry", "answer ID --choice give_up", "answer ID --result JSON"],
+        _ => &[],
+    };
+    let line = |command: &&str| format!("{margin}holdpoint approvals {}\n", command.replace("ID", &id));
+    commands.iter().map(line).collect()
+}
+
+/// What a question is to the kind of what is held: a call in doubt asks nothing, and says why.
+pub(super) fn asks_or_says(kind: &str) -> &'static str {
+    if kind == "in_doubt" { "why" } else { "asks" }
+}
+
+/// Says it, and shows what came of it.
+async fn decide(connection: &Connection, id: &str, verb: &str, body: &Value, json: bool) -> Outcome {
+    let path = format!("/v1/approvals/{}/{verb}", encoded(id));
+    let text = connection.post(&path, body).await?;
+    let approval: Approval = read(connection, &text)?;
+    if json {
+        print_raw(&text)?;
+    } else {
+        print(&format!("{}\n", decided(&approval)))?;
+    }
+    Ok(Done::Well)
+}
+
+fn decided(approval: &Approval) -> String {
+    let by = approval.decided_by.as_deref().map(plain).unwrap_or_default();
+    let (id, status, tool) = (plain(&approval.id), plain(&approval.status), plain(&approval.tool));
+    let arguments = compact(&approval.arguments);
+    let mut text = format!("{id}: {status} by {by}: {tool} {arguments}");
+    for remark in [&approval.reason, &approval.note].into_iter().flatten() {
+        text.push_str(&format!("; {}", plain(remark)));
+    }
+    text
+}
+
+/// JSON as somebody typed it, or `@FILE`.
+fn json_of(option: &str, text: &str) -> Result<Value, Problem> {
+    let wrong = |cause: String, next: &str| Problem::new("BAD_JSON", cause, next, Exit::Configuration);
+    let text = match text.strip_prefix('@') {
+        None => text.to_owned(),
+        Some(file) => std::fs::read_to_string(file)
+            .map_err(|why| wrong(format!("{option}: {file}: {why}"), "Name a file that can be read."))?,
+    };
+    serde_json::from_str(&text).map_err(|why| {
+        let next = "Write JSON, a text in quotation marks: '\"blue\"'; or @FILE for a file that has it.";
+        wrong(format!("{option} is no JSON: {why}"), next)
+    })
+}
+
+#[test]
+fn json_is_typed_or_read_from_a_file() {
+    assert_eq!(json_of("--result", " {\"a\": [1]} ").expect("JSON"), serde_json::json!({"a": [1]}));
+    for bad in ["blue", "", "{\"a\":1} x", "@no/such/file"] {
+        let problem = json_of("--result", bad).expect_err(bad).to_string();
+        assert!(problem.starts_with("BAD_JSON: --result"), "{problem}");
+    }
+}

@@ -1,0 +1,132 @@
+//! Server-sent events as they arrive: the data of one after the other, and how a stream ends.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+/// A server gives a sign of life every fifteen seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Longer than any event.
+const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// One stream, until it breaks off.
+pub(super) struct Frames {
+    body: Incoming,
+    cutting: Cutting,
+}
+
+/// Why nothing more comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The server closed it.
+    Closed,
+    /// The connection broke, or was silent for too long.
+    Broken,
+    /// What comes is no stream of events.
+    Unreadable,
+}
+
+impl Frames {
+    pub(super) fn of(body: Incoming) -> Self {
+        Self { body, cutting: Cutting::default() }
+    }
+
+    /// The data of the next frame. A frame that is not whole when the stream ends is none.
+    pub(super) async fn next(&mut self) -> Result<String, Over> {
+        loop {
+            if let Some(data) = self.cutting.next()? {
+                return Ok(data);
+            }
+            match timeout(SILENCE_MAX, self.body.frame()).await {
+                Ok(Some(Ok(frame))) => {
+                    self.cutting.bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                }
+                Ok(Some(Err(_))) | Err(_) => return Err(Over::Broken),
+                Ok(None) => return Err(Over::Closed),
+            }
+        }
+    }
+}
+
+/// Bytes that become frames.
+#[derive(Debug, Default)]
+struct Cutting {
+    bytes: Vec<u8>,
+    /// Before it there is no end of a line.
+    scanned: usize,
+    data: Option<String>,
+}
+
+impl Cutting {
+    fn next(&mut self) -> Result<Option<String>, Over> {
+        while let Some(line) = self.line()? {
+            if line.is_empty() {
+                if let Some(data) = self.data.take() {
+                    return Ok(Some(data));
+                }
+            } else if let Some(more) = line.strip_prefix("data:") {
+                let more = more.strip_prefix(' ').unwrap_or(more);
+                match &mut self.data {
+                    Some(data) => {
+                        data.push('\n');
+                        data.push_str(more);
+                    }
+                    None => self.data = Some(more.to_owned()),
+                }
+            }
+        }
+        let waiting = self.bytes.len() + self.data.as_ref().map_or(0, String::len);
+        if waiting > FRAME_BYTES_MAX { Err(Over::Unreadable) } else { Ok(None) }
+    }
+
+    fn line(&mut self) -> Result<Option<String>, Over> {
+        let unread = self.bytes.get(self.scanned..).unwrap_or_default();
+        let Some(length) = unread.iter().position(|byte| *byte == b'\n') else {
+            self.scanned = self.bytes.len();
+            return Ok(None);
+        };
+        let rest = self.bytes.split_off(self.scanned + length + 1);
+        let mut line = std::mem::replace(&mut self.bytes, rest);
+        self.scanned = 0;
+        line.pop();
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        String::from_utf8(line).map(Some).map_err(|_| Over::Unreadable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is heard when the bytes arrive in pieces of this many.
+    fn heard(bytes: &[u8], piece: usize) -> Result<Vec<String>, Over> {
+        let mut cutting = Cutting::default();
+        let mut frames = Vec::new();
+        for piece in bytes.chunks(piece) {
+            cutting.bytes.extend_from_slice(piece);
+            while let Some(data) = cutting.next()? {
+                frames.push(data);
+            }
+        }
+        Ok(frames)
+    }
+
+    #[test]
+    fn frames_are_the_same_however_they_are_cut_and_half_a_frame_is_none() {
+        let stream =
+            ": alive\n\nid: 1\nevent: a\ndata: {\"n\":1}\n\r\ndata:é\r\ndata: b\r\n\r\nid: 3\ndata: half";
+        for piece in [1, 2, 3, 7, stream.len()] {
+            assert_eq!(heard(stream.as_bytes(), piece).expect("readable"), ["{\"n\":1}", "é\nb"], "{piece}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_or_has_no_end_is_refused() {
+        assert_eq!(heard(b"data: \xff\n\n", 64), Err(Over::Unreadable));
+        assert_eq!(heard(&vec![b'x'; FRAME_BYTES_MAX + 1], 1 << 20), Err(Over::Unreadable));
+    }
+}

@@ -1,0 +1,62 @@
+//! Lists of a server, page after page, until there are as many as somebody wants.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::connection::{Connection, encoded};
+use super::wire::read;
+use crate::cli::problem::Problem;
+
+/// As many as a page can have.
+const PAGE_MAX: usize = 1_000;
+
+/// What was found, each as the server wrote it.
+pub(super) struct Listed {
+    pub(super) items: Vec<Box<RawValue>>,
+    /// There are more.
+    pub(super) next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(rename = "runs", alias = "approvals")]
+    items: Vec<Box<RawValue>>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+impl Listed {
+    /// `path` without a query; what is asked for with nothing is left out.
+    pub(super) async fn read(
+        connection: &Connection,
+        path: &str,
+        asked: &[(&str, Option<&String>)],
+        limit: usize,
+    ) -> Result<Self, Problem> {
+        let mut listed = Self { items: Vec::new(), next_cursor: None };
+        loop {
+            let count = (limit - listed.items.len()).min(PAGE_MAX);
+            let mut address = format!("{path}?limit={count}");
+            let cursor = ("cursor", listed.next_cursor.as_ref());
+            for (name, value) in asked.iter().copied().chain([cursor]) {
+                if let Some(value) = value {
+                    address.push_str(&format!("&{name}={}", encoded(value)));
+                }
+            }
+            let page: Page = read(connection, &connection.get(&address).await?)?;
+            let is_empty = page.items.is_empty();
+            listed.items.extend(page.items.into_iter().take(count));
+            listed.next_cursor = page.next_cursor;
+            if listed.next_cursor.is_none() || is_empty || listed.items.len() >= limit {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// In the form of one page.
+    pub(super) fn as_json(&self, name: &str) -> String {
+        let items: Vec<&str> = self.items.iter().map(|item| item.get()).collect();
+        let next = serde_json::Value::from(self.next_cursor.clone());
+        format!("{{\"{name}\":[{}],\"next_cursor\":{next}}}\n", items.join(","))
+    }
+}

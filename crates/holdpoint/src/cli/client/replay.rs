@@ -1,0 +1,126 @@
+//! `holdpoint replay RUN`: the log of a run as a story.
+
+use std::path::Path;
+
+use clap::Args;
+use holdpoint_http::wire::telling::Telling;
+use machine::id::RunId;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use stores::sqlite::log::read_log;
+
+use super::address::{ENVIRONMENT, ServerAddress};
+use super::connection::{Connection, encoded};
+use super::story::Story;
+use super::wire::{Event, read};
+use crate::cli::database::runtime;
+use crate::cli::output::{print_raw, tell};
+use crate::cli::problem::{Exit, Problem};
+use crate::cli::{Done, Everywhere, Outcome};
+
+const IN_POSTGRES: &str = "Leave --store out, and name a server on this database with --url.";
+/// As many as a page can have.
+const PAGE_MAX: usize = 1_000;
+
+/// Tell the log of a run as a story
+///
+/// Who asked, what the model said, which calls were held, who decided what, what ran with what result, what crashed and
+/// went on, and how it ended; each line with the time since the beginning. With --json, the events themselves, one in a line.
+/// Asks a server; with --store sqlite:PATH it reads the file, whether or not a server works with it.
+#[derive(Debug, Args)]
+#[command(after_help = ENVIRONMENT)]
+pub(in crate::cli) struct Replay {
+    #[command(flatten)]
+    server: ServerAddress,
+    /// The id of the run
+    run: String,
+}
+
+impl Replay {
+    pub(in crate::cli) fn run(&self, everywhere: &Everywhere) -> Outcome {
+        let mut teller = Teller { story: (!everywhere.json).then(Story::default) };
+        if everywhere.store_is_named {
+            if self.server.url.is_some() {
+                return Err(Problem::new(
+                    "WRONG_COMMAND_LINE",
+                    "a log is read from a server or from a store, not from both",
+                    "Leave out --url or --store.",
+                    Exit::Configuration,
+                ));
+            }
+            self.tell_stored(everywhere.store.file(IN_POSTGRES)?, &mut teller)?;
+        } else {
+            let connection = self.server.connect(everywhere)?;
+            runtime()?.block_on(self.tell_served(&connection, &mut teller))?;
+        }
+        Ok(Done::Well)
+    }
+
+    async fn tell_served(&self, connection: &Connection, teller: &mut Teller) -> Result<(), Problem> {
+        let mut after = 0;
+        loop {
+            let run = encoded(&self.run);
+            let path = format!("/v1/runs/{run}/events?limit={PAGE_MAX}&after={after}");
+            let page: Page = read(connection, &connection.get(&path).await?)?;
+            for event in &page.events {
+                if !teller.tell(event.get(), || read(connection, event.get()))? {
+                    return Ok(());
+                }
+            }
+            // A server that sends the same page again would send it for ever.
+            match page.next_after {
+                Some(next) if next > after => after = next,
+                Some(_) | None => return Ok(()),
+            }
+        }
+    }
+
+    fn tell_stored(&self, path: &Path, teller: &mut Teller) -> Result<(), Problem> {
+        let run = RunId::from(self.run.as_str());
+        let log = read_log(path, &run)?;
+        let (thread, events) = log.ok_or_else(|| {
+            Problem::new(
+                "RUN_NOT_FOUND",
+                format!("{} has no run {:?}", path.display(), self.run),
+                "Look at the id; a run goes with its thread when the thread is deleted or pruned.",
+                Exit::Other,
+            )
+        })?;
+        let mut telling = Telling::new(thread, run);
+        for envelope in events.iter().flat_map(|committed| telling.hear(committed)) {
+            let unreadable = |why: serde_json::Error| {
+                Problem::new("STORE_DAMAGED", why.to_string(), "Run holdpoint doctor.", Exit::Other)
+            };
+            let text = serde_json::to_string(&envelope).map_err(unreadable)?;
+            if !teller.tell(&text, || serde_json::from_str(&text).map_err(unreadable))? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct Page {
+    events: Vec<Box<RawValue>>,
+    #[serde(default)]
+    next_after: Option<u64>,
+}
+
+struct Teller {
+    /// None where the events themselves are wanted.
+    story: Option<Story>,
+}
+
+impl Teller {
+    /// False where nobody listens any more.
+    fn tell(&mut self, raw: &str, read: impl FnOnce() -> Result<Event, Problem>) -> Result<bool, Problem> {
+        match &mut self.story {
+            None => print_raw(raw),
+            Some(story) => match story.tell(&read()?) {
+                Some(line) => tell(&format!("{line}\n")),
+                None => Ok(true),
+            },
+        }
+    }
+}

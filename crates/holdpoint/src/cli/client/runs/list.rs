@@ -1,0 +1,122 @@
+//! `holdpoint runs list`: the newest runs, one in a line.
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+
+use crate::cli::client::connection::Connection;
+use crate::cli::client::listed::Listed;
+use crate::cli::client::plain::plain;
+use crate::cli::client::story::waits_for;
+use crate::cli::client::times;
+use crate::cli::client::wire::{Run, read};
+use crate::cli::output::{print, print_raw, say};
+use crate::cli::{Done, Outcome};
+
+const LIMIT: usize = 100;
+
+/// List runs, the newest first
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Only runs with this status
+    #[arg(long, value_name = "STATUS", value_parser = [
+        "queued", "running", "waiting_approval", "waiting_tool", "interrupting", "completed", "failed", "interrupted",
+    ])]
+    status: Option<String>,
+    /// Only runs of this thread
+    #[arg(long, value_name = "THREAD")]
+    thread: Option<String>,
+    /// Only runs of this agent
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+    /// No more than so many
+    #[arg(long, value_name = "N", default_value_t = LIMIT,
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
+    limit: usize,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { status: None, thread: None, agent: None, limit: LIMIT }
+    }
+}
+
+impl List {
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
+        let asked = [
+            ("status", self.status.as_ref()),
+            ("thread_id", self.thread.as_ref()),
+            ("agent", self.agent.as_ref()),
+        ];
+        let listed = Listed::read(connection, "/v1/runs", &asked, self.limit).await?;
+        if json {
+            print_raw(&listed.as_json("runs"))?;
+            return Ok(Done::Well);
+        }
+        let runs = listed.items.iter().map(|item| read(connection, item.get()));
+        let runs: Vec<Run> = runs.collect::<Result<_, _>>()?;
+        if runs.is_empty() {
+            say("There are no such runs.");
+            return Ok(Done::Well);
+        }
+        print(&table(&runs, times::now()))?;
+        if listed.next_cursor.is_some() {
+            say(&format!("There are more; --limit shows more than {}.", self.limit));
+        }
+        Ok(Done::Well)
+    }
+}
+
+fn table(runs: &[Run], now: i64) -> String {
+    let head = ["RUN", "STATUS", "AGENT", "THREAD", "STEP", "AGE", "WAITS FOR"].map(str::to_owned);
+    let rows: Vec<[String; 7]> = std::iter::once(head).chain(runs.iter().map(|run| row(run, now))).collect();
+    let widths: Vec<usize> = (0..7)
+        .map(|column| {
+            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn row(run: &Run, now: i64) -> [String; 7] {
+    let waits = match run.pending.as_slice() {
+        [] => String::new(),
+        [first, others @ ..] => {
+            let first = waits_for(plain(&first.kind), plain(&first.tool), first.approval_id.as_deref());
+            if others.is_empty() { first } else { format!("{first}, and {} more", others.len()) }
+        }
+    };
+    [
+        plain(&run.id),
+        plain(&run.status),
+        plain(&run.agent),
+        plain(&run.thread_id),
+        run.step.to_string(),
+        times::ago(&run.created_at, now),
+        waits,
+    ]
+}
+
+#[test]
+fn a_table_is_as_wide_as_what_stands_in_it() {
+    let run = |id: &str, pending: &str| -> Run {
+        let text = format!(
+            r#"{{"id":"{id}","thread_id":"t","agent":"clerk","status":"waiting_approval","step":1,"pending":{pending},
+            "usage":{{}},"created_at":"1970-01-01T00:00:00.000Z"}}"#
+        );
+        serde_json::from_str(&text).expect("a run")
+    };
+    let held = r#"[{"call_id":"c","tool":"pay\u001b[31m","kind":"approval","approval_id":"apr_1"},
+        {"call_id":"d","tool":"pick","kind":"client_tool"}]"#;
+    assert_eq!(
+        table(&[run("run_1", held), run("run_long", "[]")], 90_000),
+        "RUN       STATUS            AGENT  THREAD  STEP  AGE  WAITS FOR\n\
+         run_1     waiting_approval  clerk  t       1     1m   the approval of pay\\u001b[31m, apr_1, and 1 more\n\
+         run_long  waiting_approval  clerk  t       1     1m\n"
+    );
+}

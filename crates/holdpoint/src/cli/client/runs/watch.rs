@@ -1,0 +1,128 @@
+//! `holdpoint runs watch RUN`: a run as it goes on, over lost connections and restarted servers, until its end.
+
+use std::time::Duration;
+
+use clap::Args;
+use tokio::time::{Instant, sleep};
+
+use crate::cli::client::connection::{Connection, Failed, encoded};
+use crate::cli::client::frames::{Frames, Over};
+use crate::cli::client::live::Live;
+use crate::cli::client::times;
+use crate::cli::client::wire::{Event, Run, read};
+use crate::cli::output::{print_raw, say, tell};
+use crate::cli::problem::Problem;
+use crate::cli::{Done, Outcome};
+
+/// Between two tries, at first and at most.
+const PAUSE_FIRST: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(8);
+/// A server that has been away for so long is not waited for any longer.
+const AWAY_MAX: Duration = Duration::from_secs(300);
+
+/// Follow a run until it ends
+///
+/// Tells every event as it happens, from the first on, and what the model says while it says it. A connection that is lost,
+/// also because the server is restarted, is opened again where it was. Exits with 0 if the run is completed, with 1 if it
+/// fails or is interrupted. With --json, every frame of the stream in a line of its own.
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    /// The id of the run
+    run: String,
+    /// Begin behind the event with this number
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    after: u64,
+}
+
+impl Watch {
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
+        let path = format!("/v1/runs/{}", encoded(&self.run));
+        let run: Run = read(connection, &connection.get(&path).await?)?;
+        let live = (!json).then(|| Live::beginning(times::parsed(&run.created_at)));
+        let mut watcher = Watcher { seen: self.after, live };
+        let events = format!("{path}/events");
+        let mut pause = PAUSE_FIRST;
+        let mut reached_at = Instant::now();
+        loop {
+            match connection.follow(&events, watcher.seen).await {
+                // Nothing is left of a run that has ended.
+                Ok(None) => {
+                    let run: Run = read(connection, &connection.get(&path).await?)?;
+                    return Ok(done(&run.status));
+                }
+                Ok(Some(frames)) => {
+                    reached_at = Instant::now();
+                    let before = watcher.seen;
+                    if let Some(done) = watcher.listen(connection, frames).await? {
+                        return Ok(done);
+                    }
+                    if watcher.seen > before {
+                        pause = PAUSE_FIRST;
+                    }
+                    watcher.end_line()?;
+                    say(&format!("The connection broke off behind event {}; trying again.", watcher.seen));
+                }
+                Err(failed) => {
+                    if !failed.may_pass() || reached_at.elapsed() > AWAY_MAX {
+                        return Err(failed.into());
+                    }
+                    say(&format!("{}; trying again in {pause:?}.", in_short(failed)));
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}
+
+fn in_short(failed: Failed) -> String {
+    let text = Problem::from(failed).to_string();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn done(status: &str) -> Done {
+    if status == "completed" { Done::Well } else { Done::Found }
+}
+
+/// What was heard of a run so far, over all connections.
+struct Watcher {
+    seen: u64,
+    /// None where the frames themselves are wanted.
+    live: Option<Live>,
+}
+
+impl Watcher {
+    /// Until the run ends, or this connection does; nobody who listens is an end too.
+    async fn listen(&mut self, connection: &Connection, mut frames: Frames) -> Result<Option<Done>, Problem> {
+        loop {
+            let data = match frames.next().await {
+                Ok(data) => data,
+                Err(Over::Closed | Over::Broken) => return Ok(None),
+                Err(Over::Unreadable) => return Err(connection.not_holdpoint("")),
+            };
+            let event: Event = read(connection, &data)?;
+            if let Some(seq) = event.seq {
+                // A server that lost track of us begins anew.
+                if seq <= self.seen {
+                    continue;
+                }
+                self.seen = seq;
+            }
+            let is_heard = match &mut self.live {
+                Some(live) => tell(&live.hear(&event))?,
+                None => print_raw(&data)?,
+            };
+            if let Some(status) = event.end() {
+                return Ok(Some(done(status)));
+            }
+            if !is_heard {
+                return Ok(Some(Done::Found));
+            }
+        }
+    }
+
+    fn end_line(&mut self) -> Result<(), Problem> {
+        let end = self.live.as_mut().map_or("", Live::end_of_line);
+        tell(end).map(|_| ())
+    }
+}

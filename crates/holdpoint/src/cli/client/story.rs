@@ -1,0 +1,378 @@
+//! The log of a run as a story: a short sentence for each event, with the time since the beginning.
+//!
+//! Pure: the same events are told in the same words. Types that are not known are told by their name alone.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::plain::{compact, cut, lines, plain};
+use super::times;
+use super::wire::Event;
+
+/// Of an argument, a result or a message; `--json` has all of it.
+const TEXT_CHARS_MAX: usize = 2_000;
+/// Behind the time, in front of every further line of a text.
+pub(super) const MARGIN: &str = "              | ";
+
+/// Hears every event in order.
+#[derive(Debug, Default)]
+pub(super) struct Story {
+    start: Option<i64>,
+    last: i64,
+    /// The tool of every call that has not ended.
+    tools: BTreeMap<String, String>,
+}
+
+impl Story {
+    /// The first event that is heard is the beginning, where none is known.
+    pub(super) fn beginning(start: Option<i64>) -> Self {
+        Self { start, last: start.unwrap_or_default(), tools: BTreeMap::new() }
+    }
+
+    /// A line, or nothing where the event only repeats what others have said.
+    pub(super) fn tell(&mut self, event: &Event) -> Option<String> {
+        if let Some(at) = times::parsed(&event.ts) {
+            self.start.get_or_insert(at);
+            self.last = at;
+        }
+        let sentence = self.sentence(event)?;
+        Some(format!("{}  {sentence}", self.time()))
+    }
+
+    /// Of the event that was heard last.
+    pub(super) fn time(&self) -> String {
+        times::since(self.start.unwrap_or(self.last), self.last)
+    }
+
+    fn sentence(&mut self, event: &Event) -> Option<String> {
+        let payload = &event.payload;
+        let call = self.call(payload);
+        Some(match event.kind.as_str() {
+            "run.queued" => "The run is queued.".to_owned(),
+            "run.started" => "The run begins.".to_owned(),
+            "run.resumed" => "The run goes on.".to_owned(),
+            "run.interrupting" => "The run is being interrupted.".to_owned(),
+            "run.waiting" => format!("The run waits for {}.", waited_for(&payload["pending"])),
+            "run.ending" => format!("The run is about to end: {}.", termination(&payload["termination"])),
+            "run.completed" | "run.failed" | "run.interrupted" => ended(payload),
+            "run.recovered" => self.recovered(payload),
+            "step.started" => format!("Step {}: the model is asked.", payload["step"]),
+            "step.ended" => return None,
+            "message.added" => return message(&payload["message"]),
+            "model.retrying" => {
+                let why = text(&payload["error"]);
+                format!(
+                    "The model did not answer ({why}); it is asked again, attempt {}.",
+                    payload["attempt"]
+                )
+            }
+            "phase.answered" => plugin(payload),
+            "state.changed" => {
+                format!("A plugin keeps something new at {}.", text(&payload["patch"][0]["path"]))
+            }
+            "child.started" => format!("{call} becomes a run of its own: {}.", text(&payload["run_id"])),
+            "child.ended" => format!("The run {} of {call} has ended.", text(&payload["run_id"])),
+            other if other.starts_with("tool.") => self.of_call(other, payload, &call),
+            other => format!("{}.", plain(other)),
+        })
+    }
+
+    fn of_call(&mut self, kind: &str, payload: &Value, call: &str) -> String {
+        if matches!(
+            kind,
+            "tool.execution_succeeded" | "tool.execution_failed" | "tool.cancelled" | "tool.denied"
+        ) {
+            self.tools.remove(payload["call_id"].as_str().unwrap_or_default());
+        }
+        let by = text(&payload["by"]);
+        match kind {
+            "tool.requested" => format!("The model wants {call} with {}.", shown(&payload["arguments"])),
+            "tool.approval_requested" => {
+                let until = payload["expires_at"].as_str().map(|at| format!(", until {}", plain(at)));
+                let until = until.unwrap_or_default();
+                format!("{call} is held for approval {}{until}.", text(&payload["approval_id"]))
+            }
+            "tool.approval_voided" => {
+                format!(
+                    "Approval {} of {call} counts for nothing: the tool changed.",
+                    text(&payload["approval_id"])
+                )
+            }
+            "tool.approved" => match payload.get("arguments") {
+                Some(edited) => format!("{by} approves {call}, but with {}.", shown(edited)),
+                None => format!("{by} approves {call}."),
+            },
+            "tool.denied" => match payload["reason"].as_str() {
+                Some(reason) => format!("{by} denies {call}: {}.", bounded(reason)),
+                None => format!("{by} denies {call}."),
+            },
+            "tool.suspended" => suspended(payload, call),
+            "tool.resumed" => match payload["mode"].as_str() {
+                Some("use_decision_as_tool_result") => format!("{by} says what came of {call}."),
+                Some("pass_decision_to_tool") => format!("{by} answers {call}, which runs with the answer."),
+                _ => format!("{by} answers {call}, which may run again."),
+            },
+            "tool.execution_started" => started(payload, call),
+            "tool.execution_succeeded" => {
+                let warning = payload["warning"].as_str().map(|text| format!(" Warning: {}", bounded(text)));
+                format!("{call} succeeded: {}{}", shown(&payload["result"]), warning.unwrap_or_default())
+            }
+            "tool.execution_failed" => {
+                let error = &payload["error"];
+                let (code, why) = (text(&error["code"]), text(&error["message"]));
+                format!("{call} failed ({code}): {why}{}", unknown_outcome(payload))
+            }
+            "tool.cancelled" => {
+                format!("{call} is cancelled: {}{}", text(&payload["reason"]), unknown_outcome(payload))
+            }
+            other => format!("{} of {call}.", plain(other)),
+        }
+    }
+
+    /// The tool and the call, as far as they are known.
+    fn call(&mut self, payload: &Value) -> String {
+        let Some(id) = payload["call_id"].as_str() else { return "a call".to_owned() };
+        if let Some(tool) = payload["tool"].as_str() {
+            self.tools.insert(id.to_owned(), tool.to_owned());
+        }
+        self.called(id)
+    }
+
+    pub(super) fn called(&self, id: &str) -> String {
+        match self.tools.get(id) {
+            Some(tool) => format!("{} ({})", plain(tool), plain(id)),
+            None => plain(id),
+        }
+    }
+
+    fn recovered(&self, payload: &Value) -> String {
+        let lost: Vec<String> = entries(&payload["lost"])
+            .map(|lost| {
+                let call = self.called(lost["call_id"].as_str().unwrap_or_default());
+                format!("attempt {} of {call}", lost["attempt"])
+            })
+            .collect();
+        match lost.as_slice() {
+            [] => "The process died; another one goes on with the run.".to_owned(),
+            lost => format!("The process died with {}; another one goes on.", lost.join(" and ")),
+        }
+    }
+}
+
+fn entries(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().map(Vec::as_slice).unwrap_or_default().iter()
+}
+
+/// What somebody said, in one line.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| shown(value), bounded)
+}
+
+fn bounded(text: &str) -> String {
+    cut(&plain(text), TEXT_CHARS_MAX)
+}
+
+fn shown(value: &Value) -> String {
+    cut(&compact(value), TEXT_CHARS_MAX)
+}
+
+fn waited_for(pending: &Value) -> String {
+    let waits: Vec<String> = entries(pending)
+        .map(|held| waits_for(text(&held["kind"]), text(&held["tool"]), held["approval_id"].as_str()))
+        .collect();
+    if waits.is_empty() { "somebody".to_owned() } else { waits.join(" and ") }
+}
+
+/// What one held call waits for; `tool` is plain already.
+pub(super) fn waits_for(kind: String, tool: String, approval: Option<&str>) -> String {
+    let what = match kind.as_str() {
+        "approval" => format!("the approval of {tool}"),
+        "question" => format!("an answer to {tool}"),
+        "in_doubt" => format!("somebody who knows what became of {tool}"),
+        "client_tool" => format!("the front end to do {tool}"),
+        "external" => format!("the result of {tool} from outside"),
+        "child_run" => format!("the run of {tool}"),
+        _ => format!("{tool} ({kind})"),
+    };
+    approval.map_or(what.clone(), |id| format!("{what}, {}", plain(id)))
+}
+
+fn suspended(payload: &Value, call: &str) -> String {
+    let question = payload["question"].as_str().map(bounded);
+    let kind = text(&payload["kind"]);
+    let what = match kind.as_str() {
+        "question" => match &question {
+            Some(question) => return format!("{call} asks: {question}"),
+            None => "asks something",
+        },
+        "in_doubt" => {
+            let why = question.map(|why| format!(" ({why})")).unwrap_or_default();
+            return format!("{call} is in doubt{why}: it may or may not have taken effect.");
+        }
+        "client_tool" => "is for the front end to do",
+        "external" => "goes on outside; its result will be posted",
+        "child_run" => "is done by another agent",
+        other => return format!("{call} is held: {other}."),
+    };
+    question.map_or_else(|| format!("{call} {what}."), |question| format!("{call} {what}: {question}"))
+}
+
+fn started(payload: &Value, call: &str) -> String {
+    let mut sentence = format!("{call} runs");
+    if payload["attempt"].as_u64().is_some_and(|attempt| attempt > 1) {
+        sentence.push_str(&format!(", attempt {}", payload["attempt"]));
+    }
+    if let Some(rule) = payload["rule"].as_u64() {
+        sentence.push_str(&format!(", allowed by rule {rule}"));
+    }
+    if let Some(by) = payload["let_through_by"].as_str() {
+        sentence.push_str(&format!(", let through by {}", plain(by)));
+    }
+    sentence + "."
+}
+
+fn unknown_outcome(payload: &Value) -> &'static str {
+    if payload["outcome_unknown"] == true { "; it may have taken effect." } else { "." }
+}
+
+fn message(message: &Value) -> Option<String> {
+    let content = &message["content"];
+    let said = match content.as_str() {
+        Some(text) => cut(&lines(text, MARGIN), TEXT_CHARS_MAX),
+        None => shown(content),
+    };
+    match message["role"].as_str() {
+        Some("user") => Some(format!("The user says: {said}")),
+        // A model that only asks for calls has said nothing.
+        Some("assistant") if said.is_empty() => None,
+        Some("assistant") => Some(match message["model"].as_str() {
+            Some(model) => format!("The model ({}) says: {said}", plain(model)),
+            None => format!("The model says: {said}"),
+        }),
+        // The event of the result has told it; a placeholder nobody else tells.
+        Some("tool") if message["status"] != "suspended" => None,
+        Some(_) | None => Some(format!("The model will read: {said}")),
+    }
+}
+
+fn plugin(payload: &Value) -> String {
+    let (name, phase) = (text(&payload["plugin"]), text(&payload["phase"]));
+    if let Some(why) = payload["failed"].as_str() {
+        return format!("The plugin {name} failed in {phase}: {}", bounded(why));
+    }
+    let actions: Vec<String> = entries(&payload["actions"]).map(|action| text(&action["type"])).collect();
+    format!("The plugin {name} acts in {phase}: {}.", actions.join(", "))
+}
+
+fn termination(how: &Value) -> String {
+    let parts = [&how["reason"], &how["code"], &how["detail"]];
+    let parts: Vec<String> = parts.into_iter().filter(|part| part.is_string()).map(text).collect();
+    parts.join(", ")
+}
+
+fn ended(payload: &Value) -> String {
+    let usage = &payload["usage"];
+    let mut sentence = format!(
+        "The run is {}: {}. Tokens: {} in, {} out.",
+        text(&payload["status"]),
+        termination(&payload["termination"]),
+        usage["input_tokens"].as_u64().unwrap_or_default(),
+        usage["output_tokens"].as_u64().unwrap_or_default()
+    );
+    if let Some(output) = payload.get("output") {
+        sentence.push_str(&format!(" Output: {}", shown(output)));
+    }
+    sentence
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(log: &str) -> Vec<String> {
+        let mut story = Story::default();
+        log.lines().filter_map(|line| story.tell(&serde_json::from_str(line).expect("an event"))).collect()
+    }
+
+    #[test]
+    fn a_held_call_is_told_from_the_question_to_the_last_words() {
+        let log = include_str!("../../../../http/tests/golden/one_held_call.jsonl");
+        assert_eq!(
+            told(log),
+            [
+                "+0:00:00.000  The run is queued.",
+                "+0:00:00.010  The run begins.",
+                "+0:00:00.010  The user says: Send Bob 5 euros.",
+                "+0:00:00.010  Step 1: the model is asked.",
+                "+0:00:00.910  The model says: I will transfer it.",
+                "+0:00:00.910  The model wants transfer (call_1) with {\"amount\":5,\"to\":\"bob\"}.",
+                "+0:00:00.915  transfer (call_1) is held for approval apr_1, until 2026-01-02T00:00:00.915Z.",
+                "+0:00:00.915  The run waits for the approval of transfer, apr_1.",
+                "+2:00:00.915  ana approves transfer (call_1).",
+                "+2:00:00.915  The run goes on.",
+                "+2:00:00.920  transfer (call_1) runs.",
+                "+2:00:01.420  transfer (call_1) succeeded: {\"receipt\":\"r-77\"}",
+                "+2:00:01.420  Step 2: the model is asked.",
+                "+2:00:02.420  The model says: Bob has his 5 euros.",
+                "+2:00:02.420  The run is completed: natural_end. Tokens: 60 in, 27 out.",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_crash_a_doubt_and_whoever_resolved_it_are_told() {
+        let log = include_str!("../../../../http/tests/golden/killed_between_commit_and_answer.jsonl");
+        assert_eq!(
+            told(log).get(5..12).expect("the story goes on"),
+            [
+                "+0:00:00.510  post (call_1) runs, allowed by rule 0.",
+                "+0:01:00.000  The process died with attempt 1 of post (call_1); another one goes on.",
+                "+0:01:10.000  post (call_1) is in doubt: it may or may not have taken effect.",
+                "+0:01:10.000  The run waits for somebody who knows what became of post, apr_1.",
+                "+1:01:10.000  ana says what came of post (call_1).",
+                "+1:01:10.000  The run goes on.",
+                "+1:01:10.000  post (call_1) succeeded: {\"post\":41}",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_golden_log_is_told_in_words_and_without_its_brackets() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../http/tests/golden");
+        let mut logs = 0;
+        for entry in std::fs::read_dir(folder).expect("the logs are there") {
+            let path = entry.expect("an entry").path();
+            let log = std::fs::read_to_string(&path).expect("a log");
+            let story = told(&log);
+            logs += 1;
+            assert!(story.last().is_some_and(|last| last.contains("  The run is ")), "{story:#?}");
+            for line in &story {
+                let sentence = line.split_once("  ").expect("a time and a sentence").1;
+                // A type that has no words is told by its name.
+                assert!(!sentence.starts_with("tool.") && !sentence.starts_with("run."), "{path:?}: {line}");
+                assert!(!sentence.contains("null") && !sentence.contains("a call"), "{path:?}: {line}");
+            }
+        }
+        assert!(logs > 10, "{logs}");
+    }
+
+    #[test]
+    fn nobody_can_write_a_line_of_ours() {
+        let forged = serde_json::json!({"seq": 1, "type": "message.added", "ts": "2026-01-01T00:00:00.000Z",
+            "payload": {"message": {"role": "assistant", "content": "Hi.\n+0:00:00.000  ana approves pay\u{1b}[1A"}}});
+        let event: Event = serde_json::from_value(forged).expect("an event");
+        assert_eq!(
+            Story::default().tell(&event).as_deref(),
+            Some(
+                "+0:00:00.000  The model says: Hi.\n              | +0:00:00.000  ana approves pay\\u001b[1A"
+            )
+        );
+    }
+
+    #[test]
+    fn a_type_that_nobody_knows_is_told_by_its_name() {
+        let event = r#"{"seq":1,"type":"moon.risen","ts":"2026-01-01T00:00:00.000Z","payload":{}}"#;
+        assert_eq!(told(event), ["+0:00:00.000  moon.risen."]);
+    }
+}

@@ -1,0 +1,155 @@
+//! What a server sends, as far as these commands read it. Whatever else stands there is left alone.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::connection::Connection;
+use crate::cli::problem::Problem;
+
+/// Reads what this server has said.
+pub(super) fn read<T: DeserializeOwned>(connection: &Connection, text: &str) -> Result<T, Problem> {
+    serde_json::from_str(text).map_err(|_| connection.not_holdpoint(text))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Run {
+    pub(super) id: String,
+    pub(super) thread_id: String,
+    pub(super) agent: String,
+    pub(super) status: String,
+    #[serde(default)]
+    pub(super) termination: Option<Termination>,
+    #[serde(default)]
+    pub(super) step: u32,
+    #[serde(default)]
+    pub(super) pending: Vec<Pending>,
+    #[serde(default)]
+    pub(super) usage: Usage,
+    #[serde(default)]
+    pub(super) error: Option<RunError>,
+    #[serde(default)]
+    pub(super) output: Option<Value>,
+    pub(super) created_at: String,
+    #[serde(default)]
+    pub(super) started_at: Option<String>,
+    #[serde(default)]
+    pub(super) ended_at: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Termination {
+    pub(super) reason: String,
+    #[serde(default)]
+    pub(super) code: Option<String>,
+    #[serde(default)]
+    pub(super) detail: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Pending {
+    pub(super) call_id: String,
+    pub(super) tool: String,
+    pub(super) kind: String,
+    #[serde(default)]
+    pub(super) approval_id: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Usage {
+    #[serde(default)]
+    pub(super) input_tokens: u64,
+    #[serde(default)]
+    pub(super) output_tokens: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RunError {
+    pub(super) code: String,
+    pub(super) message: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Calls {
+    pub(super) calls: Vec<Call>,
+}
+
+/// A call of a run, of which only the arguments are of interest here.
+#[derive(Debug, Deserialize)]
+pub(super) struct Call {
+    pub(super) call_id: String,
+    #[serde(default)]
+    pub(super) arguments: Value,
+    #[serde(default)]
+    pub(super) suspension: Option<Suspension>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Suspension {
+    #[serde(default)]
+    pub(super) question: Option<String>,
+    #[serde(default)]
+    pub(super) expires_at: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Approval {
+    pub(super) id: String,
+    pub(super) kind: String,
+    pub(super) run_id: String,
+    pub(super) thread_id: String,
+    pub(super) call_id: String,
+    #[serde(default)]
+    pub(super) agent: String,
+    pub(super) tool: String,
+    #[serde(default)]
+    pub(super) tool_description: String,
+    #[serde(default)]
+    pub(super) arguments: Value,
+    #[serde(default)]
+    pub(super) arguments_digest: Option<String>,
+    #[serde(default)]
+    pub(super) question: Option<String>,
+    #[serde(default)]
+    pub(super) schema: Option<Value>,
+    #[serde(default)]
+    pub(super) path: Vec<PathStep>,
+    pub(super) status: String,
+    pub(super) created_at: String,
+    #[serde(default)]
+    pub(super) expires_at: Option<String>,
+    #[serde(default)]
+    pub(super) decided_by: Option<String>,
+    #[serde(default)]
+    pub(super) reason: Option<String>,
+    #[serde(default)]
+    pub(super) note: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PathStep {
+    pub(super) agent: String,
+}
+
+/// A stored event, or without `seq` what was said on the way.
+#[derive(Debug, Deserialize)]
+pub(super) struct Event {
+    #[serde(default)]
+    pub(super) seq: Option<u64>,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    #[serde(default)]
+    pub(super) ts: String,
+    #[serde(default)]
+    pub(super) payload: Value,
+}
+
+impl Event {
+    /// How the run ended, if this is its end.
+    pub(super) fn end(&self) -> Option<&str> {
+        match self.kind.as_str() {
+            "run.completed" | "run.failed" | "run.interrupted" => self.kind.strip_prefix("run."),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Whoever asks a server with the program: one command, a command that goes on, and a server that says what a test wants.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::program::Said;
+use crate::server::{CONFIGURATION, Server};
+
+/// Nothing here takes so long; what does is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// Somebody with a server in mind.
+pub(crate) struct Client {
+    url: String,
+    token: Option<String>,
+}
+
+impl Client {
+    pub(crate) fn of(server: &Server) -> Self {
+        Self::at(&format!("http://{}", server.address()))
+    }
+
+    pub(crate) fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), token: None }
+    }
+
+    pub(crate) fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+        command.args(arguments).env("HOLDPOINT_URL", &self.url).env_remove("HOLDPOINT_TOKEN");
+        if let Some(token) = &self.token {
+            command.env("HOLDPOINT_TOKEN", token);
+        }
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Said {
+        Said::of(&mut self.command(arguments))
+    }
+
+    /// What it prints, where it does what it was asked to do.
+    #[track_caller]
+    pub(crate) fn shows(&self, arguments: &[&str]) -> String {
+        let said = self.run(arguments);
+        assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
+        said.out
+    }
+
+    /// The error, where it fails with this exit code.
+    #[track_caller]
+    pub(crate) fn fails(&self, arguments: &[&str], code: i32) -> String {
+        let said = self.run(arguments);
+        assert_eq!((said.code, said.out.as_str()), (Some(code), ""), "{arguments:?}: {said:?}");
+        let as_json = self.run(&[arguments, &["--json"]].concat());
+        assert_eq!((as_json.code, as_json.out.as_str()), (Some(code), ""), "{arguments:?}: {as_json:?}");
+        let error = as_json.error();
+        assert!(said.err.starts_with(&format!("{}: ", error["code"].as_str().unwrap_or("?"))), "{said:?}");
+        assert!(error["next"].is_string() && said.err.contains("\n  next: "), "{said:?}");
+        said.err
+    }
+
+    /// A command that goes on.
+    pub(crate) fn begin(&self, arguments: &[&str]) -> Going {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let out = lines(child.stdout.take().expect("it has a standard output"));
+        let err = lines(child.stderr.take().expect("it has a standard error"));
+        Going { child, out, err, said: Vec::new() }
+    }
+}
+
+/// A process that is killed with the test.
+pub(crate) struct Going {
+    child: Child,
+    out: Receiver<String>,
+    err: Receiver<String>,
+    /// What it has said on standard output so far.
+    pub(crate) said: Vec<String>,
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Going {
+    /// Waits for a line on standard output that contains this.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        loop {
+            let Ok(line) = self.out.recv_timeout(STUCK_AFTER) else {
+                let err: Vec<String> = self.err.try_iter().collect();
+                panic!("it never said {text:?}: {:#?} {err:#?}", self.said)
+            };
+            self.said.push(line.clone());
+            if line.contains(text) {
+                return;
+            }
+        }
+    }
+
+    /// The same on standard error.
+    #[track_caller]
+    pub(crate) fn wait_for_trouble(&self, text: &str) {
+        loop {
+            let line = self.err.recv_timeout(STUCK_AFTER);
+            let line = line.unwrap_or_else(|_| panic!("it never said {text:?}: {:#?}", self.said));
+            if line.contains(text) {
+                return;
+            }
+        }
+    }
+
+    /// Its exit code, once it has said everything.
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        let until = Instant::now() + STUCK_AFTER;
+        // The pipe closes when the process ends.
+        while let Ok(line) = self.out.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            self.said.push(line);
+        }
+        assert!(Instant::now() < until, "it does not end: {:#?}", self.said);
+        self.child.wait().expect("it can be waited for").code()
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// A server that answers one request after the other with what it was given, and tells what it was asked.
+pub(crate) struct Parrot {
+    pub(crate) address: String,
+    asked: Receiver<String>,
+}
+
+impl Parrot {
+    /// Each answer is a whole one, with its head.
+    pub(crate) fn saying(answers: Vec<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (sender, asked) = mpsc::channel();
+        std::thread::spawn(move || {
+            for answer in answers {
+                let Ok((mut stream, _)) = listener.accept() else { return };
+                let _ = sender.send(request(&stream));
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        Self { address, asked }
+    }
+
+    /// The next request.
+    pub(crate) fn asked(&self) -> String {
+        self.asked.recv_timeout(STUCK_AFTER).expect("it is asked")
+    }
+}
+
+/// The head and the body.
+fn request(stream: &TcpStream) -> String {
+    let mut reader = BufReader::new(stream);
+    let mut request = String::new();
+    while !request.ends_with("\r\n\r\n") && reader.read_line(&mut request).is_ok_and(|count| count > 0) {}
+    let length = request.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.and_then(|length| length.parse().ok()).unwrap_or_default()];
+    let _ = reader.read_exact(&mut body);
+    request + &String::from_utf8_lossy(&body)
+}
+
+/// An answer of JSON.
+pub(crate) fn answer(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
+}
+
+/// The usual configuration, with a tool that asks questions, and whatever else a test wants.
+pub(crate) fn configuration(more: &str) -> String {
+    let known = CONFIGURATION.replace("\"sleep\", ", "\"sleep\", \"ask_user\", ");
+    format!("{known}\n[tools.ask_user]\nkind = \"builtin\"\n{more}")
+}
+
+/// Nothing that a terminal would obey.
+#[track_caller]
+pub(crate) fn assert_plain(text: &str) {
+    let obeyed = |c: &char| c.is_control() && *c != '\n';
+    assert_eq!(text.chars().find(obeyed), None, "{text:?}");
+}
+
+/// The id of the first approval of a run.
+#[track_caller]
+pub(crate) fn approval(run: &Value) -> String {
+    run["pending"][0]["approval_id"].as_str().unwrap_or_else(|| panic!("nothing is held: {run}")).to_owned()
+}

@@ -1,0 +1,100 @@
+//! `holdpoint runs watch` over a server that is killed in the middle, and over streams that break off.
+
+use serde_json::json;
+
+use crate::asking::{Client, Parrot, answer, approval};
+use crate::server::{Server, configured};
+
+#[test]
+fn a_watcher_goes_on_over_the_death_of_its_server_and_ends_with_the_run() {
+    let script = json!({"rules": [{"when": ".*", "replies": [
+        {"text": "I will write\nit down.", "delta_chars": 3, "delay_ms": 5,
+            "tool_calls": [{"id": "call_1", "name": "write_file", "arguments": {"path": "a.txt", "text": "A"}}]},
+        {"text": "It is written, as you wished.", "delta_chars": 4, "delay_ms": 5}]}]});
+    let folder = configured(&script);
+    let first = Server::start(folder.path(), &["serve"]);
+    let address = first.address().to_owned();
+    let client = Client::at(&format!("http://{address}"));
+    let run = first.begin("clerk", "Go.");
+    let mut watcher = client.begin(&["runs", "watch", &run]);
+    let mut frames = client.begin(&["runs", "watch", &run, "--json"]);
+    watcher.wait_for("The run waits for the approval of write_file");
+    frames.wait_for("\"run.waiting\"");
+    first.kill();
+    watcher.wait_for_trouble("trying again in");
+    frames.wait_for_trouble("trying again in");
+
+    let second = Server::start(folder.path(), &["serve", "--listen", &address]);
+    let id = approval(&second.run_with(&run, "waiting_approval"));
+    client.shows(&["approvals", "approve", &id, "--yes"]);
+    assert_eq!((watcher.ended(), frames.ended()), (Some(0), Some(0)), "{:#?}", watcher.said);
+    // Whoever watched was told the story, every event of it once.
+    let sentences = |lines: &[String]| -> Vec<String> {
+        lines.iter().map(|line| line.split_at(14).1.to_owned()).collect()
+    };
+    let story: Vec<String> = client.shows(&["replay", &run]).lines().map(str::to_owned).collect();
+    assert_eq!(sentences(&watcher.said), sentences(&story));
+    let stored: Vec<&String> = frames.said.iter().filter(|line| line.contains("\"seq\":")).collect();
+    let log = client.shows(&["replay", &run, "--json"]);
+    assert_eq!(stored, log.lines().collect::<Vec<_>>());
+    assert!(frames.said.iter().any(|line| line.contains("\"text.delta\"")), "{:#?}", frames.said);
+
+    let after = client.shows(&["runs", "watch", &run, "--after", "8"]);
+    assert_eq!(
+        sentences(&after.lines().map(str::to_owned).collect::<Vec<_>>()).last(),
+        sentences(&story).last()
+    );
+    assert!(after.lines().count() < story.len() && !after.contains("The run begins."), "{after}");
+}
+
+#[test]
+fn a_stream_that_breaks_off_is_opened_again_behind_what_was_heard() {
+    let run = r#"{"id":"run_1","thread_id":"t","agent":"a","status":"running","created_at":"2026-01-01T00:00:00.000Z"}"#;
+    let stream = |frames: &str| {
+        format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{frames}")
+    };
+    let frame = |seq: u64, kind: &str| {
+        let data = format!(
+            r#"{{"seq":{seq},"type":"{kind}","ts":"2026-01-01T00:00:0{seq}.000Z","payload":{{"status":"failed","termination":{{"reason":"error"}},"usage":{{}}}}}}"#
+        );
+        format!("id: {seq}\nevent: {kind}\ndata: {data}\n\n")
+    };
+    let half = frame(2, "run.resumed");
+    let draining = r#"{"error":{"code":"DRAINING","message":"it stops","details":{}}}"#;
+    let parrot = Parrot::saying(vec![
+        answer("200 OK", run),
+        stream(&format!("{}{}", frame(1, "run.started"), &half[..half.len() / 2])),
+        answer("503 Service Unavailable", draining),
+        answer("502 Bad Gateway", "<html>"),
+        // One that lost track begins anew.
+        stream(&format!("{}{half}{}", frame(1, "run.started"), frame(3, "run.failed"))),
+    ]);
+    let mut watcher = Client::at(&format!("http://{}", parrot.address)).begin(&["runs", "watch", "run_1"]);
+    assert_eq!(watcher.ended(), Some(1), "{:#?}", watcher.said);
+    assert_eq!(
+        watcher.said,
+        [
+            "+0:00:01.000  The run begins.",
+            "+0:00:02.000  The run goes on.",
+            "+0:00:03.000  The run is failed: error. Tokens: 0 in, 0 out.",
+        ]
+    );
+    watcher.wait_for_trouble("The connection broke off behind event 1; trying again.");
+    watcher.wait_for_trouble("DRAINING: it stops; trying again in 500ms.");
+    watcher.wait_for_trouble("502 Bad Gateway");
+    let heads: Vec<String> = (0..5).map(|_| parrot.asked()).collect();
+    assert!(!heads[1].contains("last-event-id") && heads[4].contains("last-event-id: 1\r\n"), "{heads:#?}");
+}
+
+#[test]
+fn a_run_that_is_gone_when_the_connection_comes_back_is_no_reason_to_wait() {
+    let run = r#"{"id":"run_1","thread_id":"t","agent":"a","status":"running","created_at":"2026-01-01T00:00:00.000Z"}"#;
+    let gone = r#"{"error":{"code":"RUN_NOT_FOUND","message":"there is none","details":{}}}"#;
+    let parrot = Parrot::saying(vec![answer("200 OK", run), answer("404 Not Found", gone)]);
+    let said = Client::at(&format!("http://{}", parrot.address)).run(&["runs", "watch", "run_1"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
+    assert!(
+        said.err.starts_with("RUN_NOT_FOUND: there is none\n  next: See docs/errors/RUN_NOT_FOUND.md."),
+        "{said:?}"
+    );
+}

@@ -1,0 +1,145 @@
+//! What a doctor finds: a code, a place, what is wrong there, and what to do about it.
+
+use std::collections::BTreeMap;
+
+/// So many of one code are kept; the others are counted.
+const KEPT_COUNT_MAX: usize = 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingCode {
+    /// The database itself says that it does not find what it wrote.
+    FileDamaged,
+    /// A row is there that its table would refuse.
+    ConstraintBroken,
+    /// A value is there and means nothing.
+    Unreadable,
+    /// A row belongs to something that does not exist.
+    Orphan,
+    /// Events are missing, stand twice, or contradict the ones before them.
+    LogBroken,
+    /// The stored state of a run is not the fold of its log.
+    ControlDiffers,
+    /// A column of a run is not what its log says.
+    RunDiffers,
+    SuspensionDiffers,
+    MessageDiffers,
+    CallDiffers,
+    DecisionDiffers,
+    InboxDiffers,
+    /// The head, the holder, the leave or the plugin state of a thread.
+    ThreadDiffers,
+    /// A run waits for a child that will never answer.
+    ChildLost,
+    /// A frozen agent is missing, or is not the one that its digest names.
+    RevisionDiffers,
+}
+
+impl FindingCode {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FileDamaged => "FILE_DAMAGED",
+            Self::ConstraintBroken => "CONSTRAINT_BROKEN",
+            Self::Unreadable => "UNREADABLE",
+            Self::Orphan => "ORPHAN",
+            Self::LogBroken => "LOG_BROKEN",
+            Self::ControlDiffers => "CONTROL_DIFFERS",
+            Self::RunDiffers => "RUN_DIFFERS",
+            Self::SuspensionDiffers => "SUSPENSION_DIFFERS",
+            Self::MessageDiffers => "MESSAGE_DIFFERS",
+            Self::CallDiffers => "CALL_DIFFERS",
+            Self::DecisionDiffers => "DECISION_DIFFERS",
+            Self::InboxDiffers => "INBOX_DIFFERS",
+            Self::ThreadDiffers => "THREAD_DIFFERS",
+            Self::ChildLost => "CHILD_LOST",
+            Self::RevisionDiffers => "REVISION_DIFFERS",
+        }
+    }
+
+    /// What whoever reads the finding does next.
+    #[must_use]
+    pub const fn next_step(self) -> &'static str {
+        match self {
+            Self::FileDamaged | Self::Unreadable => {
+                "Stop every process that uses the store, keep a copy of it and look at the disk; \
+                 then go on with the last backup that the doctor finds nothing in."
+            }
+            Self::LogBroken => {
+                "The log is the only truth about a run, and this one cannot be trusted: \
+                 keep a copy of the store and go on with the last backup that the doctor finds nothing in."
+            }
+            Self::ControlDiffers | Self::RunDiffers | Self::SuspensionDiffers => {
+                "Stop the server before the run acts on it; the log is the truth. \
+                 Keep a copy of the store and go on with the last backup that the doctor finds nothing in."
+            }
+            Self::MessageDiffers | Self::CallDiffers | Self::ThreadDiffers => {
+                "The log is the truth. Post nothing to the thread; \
+                 keep a copy of the store and go on with the last backup that the doctor finds nothing in."
+            }
+            Self::DecisionDiffers => {
+                "A repeat of this decision would be taken for another one: do not send it again; \
+                 go on with the last backup that the doctor finds nothing in."
+            }
+            Self::InboxDiffers => {
+                "Something that was accepted may never be heard: look at the run, \
+                 and interrupt it if it does not go on."
+            }
+            Self::ConstraintBroken | Self::Orphan => {
+                "This software writes no such row. Keep a copy of the store, find out who else writes to it, \
+                 and go on with the last backup that the doctor finds nothing in."
+            }
+            Self::ChildLost => "Nobody will ever answer the call: interrupt the run.",
+            Self::RevisionDiffers => {
+                "The run cannot go on without its frozen agent: interrupt it, or go on with a backup that has it."
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub code: FindingCode,
+    pub place: String,
+    pub what: String,
+}
+
+impl Finding {
+    #[must_use]
+    pub const fn next_step(&self) -> &'static str {
+        self.code.next_step()
+    }
+}
+
+/// The first ones of each code, and how many there are of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    kept: Vec<Finding>,
+    counts: BTreeMap<FindingCode, u64>,
+}
+
+impl Findings {
+    pub(crate) fn add(&mut self, code: FindingCode, place: impl Into<String>, what: impl Into<String>) {
+        let count = self.counts.entry(code).or_default();
+        *count += 1;
+        if usize::try_from(*count).is_ok_and(|count| count <= KEPT_COUNT_MAX) {
+            self.kept.push(Finding { code, place: place.into(), what: what.into() });
+        }
+    }
+
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// In the order in which they were found, a bounded number of each code.
+    #[must_use]
+    pub fn kept(&self) -> &[Finding] {
+        &self.kept
+    }
+
+    /// How many there are of each code, the kept ones included.
+    #[must_use]
+    pub const fn counts(&self) -> &BTreeMap<FindingCode, u64> {
+        &self.counts
+    }
+}

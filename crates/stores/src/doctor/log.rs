@@ -1,0 +1,262 @@
+//! One log, read from its first event to its last: the state that it folds to, and what must stand beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::arguments;
+use machine::apply::{apply, born};
+use machine::event::{Event, Fact, Opened};
+use machine::id::{DecisionId, SuspensionId};
+use machine::rows::{ClosedRow, Heard, OpenedRow, Rows};
+use machine::tool::Arguments;
+use machine::{Control, Timestamp, checkpoint, stored};
+
+use super::fault::{Fault, broken};
+use super::finding::FindingCode;
+use super::value::{Value, bytes, maybe_text, maybe_time, text, time, whole};
+use crate::words::checkpoint_word;
+
+/// What a log says.
+pub(crate) struct Told {
+    pub(crate) control: Control,
+    pub(crate) created_at: Timestamp,
+    pub(crate) started_at: Option<Timestamp>,
+    /// The latest lease under which somebody took the run over.
+    pub(crate) epoch: u64,
+    pub(crate) suspensions: BTreeMap<SuspensionId, ToldSuspension>,
+    pub(crate) decisions: BTreeSet<DecisionId>,
+}
+
+/// A suspension as its row must be.
+pub(crate) struct ToldSuspension {
+    opened: OpenedRow,
+    closed: Option<ClosedRow>,
+}
+
+impl ToldSuspension {
+    /// In the order of [`SUSPENSION_COLUMNS`].
+    pub(crate) fn values(&self, tenant: &str) -> [Value; 13] {
+        let Self { opened, closed } = self;
+        let closed = closed.as_ref();
+        [
+            text(tenant),
+            whole(opened.seq),
+            closed.map_or(Value::Nothing, |closed| whole(closed.seq)),
+            text(opened.call.as_str()),
+            text(opened.kind.as_str()),
+            text(closed.map_or("pending", |closed| closed.status.as_str())),
+            opened.arguments.map_or(Value::Nothing, |digest| bytes(&digest.0)),
+            time(opened.at),
+            maybe_time(opened.expires_at),
+            maybe_time(closed.map(|closed| closed.at)),
+            maybe_text(closed.map(|closed| closed.by.as_str())),
+            maybe_text(closed.and_then(|closed| closed.reason.as_deref())),
+            maybe_text(closed.and_then(|closed| closed.note.as_deref())),
+        ]
+    }
+}
+
+pub(crate) const SUSPENSION_COLUMNS: [&str; 13] = [
+    "tenant",
+    "seq",
+    "closed_seq",
+    "call",
+    "kind",
+    "status",
+    "arguments",
+    "created_at",
+    "expires_at",
+    "decided_at",
+    "decided_by",
+    "reason",
+    "note",
+];
+
+/// A commit as it is stored.
+pub(crate) struct Commit<'r> {
+    pub(crate) tenant: &'r str,
+    pub(crate) first_seq: u64,
+    pub(crate) last_seq: u64,
+    pub(crate) checkpoint: &'r str,
+    /// The stored events, one a line.
+    pub(crate) body: &'r str,
+}
+
+/// A log as it is read, commit by commit.
+#[derive(Default)]
+pub(crate) struct Log {
+    told: Option<Told>,
+}
+
+impl Log {
+    /// The next commit of a log of this tenant. Gives the rows that it writes beside the log.
+    pub(crate) fn read(&mut self, tenant: &str, commit: &Commit<'_>) -> Result<Rows, Fault> {
+        let next = self.told.as_ref().map_or(1, |told| told.control.seq.saturating_add(1));
+        let events = events(commit, next, tenant)?;
+        let mut rows = Rows::default();
+        let before = self.told.as_ref().map(|told| told.control.clone());
+        rows.hear(before.as_ref(), &events, Heard::default());
+        for event in &events {
+            match &mut self.told {
+                Some(told) => apply(&mut told.control, event).map_err(impossible)?,
+                None => self.told = Some(Told::begun_by(event)?),
+            }
+        }
+        if let Some(told) = &mut self.told {
+            told.hear(&events, &rows);
+        }
+        Ok(rows)
+    }
+
+    /// There are no more commits.
+    pub(crate) fn end(self) -> Result<Told, Fault> {
+        self.told.ok_or_else(|| broken(FindingCode::LogBroken, "it has no events"))
+    }
+}
+
+impl Told {
+    fn begun_by(first: &Event) -> Result<Self, Fault> {
+        Ok(Self {
+            control: born(first).map_err(impossible)?,
+            created_at: first.at,
+            started_at: None,
+            epoch: 0,
+            suspensions: BTreeMap::new(),
+            decisions: BTreeSet::new(),
+        })
+    }
+
+    fn hear(&mut self, events: &[Event], rows: &Rows) {
+        for opened in &rows.opened {
+            let told = ToldSuspension { opened: opened.clone(), closed: None };
+            self.suspensions.insert(opened.id.clone(), told);
+        }
+        for closed in rows.closed.iter().chain(&rows.voided) {
+            if let Some(told) = self.suspensions.get_mut(&closed.id) {
+                told.closed = Some(closed.clone());
+            }
+        }
+        for event in events {
+            self.decisions.extend(decision_of(&event.fact).cloned());
+            if let Fact::RunStarted { .. } = event.fact {
+                self.started_at = self.started_at.or(Some(event.at));
+            }
+            if let Fact::RunRecovered { epoch, .. } = event.fact {
+                self.epoch = self.epoch.max(epoch);
+            }
+        }
+    }
+}
+
+/// The events of one commit, which begin with this number.
+fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fault> {
+    let Commit { first_seq: first, last_seq: last, checkpoint: word, body, .. } = *commit;
+    let log_broken = |what: String| broken(FindingCode::LogBroken, what);
+    if first != next {
+        return Err(log_broken(format!("event {next} belongs where the commit of {first} to {last} stands")));
+    }
+    let count = body.lines().count() as u64;
+    if last.checked_sub(first).map(|behind| behind.saturating_add(1)) != Some(count) {
+        return Err(log_broken(format!("the commit of events {first} to {last} holds {count}")));
+    }
+    let mut events = Vec::new();
+    for (line, seq) in body.lines().zip(first..) {
+        let event = stored::read(line)
+            .map_err(|why| broken(FindingCode::Unreadable, format!("event {seq}: {why}")))?;
+        if event.seq != seq {
+            return Err(log_broken(format!("event {} stands where {seq} belongs", event.seq)));
+        }
+        if let Some(what) = false_digest(&event) {
+            return Err(log_broken(format!("event {seq}: {what}")));
+        }
+        events.push(event);
+    }
+    let told = checkpoint_word(checkpoint::name(&events));
+    if word != told {
+        return Err(log_broken(format!(
+            "the commit of events {first} to {last} is called {word}, and is a {told}"
+        )));
+    }
+    if commit.tenant != tenant {
+        return Err(log_broken(format!(
+            "the commit of events {first} to {last} belongs to {}",
+            commit.tenant
+        )));
+    }
+    Ok(events)
+}
+
+fn impossible(why: machine::Impossible) -> Fault {
+    broken(FindingCode::LogBroken, why.to_string())
+}
+
+/// What was decided on is what the digest says it is.
+fn false_digest(event: &Event) -> Option<String> {
+    let arguments = match &event.fact {
+        Fact::ToolRequested { arguments, .. } => Some(arguments),
+        Fact::ApprovalRequested(Opened { arguments, .. })
+        | Fact::ToolSuspended(Opened { arguments, .. })
+        | Fact::ToolApproved { arguments, .. }
+        | Fact::ToolResumed { arguments, .. } => arguments.as_ref(),
+        Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ApprovalVoided { .. }
+        | Fact::ToolDenied { .. }
+        | Fact::ExecutionStarted { .. }
+        | Fact::ExecutionSucceeded { .. }
+        | Fact::ExecutionFailed { .. }
+        | Fact::ToolCancelled { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => None,
+    };
+    let Some(Arguments::Valid { value, digest }) = arguments else { return None };
+    match arguments::digest(value) {
+        Ok(found) if found == *digest => None,
+        Ok(_) => Some("the arguments are not those of their digest".into()),
+        Err(why) => Some(format!("the arguments have no digest: {why}")),
+    }
+}
+
+/// The decision that a fact follows from, where it had an id.
+fn decision_of(fact: &Fact) -> Option<&DecisionId> {
+    match fact {
+        Fact::ApprovalVoided { decision_id, .. }
+        | Fact::ToolApproved { decision_id, .. }
+        | Fact::ToolDenied { decision_id, .. }
+        | Fact::ToolResumed { decision_id, .. }
+        | Fact::ToolCancelled { decision_id, .. } => decision_id.as_ref(),
+        Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ToolRequested { .. }
+        | Fact::ApprovalRequested(_)
+        | Fact::ToolSuspended(_)
+        | Fact::ExecutionStarted { .. }
+        | Fact::ExecutionSucceeded { .. }
+        | Fact::ExecutionFailed { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => None,
+    }
+}

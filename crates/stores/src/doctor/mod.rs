@@ -1,0 +1,57 @@
+//! What every doctor of a store shares: findings, the fold of a log, and what a log says about the rows beside it.
+//!
+//! The log of a run is the only truth about it. Everything else follows from the logs, so everything else can be
+//! checked: the fold of each log is the stored state, and the rows beside it are those that its events write. What stands
+//! nowhere but in one event (the words of a message, a result) can be checked for its form alone.
+
+mod fault;
+mod finding;
+mod log;
+mod run;
+mod value;
+
+pub use finding::{Finding, FindingCode, Findings};
+
+pub(crate) use fault::{Fault, broken};
+pub(crate) use log::{Commit, Log, SUSPENSION_COLUMNS, Told};
+pub(crate) use run::{
+    INBOX_COLUMNS, RUN_COLUMNS, awaited_children, control_fault, decision_fault, inbox_columns, run_columns,
+};
+pub(crate) use value::{Value, differences, text, whole};
+
+/// What was found, and how much was looked at.
+#[derive(Clone, Debug)]
+pub struct Report<Size> {
+    pub findings: Findings,
+    pub threads: u64,
+    pub runs: u64,
+    pub events: u64,
+    /// None where the store is too damaged to be measured.
+    pub size: Option<Size>,
+}
+
+impl<Size> Default for Report<Size> {
+    fn default() -> Self {
+        Self { findings: Findings::default(), threads: 0, runs: 0, events: 0, size: None }
+    }
+}
+
+/// How far an examination is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Pages, indexes and constraints; the one part that cannot say how far it is.
+    Pages,
+    References,
+    Threads {
+        done: u64,
+        total: u64,
+    },
+    Size,
+}
+
+/// How much of a thread was looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) runs: u64,
+    pub(crate) events: u64,
+}

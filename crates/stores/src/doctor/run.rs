@@ -1,0 +1,122 @@
+//! What the log of a run says about the columns that stand beside it.
+
+use machine::Control;
+use machine::control::ControlUnreadable;
+use machine::decision::Decision;
+use machine::id::{CallId, DecisionId, MessageId, RunId};
+use machine::inbox::{Item, ends_run};
+use machine::rows::Standing;
+use machine::suspension::Held;
+
+use super::fault::{Fault, broken};
+use super::finding::FindingCode;
+use super::log::Told;
+use super::value::{Value, bytes, maybe_text, maybe_time, text, time, whole};
+use crate::words::item_word;
+
+/// The columns of a run that follow from its log.
+pub(crate) const RUN_COLUMNS: [&str; 12] = [
+    "id",
+    "agent",
+    "status",
+    "seq",
+    "in_doubt",
+    "wake_at",
+    "created_at",
+    "started_at",
+    "ended_at",
+    "promised",
+    "tenant",
+    "parent_call",
+];
+
+/// In the order of [`RUN_COLUMNS`].
+pub(crate) fn run_columns(tenant: &str, has_parent: bool, told: &Told) -> [Value; 12] {
+    let control = &told.control;
+    let standing = Standing::of(control);
+    let ended = standing.status.ended();
+    let waits_to_join = told.started_at.is_none() && !ended;
+    let message = control.user_message.as_ref().filter(|_| waits_to_join).map(MessageId::as_str);
+    // One whose parent was gone when it was created names neither.
+    let parent_call = control.parent.as_ref().filter(|_| has_parent);
+    [
+        text(control.run.as_str()),
+        text(control.agent.as_str()),
+        text(standing.status.as_str()),
+        whole(control.seq),
+        whole(u64::from(standing.in_doubt)),
+        maybe_time(standing.wake_at.filter(|_| !ended)),
+        time(told.created_at),
+        maybe_time(told.started_at),
+        maybe_time(ended.then_some(control.at)),
+        maybe_text(message),
+        text(tenant),
+        maybe_text(parent_call.map(|parent| parent.call_id.as_str())),
+    ]
+}
+
+/// The stored state is the fold of the log.
+pub(crate) fn control_fault(stored: &[u8], told: &Told) -> Option<Fault> {
+    match Control::decode(stored) {
+        Ok(stored) if stored == told.control => None,
+        Ok(stored) => Some(broken(
+            FindingCode::ControlDiffers,
+            format!(
+                "the stored state (event {}, {:?}) is not the fold of the log (event {}, {:?})",
+                stored.seq, stored.status, told.control.seq, told.control.status
+            ),
+        )),
+        // It is folded anew whenever somebody loads it.
+        Err(ControlUnreadable::OtherVersion(_)) => None,
+        Err(ControlUnreadable::Corrupt(why)) => {
+            Some(broken(FindingCode::ControlDiffers, format!("the stored state cannot be read: {why}")))
+        }
+    }
+}
+
+/// The columns of an inbox row that follow from its item.
+pub(crate) const INBOX_COLUMNS: [&str; 5] = ["tenant", "kind", "call", "arguments", "ends_run"];
+
+/// In the order of [`INBOX_COLUMNS`].
+pub(crate) fn inbox_columns(tenant: &str, control: &Control, item: &Item) -> [Value; 5] {
+    let (call, digest) = match item {
+        Item::Early { decision, digest } => (Some(decision.call.as_str()), Some(*digest)),
+        Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
+            (None, None)
+        }
+    };
+    [
+        text(tenant),
+        text(item_word(item)),
+        maybe_text(call),
+        digest.map_or(Value::Nothing, |digest| bytes(&digest.0)),
+        whole(u64::from(ends_run(control, item))),
+    ]
+}
+
+/// A remembered decision is the one that its id names. `found_tenant` is whom its row belongs to.
+pub(crate) fn decision_fault(
+    tenant: &str,
+    id: &DecisionId,
+    found_tenant: &str,
+    decision: &str,
+) -> Option<Fault> {
+    match serde_json::from_str::<Decision>(decision) {
+        Ok(decision) if decision.id.as_ref() == Some(id) && found_tenant == tenant => None,
+        Ok(decision) => Some(broken(
+            FindingCode::DecisionDiffers,
+            format!("decision {id} of {found_tenant} holds {:?}", decision.id),
+        )),
+        Err(why) => Some(broken(FindingCode::Unreadable, format!("decision {id}: {why}"))),
+    }
+}
+
+/// The runs that work on calls of this one.
+pub(crate) fn awaited_children(control: &Control) -> impl Iterator<Item = (&CallId, &RunId)> {
+    control.calls.iter().filter_map(|call| match &call.suspension()?.held {
+        Held::ChildRun { run, .. } => Some((&call.id, run)),
+        Held::Approval { .. } | Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } => {
+            None
+        }
+    })
+}

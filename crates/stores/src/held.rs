@@ -1,0 +1,50 @@
+//! A call that is held, with what it was held with: for whoever wants to know what another configuration would do.
+
+use std::sync::Arc;
+
+use engine::store::{Refused, Tenant, Trouble};
+use machine::Control;
+use machine::call::Call;
+use machine::event::{Event, Fact, Opened};
+use machine::id::{AgentName, CallId, RunId};
+
+/// One held call.
+#[derive(Clone, Debug)]
+pub struct HeldCall {
+    pub tenant: Tenant,
+    pub run: RunId,
+    pub agent: AgentName,
+    /// The frozen agent that the run is pinned to, as it is stored.
+    pub revision: Arc<str>,
+    pub call: Call,
+    /// What was asked.
+    pub opened: Opened,
+}
+
+/// A run that holds calls.
+pub(crate) struct Holder {
+    pub(crate) tenant: Tenant,
+    pub(crate) control: Control,
+    pub(crate) revision: Arc<str>,
+}
+
+impl Holder {
+    /// One of its calls, with the event that holds it.
+    pub(crate) fn held(&self, call: &CallId, event: &Event) -> Result<HeldCall, Refused> {
+        let control = &self.control;
+        let corrupt = |why: String| Refused::from(Trouble::Corrupt(why));
+        let known = control.call(call);
+        let known = known.ok_or_else(|| corrupt(format!("run {} knows no call {call}", control.run)))?;
+        let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = &event.fact else {
+            return Err(corrupt(format!("event {} of run {} holds no call", event.seq, control.run)));
+        };
+        Ok(HeldCall {
+            tenant: self.tenant.clone(),
+            run: control.run.clone(),
+            agent: control.agent.clone(),
+            revision: self.revision.clone(),
+            call: known.clone(),
+            opened: opened.clone(),
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! What ends the reading of one thing, of one moment, or of everything.
+
+use engine::store::{Refused, Trouble};
+
+use crate::doctor::Fault;
+use crate::postgres::trouble::Stop;
+
+pub(super) enum Halt {
+    /// What is there cannot be. The moment can be read on.
+    Broken(Fault),
+    /// The database cannot read what it wrote, and the moment is over.
+    Damaged(String),
+    /// The database does not answer: nobody knows what is there.
+    Refused(Refused),
+}
+
+impl From<Fault> for Halt {
+    fn from(fault: Fault) -> Self {
+        Self::Broken(fault)
+    }
+}
+
+impl From<Stop> for Halt {
+    fn from(Stop(refused): Stop) -> Self {
+        match refused {
+            Refused::Trouble(Trouble::Corrupt(what)) => Self::Damaged(what),
+            other @ (Refused::Trouble(Trouble::Unavailable(_) | Trouble::Full(_))
+            | Refused::Fenced
+            | Refused::Behind
+            | Refused::Stale
+            | Refused::Impossible(_)
+            | Refused::NotFound) => Self::Refused(other),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Halt {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Stop::from(error).into()
+    }
+}

@@ -1,0 +1,98 @@
+//! What belongs to no thread: rows of nobody, and frozen agents.
+//!
+//! What each commit writes many rows of has no foreign key, so nobody but this looks for a row whose run or thread is gone.
+
+use machine::id::Digest;
+
+use super::halt::Halt;
+use crate::doctor::{FindingCode, Findings};
+use crate::postgres::connection::Connections;
+use crate::postgres::text::told;
+
+/// So many owners are asked for in one statement, which is one moment.
+const OWNER_COUNT_MAX: i32 = 1_024;
+/// So many frozen agents are read at once.
+const REVISION_COUNT_MAX: i64 = 16;
+
+/// A table, the column that says to whom its rows belong, and the table of those.
+type Owned = (&'static str, &'static str, &'static str);
+
+/// Every table whose rows belong to somebody. Each has an index that begins with the column.
+pub(super) const OWNED: [Owned; 12] = [
+    ("runs", "thread", "threads"),
+    ("messages", "thread", "threads"),
+    ("call_ids", "thread", "threads"),
+    ("leave", "thread", "threads"),
+    ("plugin_state", "thread", "threads"),
+    ("post_keys", "thread", "threads"),
+    ("brought", "thread", "threads"),
+    ("commits", "run", "runs"),
+    ("inbox", "run", "runs"),
+    ("suspensions", "run", "runs"),
+    ("decisions", "run", "runs"),
+    ("remembered", "run", "runs"),
+];
+
+/// Every row of one table that names another one.
+pub(super) async fn references(
+    connections: &Connections,
+    (table, column, of): Owned,
+    findings: &mut Findings,
+) -> Result<(), Halt> {
+    // From owner to owner, without a look at each row.
+    let sql = format!(
+        "WITH RECURSIVE owners AS (
+            (SELECT {column} AS owner, 1 AS place FROM {table} WHERE {column} > $1 ORDER BY {column} LIMIT 1)
+            UNION ALL
+            SELECT (SELECT t.{column} FROM {table} t WHERE t.{column} > o.owner ORDER BY t.{column} LIMIT 1), o.place + 1
+            FROM owners o WHERE o.owner IS NOT NULL AND o.place < $2
+        )
+        SELECT o.owner, EXISTS (SELECT 1 FROM {of} w WHERE w.{column} = o.owner)
+        FROM owners o WHERE o.owner IS NOT NULL ORDER BY o.owner"
+    );
+    let mut behind = i64::MIN;
+    loop {
+        let rows = connections.read(&sql, &[&behind, &OWNER_COUNT_MAX]).await?;
+        let Some(last) = rows.last() else { return Ok(()) };
+        let last: i64 = last.try_get(0)?;
+        for row in &rows {
+            if !row.try_get::<_, bool>(1)? {
+                let owner: i64 = row.try_get(0)?;
+                findings.add(
+                    FindingCode::Orphan,
+                    format!("{table} of {column} {owner}"),
+                    format!("they belong to no row of {of}"),
+                );
+            }
+        }
+        // In a damaged index the same ones would come again and again.
+        if last <= behind {
+            return Ok(());
+        }
+        behind = last;
+    }
+}
+
+/// A frozen agent is found by the digest of its text.
+pub(super) async fn revisions(connections: &Connections, findings: &mut Findings) -> Result<(), Halt> {
+    let sql = "SELECT digest, text FROM revisions WHERE digest > $1 ORDER BY digest LIMIT $2";
+    let mut behind: Vec<u8> = Vec::new();
+    loop {
+        let rows = connections.read(sql, &[&behind, &REVISION_COUNT_MAX]).await?;
+        let Some(last) = rows.last() else { return Ok(()) };
+        let last: Vec<u8> = last.try_get(0)?;
+        for row in &rows {
+            let (digest, text): (&[u8], String) = (row.try_get(0)?, row.try_get(1)?);
+            let found = Digest::of(told(text).as_bytes());
+            if digest != found.0 {
+                let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                let what = format!("its text has the digest {found}");
+                findings.add(FindingCode::RevisionDiffers, format!("revision {name}"), what);
+            }
+        }
+        if last <= behind {
+            return Ok(());
+        }
+        behind = last;
+    }
+}

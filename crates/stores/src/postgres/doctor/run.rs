@@ -1,0 +1,329 @@
+//! One run: its row, its inbox, its suspensions and its decisions, beside what its log says.
+
+use std::collections::BTreeSet;
+
+use machine::Control;
+use machine::id::{DecisionId, RunId, SuspensionId};
+use machine::inbox::Item;
+use tokio_postgres::Row;
+
+use super::halt::Halt;
+use super::log::{Page, commit_of};
+use super::thread::{Beside, ToldThread};
+use super::value::columns;
+use crate::doctor::{
+    Fault, FindingCode, Findings, INBOX_COLUMNS, Log, RUN_COLUMNS, SUSPENSION_COLUMNS, Told, Value,
+    awaited_children, broken, control_fault, decision_fault, differences, inbox_columns, run_columns,
+};
+use crate::postgres::connection::Parameters;
+use crate::postgres::look::Look;
+use crate::postgres::text::{kept, told as told_text};
+use crate::words::unsigned;
+
+/// The columns that follow from the log come first, in the order of [`RUN_COLUMNS`]. By age, as there is an index.
+pub(super) const RUNS_OF_THREAD: &str = "SELECT
+        r.id, r.agent, r.status, r.seq, r.in_doubt, r.wake_at, r.created_at, r.started_at, r.ended_at, r.promised,
+        r.tenant, r.parent_call,
+        r.run, r.parent, p.tenant, p.id, r.holds, r.epoch, r.interrupt_accepted, r.ready = 1, r.node IS NOT NULL,
+        r.control
+    FROM runs r LEFT JOIN runs p ON p.run = r.parent
+    WHERE r.thread = $1 AND (r.created_at, r.id) > ($2, $3) ORDER BY r.created_at, r.id LIMIT $4";
+const INBOX: &str =
+    "SELECT tenant, kind, call, arguments, ends_run, ticket, item FROM inbox WHERE run = $1 ORDER BY ticket";
+const SUSPENSIONS: &str =
+    "SELECT tenant, seq, closed_seq, call, kind, status, arguments, created_at, expires_at, decided_at,
+        decided_by, reason, note, id, answered_by
+    FROM suspensions WHERE run = $1";
+/// So many decisions are read at once.
+const DECISION_COUNT_MAX: i64 = 64;
+const DECISIONS: &str =
+    "SELECT tenant, id, decision FROM decisions WHERE run = $1 AND id > $2 ORDER BY id LIMIT $3";
+
+/// The row of a run.
+pub(super) struct RunColumns {
+    pub(super) row: i64,
+    /// In the order of [`RUN_COLUMNS`].
+    followed: Vec<Value>,
+    /// What the next page begins behind, as it is stored.
+    pub(super) place: (i64, String),
+    pub(super) ended: bool,
+    pub(super) holds: bool,
+    parent: Option<i64>,
+    /// Tenant and id of the parent, if it is still there.
+    parent_there: Option<(String, String)>,
+    epoch: u64,
+    interrupt_accepted: bool,
+    is_woken: bool,
+    /// A node works on it.
+    is_held: bool,
+    control: Vec<u8>,
+}
+
+impl RunColumns {
+    pub(super) fn of(row: &Row) -> Result<Self, Halt> {
+        let parent_tenant: Option<String> = row.try_get(14)?;
+        let parent_id: Option<String> = row.try_get(15)?;
+        Ok(Self {
+            followed: columns(row, 0, RUN_COLUMNS.len())?,
+            place: (row.try_get(6)?, row.try_get(0)?),
+            ended: row.try_get::<_, Option<i64>>(8)?.is_some(),
+            row: row.try_get(12)?,
+            parent: row.try_get(13)?,
+            parent_there: parent_tenant.map(told_text).zip(parent_id.map(told_text)),
+            holds: row.try_get(16)?,
+            epoch: unsigned(row.try_get(17)?),
+            interrupt_accepted: row.try_get(18)?,
+            is_woken: row.try_get(19)?,
+            is_held: row.try_get(20)?,
+            control: row.try_get(21)?,
+        })
+    }
+
+    fn id(&self) -> String {
+        told_text(self.place.1.clone())
+    }
+}
+
+/// What a run is compared with beside its log.
+pub(super) struct Around<'e> {
+    pub(super) look: &'e Look<'e>,
+    pub(super) tenant: &'e str,
+    pub(super) thread: &'e str,
+    pub(super) thread_row: i64,
+}
+
+/// Looks at one run. Gives none where its log cannot be read, which is a finding of its own.
+pub(super) async fn examine(
+    around: &Around<'_>,
+    run: &RunColumns,
+    thread: &mut ToldThread,
+    findings: &mut Findings,
+) -> Result<Option<u64>, Halt> {
+    let place = format!("run {} on thread {} of {}", run.id(), around.thread, around.tenant);
+    let told = match read_log(around, run, thread, findings).await {
+        Ok(told) => told,
+        Err(Halt::Broken(Fault { code, what })) => {
+            findings.add(code, place, what);
+            return Ok(None);
+        }
+        Err(other @ (Halt::Damaged(_) | Halt::Refused(_))) => return Err(other),
+    };
+    thread.pinned.insert(told.control.revision);
+    let mut note = |code, what: String| findings.add(code, place.as_str(), what);
+    let followed = run_columns(around.tenant, run.parent.is_some(), &told);
+    if let Some(what) = differences(&RUN_COLUMNS, &run.followed, &followed) {
+        note(FindingCode::RunDiffers, what);
+    }
+    if told.control.thread.as_str() != around.thread {
+        note(FindingCode::RunDiffers, format!("the log says that it is on thread {}", told.control.thread));
+    }
+    let faults =
+        [control_fault(&run.control, &told), lease_fault(run, &told), parent_fault(around, run, &told)];
+    for Fault { code, what } in faults.into_iter().flatten() {
+        note(code, what);
+    }
+    let of_run: Parameters<'_> = &[&run.row];
+    let (items, suspended) =
+        tokio::try_join!(around.look.read(INBOX, of_run), around.look.read(SUSPENSIONS, of_run))?;
+    let inbox = inbox(around, run, &told.control, &items, &mut note)?;
+    suspensions(around, &told, &inbox, &suspended, &mut note)?;
+    decisions(around, run, &told, &mut note).await?;
+    children(around, &told.control, &inbox, &mut note).await?;
+    if !run.ended && !has_revision(around, &told.control).await? {
+        note(
+            FindingCode::RevisionDiffers,
+            format!("its frozen agent {} is not stored", told.control.revision),
+        );
+    }
+    Ok(Some(told.control.seq))
+}
+
+/// The whole log, with the messages and calls of each page beside it.
+async fn read_log(
+    around: &Around<'_>,
+    run: &RunColumns,
+    thread: &mut ToldThread,
+    findings: &mut Findings,
+) -> Result<Told, Halt> {
+    let (mut log, mut after) = (Log::default(), 0);
+    loop {
+        let page = Page::read(around.look, run.row, after).await?;
+        let mut beside = Beside::default();
+        for row in &page.rows {
+            let owner = told_text(row.try_get(0)?);
+            let commit = commit_of(row, &owner)?;
+            after = commit.last_seq;
+            let rows = log.read(around.tenant, &commit)?;
+            thread.hear(run.row, &rows);
+            beside.hear(rows);
+        }
+        beside.compare(around, run.row, findings).await?;
+        if page.is_last {
+            return Ok(log.end()?);
+        }
+    }
+}
+
+/// Leases are not looked at; but nobody took the run over under one that was never given.
+fn lease_fault(run: &RunColumns, told: &Told) -> Option<Fault> {
+    (told.epoch > run.epoch).then(|| {
+        let what = format!("its lease has epoch {}; the log knows {}", run.epoch, told.epoch);
+        broken(FindingCode::RunDiffers, what)
+    })
+}
+
+/// A parent that is gone went with its thread; one that is there is the one that the log names.
+fn parent_fault(around: &Around<'_>, run: &RunColumns, told: &Told) -> Option<Fault> {
+    let row = run.parent?;
+    let named = told.control.parent.as_ref().map(|parent| parent.run_id.as_str());
+    let fits = match (&run.parent_there, named) {
+        (Some((tenant, id)), Some(named)) => tenant == around.tenant && id == named,
+        (None, Some(_)) => true,
+        (_, None) => false,
+    };
+    if fits {
+        return None;
+    }
+    let found = run.parent_there.as_ref().map_or_else(|| row.to_string(), |(_, id)| id.clone());
+    let named = named.unwrap_or("none");
+    Some(broken(FindingCode::RunDiffers, format!("its parent is {found}, the log says {named}")))
+}
+
+/// What waits for the run.
+#[derive(Default)]
+struct Inbox {
+    tickets: BTreeSet<i64>,
+    ended_children: BTreeSet<RunId>,
+}
+
+fn inbox(
+    around: &Around<'_>,
+    run: &RunColumns,
+    control: &Control,
+    rows: &[Row],
+    note: &mut impl FnMut(FindingCode, String),
+) -> Result<Inbox, Halt> {
+    let mut inbox = Inbox::default();
+    for row in rows {
+        let (ticket, item): (i64, &str) = (row.try_get(5)?, row.try_get(6)?);
+        inbox.tickets.insert(ticket);
+        let item: Item = match serde_json::from_str(item) {
+            Ok(item) => item,
+            Err(why) => {
+                note(FindingCode::Unreadable, format!("inbox row {ticket}: {why}"));
+                continue;
+            }
+        };
+        let followed = inbox_columns(around.tenant, control, &item);
+        if let Some(what) = differences(&INBOX_COLUMNS, &columns(row, 0, INBOX_COLUMNS.len())?, &followed) {
+            note(FindingCode::InboxDiffers, format!("inbox row {ticket}: {what}"));
+        }
+        if matches!(item, Item::Interrupt { .. }) && !run.interrupt_accepted {
+            note(
+                FindingCode::InboxDiffers,
+                format!("inbox row {ticket} interrupts, and the run does not say so"),
+            );
+        }
+        if let Item::ChildEnded(ended) = item {
+            inbox.ended_children.insert(ended.run);
+        }
+    }
+    let waiting = inbox.tickets.len();
+    if waiting > 0 && run.ended {
+        note(FindingCode::InboxDiffers, format!("it has ended, and {waiting} rows wait in its inbox"));
+    } else if waiting > 0 && !run.is_woken && !run.is_held {
+        // Whoever holds the run has read its inbox with the claim, and hears of what came later.
+        note(
+            FindingCode::InboxDiffers,
+            format!("{waiting} rows wait in its inbox, and nobody is told to look"),
+        );
+    }
+    Ok(inbox)
+}
+
+fn suspensions(
+    around: &Around<'_>,
+    told: &Told,
+    inbox: &Inbox,
+    rows: &[Row],
+    note: &mut impl FnMut(FindingCode, String),
+) -> Result<(), Halt> {
+    let mut seen = BTreeSet::new();
+    for row in rows {
+        let id = SuspensionId::from(told_text(row.try_get(13)?));
+        let Some(suspension) = told.suspensions.get(&id) else {
+            note(FindingCode::SuspensionDiffers, format!("suspension {id} is not in the log"));
+            continue;
+        };
+        let found = columns(row, 0, SUSPENSION_COLUMNS.len())?;
+        if let Some(what) = differences(&SUSPENSION_COLUMNS, &found, &suspension.values(around.tenant)) {
+            note(FindingCode::SuspensionDiffers, format!("suspension {id}: {what}"));
+        }
+        if let Some(ticket) = row.try_get::<_, Option<i64>>(14)?
+            && !inbox.tickets.contains(&ticket)
+        {
+            note(
+                FindingCode::SuspensionDiffers,
+                format!("suspension {id} is answered by row {ticket}, which is not there"),
+            );
+        }
+        seen.insert(id);
+    }
+    for id in told.suspensions.keys().filter(|id| !seen.contains(*id)) {
+        note(FindingCode::SuspensionDiffers, format!("suspension {id} of the log has no row"));
+    }
+    Ok(())
+}
+
+/// A decision that closed nothing stands in no event, so only one direction can be asked for.
+async fn decisions(
+    around: &Around<'_>,
+    run: &RunColumns,
+    told: &Told,
+    note: &mut impl FnMut(FindingCode, String),
+) -> Result<(), Halt> {
+    let mut missing = told.decisions.clone();
+    let mut behind = String::new();
+    loop {
+        let rows = around.look.read(DECISIONS, &[&run.row, &behind, &DECISION_COUNT_MAX]).await?;
+        let Some(last) = rows.last() else { break };
+        behind = last.try_get(1)?;
+        for row in &rows {
+            let (tenant, id): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            let (tenant, id) = (told_text(tenant), DecisionId::from(told_text(id)));
+            if let Some(Fault { code, what }) = decision_fault(around.tenant, &id, &tenant, row.try_get(2)?) {
+                note(code, what);
+            }
+            missing.remove(&id);
+        }
+    }
+    for id in missing {
+        note(FindingCode::DecisionDiffers, format!("decision {id} of the log is not remembered"));
+    }
+    Ok(())
+}
+
+/// Whoever works on a call is under way, or its end waits in the inbox.
+async fn children(
+    around: &Around<'_>,
+    control: &Control,
+    inbox: &Inbox,
+    note: &mut impl FnMut(FindingCode, String),
+) -> Result<(), Halt> {
+    for (call, child) in awaited_children(control) {
+        let sql = "SELECT ended_at IS NULL FROM runs WHERE tenant = $1 AND id = $2";
+        let rows = around.look.read(sql, &[&kept(around.tenant), &kept(child.as_str())]).await?;
+        let under_way = rows.first().map(|row| row.try_get::<_, bool>(0)).transpose()?;
+        if under_way != Some(true) && !inbox.ended_children.contains(child) {
+            note(FindingCode::ChildLost, format!("call {call} waits for run {child}, which is over or gone"));
+        }
+    }
+    Ok(())
+}
+
+async fn has_revision(around: &Around<'_>, control: &Control) -> Result<bool, Halt> {
+    let sql = "SELECT 1 FROM brought WHERE thread = $1 AND digest = $2
+        UNION ALL SELECT 1 FROM revisions WHERE digest = $2 LIMIT 1";
+    let digest = control.revision.0.as_slice();
+    Ok(!around.look.read(sql, &[&around.thread_row, &digest]).await?.is_empty())
+}

@@ -1,0 +1,45 @@
+//! The log of one run, for whoever wants to read it without a server.
+
+use std::path::Path;
+
+use engine::store::Committed;
+use machine::id::{RunId, ThreadId};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::held::failed;
+use super::look::{LookFailed, look};
+use super::stored_run::events_after;
+use super::trouble::Stop;
+
+/// Ids of runs are unique, whatever tenant they are of.
+const FIND: &str = "SELECT runs.row, threads.id FROM runs JOIN threads ON threads.row = runs.thread \
+    WHERE runs.id = ?1 ORDER BY runs.row LIMIT 1";
+
+/// The thread of a run and its events so far, as they are at one moment: found without the lock of the file and without
+/// a change. None where the file has no such run.
+pub fn read_log(
+    path: impl AsRef<Path>,
+    run: &RunId,
+) -> Result<Option<(ThreadId, Vec<Committed>)>, LookFailed> {
+    look(path.as_ref(), |connection| log_of(connection, run).map_err(|Stop(refused)| failed(refused)))
+}
+
+fn log_of(connection: &Connection, run: &RunId) -> Result<Option<(ThreadId, Vec<Committed>)>, Stop> {
+    let moment = connection.unchecked_transaction()?;
+    let mut statement = connection.prepare_cached(FIND)?;
+    let found: Option<(i64, String)> =
+        statement.query_row([run.as_str()], |columns| Ok((columns.get(0)?, columns.get(1)?))).optional()?;
+    let Some((row, thread)) = found else { return Ok(None) };
+    let mut events: Vec<Committed> = Vec::new();
+    loop {
+        let after = events.last().map_or(0, |last| last.event.seq);
+        let page = events_after(connection, row, after, usize::MAX)?;
+        if page.is_empty() {
+            break;
+        }
+        events.extend(page);
+    }
+    drop(statement);
+    drop(moment);
+    Ok(Some((ThreadId::from(thread.as_str()), events)))
+}

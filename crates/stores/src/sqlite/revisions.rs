@@ -1,0 +1,55 @@
+//! Frozen agents: those of the configuration, which are there for everybody and stay, and those that came with a message,
+//! which belong to its thread and go with it.
+
+use engine::store::{Brought, Tenant};
+use machine::id::{Digest, ThreadId};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::desk::Desk;
+use super::trouble::Stop;
+
+const OF_THREAD: &str = "SELECT b.text FROM threads t JOIN brought b ON b.thread = t.row \
+        WHERE t.tenant = ?1 AND t.id = ?2 AND b.digest = ?3 \
+    UNION ALL SELECT text FROM revisions WHERE digest = ?3 LIMIT 1";
+const OF_RUN: &str = "SELECT b.text FROM runs r JOIN brought b ON b.thread = r.thread \
+        WHERE r.row = ?1 AND b.digest = ?2 \
+    UNION ALL SELECT text FROM revisions WHERE digest = ?2 LIMIT 1";
+
+const IS_THERE: &str = "SELECT EXISTS ( \
+        SELECT 1 FROM runs r JOIN brought b ON b.thread = r.thread WHERE r.row = ?1 AND b.digest = ?2 \
+    ) OR EXISTS (SELECT 1 FROM revisions WHERE digest = ?2)";
+
+/// One of the configuration.
+pub(super) fn put(desk: &Desk<'_>, digest: &Digest, text: &str) -> Result<(), Stop> {
+    let sql = "INSERT INTO revisions (digest, text) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    desk.execute(sql, params![digest.0, text])?;
+    Ok(())
+}
+
+/// One that came with a message of this thread.
+pub(super) fn keep(desk: &Desk<'_>, tenant: &str, thread: i64, brought: &Brought) -> Result<(), Stop> {
+    let sql =
+        "INSERT INTO brought (tenant, thread, digest, text) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+    desk.execute(sql, params![tenant, thread, brought.digest().0, brought.text()])?;
+    Ok(())
+}
+
+pub(super) fn of_thread(
+    connection: &Connection,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    digest: &Digest,
+) -> Result<Option<String>, Stop> {
+    let mut statement = connection.prepare_cached(OF_THREAD)?;
+    let asked = params![tenant.as_str(), thread.as_str(), digest.0];
+    Ok(statement.query_row(asked, |row| row.get(0)).optional()?)
+}
+
+/// The one that a run is pinned to, found by the row of the run.
+pub(super) fn of_run(connection: &Connection, run: i64, digest: &Digest) -> rusqlite::Result<Option<String>> {
+    connection.prepare_cached(OF_RUN)?.query_row(params![run, digest.0], |row| row.get(0)).optional()
+}
+
+pub(super) fn is_there(connection: &Connection, run: i64, digest: &Digest) -> rusqlite::Result<bool> {
+    connection.prepare_cached(IS_THERE)?.query_row(params![run, digest.0], |row| row.get(0))
+}

@@ -1,0 +1,301 @@
+//! What an input may lead to: the gate, results, decisions and take-overs, judged without the machine's code.
+
+use machine::Input;
+use machine::decision::{Decision, DecisionAction, Payload};
+use machine::event::{Event, Fact, Opened};
+use machine::id::CallId;
+use machine::input::Gated;
+use machine::phase::{Action, Phase, SuppliedResult};
+use machine::policy::ApprovalScope;
+use machine::rules::{Asker, Condition, Rule, Test, Then};
+use machine::status::CallStatus;
+use machine::suspension::{Held, ResumeMode};
+use machine::tool::{Approval, Arguments, EffectClass, Tool, ToolNow};
+
+use crate::judge::invariant::{Checked, Invariant, breach, ensure};
+use crate::judge::ledger::{CallLedger, RunLedger};
+use crate::judge::{ends, recorded};
+use crate::world::arguments::{amount_of, receiver_of};
+use crate::world::hooks;
+
+/// `ledger` is as it was before the events that the input led to.
+pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
+    match input {
+        Input::Gated(gated) => check_gated(ledger, gated, events)?,
+        Input::ToolReturned { step, call, attempt, .. } => {
+            check_returned(ledger, *step, call, *attempt, events)?;
+            check_unasked_starts(ledger, input, events)?;
+        }
+        Input::Decide(decision) => {
+            check_decided(ledger, decision, events)?;
+            check_unasked_starts(ledger, input, events)?;
+        }
+        Input::LeaseAcquired { .. } => {
+            let early = events.iter().find(|event| !matches!(event.fact, Fact::RunRecovered { .. }));
+            ensure(early.is_none(), Invariant::InboxBeforeAttempts, || {
+                format!("{early:?} before the inbox was heard")
+            })?;
+        }
+        Input::Start { .. }
+        | Input::InboxDrained
+        | Input::PhaseAnswered { .. }
+        | Input::ModelAnswered(_)
+        | Input::ModelFailed { .. }
+        | Input::AfterTools { .. }
+        | Input::ChildEnded(_)
+        | Input::Interrupt { .. }
+        | Input::DeadlineReached => check_unasked_starts(ledger, input, events)?,
+    }
+    recorded::check(input, events)?;
+    ends::check(ledger, input, events)
+}
+
+fn check_decided(ledger: &RunLedger, decision: &Decision, events: &[Event]) -> Checked {
+    let open = ledger.call(&decision.call).and_then(|call| call.open.as_ref());
+    let in_time = open
+        .filter(|open| open.id == decision.suspension)
+        .is_some_and(|open| open.expires_at().is_none_or(|at| decision.accepted_at < at));
+    ensure(events.is_empty() || in_time, Invariant::ExpiredIsNeverAccepted, || {
+        format!("{decision:?} came too late for {open:?}, and had an effect")
+    })?;
+    check_yes(ledger, &decision.call, &decision.action, events)
+}
+
+/// A null, a false or a broken answer runs nothing, whatever the mode.
+fn check_yes(ledger: &RunLedger, id: &CallId, action: &DecisionAction, events: &[Event]) -> Checked {
+    let approved =
+        events.iter().any(|event| matches!(&event.fact, Fact::ToolApproved { call_id, .. } if call_id == id));
+    let runs_again = events.iter().any(|event| {
+        let Fact::ToolResumed { call_id, mode, .. } = &event.fact else { return false };
+        call_id == id && *mode != ResumeMode::UseDecisionAsToolResult
+    });
+    let DecisionAction::Resume(resume) = action else {
+        return ensure(!approved && !runs_again, Invariant::VerdictIsRight, || {
+            format!("call {id} was refused, and resumed")
+        });
+    };
+    let plain_yes = match &resume.payload {
+        Payload::Absent => true,
+        Payload::Result(value) => value.as_bool() == Some(true),
+        Payload::Error(_) => false,
+    };
+    let no = match &resume.payload {
+        Payload::Absent => false,
+        Payload::Result(value) => value.is_null() || value.as_bool() == Some(false),
+        Payload::Error(_) => true,
+    };
+    let seen = ledger.call(id).map(|call| call.arguments.digest());
+    let saw_it = resume.expect_digest.is_none() || resume.expect_digest == seen;
+    ensure(!approved || (plain_yes && saw_it), Invariant::VerdictIsRight, || {
+        format!("call {id} is approved by {resume:?}")
+    })?;
+    ensure(!runs_again || (!no && saw_it), Invariant::VerdictIsRight, || {
+        format!("call {id} is run again by {resume:?}")
+    })
+}
+
+fn check_returned(ledger: &RunLedger, step: u32, id: &CallId, attempt: u32, events: &[Event]) -> Checked {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let current = ledger.call(id).is_some_and(|call| {
+        let runs = call.status == CallStatus::Running && call.attempt == attempt;
+        let doubted = call.doubted.contains(&attempt) && !call.status.terminal();
+        call.step == step && (runs || doubted)
+    });
+    ensure(current, Invariant::OnlyTheCurrentAttemptSettles, || {
+        format!(
+            "attempt {attempt} of call {id} in step {step} had an effect; it is {:?}",
+            ledger.call(id).map(|call| (call.step, call.status, call.attempt))
+        )
+    })
+}
+
+/// Only the gate starts a call; elsewhere nothing but a repeat of a repeatable one may start.
+fn check_unasked_starts(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
+    for event in events {
+        if let Fact::ToolSuspended(opened) = &event.fact {
+            ensure(!is_performed_elsewhere(opened), Invariant::GateIsObeyed, || {
+                format!("{input:?} hands call {} out past the gate", opened.call_id)
+            })?;
+        }
+        let Fact::ExecutionStarted { call_id, .. } = &event.fact else { continue };
+        let Some(call) = ledger.call(call_id) else {
+            return breach(Invariant::GateIsObeyed, format!("{input:?} starts the unknown call {call_id}"));
+        };
+        let repeat = call.status == CallStatus::Running && call.class.is_some_and(EffectClass::repeatable);
+        ensure(repeat, Invariant::GateIsObeyed, || format!("{input:?} starts call {call_id} past the gate"))?;
+    }
+    Ok(())
+}
+
+fn check_gated(ledger: &RunLedger, gated: &Gated, events: &[Event]) -> Checked {
+    let Some(call) = ledger.call(&gated.call) else {
+        return ensure(events.is_empty(), Invariant::GateIsObeyed, || {
+            "an unknown call passed the gate".into()
+        });
+    };
+    let passed = events.iter().find_map(|event| {
+        if let Fact::ExecutionStarted { call_id, let_through_by, .. } = &event.fact {
+            return (*call_id == call.id).then(|| let_through_by.clone());
+        }
+        let Fact::ToolSuspended(opened) = &event.fact else { return None };
+        let elsewhere = opened.call_id == call.id && is_performed_elsewhere(opened);
+        elsewhere.then(|| opened.let_through_by.clone())
+    });
+    let Some(let_through_by) = passed else { return Ok(()) };
+    ensure(
+        !hooks::is_faulty(&gated.hooks, Phase::BeforeToolExecute),
+        Invariant::FailedHookStopsTheCall,
+        || format!("call {} passes although {:?}", call.id, gated.hooks),
+    )?;
+    ensure(
+        matches!(gated.arguments, Arguments::Valid { .. })
+            && gated.arguments.digest() == call.arguments.digest(),
+        Invariant::DispatchComparesDigests,
+        || {
+            format!(
+                "call {} is sent with {:?}, decided on was {:?}",
+                call.id, gated.arguments, call.arguments
+            )
+        },
+    )?;
+    check_plugins(call, gated)?;
+    let ToolNow::Known(tool) = &gated.tool else {
+        return breach(Invariant::GateIsObeyed, format!("call {} runs a tool that is not there", call.id));
+    };
+    if call.needs_decision || call.approved.is_some() {
+        let shown = call.approved.map(|shown| (shown.arguments, shown.definition));
+        ensure(
+            shown == Some((call.arguments.digest(), tool.definition)),
+            Invariant::HeldCallNeedsItsDecision,
+            || format!("call {} was approved as {shown:?} and runs as {:?}", call.id, tool.definition),
+        )?;
+    }
+    let askers =
+        askers_of(ledger.policy.approval, &ledger.revision.rules, call.tool.as_str(), tool, &gated.arguments);
+    let Some(askers) = askers else {
+        return breach(Invariant::GateIsObeyed, format!("call {} is forbidden and runs", call.id));
+    };
+    let unheard = askers.iter().any(|asker| !call.asked.contains(asker));
+    let this_tool = gated.leave.this_tool.as_ref().filter(|leave| leave.definition == tool.definition);
+    let leave = gated.leave.every_tool.clone().or_else(|| this_tool.map(|leave| leave.by.clone()));
+    ensure(!unheard || leave.is_some(), Invariant::GateIsObeyed, || {
+        format!("call {} runs although {askers:?} ask and nobody was asked", call.id)
+    })?;
+    let own = ledger.revision.policy.approval;
+    let own_askers = askers_of(own, &ledger.revision.rules, call.tool.as_str(), tool, &gated.arguments);
+    let own_unheard = own_askers.is_some_and(|own| own.iter().any(|asker| !call.asked.contains(asker)));
+    let loosened = ledger.policy.approval < own && own_unheard;
+    let expected = if unheard {
+        leave
+    } else if loosened {
+        ledger.loosened_by.clone()
+    } else {
+        return Ok(());
+    };
+    ensure(expected.is_some() && let_through_by == expected, Invariant::LooseningIsNamed, || {
+        format!("call {} is let through by {let_through_by:?}, not by {expected:?}", call.id)
+    })
+}
+
+/// No plugin forbids the call, answers in its place or has yet to ask about it.
+fn check_plugins(call: &CallLedger, gated: &Gated) -> Checked {
+    for (plugin, action) in gated.hooks.actions() {
+        let passes = match action {
+            Action::Block { .. }
+            | Action::SetResult(SuppliedResult::Success { .. } | SuppliedResult::Error { .. }) => false,
+            Action::Suspend(_) | Action::SetResult(SuppliedResult::Pending(_)) => {
+                call.asked.contains(&Asker::Plugin(plugin.clone()))
+            }
+            Action::SetState { .. }
+            | Action::End
+            | Action::AddInstruction { .. }
+            | Action::HideTool { .. }
+            | Action::SetParam { .. }
+            | Action::ReplaceMessage { .. }
+            | Action::SkipInference
+            | Action::DropCall { .. }
+            | Action::SetArguments { .. }
+            | Action::AddNote { .. } => true,
+        };
+        ensure(passes, Invariant::GateIsObeyed, || {
+            format!("call {} runs past {plugin}: {action:?}", call.id)
+        })?;
+    }
+    Ok(())
+}
+
+/// The gate let the call through, and somebody else performs it.
+pub(crate) fn is_performed_elsewhere(opened: &Opened) -> bool {
+    match opened.held {
+        Held::ClientTool | Held::External => opened.asked_by.is_empty() && opened.arguments.is_some(),
+        Held::Approval { .. } | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => false,
+    }
+}
+
+/// Who must be asked before this call runs; none where it is forbidden.
+pub(crate) fn askers_of(
+    scope: ApprovalScope,
+    rules: &[Rule],
+    name: &str,
+    tool: &Tool,
+    arguments: &Arguments,
+) -> Option<Vec<Asker>> {
+    if tool.approval == Approval::Block {
+        return None;
+    }
+    let matching: Vec<(u16, Then)> = rules
+        .iter()
+        .zip(0_u16..)
+        .filter(|(rule, _)| {
+            rule.tool.as_str() == name && rule.when.iter().all(|condition| holds(condition, arguments))
+        })
+        .map(|(rule, index)| (index, rule.then))
+        .collect();
+    if matching.iter().any(|(_, then)| *then == Then::Deny) {
+        return None;
+    }
+    let mut askers: Vec<Asker> = matching
+        .iter()
+        .filter(|(_, then)| *then == Then::Ask)
+        .map(|(index, _)| Asker::Rule(*index))
+        .collect();
+    let policy = match scope {
+        ApprovalScope::Never => return Some(Vec::new()),
+        ApprovalScope::Policy => matching.is_empty() && tool.approval == Approval::Ask,
+        ApprovalScope::WriteTools => {
+            tool.class == EffectClass::Write || (matching.is_empty() && tool.approval == Approval::Ask)
+        }
+        ApprovalScope::AllTools => true,
+    };
+    if policy {
+        askers.push(Asker::Policy);
+    }
+    Some(askers)
+}
+
+/// Whether a condition that this simulator writes holds for arguments that it writes.
+#[must_use]
+pub fn holds(condition: &Condition, arguments: &Arguments) -> bool {
+    let amount = amount_of(arguments);
+    let receiver = receiver_of(arguments);
+    match condition.path.first().map(String::as_str) {
+        Some("amount") => amount.is_some_and(|amount| match &condition.test {
+            Test::Eq(wanted) => wanted.as_f64() == Some(amount),
+            Test::Ne(wanted) => wanted.as_f64() != Some(amount),
+            Test::Lt(limit) => amount < *limit,
+            Test::Lte(limit) => amount <= *limit,
+            Test::Gt(limit) => amount > *limit,
+            Test::Gte(limit) => amount >= *limit,
+            Test::In(wanted) => wanted.iter().any(|value| value.as_f64() == Some(amount)),
+            Test::Matches(_) => false,
+        }),
+        Some("to") => receiver.is_some_and(|receiver| match &condition.test {
+            Test::Eq(wanted) => wanted.as_str() == Some(receiver),
+            Test::Matches(_) => receiver.starts_with('x'),
+            Test::Ne(_) | Test::Lt(_) | Test::Lte(_) | Test::Gt(_) | Test::Gte(_) | Test::In(_) => false,
+        }),
+        Some(_) | None => false,
+    }
+}

@@ -1,0 +1,80 @@
+//! The simulator's own validator of model inputs.
+
+use std::collections::BTreeSet;
+
+use machine::event::Fact;
+use machine::transcript::{Messages, ModelMessage};
+
+use crate::judge::invariant::{Checked, Invariant, ensure};
+
+/// Facts that leave the transcript as it was need no second look.
+#[must_use]
+pub const fn is_changed_by(fact: &Fact) -> bool {
+    match fact {
+        Fact::MessageAdded(_)
+        | Fact::ToolRequested { .. }
+        | Fact::ToolApproved { .. }
+        | Fact::ApprovalRequested(_)
+        | Fact::ToolSuspended(_)
+        | Fact::ExecutionStarted { .. }
+        | Fact::ExecutionSucceeded { .. }
+        | Fact::ExecutionFailed { .. }
+        | Fact::ToolDenied { .. }
+        | Fact::ToolCancelled { .. } => true,
+        Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ApprovalVoided { .. }
+        | Fact::ToolResumed { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => false,
+    }
+}
+
+/// Exactly one result per call, in call order, directly after the message that asked.
+pub fn check(messages: &Messages) -> Checked {
+    let mut seen = BTreeSet::new();
+    let mut rest = messages.iter();
+    while let Some(message) = rest.next() {
+        match message {
+            ModelMessage::User { .. } | ModelMessage::Note { .. } | ModelMessage::Notice { .. } => {}
+            ModelMessage::Tool { call, .. } => {
+                return ensure(false, Invariant::ModelInputIsValid, || {
+                    format!("a result of {call} stands where nobody asked for it")
+                });
+            }
+            ModelMessage::Assistant { id, text, calls, .. } => {
+                ensure(!text.is_empty() || !calls.is_empty(), Invariant::ModelInputIsValid, || {
+                    format!("{id} says nothing")
+                })?;
+                for call in calls {
+                    let fresh = seen.insert(call.id.clone());
+                    let answered = match rest.next() {
+                        Some(ModelMessage::Tool { call: answered, .. }) => *answered == call.id,
+                        Some(
+                            ModelMessage::User { .. }
+                            | ModelMessage::Note { .. }
+                            | ModelMessage::Notice { .. }
+                            | ModelMessage::Assistant { .. },
+                        )
+                        | None => false,
+                    };
+                    ensure(fresh && answered, Invariant::ModelInputIsValid, || {
+                        format!("{id} asks for {}: fresh {fresh}, answered {answered}", call.id)
+                    })?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Who plays in a world: agents with their policies, rules and stop conditions, and how rough the world is.
+
+use std::sync::Arc;
+
+use machine::id::{AgentName, Digest};
+use machine::phase::{Phase, PhaseSet};
+use machine::policy::{
+    ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnBusy, OnReject, Policy, PolicyRequest,
+    StepEnd, WhileWaiting,
+};
+use machine::revision::{Limits, Revision, StopCondition};
+use machine::rules::{Condition, Rule, Test, Then};
+use serde_json::json;
+
+use crate::play::tape::Tape;
+use crate::world::live::{LiveTools, TOOL_NAMES};
+
+/// The agent that answers people, and the one that it delegates to.
+pub const DESK: usize = 0;
+pub const CLERK: usize = 1;
+pub const CLERK_NAME: &str = "clerk";
+/// What a text contains that the stop condition on content looks for.
+pub const FINAL_WORD: &str = "FINAL";
+
+#[derive(Clone, Debug)]
+pub struct Agent {
+    pub name: AgentName,
+    pub revision: Arc<Revision>,
+    pub digest: Digest,
+}
+
+#[derive(Clone, Debug)]
+pub struct Cast {
+    pub agents: Vec<Agent>,
+    pub live: LiveTools,
+    pub temper: Temper,
+}
+
+/// How often each kind of trouble comes, in parts of a whole; many worlds leave some kinds out altogether, which
+/// lets the others go deeper.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Temper {
+    pub rounds: usize,
+    pub people: usize,
+    pub clock: usize,
+    pub messages: usize,
+    pub interrupts: usize,
+    pub crashes: usize,
+    pub late_answers: usize,
+    pub configuration: usize,
+    pub tampering: usize,
+    /// Percent of appends around which the worker is lost, before or after.
+    pub append_loss: usize,
+    /// Percent of passes in which somebody says something wrong to the machine.
+    pub noise: usize,
+    /// Percent of passes during which somebody submits something between loading and appending.
+    pub overlap: usize,
+    /// Percent of tool outcomes that are not a plain success.
+    pub tool_trouble: usize,
+    pub model_trouble: usize,
+    /// Percent of hooks that answer with something.
+    pub hooks: usize,
+    /// Every plugin holds every call for an approval.
+    pub stubborn: bool,
+}
+
+impl Cast {
+    pub fn draw(tape: &mut Tape) -> Self {
+        let mut temper = Temper::draw(tape);
+        let live = LiveTools::draw(tape);
+        let hooked = tape.chance(45);
+        let stubborn = tape.chance(4);
+        temper.stubborn = stubborn;
+        let agents = [("desk", DESK), (CLERK_NAME, CLERK)]
+            .into_iter()
+            .map(|(name, ordinal)| Agent {
+                name: AgentName::from(name),
+                revision: Arc::new(if stubborn {
+                    stubborn_revision(tape)
+                } else {
+                    draw_revision(tape, hooked)
+                }),
+                digest: Digest([u8::try_from(ordinal).unwrap_or(0); 32]),
+            })
+            .collect();
+        Self { agents, live, temper }
+    }
+}
+
+impl Temper {
+    fn draw(tape: &mut Tape) -> Self {
+        let sometimes = |tape: &mut Tape, weight: usize| if tape.chance(60) { weight } else { 0 };
+        Self {
+            rounds: 15 + tape.pick(150),
+            people: 10 + tape.pick(20),
+            clock: 4 + tape.pick(10),
+            messages: sometimes(tape, 5),
+            interrupts: sometimes(tape, 2),
+            crashes: sometimes(tape, 6),
+            late_answers: sometimes(tape, 6),
+            configuration: sometimes(tape, 4),
+            tampering: sometimes(tape, 2),
+            append_loss: sometimes(tape, 6),
+            noise: sometimes(tape, 25),
+            overlap: sometimes(tape, 12),
+            tool_trouble: tape.among([10, 35, 60]),
+            model_trouble: tape.among([5, 12, 30]),
+            hooks: tape.among([10, 25, 50]),
+            stubborn: false,
+        }
+    }
+}
+
+fn draw_revision(tape: &mut Tape, hooked: bool) -> Revision {
+    let policy = draw_policy(tape);
+    let rules = (0..tape.pick(4)).map(|_| draw_rule(tape)).collect();
+    let stop = (0..tape.pick(4)).map(|_| draw_stop(tape)).collect();
+    let phases: PhaseSet = Phase::ALL.into_iter().filter(|_| hooked && tape.chance(45)).collect();
+    let limits = Limits {
+        model_try_count_max: tape.among([3, 2, 1]),
+        tool_try_count_max: tape.among([3, 2, 1]),
+        backoff_ms: tape.among([500, 0, 40]),
+        model_backoff_ms_max: tape.among([30_000, 100]),
+        tool_backoff_ms_max: tape.among([5_000, 60]),
+        depth_max: tape.among([2, 1, 3, 0]),
+        children_max: tape.among([3, 1, 2]),
+    };
+    Revision { policy, rules, stop, phases, limits }
+}
+
+/// An agent whose gate asks about everything, and about edited arguments again.
+fn stubborn_revision(tape: &mut Tape) -> Revision {
+    let mut revision = draw_revision(tape, false);
+    revision.phases = [Phase::BeforeToolExecute].into_iter().collect();
+    revision.rules = TOOL_NAMES
+        .into_iter()
+        .flat_map(|tool| [Test::Lt(3.0), Test::Gte(3.0)].map(|test| (tool, test)))
+        .map(|(tool, test)| Rule {
+            tool: tool.into(),
+            when: vec![Condition { path: vec!["amount".into()], test }],
+            then: Then::Ask,
+        })
+        .collect();
+    revision
+}
+
+pub fn draw_policy(tape: &mut Tape) -> Policy {
+    Policy {
+        continuation: tape.among([Continuation::AllSettled, Continuation::AllSettled, Continuation::Eager]),
+        on_reject: tape.among([None, Some(OnReject::Continue), Some(OnReject::EndRun)]),
+        on_block: tape.among([OnBlock::FailCall, OnBlock::FailCall, OnBlock::EndRun]),
+        step_end: tape.among([StepEnd::AfterTools, StepEnd::AfterTools, StepEnd::AfterInference]),
+        decisions: tape.among([Decisions::Immediate, Decisions::AtBoundary]),
+        execution: tape.among([Execution::Parallel, Execution::Parallel, Execution::Sequential]),
+        approval: draw_scope(tape),
+        while_waiting: tape.among([WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue]),
+        on_busy: tape.among([OnBusy::Reject, OnBusy::Enqueue, OnBusy::Interrupt]),
+    }
+}
+
+fn draw_scope(tape: &mut Tape) -> ApprovalScope {
+    tape.among([
+        ApprovalScope::Policy,
+        ApprovalScope::Policy,
+        ApprovalScope::Never,
+        ApprovalScope::WriteTools,
+        ApprovalScope::AllTools,
+    ])
+}
+
+/// What a message asks to be different from the agent's policy: usually nothing.
+pub fn draw_request(tape: &mut Tape) -> PolicyRequest {
+    if !tape.chance(35) {
+        return PolicyRequest::default();
+    }
+    let other = draw_policy(tape);
+    PolicyRequest {
+        continuation: tape.chance(30).then_some(other.continuation),
+        on_reject: if tape.chance(30) { other.on_reject } else { None },
+        on_block: tape.chance(30).then_some(other.on_block),
+        step_end: tape.chance(30).then_some(other.step_end),
+        decisions: tape.chance(30).then_some(other.decisions),
+        execution: tape.chance(30).then_some(other.execution),
+        approval: tape.chance(60).then_some(other.approval),
+        while_waiting: tape.chance(30).then_some(other.while_waiting),
+        on_busy: tape.chance(30).then_some(other.on_busy),
+    }
+}
+
+fn draw_rule(tape: &mut Tape) -> Rule {
+    let tool = TOOL_NAMES[tape.pick(TOOL_NAMES.len())].into();
+    let when = (0..tape.pick(3)).map(|_| draw_condition(tape)).collect();
+    Rule { tool, when, then: tape.among([Then::Allow, Then::Ask, Then::Ask, Then::Deny]) }
+}
+
+fn draw_condition(tape: &mut Tape) -> Condition {
+    let limit = tape.among([2.0, 0.0, 4.0]);
+    let (path, test) = match tape.pick(10) {
+        0 => ("amount", Test::Lte(limit)),
+        1 => ("amount", Test::Lt(limit)),
+        2 => ("amount", Test::Gt(limit)),
+        3 => ("amount", Test::Gte(limit)),
+        4 => ("amount", Test::Eq(json!(limit))),
+        5 => ("amount", Test::Ne(json!(limit))),
+        6 => ("amount", Test::In(vec![json!(1), json!(3)])),
+        7 => ("to", Test::Matches("^x".into())),
+        8 => ("to", Test::Eq(json!("bank"))),
+        _ => ("absent", Test::Ne(json!(0))),
+    };
+    Condition { path: vec![path.into()], test }
+}
+
+fn draw_stop(tape: &mut Tape) -> StopCondition {
+    match tape.pick(7) {
+        0 => StopCondition::MaxRounds { rounds: tape.among([4, 0, 1, 2, 3]) },
+        1 => StopCondition::Timeout { seconds: tape.among([20, 0, 1, 4]) },
+        2 => StopCondition::TokenBudget { max_total: tape.among([100, 0, 30, 60]) },
+        3 => StopCondition::ConsecutiveErrors { max: tape.among([3, 0, 1, 2]) },
+        4 => StopCondition::StopOnTool { tool_name: TOOL_NAMES[tape.pick(TOOL_NAMES.len())].into() },
+        5 => StopCondition::ContentMatch { pattern: FINAL_WORD.into() },
+        _ => StopCondition::LoopDetection { window: tape.among([4, 2, 8]) },
+    }
+}

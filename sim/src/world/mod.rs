@@ -1,0 +1,20 @@
+//! The world: who plays in it, what they say and answer, the store that keeps it, and the workers that are lost.
+
+pub mod arguments;
+pub mod cast;
+pub(crate) mod commit;
+pub(crate) mod course;
+pub mod hooks;
+pub mod live;
+pub(crate) mod noise;
+pub(crate) mod pass;
+pub mod people;
+pub(crate) mod rest;
+pub mod script;
+pub mod store;
+pub(crate) mod submit;
+pub(crate) mod tasks;
+pub mod thread_rows;
+pub mod worker;
+
+pub use course::World;

@@ -1,0 +1,410 @@
+//! One pass of a worker: take what is ready, decide and apply on its own copy, append once, then reconcile.
+
+use machine::inbox::{self, Item};
+use machine::phase::Phase;
+use machine::status::RunStatus;
+use machine::{Answer, Effect, Input, Rejection, Timestamp};
+
+use crate::judge::invariant::{Checked, Invariant, breach, ensure};
+use crate::judge::ledger::{Announced, Ticket};
+use crate::play::words;
+use crate::world::World;
+use crate::world::store::{Append, Refused, Said, is_taken};
+use crate::world::thread_rows::encode;
+use crate::world::worker::{Ghost, Heard, Session, Task};
+
+/// Passes in a row that the store may refuse because something must be heard first.
+const BEHIND_MAX: u32 = 4;
+
+impl World {
+    /// Gives the session back if the worker still holds the run.
+    pub(crate) fn pass(&mut self, mut session: Session) -> Checked<Option<Session>> {
+        let mut append = Append::default();
+        if !session.drained {
+            self.take_over(&mut session, &mut append)?;
+        } else {
+            if session.hurry {
+                self.hear_inbox(&mut session, &mut append)?;
+            }
+            self.hear_tasks(&mut session, &mut append)?;
+            self.hear_noise(&mut session)?;
+            self.hear_direct(&mut session, &mut append)?;
+            self.hear_inbox(&mut session, &mut append)?;
+        }
+        if session.drained {
+            self.hear_clock(&mut session, &mut append)?;
+        }
+        self.hear_start(&mut session, &mut append)?;
+        self.hear_after_tools(&mut session, &mut append)?;
+        self.overlap(&session)?;
+        if append.event_count() == 0 && append.consumed.is_empty() {
+            return self.settle_down(session);
+        }
+        self.store_pass(session, &append)
+    }
+
+    pub(crate) fn store_pass(&mut self, mut session: Session, append: &Append) -> Checked<Option<Session>> {
+        let mut append = append.clone();
+        append.control = encode(&session.copy.control)?;
+        if self.tape.chance(self.trouble.append_loss) {
+            self.tell(|_| "  the worker dies before the append".into());
+            self.coverage.store("worker lost before the append");
+            self.lose(session);
+            return Ok(None);
+        }
+        let run = session.run;
+        let current = self.store.runs[run].epoch == session.epoch;
+        let stored =
+            self.store.append(run, session.epoch, session.expected_seq, &append, &mut self.coverage)?;
+        match stored {
+            Ok(()) => {
+                ensure(current, Invariant::StaleWorkerIsRefused, || "an old lease stored something".into())?;
+                self.tell_commit(run, &append);
+            }
+            Err(Refused::Fenced) => {
+                self.tell(|_| "  the append is refused: another worker holds the run".into());
+                self.coverage.store("append fenced");
+                session.unstored.extend(results_of(&append));
+                self.lose(session);
+                return Ok(None);
+            }
+            Err(Refused::Behind) => {
+                self.tell(|_| "  the append is refused: an accepted item must be heard first".into());
+                self.coverage.store("append behind");
+                return self.reload(session, &append);
+            }
+        }
+        session.expected_seq += append.event_count() as u64;
+        session.hurry = false;
+        session.behind_count = 0;
+        session.unstored.clear();
+        if self.tape.chance(self.trouble.append_loss) {
+            self.tell(|_| "  the worker dies after the append".into());
+            self.coverage.store("worker lost after the append");
+            self.lose(session);
+            return Ok(None);
+        }
+        self.settle_down(session)
+    }
+
+    /// Throws the copy away and loads again. What came back in this pass is said once more.
+    fn reload(&mut self, mut session: Session, append: &Append) -> Checked<Option<Session>> {
+        session.behind_count += 1;
+        ensure(session.behind_count <= BEHIND_MAX, Invariant::AcceptedDecisionIsHeard, || {
+            "the worker stays behind however often it drains its inbox".into()
+        })?;
+        session.unstored = results_of(append);
+        session.heard.iter_mut().for_each(|heard| heard.fresh = true);
+        session.copy = self.store.runs[session.run].load()?;
+        session.hurry = true;
+        session.drained = session.drained && !append.said.iter().any(is_take_over);
+        session.acquired = session.drained;
+        Ok(Some(session))
+    }
+
+    fn take_over(&mut self, session: &mut Session, append: &mut Append) -> Checked {
+        let clock = session.clock(self.now);
+        if !session.acquired {
+            let doubt_at = clock.plus_ms(self.tape.among([0, 0, 1_000]));
+            let epoch = session.epoch;
+            self.say(session, append, Input::LeaseAcquired { epoch, doubt_at }, None)?;
+            session.acquired = true;
+        }
+        self.hear_inbox(session, append)?;
+        // The two may also be stored apart.
+        if append.event_count() > 0 && self.tape.chance(10) {
+            return Ok(());
+        }
+        if session.copy.control.ended().is_none() {
+            self.say(session, append, Input::InboxDrained, None)?;
+        }
+        session.drained = true;
+        Ok(())
+    }
+
+    fn hear_tasks(&mut self, session: &mut Session, append: &mut Append) -> Checked {
+        for input in std::mem::take(&mut session.unstored) {
+            self.say_late(session, append, input)?;
+        }
+        let ready = session.completable(self.now);
+        let count = if ready.is_empty() { 0 } else { 1 + self.tape.pick(ready.len().min(3)) };
+        for _ in 0..count {
+            let ready = session.completable(self.now);
+            let Some(place) = self.tape.one_of(&ready) else { break };
+            if let Some(input) = self.complete(session, place) {
+                self.say(session, append, input, None)?;
+            }
+        }
+        while !session.echoes.is_empty() {
+            let input = session.echoes.remove(0);
+            self.say_late(session, append, input)?;
+        }
+        Ok(())
+    }
+
+    /// Something that may be stale: it is said, and a rejection is as good as an answer.
+    fn say_late(&mut self, session: &mut Session, append: &mut Append, input: Input) -> Checked {
+        self.say(session, append, input, None).map(|_| ())
+    }
+
+    fn hear_direct(&mut self, session: &mut Session, append: &mut Append) -> Checked {
+        for written in std::mem::take(&mut session.direct) {
+            let verdict = self.store.judge(session.run, &written.decision, written.form)?;
+            self.coverage.verdict(&verdict);
+            let said_already = append.accepted.iter().any(|(_, other)| {
+                other.call == written.decision.call || other.id.is_some() && other.id == written.decision.id
+            });
+            if !is_taken(&verdict) || said_already {
+                continue;
+            }
+            let ticket = self.store.ticket();
+            self.tell(|_| format!("  {} brings a decision straight to the worker", written.decision.by));
+            let input = Input::Decide(written.decision.clone());
+            if self.say(session, append, input, Some(ticket))? {
+                append.accepted.push((ticket, written.decision));
+            } else {
+                append.said.pop();
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn hear_inbox(&mut self, session: &mut Session, append: &mut Append) -> Checked {
+        let rows: Vec<(Ticket, Item)> =
+            self.store.runs[session.run].inbox.iter().map(|row| (row.ticket, row.item.clone())).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<(Ticket, Item)> =
+            rows.into_iter().filter(|(ticket, _)| !append.consumed.contains(ticket)).collect();
+        let items: Vec<Item> = rows.iter().map(|(_, item)| item.clone()).collect();
+        for index in inbox::drain(&session.copy.control, &items, session.hurry) {
+            let Some((ticket, item)) = rows.get(index) else {
+                return breach(Invariant::NothingIsBroken, "drain names a row that is not there");
+            };
+            if append.consumed.contains(ticket) {
+                return breach(Invariant::NothingIsBroken, "drain names a row twice");
+            }
+            append.consumed.push(*ticket);
+            if let Some(input) = inbox::hear(&session.copy.control, item) {
+                self.say(session, append, input, Some(*ticket))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_clock(&mut self, session: &mut Session, append: &mut Append) -> Checked {
+        let clock = session.clock(self.now);
+        let due = session.copy.next_deadline().is_some_and(|deadline| deadline.at <= clock);
+        if due && session.copy.control.ended().is_none() {
+            self.say(session, append, Input::DeadlineReached, None)?;
+        }
+        Ok(())
+    }
+
+    fn hear_start(&mut self, session: &mut Session, append: &mut Append) -> Checked {
+        let thread = &self.store.threads[self.store.runs[session.run].thread];
+        let holds = thread.holder == Some(session.run);
+        if holds && session.drained && session.copy.control.status == RunStatus::Queued {
+            self.hear_noise(session)?;
+            let thread = &self.store.threads[self.store.runs[session.run].thread];
+            let after = thread.last_message.clone();
+            self.say(session, append, Input::Start { after }, None)?;
+        }
+        Ok(())
+    }
+
+    /// All answers that are not recorded yet together, whenever one comes in and after other news.
+    fn hear_after_tools(&mut self, session: &mut Session, append: &mut Append) -> Checked {
+        if session.heard.is_empty() {
+            return Ok(());
+        }
+        let wanted = session.copy.wanted();
+        let is_wanted = |heard: &Heard| {
+            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
+        };
+        let news = append.event_count() > 0 || session.heard.iter().any(|heard| heard.fresh);
+        if !news || !session.heard.iter().any(is_wanted) {
+            return Ok(());
+        }
+        let heard = session
+            .heard
+            .iter()
+            .filter(|heard| is_wanted(heard))
+            .map(|heard| (heard.call.clone(), heard.hooks.clone()))
+            .collect();
+        session.heard.iter_mut().for_each(|heard| heard.fresh = false);
+        self.say(session, append, Input::AfterTools { heard }, None)?;
+        Ok(())
+    }
+
+    /// Decides on the worker's copy and applies. True if it was heard.
+    pub(crate) fn say(
+        &mut self,
+        session: &mut Session,
+        append: &mut Append,
+        input: Input,
+        ticket: Option<Ticket>,
+    ) -> Checked<bool> {
+        let clock = session.clock(self.now);
+        let decided = session.copy.decide(&input, clock);
+        self.tell(|_| format!("  says {}", words::input(&input)));
+        match decided {
+            Ok(decided) => {
+                self.coverage.answer(&decided.answer);
+                let silent = decided.answer != Answer::Duplicate || decided.events.is_empty();
+                ensure(silent, Invariant::WrongInputHasNoEvents, || format!("{input:?} is a duplicate"))?;
+                for event in &decided.events {
+                    if let Err(impossible) = session.copy.apply(event) {
+                        return breach(Invariant::NothingIsBroken, impossible.to_string());
+                    }
+                }
+                append.said.push(Said { input, ticket, events: decided.events, rejected: None });
+                Ok(true)
+            }
+            Err(Rejection::Broken(impossible)) => {
+                breach(Invariant::NothingIsBroken, format!("{input:?}: {impossible}"))
+            }
+            Err(rejection) => {
+                check_rejected_alike(session, &input, clock, &rejection)?;
+                self.coverage.rejection(&rejection);
+                self.tell(|_| format!("    rejected: {rejection}"));
+                append.said.push(Said { input, ticket, events: Vec::new(), rejected: Some(rejection) });
+                Ok(false)
+            }
+        }
+    }
+
+    /// After a commit: start what is wanted, drop what is not, and park the run if nothing is left to do.
+    fn settle_down(&mut self, mut session: Session) -> Checked<Option<Session>> {
+        if self.store.runs[session.run].epoch != session.epoch {
+            return Ok(Some(session));
+        }
+        self.reconcile(&mut session)?;
+        let stored = &self.store.runs[session.run];
+        let wants = !session.copy.wanted().is_empty();
+        if session.drained {
+            let deadline = session.copy.next_deadline().is_some();
+            match &stored.ledger.status {
+                Announced::Running => ensure(wants || deadline, Invariant::ExecutingWantsSomething, || {
+                    format!("{} runs and wants nothing", stored.id)
+                })?,
+                Announced::Waiting(_) => {
+                    let held = stored.ledger.open_suspensions().next().is_some();
+                    ensure(!wants && held, Invariant::WaitingWantsNothing, || {
+                        format!("{} waits and wants {:?}", stored.id, session.copy.wanted())
+                    })?;
+                }
+                Announced::Queued | Announced::Interrupting | Announced::Done(_) => {}
+            }
+        }
+        let due = session.copy.next_deadline().is_some_and(|deadline| deadline.at <= self.now);
+        let parked = !due
+            && match &stored.ledger.status {
+                Announced::Waiting(_) | Announced::Done(_) => true,
+                Announced::Queued => self.store.threads[stored.thread].holder != Some(session.run),
+                Announced::Running | Announced::Interrupting => false,
+            };
+        if stored.ledger.ended() {
+            self.store.runs[session.run].inbox.clear();
+        }
+        if session.drained && parked && self.store.release(session.run) {
+            for task in std::mem::take(&mut session.tasks) {
+                self.abandon(&session, task);
+            }
+            self.tell(|_| "  the worker releases the run".into());
+            return Ok(None);
+        }
+        Ok(Some(session))
+    }
+
+    fn reconcile(&mut self, session: &mut Session) -> Checked {
+        let wanted = if session.drained { session.copy.wanted() } else { std::collections::BTreeSet::new() };
+        // Only now: an answer that a refused append took with it has to be said again.
+        session.heard.retain(|heard| {
+            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
+        });
+        for task in std::mem::take(&mut session.tasks) {
+            match wanted.iter().find(|effect| effect.same_task(&task.effect)) {
+                Some(effect) => session.tasks.push(Task { effect: effect.clone(), ..task }),
+                None => self.abandon(session, task),
+            }
+        }
+        for effect in wanted {
+            if session.tasks.iter().any(|task| task.effect.same_task(&effect)) {
+                continue;
+            }
+            if let Effect::RunTool { call, attempt, .. } = &effect {
+                let stored = &self.store.runs[session.run];
+                let intent = stored.ledger.call(call).is_some_and(|known| {
+                    known.attempt == *attempt && known.status == machine::status::CallStatus::Running
+                });
+                let first = self.store.sent.insert((session.run, call.clone(), *attempt));
+                ensure(intent && first, Invariant::NothingStartsUnstored, || {
+                    format!("attempt {attempt} of call {call}: stored {intent}, first {first}")
+                })?;
+            }
+            session.tasks.push(Task { effect, asked: Vec::new(), done: false });
+        }
+        Ok(())
+    }
+
+    /// Nobody waits for it any more; a tool may answer all the same.
+    pub(crate) fn abandon(&mut self, session: &Session, task: Task) {
+        let Effect::RunTool { call, attempt, .. } = task.effect else { return };
+        let Some(known) = self.store.runs[session.run].ledger.call(&call) else { return };
+        let step = known.step;
+        self.ghosts.push(Ghost { run: session.run, step, call, attempt });
+    }
+
+    /// The hooks of AfterToolExecute have answered; it is said with the rest.
+    pub(crate) fn note_heard(&mut self, session: &mut Session, place: usize) {
+        let Effect::HearAfterTool { call, status } = session.tasks[place].effect.clone() else { return };
+        session.tasks[place].done = true;
+        let revision = session.copy.revision.clone();
+        let hooks = self.draw_hooks(Phase::AfterToolExecute, &revision, call.as_str());
+        session.heard.push(Heard { call, status, hooks, fresh: true });
+    }
+}
+
+/// `decide` cannot touch the copy, so what a rejection could leave behind shows only when the same is said again.
+pub(crate) fn check_rejected_alike(
+    session: &Session,
+    input: &Input,
+    clock: Timestamp,
+    rejection: &Rejection,
+) -> Checked {
+    let again = session.copy.decide(input, clock);
+    ensure(again.as_ref() == Err(rejection), Invariant::RejectedChangesNothing, || {
+        format!("{input:?} was rejected as {rejection}, and then {again:?}")
+    })
+}
+
+fn is_take_over(said: &Said) -> bool {
+    matches!(said.input, Input::LeaseAcquired { .. } | Input::InboxDrained)
+}
+
+/// What tasks had come back with: it is said again after the run was loaded anew.
+fn results_of(append: &Append) -> Vec<Input> {
+    append
+        .said
+        .iter()
+        .filter(|said| said.ticket.is_none())
+        .map(|said| said.input.clone())
+        .filter(|input| match input {
+            Input::PhaseAnswered { .. }
+            | Input::ModelAnswered(_)
+            | Input::ModelFailed { .. }
+            | Input::Gated(_)
+            | Input::ToolReturned { .. } => true,
+            Input::Start { .. }
+            | Input::LeaseAcquired { .. }
+            | Input::InboxDrained
+            | Input::AfterTools { .. }
+            | Input::Decide(_)
+            | Input::ChildEnded(_)
+            | Input::Interrupt { .. }
+            | Input::DeadlineReached => false,
+        })
+        .collect()
+}

@@ -1,0 +1,476 @@
+//! The store: one transaction per append, an inbox per run, leases with a fence, and the checks after every commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use machine::decision::{Decision, DecisionAction};
+use machine::delivery;
+use machine::event::{Event, Fact, Message};
+use machine::id::{CallId, DecisionId, MessageId, Principal, RunId, ThreadId, ToolName};
+use machine::inbox::{self, Item, Verdict};
+use machine::policy::OnReject;
+use machine::revision::Revision;
+use machine::suspension::SuspensionKind;
+use machine::tool::ToolLeave;
+use machine::transcript::Transcript;
+use machine::{Control, Input, Rejection, Run, Timestamp};
+
+use crate::judge::invariant::{Checked, Invariant, breach, ensure};
+use crate::judge::ledger::{RunLedger, Ticket};
+use crate::judge::model_input;
+use crate::play::coverage::Coverage;
+use crate::world::cast::Agent;
+use crate::world::{commit, thread_rows};
+
+/// Where a run stands in the store.
+pub type RunIndex = usize;
+pub type ThreadIndex = usize;
+
+#[derive(Clone, Debug)]
+pub struct StoredRun {
+    pub id: RunId,
+    pub thread: ThreadIndex,
+    pub agent: usize,
+    pub revision: Arc<Revision>,
+    pub log: Vec<Event>,
+    /// The control as the last append wrote it.
+    pub control: Vec<u8>,
+    /// The fold of the log, kept apart from what workers hold.
+    pub folded: Control,
+    pub inbox: Vec<Row>,
+    pub ledger: RunLedger,
+    pub epoch: u64,
+    pub leased: bool,
+    pub interrupt_accepted: bool,
+    pub decisions: BTreeMap<DecisionId, Decision>,
+    pub wake_at: Option<Timestamp>,
+    pub end_delivered: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub ticket: Ticket,
+    pub item: Item,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ThreadRow {
+    pub id: Option<ThreadId>,
+    pub holder: Option<RunIndex>,
+    pub queue: Vec<RunIndex>,
+    pub call_ids: BTreeSet<CallId>,
+    pub transcript: Transcript,
+    pub last_message: Option<MessageId>,
+    /// Leave that was given for every tool, and for single tools.
+    pub auto_approved_by: Option<Principal>,
+    pub approved_tools: BTreeMap<ToolName, ToolLeave>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// The agent that child runs belong to.
+    pub clerk: Agent,
+    pub runs: Vec<StoredRun>,
+    pub threads: Vec<ThreadRow>,
+    pub by_id: BTreeMap<RunId, RunIndex>,
+    pub last_ticket: Ticket,
+    /// Attempts that left for their tool.
+    pub sent: BTreeSet<(RunIndex, CallId, u32)>,
+    /// Whether this world also writes and reads every event.
+    pub checks_storage: bool,
+}
+
+/// One thing that was said to a run, and what followed.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub input: Input,
+    pub ticket: Option<Ticket>,
+    pub events: Vec<Event>,
+    pub rejected: Option<Rejection>,
+}
+
+/// What a worker wants to store in one commit.
+#[derive(Clone, Debug, Default)]
+pub struct Append {
+    pub said: Vec<Said>,
+    pub consumed: Vec<Ticket>,
+    /// Decisions that arrived at the worker itself: accepted and consumed in this commit.
+    pub accepted: Vec<(Ticket, Decision)>,
+    pub control: Vec<u8>,
+}
+
+impl Append {
+    #[must_use]
+    pub fn event_count(&self) -> usize {
+        self.said.iter().map(|said| said.events.len()).sum()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Another worker holds the run, or the log has gone on.
+    Fenced,
+    /// An accepted item must be heard first.
+    Behind,
+}
+
+impl Store {
+    #[must_use]
+    pub const fn new(clerk: Agent, checks_storage: bool) -> Self {
+        Self {
+            clerk,
+            runs: Vec::new(),
+            threads: Vec::new(),
+            by_id: BTreeMap::new(),
+            last_ticket: 0,
+            sent: BTreeSet::new(),
+            checks_storage,
+        }
+    }
+
+    pub const fn ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        self.last_ticket
+    }
+
+    #[must_use]
+    pub fn unended(&self) -> Vec<RunIndex> {
+        (0..self.runs.len()).filter(|run| !self.runs[*run].ledger.ended()).collect()
+    }
+
+    /// Takes the lease. The rows that wait now must be heard before any attempt starts.
+    pub fn claim(&mut self, run: RunIndex) -> Checked<Run> {
+        let stored = &mut self.runs[run];
+        stored.epoch += 1;
+        stored.leased = true;
+        let at_boundary = stored.ledger.policy.decisions == machine::policy::Decisions::AtBoundary;
+        stored.ledger.unheard_at_takeover = stored
+            .inbox
+            .iter()
+            .filter(|row| match &row.item {
+                Item::Early { .. } => false,
+                // Heard later on purpose, as long as a call executes.
+                Item::Decision(_) => !at_boundary,
+                Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => true,
+            })
+            .map(|row| row.ticket)
+            .collect();
+        stored.load()
+    }
+
+    /// A released run is found again by its inbox, its deadline or its place at the head of a thread.
+    #[must_use]
+    pub fn needs_a_worker(&self, run: RunIndex, now: Timestamp) -> bool {
+        let stored = &self.runs[run];
+        if stored.leased || stored.ledger.ended() {
+            return false;
+        }
+        let holds = self.threads[stored.thread].holder == Some(run);
+        let working = match stored.ledger.status {
+            crate::judge::ledger::Announced::Waiting(_) | crate::judge::ledger::Announced::Done(_) => false,
+            crate::judge::ledger::Announced::Queued => holds,
+            crate::judge::ledger::Announced::Running | crate::judge::ledger::Announced::Interrupting => true,
+        };
+        working || !stored.inbox.is_empty() || stored.wake_at.is_some_and(|at| at <= now)
+    }
+
+    /// Refused while the inbox holds an item.
+    pub fn release(&mut self, run: RunIndex) -> bool {
+        let stored = &mut self.runs[run];
+        if !stored.inbox.is_empty() {
+            return false;
+        }
+        stored.leased = false;
+        true
+    }
+
+    /// The only commit. Refusals are the store's answer; a breach of an invariant ends the world.
+    pub fn append(
+        &mut self,
+        run: RunIndex,
+        epoch: u64,
+        expected_seq: u64,
+        append: &Append,
+        coverage: &mut Coverage,
+    ) -> Checked<Result<(), Refused>> {
+        let stored = &self.runs[run];
+        if stored.epoch != epoch || stored.ledger.seq != expected_seq {
+            return Ok(Err(Refused::Fenced));
+        }
+        if self.is_behind(run, append) {
+            return Ok(Err(Refused::Behind));
+        }
+        let before = stored.folded.clone();
+        for (ticket, decision) in &append.accepted {
+            self.mark_answered(run, &decision.call, *ticket);
+            self.remember(run, decision);
+        }
+        coverage.commit(append);
+        let expected_interrupts = commit::write_events(self, run, append, coverage)?;
+        let stored = &mut self.runs[run];
+        stored.inbox.retain(|row| !append.consumed.contains(&row.ticket));
+        stored.check_control(&append.control)?;
+        let known = self.runs.len();
+        self.deliver(run, &before, append, &expected_interrupts)?;
+        for child in &self.runs[known..] {
+            coverage.created(&child.ledger);
+        }
+        self.mark_early(run);
+        if self.runs[run].ledger.ended() {
+            thread_rows::promote_next(self, run)?;
+        }
+        thread_rows::check(self, run)?;
+        Ok(Ok(()))
+    }
+
+    /// An accepted item answers what these events would close, and it is not heard before; or a decision that came
+    /// to the worker itself has lost against another one.
+    fn is_behind(&self, run: RunIndex, append: &Append) -> bool {
+        let stored = &self.runs[run];
+        let ledger = &stored.ledger;
+        let lost = append.accepted.iter().any(|(_, decision)| {
+            let row = ledger.suspension_row(&decision.call);
+            let verdict = inbox::judge_decision(
+                decision,
+                ledger.row(stored.is_on_its_way_out()),
+                row.as_ref(),
+                stored.earlier(decision),
+            );
+            !is_taken(&verdict)
+        });
+        let mut heard: Vec<Ticket> = Vec::new();
+        for said in &append.said {
+            heard.extend(said.ticket);
+            let overtakes = said.events.iter().any(|event| {
+                let answered_by = closed_call(&event.fact)
+                    .and_then(|call| ledger.call(call))
+                    .and_then(|call| call.open.as_ref())
+                    .and_then(|open| open.answered_by);
+                answered_by.is_some_and(|ticket| {
+                    !heard.contains(&ticket) && said.ticket.is_none_or(|closing| closing > ticket)
+                })
+            });
+            if overtakes {
+                return true;
+            }
+        }
+        lost
+    }
+
+    pub(crate) fn mark_answered(&mut self, run: RunIndex, call: &CallId, ticket: Ticket) {
+        if let Some(open) = self.runs[run].ledger.call_mut(call).and_then(|call| call.open.as_mut()) {
+            open.answered_by = Some(ticket);
+        }
+    }
+
+    pub(crate) fn remember(&mut self, run: RunIndex, decision: &Decision) {
+        if let Some(id) = &decision.id {
+            self.runs[run].decisions.insert(id.clone(), decision.clone());
+        }
+    }
+
+    /// A decision that was given early answers the approval that has opened for the very same arguments.
+    fn mark_early(&mut self, run: RunIndex) {
+        let stored = &mut self.runs[run];
+        for row in &stored.inbox {
+            let Item::Early { decision, digest } = &row.item else { continue };
+            let Some(call) = stored.ledger.call_mut(&decision.call) else { continue };
+            let same = call.arguments.digest() == *digest;
+            if let Some(open) = &mut call.open
+                && open.kind == SuspensionKind::Approval
+                && open.answered_by.is_none()
+                && same
+            {
+                open.answered_by = Some(row.ticket);
+            }
+        }
+    }
+
+    /// Children and items for other runs, in the same commit.
+    fn deliver(
+        &mut self,
+        run: RunIndex,
+        before: &Control,
+        append: &Append,
+        expected_interrupts: &[RunId],
+    ) -> Checked {
+        let events: Vec<Event> = append.said.iter().flat_map(|said| said.events.iter().cloned()).collect();
+        if events.is_empty() {
+            return Ok(());
+        }
+        for spawn in delivery::spawns(&events) {
+            let clerk = self.clerk.clone();
+            thread_rows::create_child(self, run, &spawn, &clerk)?;
+        }
+        let stored = &self.runs[run];
+        let deliveries = match delivery::deliveries(Some(before), &events, &stored.ledger.last_text) {
+            Ok(deliveries) => deliveries,
+            Err(impossible) => return breach(Invariant::NothingIsBroken, impossible.to_string()),
+        };
+        let ended_child = stored.ledger.ended() && stored.ledger.parent.is_some();
+        let ends = deliveries.iter().filter(|one| matches!(one.item, Item::ChildEnded(_))).count();
+        ensure(
+            ends == usize::from(ended_child) && !(ended_child && stored.end_delivered),
+            Invariant::ChildEndIsDeliveredOnce,
+            || format!("{} delivers {ends} ends to its parent", stored.id),
+        )?;
+        let interrupted: Vec<RunId> = deliveries
+            .iter()
+            .filter(|one| matches!(one.item, Item::Interrupt { .. }))
+            .map(|one| one.to.clone())
+            .collect();
+        ensure(interrupted == expected_interrupts, Invariant::InterruptReachesChildren, || {
+            format!("children left alone are {expected_interrupts:?}, interrupted are {interrupted:?}")
+        })?;
+        self.runs[run].end_delivered = ended_child;
+        for one in deliveries {
+            let Some(to) = self.by_id.get(&one.to).copied() else {
+                return breach(Invariant::ChildEndIsDeliveredOnce, format!("nobody is {}", one.to));
+            };
+            let interrupts = matches!(one.item, Item::Interrupt { .. });
+            if self.runs[to].ledger.ended() || (interrupts && self.runs[to].interrupt_accepted) {
+                continue;
+            }
+            self.put(to, one.item);
+            self.runs[to].interrupt_accepted |= interrupts;
+        }
+        Ok(())
+    }
+
+    /// Puts an accepted item into an inbox.
+    pub(crate) fn put(&mut self, run: RunIndex, item: Item) -> Ticket {
+        let ticket = self.ticket();
+        self.runs[run].inbox.push(Row { ticket, item });
+        ticket
+    }
+}
+
+impl StoredRun {
+    /// What a worker starts from: the stored control, never the log.
+    pub fn load(&self) -> Checked<Run> {
+        match Control::decode(&self.control) {
+            Ok(control) => Ok(Run::new(self.revision.clone(), control)),
+            Err(unreadable) => breach(Invariant::FoldIsControl, format!("{unreadable:?}")),
+        }
+    }
+
+    /// Nothing is accepted any more but an interrupt: one was accepted, or a denial that ends the run and that is still
+    /// unheard. Written down a second time.
+    pub(crate) fn is_on_its_way_out(&self) -> bool {
+        let ends = |item: &Item| {
+            let (Item::Decision(decision) | Item::Early { decision, .. }) = item else { return false };
+            match &decision.action {
+                DecisionAction::Resume(_) => false,
+                DecisionAction::Cancel { then: Some(then), .. } => *then == OnReject::EndRun,
+                DecisionAction::Cancel { then: None, .. } => {
+                    self.ledger.policy.on_reject == Some(OnReject::EndRun)
+                }
+            }
+        };
+        let denied = self.ledger.open_suspensions().any(|(_, open)| {
+            open.kind == SuspensionKind::Approval
+                && self.inbox.iter().any(|row| open.answered_by == Some(row.ticket) && ends(&row.item))
+        });
+        self.interrupt_accepted || denied
+    }
+
+    pub(crate) fn earlier(&self, decision: &Decision) -> Option<inbox::Earlier> {
+        let earlier = self.decisions.get(decision.id.as_ref()?)?;
+        Some(inbox::Earlier { same_content: same_content(earlier, decision) })
+    }
+
+    /// What was heard and changed nothing answers nothing any more.
+    pub(crate) fn forget_heard(&mut self, heard: Ticket) {
+        for open in self.ledger.calls.iter_mut().filter_map(|call| call.open.as_mut()) {
+            if open.answered_by == Some(heard) {
+                open.answered_by = None;
+            }
+        }
+    }
+
+    fn check_control(&mut self, control: &[u8]) -> Checked {
+        ensure(control.len() <= machine::control::CONTROL_BYTES_MAX, Invariant::ControlIsSmall, || {
+            format!("{} bytes", control.len())
+        })?;
+        self.control = control.to_vec();
+        let loaded = self.load()?;
+        ensure(loaded.control == self.folded, Invariant::FoldIsControl, || {
+            format!("stored {:?}\nfolded {:?}", loaded.control, self.folded)
+        })?;
+        self.wake_at = loaded.next_deadline().map(|deadline| deadline.at);
+        Ok(())
+    }
+}
+
+/// The item is put into the inbox.
+#[must_use]
+pub const fn is_taken(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Accepted | Verdict::ToolChanged => true,
+        Verdict::AlreadyApplied | Verdict::Refused(_) => false,
+    }
+}
+
+/// The same words about the same thing, whenever they were said.
+#[must_use]
+pub fn same_content(one: &Decision, other: &Decision) -> bool {
+    one.call == other.call
+        && one.suspension == other.suspension
+        && one.action == other.action
+        && one.by == other.by
+}
+
+/// The call whose open suspension a fact closes, if one is open.
+fn closed_call(fact: &Fact) -> Option<&CallId> {
+    match fact {
+        Fact::ApprovalVoided { call_id, .. }
+        | Fact::ToolApproved { call_id, .. }
+        | Fact::ToolDenied { call_id, .. }
+        | Fact::ToolResumed { call_id, .. }
+        | Fact::ToolCancelled { call_id, .. } => Some(call_id),
+        Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ToolRequested { .. }
+        | Fact::ApprovalRequested(_)
+        | Fact::ToolSuspended(_)
+        | Fact::ExecutionStarted { .. }
+        | Fact::ExecutionSucceeded { .. }
+        | Fact::ExecutionFailed { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => None,
+    }
+}
+
+impl ThreadRow {
+    /// What an event adds to the thread; the model input must be valid at every point.
+    pub(crate) fn hear(&mut self, event: &Event) -> Checked {
+        if let Fact::MessageAdded(message) = &event.fact {
+            match message {
+                Message::User { .. }
+                | Message::Assistant { .. }
+                | Message::Tool { .. }
+                | Message::Note { .. }
+                | Message::Correction { .. } => {
+                    self.last_message = Some(message.id().clone());
+                }
+            }
+        }
+        self.transcript.push(event);
+        if model_input::is_changed_by(&event.fact) {
+            model_input::check(&self.transcript.model_input())?;
+        }
+        Ok(())
+    }
+}

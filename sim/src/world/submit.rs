@@ -1,0 +1,175 @@
+//! What comes from outside: one transaction that decides who wins, checked against the simulator's own judgement.
+
+use machine::Timestamp;
+use machine::decision::{Decision, DecisionAction};
+use machine::event::InterruptCause;
+use machine::id::{CallId, Digest};
+use machine::inbox::{self, Item, Refusal, RunRow, Verdict};
+use machine::input::Outcome;
+use machine::status::CallStatus;
+use machine::suspension::SuspensionKind;
+
+use crate::judge::invariant::{Checked, Invariant, ensure};
+use crate::world::store::{RunIndex, Store, StoredRun, is_taken, same_content};
+
+/// What whoever wrote the decision knows about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Good,
+    /// A plain yes, with arguments that cannot run: where the tool has changed, nobody looks at them.
+    BadEdit,
+    Malformed,
+}
+
+impl Store {
+    /// The verdict alone. Nothing is written.
+    pub fn judge(&self, run: RunIndex, decision: &Decision, form: Form) -> Checked<Verdict> {
+        let stored = &self.runs[run];
+        let row = stored.ledger.suspension_row(&decision.call);
+        let over = stored.ledger.row(stored.is_on_its_way_out());
+        let verdict = inbox::judge_decision(decision, over, row.as_ref(), stored.earlier(decision));
+        let expected = expected_verdict(stored, decision, form);
+        let got = match &verdict {
+            Verdict::Accepted => Expected::Accepted,
+            Verdict::ToolChanged => Expected::Voided,
+            Verdict::AlreadyApplied => Expected::Repeated,
+            Verdict::Refused(_) => Expected::Refused,
+        };
+        let invariant = match &verdict {
+            Verdict::Accepted if row.as_ref().is_some_and(|row| is_over(row.expires_at, decision)) => {
+                Invariant::ExpiredIsNeverAccepted
+            }
+            Verdict::Accepted | Verdict::ToolChanged | Verdict::AlreadyApplied | Verdict::Refused(_) => {
+                Invariant::VerdictIsRight
+            }
+        };
+        ensure(got == expected, invariant, || {
+            format!("{decision:?} meets {row:?} of a run that is {over:?}: {verdict:?}, not {expected:?}")
+        })?;
+        Ok(verdict)
+    }
+
+    pub fn submit_decision(&mut self, run: RunIndex, decision: &Decision, form: Form) -> Checked<Verdict> {
+        let verdict = self.judge(run, decision, form)?;
+        if is_taken(&verdict) {
+            let ticket = self.put(run, Item::Decision(decision.clone()));
+            self.mark_answered(run, &decision.call, ticket);
+            self.remember(run, decision);
+        }
+        Ok(verdict)
+    }
+
+    /// A decision on a call that is not held yet: kept while the call is on its way, for these arguments only.
+    pub fn submit_early(&mut self, run: RunIndex, decision: &Decision, digest: Digest) -> Verdict {
+        let stored = &self.runs[run];
+        match stored.earlier(decision) {
+            Some(inbox::Earlier { same_content: true }) => return Verdict::AlreadyApplied,
+            Some(inbox::Earlier { same_content: false }) => return Verdict::Refused(Refusal::IdUsed),
+            None => {}
+        }
+        match stored.ledger.row(stored.is_on_its_way_out()) {
+            RunRow::Open => {}
+            RunRow::OnTheWayOut | RunRow::Ended => return Verdict::Refused(Refusal::RunOver),
+        }
+        let kept = stored.inbox.iter().any(|row| match &row.item {
+            Item::Early { decision: other, .. } => other.call == decision.call,
+            Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
+                false
+            }
+        });
+        if kept || !inbox::may_keep_early(&stored.folded, &decision.call) {
+            return Verdict::Refused(Refusal::NotHeld);
+        }
+        self.put(run, Item::Early { decision: decision.clone(), digest });
+        self.remember(run, decision);
+        Verdict::Accepted
+    }
+
+    pub fn submit_late_answer(
+        &mut self,
+        run: RunIndex,
+        step: u32,
+        call: &CallId,
+        attempt: u32,
+        outcome: Outcome,
+    ) -> Checked<Verdict> {
+        let stored = &self.runs[run];
+        let row = stored.ledger.suspension_row(call);
+        let over = stored.ledger.row(stored.is_on_its_way_out());
+        let under_way = stored
+            .ledger
+            .call(call)
+            .filter(|call| call.status == CallStatus::Running)
+            .map(|call| call.attempt);
+        let verdict = inbox::judge_late_answer(over, under_way, row.as_ref(), attempt);
+        let doubted = row.is_some_and(|row| row.doubted_attempt == Some(attempt) && !row.answered);
+        let expected = over == RunRow::Open && (doubted || under_way == Some(attempt));
+        ensure((verdict == Verdict::Accepted) == expected, Invariant::OnlyTheCurrentAttemptSettles, || {
+            format!("a late answer of attempt {attempt} of call {call} is {verdict:?}")
+        })?;
+        if verdict == Verdict::Accepted {
+            let item = Item::LateAnswer { step, call: call.clone(), attempt, outcome };
+            let ticket = self.put(run, item);
+            self.mark_answered(run, call, ticket);
+        }
+        Ok(verdict)
+    }
+
+    /// True if it was accepted now; a run on its way out needs no second one.
+    pub fn submit_interrupt(&mut self, run: RunIndex, cause: InterruptCause) -> bool {
+        let stored = &self.runs[run];
+        if stored.ledger.ended() || stored.interrupt_accepted {
+            return false;
+        }
+        self.put(run, Item::Interrupt { cause });
+        self.runs[run].interrupt_accepted = true;
+        true
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    Accepted,
+    Voided,
+    Repeated,
+    Refused,
+}
+
+fn is_over(expires_at: Option<Timestamp>, decision: &Decision) -> bool {
+    expires_at.is_some_and(|at| at <= decision.accepted_at)
+}
+
+fn expected_verdict(stored: &StoredRun, decision: &Decision, form: Form) -> Expected {
+    if let Some(earlier) = decision.id.as_ref().and_then(|id| stored.decisions.get(id)) {
+        return if same_content(earlier, decision) { Expected::Repeated } else { Expected::Refused };
+    }
+    let ledger = &stored.ledger;
+    if ledger.ended() || ledger.ending.is_some() || stored.is_on_its_way_out() {
+        return Expected::Refused;
+    }
+    let Some(call) = ledger.call(&decision.call) else { return Expected::Refused };
+    let Some(open) = call.open.as_ref().filter(|open| open.id == decision.suspension) else {
+        return Expected::Refused;
+    };
+    let saw_other = match &decision.action {
+        DecisionAction::Resume(resume) => {
+            resume.expect_digest.is_some_and(|seen| seen != call.arguments.digest())
+        }
+        DecisionAction::Cancel { .. } => false,
+    };
+    let refused = open.answered_by.is_some()
+        || is_over(open.expires_at(), decision)
+        || form == Form::Malformed
+        || open.kind == SuspensionKind::ChildRun
+        || saw_other;
+    let changed = match (&decision.action, open.definition, decision.definition_now) {
+        (DecisionAction::Resume(_), Some(shown), Some(current)) => shown != current,
+        (DecisionAction::Resume(_) | DecisionAction::Cancel { .. }, _, _) => false,
+    };
+    match (refused, changed) {
+        (true, _) => Expected::Refused,
+        (false, true) => Expected::Voided,
+        (false, false) if form == Form::BadEdit => Expected::Refused,
+        (false, false) => Expected::Accepted,
+    }
+}

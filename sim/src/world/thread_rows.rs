@@ -1,0 +1,315 @@
+//! Threads in the store: admission of a message, children, promotion, and who may hold a thread.
+
+use std::sync::Arc;
+
+use machine::delivery::Spawn;
+use machine::event::{Event, Fact, InterruptCause, Order, Parent, UserMessage};
+use machine::id::{Principal, RunId, ThreadId};
+use machine::inbox::Item;
+use machine::policy::{
+    ApprovalScope, LooseningRefused, OnBusy, Policy, PolicyRequest, Resolved, WhileWaiting, for_child,
+    resolve,
+};
+use machine::suspension::SuspensionKind;
+use machine::thread::{Admission, Front, QUEUE_MAX, Thread, admit, promote};
+use machine::{Control, Timestamp, fold, queue};
+use serde_json::Value;
+
+use crate::judge::invariant::{Checked, Invariant, breach, ensure};
+use crate::judge::ledger::{Announced, RunLedger};
+use crate::world::cast::{Agent, CLERK};
+use crate::world::store::{RunIndex, Store, StoredRun, ThreadIndex, ThreadRow};
+
+/// A message as it reaches the store.
+#[derive(Clone, Debug)]
+pub struct Posted {
+    pub by: Principal,
+    pub may_approve: bool,
+    pub asked: Option<OnBusy>,
+    pub request: PolicyRequest,
+    pub text: &'static str,
+}
+
+/// What became of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Met {
+    LooseningRefused,
+    Admitted(Admission),
+}
+
+impl Store {
+    pub fn new_thread(&mut self, name: &str) -> ThreadIndex {
+        self.threads.push(ThreadRow { id: Some(ThreadId::from(name)), ..ThreadRow::default() });
+        self.threads.len() - 1
+    }
+
+    /// One transaction: resolve the policy, ask for admission, create the run.
+    pub fn post(
+        &mut self,
+        thread: ThreadIndex,
+        agent_index: usize,
+        agent: &Agent,
+        posted: &Posted,
+        now: Timestamp,
+    ) -> Checked<Met> {
+        let own = &agent.revision.policy;
+        let resolved = resolve(own, &posted.request, &posted.by, posted.may_approve);
+        check_resolved(own, posted, &resolved)?;
+        let Ok(resolved) = resolved else { return Ok(Met::LooseningRefused) };
+        let state = self.thread_state(thread);
+        let admission = admit(&state, posted.asked, &posted.request, own);
+        check_admission(&state, posted, own, &admission)?;
+        if let Admission::Refuse(_) = &admission {
+            return Ok(Met::Admitted(admission));
+        }
+        let number = self.runs.len() + 1;
+        let order = Order {
+            run_id: RunId::from(format!("run_{number}")),
+            thread_id: self.thread_id(thread),
+            agent: agent.name.clone(),
+            revision: agent.digest,
+            policy: resolved.policy,
+            loosened_by: resolved.loosened_by,
+            message: Some(UserMessage {
+                id: format!("msg_user_{number}").as_str().into(),
+                content: Arc::new(Value::from(posted.text)),
+            }),
+            parent: None,
+        };
+        let run = self.create(thread, agent_index, agent, order, now)?;
+        match &admission {
+            Admission::Hold => self.threads[thread].holder = Some(run),
+            Admission::Enqueue => self.threads[thread].queue.push(run),
+            Admission::TakeOver { from } => {
+                self.threads[thread].queue.push(run);
+                let by = self.runs[run].id.clone();
+                self.supersede(from, by);
+            }
+            Admission::Refuse(_) => {}
+        }
+        Ok(Met::Admitted(admission))
+    }
+
+    /// The run in front hears it as an interrupt; it ends, and the run that took its place is promoted.
+    fn supersede(&mut self, from: &RunId, by: RunId) {
+        let Some(front) = self.by_id.get(from).copied() else { return };
+        if !self.runs[front].interrupt_accepted {
+            self.put(front, Item::Interrupt { cause: InterruptCause::Superseded(by) });
+            self.runs[front].interrupt_accepted = true;
+        }
+    }
+
+    fn thread_id(&self, thread: ThreadIndex) -> ThreadId {
+        self.threads[thread].id.clone().unwrap_or_else(|| ThreadId::from("thr"))
+    }
+
+    pub(crate) fn create(
+        &mut self,
+        thread: ThreadIndex,
+        agent_index: usize,
+        agent: &Agent,
+        order: Order,
+        now: Timestamp,
+    ) -> Checked<RunIndex> {
+        let id = order.run_id.clone();
+        let first: Event = queue(order.clone(), now);
+        let folded = match fold([&first]) {
+            Ok(folded) => folded,
+            Err(impossible) => return breach(Invariant::NothingIsBroken, impossible.to_string()),
+        };
+        let ledger = RunLedger::new(&order, agent.revision.clone(), &first);
+        self.runs.push(StoredRun {
+            id: id.clone(),
+            thread,
+            agent: agent_index,
+            revision: agent.revision.clone(),
+            log: vec![first],
+            control: encode(&folded)?,
+            folded,
+            inbox: Vec::new(),
+            ledger,
+            epoch: 0,
+            leased: false,
+            interrupt_accepted: false,
+            decisions: std::collections::BTreeMap::new(),
+            wake_at: None,
+            end_delivered: false,
+        });
+        let index = self.runs.len() - 1;
+        let taken = self.by_id.insert(id, index);
+        ensure(taken.is_none(), Invariant::ChildEndIsDeliveredOnce, || "two runs share an id".into())?;
+        Ok(index)
+    }
+
+    /// A thread as admission sees it.
+    #[must_use]
+    pub fn thread_state(&self, thread: ThreadIndex) -> Thread {
+        let row = &self.threads[thread];
+        let Some(front) = row.holder.or_else(|| row.queue.first().copied()) else { return Thread::Free };
+        let stored = &self.runs[front];
+        let front_is = match stored.ledger.status {
+            Announced::Waiting(_) => Front::Waits,
+            Announced::Queued => Front::Queued,
+            Announced::Running | Announced::Interrupting | Announced::Done(_) => Front::Executes,
+        };
+        let in_doubt = stored.ledger.open_suspensions().any(|(_, open)| open.kind == SuspensionKind::InDoubt);
+        Thread::Busy { front: stored.id.clone(), front_is, in_doubt, queued: row.queue.len() }
+    }
+}
+
+pub(crate) fn encode(control: &Control) -> Checked<Vec<u8>> {
+    match control.encode() {
+        Ok(bytes) => Ok(bytes),
+        Err(why) => breach(Invariant::FoldIsControl, why),
+    }
+}
+
+/// How many calls wait for a person, in order.
+const fn rank(scope: ApprovalScope) -> u8 {
+    match scope {
+        ApprovalScope::Never => 0,
+        ApprovalScope::Policy => 1,
+        ApprovalScope::WriteTools => 2,
+        ApprovalScope::AllTools => 3,
+    }
+}
+
+/// Every field is the request's or the agent's, and fewer calls wait only if the sender may approve.
+fn check_resolved(own: &Policy, posted: &Posted, resolved: &Result<Resolved, LooseningRefused>) -> Checked {
+    let request = &posted.request;
+    let approval = request.approval.unwrap_or(own.approval);
+    let loosens = rank(approval) < rank(own.approval);
+    let Ok(resolved) = resolved else {
+        return ensure(loosens && !posted.may_approve, Invariant::LooseningNeedsTheRole, || {
+            format!("{approval:?} was refused to somebody who may ask for it")
+        });
+    };
+    ensure(!loosens || posted.may_approve, Invariant::LooseningNeedsTheRole, || {
+        format!("{:?} became {approval:?} for somebody who may not approve", own.approval)
+    })?;
+    let expected = Policy {
+        continuation: request.continuation.unwrap_or(own.continuation),
+        on_reject: request.on_reject.or(own.on_reject),
+        on_block: request.on_block.unwrap_or(own.on_block),
+        step_end: request.step_end.unwrap_or(own.step_end),
+        decisions: request.decisions.unwrap_or(own.decisions),
+        execution: request.execution.unwrap_or(own.execution),
+        approval,
+        while_waiting: request.while_waiting.unwrap_or(own.while_waiting),
+        on_busy: request.on_busy.unwrap_or(own.on_busy),
+    };
+    let named = resolved.loosened_by == loosens.then(|| posted.by.clone());
+    ensure(resolved.policy == expected && named, Invariant::LooseningNeedsTheRole, || {
+        format!("{:?} is not what was asked for, {expected:?}", resolved.policy)
+    })
+}
+
+fn check_admission(state: &Thread, posted: &Posted, own: &Policy, admission: &Admission) -> Checked {
+    let right = match state {
+        Thread::Free => *admission == Admission::Hold,
+        Thread::Busy { front_is, queued, in_doubt, .. } => {
+            let wish = match (front_is, posted.asked) {
+                (_, Some(asked)) => asked,
+                (Front::Executes | Front::Queued, None) => posted.request.on_busy.unwrap_or(own.on_busy),
+                (Front::Waits, None) => match posted.request.while_waiting.unwrap_or(own.while_waiting) {
+                    WhileWaiting::Reject => OnBusy::Reject,
+                    WhileWaiting::Enqueue => OnBusy::Enqueue,
+                    WhileWaiting::Supersede => OnBusy::Interrupt,
+                },
+            };
+            match wish {
+                OnBusy::Reject => is_refused(admission),
+                OnBusy::Enqueue if *queued >= QUEUE_MAX => is_refused(admission),
+                OnBusy::Enqueue => *admission == Admission::Enqueue,
+                OnBusy::Interrupt if *in_doubt => is_refused(admission),
+                OnBusy::Interrupt => matches!(admission, Admission::TakeOver { .. }),
+            }
+        }
+    };
+    ensure(right, Invariant::AdmissionIsRight, || {
+        format!("{state:?} meets {posted:?} with the agent's {own:?}: {admission:?}")
+    })
+}
+
+const fn is_refused(admission: &Admission) -> bool {
+    match admission {
+        Admission::Refuse(_) => true,
+        Admission::Hold | Admission::Enqueue | Admission::TakeOver { .. } => false,
+    }
+}
+
+/// In the parent's commit.
+pub(crate) fn create_child(store: &mut Store, parent: RunIndex, spawn: &Spawn, clerk: &Agent) -> Checked {
+    let thread = store.threads.len();
+    store.threads.push(ThreadRow { id: Some(spawn.thread.clone()), ..ThreadRow::default() });
+    let parent = &store.runs[parent];
+    let at = parent.ledger.at;
+    let own = &clerk.revision.policy;
+    let policy = for_child(&parent.ledger.policy, own);
+    let asks_enough = rank(policy.approval) >= rank(parent.ledger.policy.approval).max(rank(own.approval));
+    let expected = Policy { approval: policy.approval, ..*own };
+    ensure(asks_enough && policy == expected, Invariant::ChildAsksAsMuch, || {
+        format!("{policy:?} of the child of {} under {:?}", parent.id, parent.ledger.policy)
+    })?;
+    let order = Order {
+        run_id: spawn.run.clone(),
+        thread_id: spawn.thread.clone(),
+        agent: spawn.agent.clone(),
+        revision: clerk.digest,
+        policy,
+        loosened_by: None,
+        message: Some(UserMessage {
+            id: format!("msg_user_{}", store.runs.len() + 1).as_str().into(),
+            content: Arc::new(Value::from("a part of the work")),
+        }),
+        parent: Some(Parent {
+            run_id: parent.id.clone(),
+            call_id: spawn.call.clone(),
+            depth: spawn.depth,
+            grant_tokens: spawn.grant_tokens,
+        }),
+    };
+    let run = store.create(thread, CLERK, clerk, order, at)?;
+    store.threads[thread].holder = Some(run);
+    Ok(())
+}
+
+/// In the commit that ends a run: whoever took its place, else the first in line, holds the thread.
+pub(crate) fn promote_next(store: &mut Store, ended: RunIndex) -> Checked {
+    let thread = store.runs[ended].thread;
+    store.threads[thread].queue.retain(|run| *run != ended);
+    if store.threads[thread].holder != Some(ended) {
+        return Ok(());
+    }
+    let row = &store.threads[thread];
+    let in_line: Vec<RunId> = row.queue.iter().map(|run| store.runs[*run].id.clone()).collect();
+    let superseded_by = store.runs[ended].ledger.superseded_by.clone().filter(|by| in_line.contains(by));
+    let next = promote(superseded_by.as_ref(), in_line.iter());
+    let expected = superseded_by.as_ref().or_else(|| in_line.first());
+    ensure(next == expected, Invariant::OneHolderPerThread, || {
+        format!("{:?} follows {}, not {expected:?}", next, store.runs[ended].id)
+    })?;
+    let next = next.and_then(|id| store.by_id.get(id).copied());
+    let row = &mut store.threads[thread];
+    row.holder = next;
+    row.queue.retain(|run| Some(*run) != next);
+    Ok(())
+}
+
+/// At most one run of a thread is under way, and it is the one that holds it.
+pub(crate) fn check(store: &Store, run: RunIndex) -> Checked {
+    let stored = &store.runs[run];
+    let holds = store.threads[stored.thread].holder == Some(run);
+    let fine = match stored.ledger.status {
+        Announced::Queued | Announced::Done(_) => true,
+        Announced::Running | Announced::Waiting(_) | Announced::Interrupting => holds,
+    };
+    ensure(fine, Invariant::OneHolderPerThread, || {
+        format!("{} runs and does not hold its thread", stored.id)
+    })?;
+    let begun = stored
+        .log
+        .get(1)
+        .is_none_or(|event| matches!(event.fact, Fact::RunStarted { .. } | Fact::RunInterrupting { .. }));
+    ensure(begun, Invariant::RunTransitionIsLegal, || format!("{} begins strangely", stored.id))
+}
