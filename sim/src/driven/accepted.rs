@@ -5,7 +5,7 @@ use machine::Timestamp;
 use machine::decision::DecisionAction;
 use machine::event::{Event, Fact};
 use machine::id::{CallId, Principal, RunId};
-use machine::inbox::{Item, Verdict};
+use machine::inbox::{Item, Refusal, Verdict};
 
 use super::book::{Book, RunBook};
 use crate::judge::invariant::{Checked, Invariant, ensure};
@@ -34,19 +34,37 @@ impl Book {
         }
     }
 
-    /// Whoever was told that a decision is accepted can rely on it: it is stored.
-    pub(crate) fn check_told(&self, run: &RunId, by: &Principal, verdict: &Verdict) -> Checked {
-        let index = self.find(run);
-        let is_stored = self.accepted.iter().any(|accepted| {
-            Some(accepted.run) == index && accepted.item.decision().is_some_and(|decision| decision.by == *by)
-        });
+    /// Whoever was told that a decision is accepted can rely on it: it is stored. One that is refused is not.
+    pub(crate) fn check_told(&self, decide: &Decide, verdict: &Verdict) -> Checked {
+        let by = &decide.by;
+        let is_stored = self.has_accepted_of(decide);
         ensure(!verdict.is_taken() || is_stored, Invariant::AcceptedDecisionIsHeard, || {
             format!("{by} is told {verdict:?}, and nothing of it is stored")
         })?;
         let refused = matches!(verdict, Verdict::Refused(_));
-        ensure(!refused || !is_stored, Invariant::VerdictIsRight, || {
+        // Of two copies the later may be first, and answer a later opening: then the other is refused the id.
+        let outrun = *verdict == Verdict::Refused(Refusal::IdUsed) && self.was_held_again(decide);
+        ensure(!refused || !is_stored || outrun, Invariant::VerdictIsRight, || {
             format!("{by} is told {verdict:?}, and the decision is stored")
         })
+    }
+
+    /// Something that this person said of the run was accepted.
+    fn has_accepted_of(&self, decide: &Decide) -> bool {
+        let index = self.find(&decide.run);
+        self.accepted.iter().any(|accepted| {
+            let decision = accepted.item.decision();
+            Some(accepted.run) == index && decision.is_some_and(|decision| decision.by == decide.by)
+        })
+    }
+
+    /// No opening was named, and there were several.
+    fn was_held_again(&self, decide: &Decide) -> bool {
+        let log = self.find(&decide.run).map_or(&[][..], |run| &self.runs[run].log);
+        let opens =
+            |fact: &Fact| matches!(fact, Fact::ToolSuspended(opened) if opened.call_id == decide.call);
+        let openings = log.iter().filter(|event| opens(&event.fact)).count();
+        decide.suspension.is_none() && openings > 1
     }
 
     /// This very decision was accepted.

@@ -163,8 +163,7 @@ impl World {
             let name = stage.book().name(&run);
             let words = format!("{} decides on call {} of {name}", decide.by, decide.call);
             stage.tell(|| format!("{words}: {:?}", decide.answer));
-            let by = decide.by.clone();
-            let told = engine.decide(decide).await;
+            let told = engine.decide(decide.clone()).await;
             stage.tell(|| format!("{words}: {told:?}"));
             let verdict = match told {
                 Ok(verdict) => verdict,
@@ -175,7 +174,7 @@ impl World {
                 }
             };
             stage.count("decision", names::verdict(&verdict));
-            let stored = stage.book().check_told(&run, &by, &verdict);
+            let stored = stage.book().check_told(&decide, &verdict);
             stage.check(stored);
             let right = match expects {
                 Expects::Anything => true,

@@ -78,7 +78,8 @@ impl World {
             self.decision_count += 1;
             decision.by = Principal::from(format!("ana-{}", self.decision_count));
             let Some(process) = &self.process else { return };
-            let decided = process.engine.decide(wording::decide(&run, &decision));
+            let decide = wording::decide(&run, &decision);
+            let decided = process.engine.decide(decide.clone());
             let Ok(told) = tokio::time::timeout(ANSWER_WITHIN, decided).await else {
                 if process.life.is_dead() {
                     return;
@@ -89,7 +90,7 @@ impl World {
             self.stage.tell(|| format!("{} decides on call {}: {told:?}", decision.by, decision.call));
             match told {
                 Ok(verdict) => {
-                    let stored = self.stage.book().check_told(&run, &decision.by, &verdict);
+                    let stored = self.stage.book().check_told(&decide, &verdict);
                     self.stage.check(stored);
                 }
                 // A call that was refused before may answer only here.
