@@ -22,11 +22,9 @@ CREATE TABLE threads (
     id text COLLATE "C" NOT NULL,
     created_at bigint NOT NULL,
     metadata json NOT NULL,
-    -- The last message.
-    head text COLLATE "C",
     auto_approved_by text COLLATE "C",
     UNIQUE (tenant, id)
-) WITH (fillfactor = 80);
+);
 CREATE INDEX threads_by_age ON threads (tenant, created_at, id);
 
 CREATE TABLE runs (
@@ -116,22 +114,14 @@ CREATE TABLE commits (
     body text NOT NULL,
     PRIMARY KEY (run, last_seq)
 ) PARTITION BY HASH (run);
-CREATE TABLE commits_00 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 0);
-CREATE TABLE commits_01 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 1);
-CREATE TABLE commits_02 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 2);
-CREATE TABLE commits_03 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 3);
-CREATE TABLE commits_04 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 4);
-CREATE TABLE commits_05 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 5);
-CREATE TABLE commits_06 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 6);
-CREATE TABLE commits_07 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 7);
-CREATE TABLE commits_08 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 8);
-CREATE TABLE commits_09 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 9);
-CREATE TABLE commits_10 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 10);
-CREATE TABLE commits_11 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 11);
-CREATE TABLE commits_12 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 12);
-CREATE TABLE commits_13 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 13);
-CREATE TABLE commits_14 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 14);
-CREATE TABLE commits_15 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 15);
+CREATE TABLE commits_0 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 0);
+CREATE TABLE commits_1 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 1);
+CREATE TABLE commits_2 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 2);
+CREATE TABLE commits_3 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 3);
+CREATE TABLE commits_4 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 4);
+CREATE TABLE commits_5 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 5);
+CREATE TABLE commits_6 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 6);
+CREATE TABLE commits_7 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 7);
 
 CREATE TABLE inbox (
     -- Given out while the run is locked, so that those of one run grow in the order of arrival.
@@ -288,7 +278,8 @@ CREATE TABLE callback_key (
 -- A thread as admission sees it: the run in front is the holder, or the first in line while nobody holds it.
 CREATE VIEW threads_shown AS
 SELECT
-    t.thread, t.tenant, t.id, t.created_at, t.metadata, t.head, t.auto_approved_by,
+    t.thread, t.tenant, t.id, t.created_at, t.metadata, t.auto_approved_by,
+    (SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1) AS head,
     f.id AS front, f.status AS front_status, f.in_doubt AS front_in_doubt,
     (SELECT count(*) FROM runs q WHERE q.thread = t.thread AND q.ended_at IS NULL AND NOT q.holds) AS queued,
     ARRAY(SELECT l.tool FROM leave l WHERE l.thread = t.thread AND NOT l.taken_back ORDER BY l.tool) AS approved_tools
