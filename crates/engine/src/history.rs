@@ -8,19 +8,21 @@ use machine::Control;
 use machine::event::{Event, Fact, Message};
 use machine::id::{MessageId, RunId, ThreadId, ToolName};
 use machine::phase::Action;
-use machine::transcript::{Messages, Transcript};
+use machine::transcript::{Messages, ModelMessage, Transcript};
 use machine::trim::Trim;
 
 use crate::store::{Refused, Store, Tenant};
 use crate::weight::weight;
 
 const READ_MAX: usize = 1024;
-/// Runs that the messages before a run may come from.
+/// Runs that the messages before a run may come from. What is older is left out.
 const RUNS_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     transcript: Transcript,
+    /// The thread has more runs before these.
+    is_cut: bool,
     /// Model calls of this run that were answered or failed.
     answer_count: u32,
     /// The retry that follows replaces an attempt that nobody saw an answer of.
@@ -38,7 +40,16 @@ pub(crate) struct History {
 impl History {
     /// What the model reads, within these bounds.
     pub(crate) fn messages(&self, trim: &Trim) -> Messages {
-        trim.of(&self.transcript.model_input())
+        let messages = self.transcript.model_input();
+        if !self.is_cut {
+            return trim.of(&messages);
+        }
+        let mut shown = Messages::default();
+        shown.push(ModelMessage::Notice {
+            text: format!("[messages before the last {RUNS_MAX} runs left out]"),
+        });
+        messages.iter().for_each(|message| shown.push(message.clone()));
+        trim.of(&shown)
     }
 
     /// The how-manieth answer of the run the next one is.
@@ -184,7 +195,9 @@ impl History {
         let mut logs: Vec<Vec<Arc<Event>>> = Vec::new();
         let mut bytes = 0;
         let mut next = after.cloned();
-        while let Some(message) = next {
+        while logs.len() < RUNS_MAX
+            && let Some(message) = next.take()
+        {
             let Some(place) = store.message(tenant, thread, &message).await? else {
                 return Err(Refused::Impossible(format!("message {message} is not in its thread")));
             };
@@ -202,11 +215,8 @@ impl History {
                 if let Fact::RunStarted { after } = &event.fact { after.clone() } else { None }
             });
             logs.push(events);
-            if logs.len() > RUNS_MAX {
-                return Err(Refused::Impossible(format!("more than {RUNS_MAX} runs before {message}")));
-            }
         }
-        let mut history = Self::default();
+        let mut history = Self { is_cut: next.is_some(), ..Self::default() };
         for event in logs.iter().rev().flatten() {
             history.tell(event);
         }

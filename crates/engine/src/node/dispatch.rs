@@ -54,12 +54,12 @@ impl Node {
         }
     }
 
-    /// What happened in other processes.
+    /// What happened in other processes. Also while this one stops: what it holds hears what is brought to it to the end.
     pub(crate) async fn listen(self: Arc<Self>) {
         loop {
             let ring = tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return,
+                () = self.aborted.cancelled() => return,
                 ring = self.store.rung() => ring,
             };
             match ring {
@@ -81,7 +81,7 @@ impl Node {
     /// What others have asked to hear of the runs that are held here.
     pub(crate) async fn relay(self: Arc<Self>) {
         tokio::select! {
-            () = self.stopping.cancelled() => {}
+            () = self.aborted.cancelled() => {}
             () = self.feeds.relay.work(&*self.store) => {}
         }
     }

@@ -84,10 +84,8 @@ const PINNED_MAX: usize = 1_024;
 pub(crate) enum Parting {
     /// It ended, it was let go, or somebody else holds it.
     Done,
-    /// The store was in trouble before the run could be loaded.
+    /// It could not be loaded.
     NotLoaded,
-    /// It is not touched any more by this process.
-    Stuck,
 }
 
 /// Runs are known by their tenant too: a stranger who guesses an id meets nobody.
@@ -312,7 +310,9 @@ impl Node {
         let mail = Mail::Direct(Box::new(Direct { item: item.clone(), reply }));
         let mut active = lock(&self.active);
         if let Some(held) = active.held.get(&(tenant.clone(), run.clone())) {
-            return held.mail.try_send(mail).is_ok().then_some(answer);
+            // The last room is kept for a claim, which has no other way to the worker.
+            let has_room = held.mail.capacity() > 1;
+            return (has_room && held.mail.try_send(mail).is_ok()).then_some(answer);
         }
         let place = self.place()?;
         self.start(&mut active, tenant, run, Entry::Claim, Some(mail), place);
@@ -399,29 +399,26 @@ impl Node {
 
     /// A worker is done with its run. What reached it meanwhile is not lost.
     pub(crate) fn part(self: &Arc<Self>, desk: &mut worker::Desk, place: Place, parting: Parting) {
-        let stuck = parting == Parting::Stuck;
         let mut active = lock(&self.active);
         let key = (desk.tenant.clone(), desk.run.clone());
         if active.held.get(&key).is_none_or(|held| held.number != desk.number) {
             return;
         }
-        if !stuck {
-            active.held.remove(&key);
-        }
+        active.held.remove(&key);
         desk.mail.close();
         let mut claimed = desk.claimed.take();
         while let Ok(mail) = desk.mail.try_recv() {
             match mail {
                 Mail::Direct(direct) => drop(direct.reply.send(match parting {
                     Parting::Done => Reply::LetGo,
-                    Parting::NotLoaded | Parting::Stuck => Reply::UseTheInbox,
+                    Parting::NotLoaded => Reply::UseTheInbox,
                 })),
                 Mail::Claimed(other) => claimed = Some(other),
             }
         }
         if let Some(claimed) = claimed {
             self.start(&mut active, &desk.tenant, &desk.run, Entry::Claimed(claimed), None, place);
-        } else if desk.look.take() && !stuck {
+        } else if desk.look.take() {
             self.start(&mut active, &desk.tenant, &desk.run, Entry::Claim, None, place);
         } else {
             drop(place);

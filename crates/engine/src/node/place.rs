@@ -40,6 +40,17 @@ impl Place {
     pub(super) fn give_back(mut self) {
         self.node = Weak::new();
     }
+
+    /// Somebody else may have it. Whoever leaves it may still hear what cannot wait.
+    pub(crate) fn leave(&mut self) {
+        self.is_spare = true;
+        if self.permit.take().is_some()
+            && let Some(node) = self.node.upgrade()
+            && node.backlog.load(Ordering::SeqCst)
+        {
+            node.dispatch.notify_one();
+        }
+    }
 }
 
 impl Drop for Place {

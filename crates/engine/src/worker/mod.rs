@@ -8,6 +8,7 @@ mod measured;
 mod model_task;
 mod panics;
 mod pass;
+mod standing;
 mod stepping_aside;
 mod taking;
 mod tasks;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
+use machine::event::Event;
 use machine::id::{CallId, Digest, MessageId, RunId};
 use machine::inbox::{Item, Ticket};
 use machine::phase::{HookAnswers, Phase, PhaseSet};
@@ -30,9 +32,10 @@ pub(crate) use batch::{Batch, committed};
 pub(crate) use children::birth;
 
 use crate::agent::Pinned;
+use crate::clock::NotBefore;
 use crate::feed::{HeldFeed, RunFeed};
 use crate::history::History;
-use crate::node::{Direct, Look, Mail, Node, Parting, Place, Reply};
+use crate::node::{Direct, Look, Mail, Node, Parting, Place};
 use crate::store::{Claimed, Lease, Loaded, Refused, Tenant, Trouble};
 use measured::Measured;
 use pass::Unsure;
@@ -77,7 +80,7 @@ pub(crate) enum Stop {
     /// Somebody else holds the run, or it is over.
     Gone,
     Trouble(Trouble),
-    /// A mistake of ours. The run stays as it is, and nobody else gets it from this process.
+    /// A mistake of ours. The run stays as it is until somebody interrupts it, and nobody else gets it from this process.
     Broken(String),
 }
 
@@ -167,7 +170,7 @@ const NEWS_MAX: usize = 256;
 
 pub(crate) async fn work(mut desk: Desk, entry: Entry, mut place: Place) {
     let node = desk.node.clone();
-    let stop = match take(&mut desk, entry).await {
+    let stop = match take(&mut desk, &mut place, entry).await {
         Ok(Some(worker)) => worker.work(&mut desk, &mut place).await,
         Ok(None) => Stop::Gone,
         Err(refused) => refused.into(),
@@ -179,28 +182,11 @@ pub(crate) async fn work(mut desk: Desk, entry: Entry, mut place: Place) {
             Parting::NotLoaded
         }
         Stop::Broken(why) => {
-            tracing::error!(run = %desk.run, why, "the run is stopped: what is stored and what follows disagree");
-            Parting::Stuck
+            tracing::error!(run = %desk.run, why, "the run cannot be claimed");
+            Parting::NotLoaded
         }
     };
     node.part(&mut desk, place, parting);
-}
-
-/// While the store is in trouble nobody is kept waiting for this worker: whoever brings something asks the store.
-async fn pause(desk: &mut Desk) {
-    // Not by the engine's clock: a store in trouble may be whose clock that is.
-    let over = tokio::time::sleep(desk.node.settings.trouble_pause);
-    tokio::pin!(over);
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut over => return,
-            Some(mail) = desk.mail.recv() => match mail {
-                Mail::Direct(direct) => drop(direct.reply.send(Reply::UseTheInbox)),
-                Mail::Claimed(claimed) => desk.claimed = Some(claimed),
-            },
-        }
-    }
 }
 
 impl Worker {
@@ -265,6 +251,13 @@ impl Worker {
     }
 
     async fn work(mut self, desk: &mut Desk, place: &mut Place) -> Stop {
+        match self.go_on(desk, place).await {
+            Stop::Broken(why) => self.stand_still(desk, place, &why).await,
+            stop @ (Stop::Gone | Stop::Trouble(_)) => stop,
+        }
+    }
+
+    async fn go_on(&mut self, desk: &mut Desk, place: &mut Place) -> Stop {
         let mut created = mem::take(&mut self.is_newborn);
         loop {
             self.only_hears = place.is_spare;
@@ -292,7 +285,7 @@ impl Worker {
                 Ok(true) => return Stop::Gone,
                 Ok(false) => self.wait(desk).await,
                 Err(Stop::Trouble(trouble)) => {
-                    if let Err(stop) = self.wait_out(desk, &trouble).await {
+                    if let Err(stop) = self.wait_out(desk, place, &trouble).await {
                         return stop;
                     }
                 }
@@ -441,25 +434,19 @@ impl Worker {
         self.after_tools.iter_mut().for_each(|heard| heard.fresh = true);
     }
 
-    /// The store is in trouble: what is stored is found out once it answers again. Tasks go on meanwhile.
-    async fn wait_out(&mut self, desk: &mut Desk, trouble: &Trouble) -> Result<(), Stop> {
-        loop {
-            tracing::error!(run = %self.lease.run, %trouble, "the store is in trouble; the run waits");
-            for direct in mem::take(&mut self.directs) {
-                let _ = direct.reply.send(Reply::UseTheInbox);
+    /// One event of the run. One that the state speaks of and that is not there is lost, not gone.
+    async fn event(&self, seq: u64) -> Result<Arc<Event>, Stop> {
+        match self.node.store.event(&self.lease, seq).await {
+            Ok(event) => Ok(event),
+            Err(Refused::NotFound) => {
+                Err(Stop::Trouble(Trouble::Corrupt(format!("event {seq} is not in the log"))))
             }
-            pause(desk).await;
-            let reloaded = match self.reload().await {
-                Err(Stop::Trouble(_)) => continue,
-                reloaded @ (Ok(()) | Err(Stop::Gone | Stop::Broken(_))) => reloaded,
-            };
-            if self.find_out().await.is_err() {
-                continue;
-            }
-            self.history = None;
-            self.state = None;
-            return reloaded;
+            Err(refused) => Err(refused.into()),
         }
+    }
+
+    fn not_before(&self, at: Timestamp) -> Option<NotBefore> {
+        NotBefore::new(at, self.node.clock.now(), self.committed.at)
     }
 
     fn phases(&self) -> PhaseSet {

@@ -9,7 +9,7 @@ use machine::input::{AskedCall, ModelAnswered, ModelFailure};
 use machine::phase::{Action, HookAnswers, HookOutcome, Phase};
 use machine::tool::Arguments;
 use machine::transcript::{Messages, ModelMessage};
-use machine::{Effect, Input, Timestamp};
+use machine::{Effect, Input};
 use serde_json::Value;
 
 use super::hooks::{Hooks, silent};
@@ -17,7 +17,7 @@ use super::panics::contained;
 use super::{NewsBody, Stop, Worker};
 use crate::agent::{LiveAgent, Pinned};
 use crate::arguments;
-use crate::clock::Clock;
+use crate::clock::{Clock, NotBefore};
 use crate::live::Deltas;
 use crate::model::{Model, ModelAnswer, ModelRequest};
 use crate::plugin::Subject;
@@ -36,7 +36,7 @@ struct ModelTask {
     model: Option<Arc<dyn Model>>,
     hooks: Hooks,
     ask_first: Vec<Phase>,
-    not_before: Timestamp,
+    not_before: Option<NotBefore>,
     timeout: Duration,
     request: ModelRequest,
     deltas: Deltas,
@@ -85,7 +85,7 @@ impl Worker {
             model: agents.model(&self.pinned.agent, &self.pinned.model),
             hooks,
             ask_first,
-            not_before,
+            not_before: self.not_before(not_before),
             timeout: self.node.settings.model_timeout,
             request: adjusted(request, &adjustments),
             deltas: Deltas::of(self.feed.clone(), message_id, attempt),
@@ -104,12 +104,27 @@ impl Worker {
     async fn adjustments(&self, adjusted_by: &[u64]) -> Result<Vec<Action>, Stop> {
         let mut adjustments = Vec::new();
         for seq in adjusted_by {
-            let event = self.node.store.event(&self.lease, *seq).await?;
+            let event = self.event(*seq).await?;
             if let Fact::PhaseAnswered { actions, .. } = &event.fact {
                 adjustments.extend(actions.iter().cloned());
             }
         }
         Ok(adjustments)
+    }
+
+    /// Whether somebody took an id that an answer which is not stored wants for a call, after that was looked up. It is
+    /// known then, and the call gets another one.
+    pub(super) async fn ids_were_taken_since(&mut self) -> Result<bool, Stop> {
+        let mut taken_since = false;
+        for body in &mut self.unsaid {
+            let NewsBody::Said(input) = body else { continue };
+            let Input::ModelAnswered(answered) = &mut **input else { continue };
+            let asked: Vec<String> = answered.calls.iter().map(|call| call.id.clone()).collect();
+            let taken = self.node.store.taken_call_ids(&self.lease, &asked).await?;
+            taken_since |= taken != answered.taken;
+            answered.taken = taken;
+        }
+        Ok(taken_since)
     }
 }
 
@@ -176,8 +191,8 @@ impl ModelTask {
                 return NewsBody::Said(Box::new(Input::PhaseAnswered { phase: *phase, hooks }));
             }
         }
-        if self.not_before > self.clock.now() {
-            self.clock.sleep_until(self.not_before).await;
+        if let Some(not_before) = self.not_before {
+            not_before.wait(&*self.clock).await;
         }
         let (step, attempt) = (self.request.step, self.request.attempt);
         NewsBody::Said(Box::new(match self.call().await {

@@ -10,10 +10,12 @@ use machine::policy::Decisions;
 use machine::projection::{Projection, of_run};
 use machine::status::RunStatus;
 use machine::suspension::SuspensionKind;
-use machine::tool::Arguments;
+use machine::termination::Termination;
 use machine::{Answer, Effect, Input, Rejection, Timestamp};
 use tokio::sync::oneshot;
 
+use super::children::has_all_agents;
+use super::gate::arguments_in;
 use super::hooks::put;
 use super::{Batch, Desk, NewsBody, Stop, Worker, birth, committed};
 use crate::history::{History, has_stored};
@@ -47,9 +49,16 @@ impl Worker {
                 }
                 // Before anything else happens: what came back is not stored, and would be asked for again. Where the
                 // run is somebody else's, loading it says so; else a commit whose answer was lost came in late.
-                Err(refused @ (NotStored::Behind | NotStored::Fenced)) => {
+                Err(refused @ (NotStored::Behind | NotStored::Fenced | NotStored::Reconfigured)) => {
                     self.keep(news, took_over);
                     self.hurry |= matches!(refused, NotStored::Behind);
+                    self.reload().await?;
+                }
+                Err(NotStored::Impossible(why)) => {
+                    self.keep(news, took_over);
+                    if !self.ids_were_taken_since().await? {
+                        return Err(Stop::Broken(why));
+                    }
                     self.reload().await?;
                 }
                 Err(NotStored::Stop(stop)) => {
@@ -131,7 +140,9 @@ impl Worker {
         match batch.say(&mut self.run, input, ticket, now) {
             Ok(answer) => {
                 for event in batch.events.get(first..).unwrap_or_default() {
-                    remember_arguments(&mut self.arguments, event);
+                    if let Some(arguments) = arguments_in(event) {
+                        self.arguments.insert(event.seq, arguments);
+                    }
                 }
                 Ok(Some(answer))
             }
@@ -310,6 +321,10 @@ impl Worker {
         let control = Arc::new(self.run.control.clone());
         let deliver = self.deliveries(&batch).await?;
         let agents = self.node.agents();
+        if !has_all_agents(&batch, &agents) {
+            not_stored(answers);
+            return Err(NotStored::Reconfigured);
+        }
         let spawn =
             birth(&batch, &agents, &self.arguments).map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
         let append = batch.into_append(control.clone(), spawn, deliver);
@@ -360,6 +375,7 @@ impl Worker {
             Ok(appended) => Ok(appended.woken),
             Err(Refused::Behind) => Err(NotStored::Behind),
             Err(Refused::Fenced) => Err(NotStored::Fenced),
+            Err(Refused::Impossible(why)) => Err(NotStored::Impossible(why)),
             Err(refused) => Err(NotStored::Stop(refused.into())),
         }
     }
@@ -371,6 +387,9 @@ impl Worker {
         let has_child = batch
             .before()
             .is_some_and(|before| before.pending().iter().any(|open| open.kind == SuspensionKind::ChildRun));
+        // One that the commit creates may be left alone by the same commit.
+        let has_child =
+            has_child || batch.events.iter().any(|event| matches!(event.fact, Fact::ChildStarted { .. }));
         if !(ended || cancels && has_child) {
             return Ok(Vec::new());
         }
@@ -383,7 +402,10 @@ impl Worker {
         });
         let last_text = match said_here {
             Some(text) => text,
-            None if ended => self.history().await?.last_text().to_owned(),
+            // Nobody reads the last words of a run that was cancelled, whose log may be what cannot be read.
+            None if ended && !matches!(self.run.control.ended(), Some(Termination::Cancelled(_))) => {
+                self.history().await?.last_text().to_owned()
+            }
             None => String::new(),
         };
         deliveries(batch.before().map(|before| &**before), &batch.events, &last_text)
@@ -435,40 +457,6 @@ fn answer(answers: Answers) {
     }
 }
 
-fn remember_arguments(known: &mut std::collections::BTreeMap<u64, Arguments>, event: &Event) {
-    let arguments = match &event.fact {
-        Fact::ToolRequested { arguments, .. } => Some(arguments),
-        Fact::ToolApproved { arguments, .. } | Fact::ToolResumed { arguments, .. } => arguments.as_ref(),
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ApprovalVoided { .. }
-        | Fact::ToolDenied { .. }
-        | Fact::ToolSuspended(_)
-        | Fact::ExecutionStarted { .. }
-        | Fact::ExecutionSucceeded { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ToolCancelled { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => None,
-    };
-    if let Some(arguments) = arguments {
-        known.insert(event.seq, arguments.clone());
-    }
-}
-
 fn broken(rejection: &Rejection) -> NotStored {
     NotStored::Stop(Stop::Broken(rejection.to_string()))
 }
@@ -479,6 +467,10 @@ pub(super) enum NotStored {
     Behind,
     /// The log has gone on, or the run is somebody else's.
     Fenced,
+    /// An agent that a call is delegated to was removed after the gate had seen it: the pass is made again.
+    Reconfigured,
+    /// The rows contradict what is stored.
+    Impossible(String),
     Stop(Stop),
 }
 

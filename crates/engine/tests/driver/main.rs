@@ -32,6 +32,7 @@ mod recovering;
 mod rounds;
 mod shelving;
 mod stage;
+mod standing;
 mod store_trouble;
 mod threads;
 mod trimming;
