@@ -64,6 +64,7 @@ impl NotBefore {
 
     pub(crate) async fn wait(self, clock: &dyn Clock) {
         tokio::select! {
+            biased;
             () = clock.sleep_until(self.at) => {}
             () = tokio::time::sleep_until(self.over) => {}
         }
