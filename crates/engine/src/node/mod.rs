@@ -1,9 +1,11 @@
 //! The runs that this process holds: who works on them, how many there may be, and who is woken when.
 
 mod dispatch;
+mod kept;
 mod mail;
 mod place;
 
+use kept::Kept;
 pub(crate) use mail::{Direct, Look, Mail, Reply};
 pub(crate) use place::Place;
 use place::{Places, Unbegun};
@@ -76,8 +78,6 @@ pub(crate) fn stopped() -> Refused {
 
 /// Mail that one worker may have waiting; what does not fit goes through the store.
 const MAIL_MAX: usize = 256;
-/// Frozen agents that are kept compiled.
-const PINNED_MAX: usize = 1_024;
 
 /// How a worker leaves its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,8 +139,7 @@ pub(crate) struct Node {
     pub(crate) feeds: Arc<Feeds>,
     pub(crate) shelf: Shelf,
     agents: RwLock<Arc<Agents>>,
-    /// Each for the tenant that has asked for it: what one has brought is at hand for no other.
-    pinned: Mutex<BTreeMap<(Tenant, Digest), Arc<Pinned>>>,
+    kept: Kept,
     active: Mutex<Active>,
     /// Rings when a run has been let go.
     parted: Notify,
@@ -180,7 +179,7 @@ impl Node {
             callbacks,
             feeds: Arc::default(),
             agents: RwLock::new(Arc::new(agents)),
-            pinned: Mutex::default(),
+            kept: Kept::default(),
             active: Mutex::default(),
             parted: Notify::new(),
             backlog: AtomicBool::new(false),
@@ -222,22 +221,19 @@ impl Node {
             return Err(if there { unreadable("it is not stored".into()) } else { Refused::NotFound });
         };
         let frozen: Frozen = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-        let pinned = Arc::new(Pinned::compile(&frozen).map_err(unreadable)?);
+        let pinned = Pinned::compile(&frozen).map_err(|fault| unreadable(fault.to_string()))?;
+        let pinned = Arc::new(pinned);
         self.remember(tenant, pinned.clone());
         Ok(pinned)
     }
 
     /// A frozen agent that is stored, if it is at hand.
     pub(crate) fn remembered(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<Pinned>> {
-        lock(&self.pinned).get(&(tenant.clone(), *digest)).cloned()
+        self.kept.of(tenant, digest)
     }
 
     pub(crate) fn remember(&self, tenant: &Tenant, pinned: Arc<Pinned>) {
-        let mut known = lock(&self.pinned);
-        if known.len() >= PINNED_MAX {
-            known.clear();
-        }
-        known.insert((tenant.clone(), pinned.digest), pinned);
+        self.kept.put(tenant, pinned);
     }
 
     /// Brings an item to a run: straight to its worker where this process has one or can have one, else through the

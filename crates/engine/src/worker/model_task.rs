@@ -202,7 +202,15 @@ impl ModelTask {
         if size(&answer) > ANSWER_BYTES_MAX {
             return Err(for_good(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes")));
         }
-        let calls: Vec<AskedCall> = answer.calls.iter().map(|call| self.asked(call)).collect();
+        let mut calls = Vec::new();
+        for call in &answer.calls {
+            let call = self.asked(call);
+            // A schema that came along takes some tenths of a second at worst; others have their turn in between.
+            if self.pinned.brought(&call.tool).is_some() {
+                tokio::task::yield_now().await;
+            }
+            calls.push(call);
+        }
         let asked: Vec<String> = calls.iter().map(|call| call.id.clone()).collect();
         let taken = if asked.is_empty() {
             Ok(std::collections::BTreeSet::new())

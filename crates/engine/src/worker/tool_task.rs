@@ -6,6 +6,7 @@ use std::time::Duration;
 use machine::event::Fact;
 use machine::id::{CallId, Digest, idempotency_key};
 use machine::input::{Outcome, ToolAnswer};
+use machine::phase::SuspendRequest;
 use machine::tool::{Arguments, EffectClass};
 use machine::{Effect, Input, Timestamp};
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use crate::callback::{Callback, Reported};
 use crate::live::ToolNotes;
 use crate::node::Node;
 use crate::numbers::ms_between;
+use crate::schema::Schema;
 use crate::store::Lease;
 use crate::tool::{CancellationToken, Resumed, ToolRequest};
 
@@ -121,7 +123,7 @@ impl Attempt {
                 std::future::pending::<()>().await;
             }
         }
-        let outcome = self.send().await;
+        let outcome = understood(self.send().await);
         NewsBody::Said(Box::new(Input::ToolReturned { step, call, attempt, outcome }))
     }
 
@@ -150,6 +152,24 @@ impl Attempt {
         };
         node.tally.sent(&name, ms_between(sent, node.clock.now()));
         outcome
+    }
+}
+
+/// A question with a schema that nobody's answer could be compared with is asked without it, and says so: the tool is at
+/// work, whatever else it said.
+fn understood(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Answered(ToolAnswer::Pending(request)) => {
+            let unusable = request.schema.as_ref().and_then(|schema| Schema::compile_sent(schema).err());
+            let Some(why) = unusable else { return Outcome::Answered(ToolAnswer::Pending(request)) };
+            let asked =
+                request.question.as_deref().map(|question| format!("{question} ")).unwrap_or_default();
+            let question = Some(format!("{asked}(the schema that came along cannot be used: {why})"));
+            Outcome::Answered(ToolAnswer::Pending(SuspendRequest { question, schema: None, ..request }))
+        }
+        Outcome::Answered(ToolAnswer::Success { .. } | ToolAnswer::Error { .. })
+        | Outcome::NotSent { .. }
+        | Outcome::Unknown { .. } => outcome,
     }
 }
 

@@ -30,6 +30,7 @@ mod plugin_trouble;
 mod plugins;
 mod recovering;
 mod rounds;
+mod sent_schemas;
 mod shelving;
 mod stage;
 mod store_trouble;
