@@ -38,7 +38,12 @@ pub(crate) struct History {
 impl History {
     /// What the model reads, within these bounds.
     pub(crate) fn messages(&self, trim: &Trim) -> Messages {
-        trim.of(&self.transcript.model_input())
+        trim.of(&self.thread())
+    }
+
+    /// Every message up to here.
+    pub(crate) fn thread(&self) -> Messages {
+        self.transcript.model_input()
     }
 
     /// The how-manieth answer of the run the next one is.

@@ -458,7 +458,10 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
             match said {
                 Said::Assistant { calls, .. } => open.extend(calls.iter().map(|call| call.call_id.clone())),
                 Said::Tool { call_id, .. } => open.retain(|call| call != call_id),
-                Said::User { .. } | Said::Note { .. } | Said::Correction { .. } => {}
+                Said::User { .. }
+                | Said::Note { .. }
+                | Said::Correction { .. }
+                | Said::Interruption { .. } => {}
             }
         }
         ControlFlow::Continue(())

@@ -235,7 +235,8 @@ pub mod model {
 pub mod plugin {
     #[doc(inline)]
     pub use engine::plugin::{
-        Action, FunctionPlugin, Moment, Phase, PhaseSet, Plugin, Scope, Subject, SuppliedResult,
+        Action, Again, CallErrorCode, CallResult, CancelReason, FunctionPlugin, Moment, Phase, PhaseSet,
+        Plugin, Scope, Subject, SuppliedResult,
     };
     #[doc(inline)]
     pub use machine::id::PluginName;

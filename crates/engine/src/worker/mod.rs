@@ -2,12 +2,16 @@
 
 mod batch;
 mod children;
+mod floor;
 mod gate;
 mod hooks;
+mod judging;
 mod measured;
 mod model_task;
+mod news;
 mod panics;
 mod pass;
+mod run_end;
 mod stepping_aside;
 mod taking;
 mod tasks;
@@ -19,9 +23,9 @@ use std::sync::Arc;
 
 use machine::id::{CallId, Digest, MessageId, RunId};
 use machine::inbox::{Item, Ticket};
-use machine::phase::{HookAnswers, Phase, PhaseSet};
+use machine::phase::{Phase, PhaseSet};
 use machine::rows::StateRow;
-use machine::status::{CallStatus, RunStatus};
+use machine::status::RunStatus;
 use machine::tool::Arguments;
 use machine::{Control, Effect, Input, Run, Timestamp};
 use tokio::sync::mpsc;
@@ -34,7 +38,9 @@ use crate::feed::{HeldFeed, RunFeed};
 use crate::history::History;
 use crate::node::{Direct, Look, Mail, Node, Parting, Place, Reply};
 use crate::store::{Claimed, Lease, Loaded, Refused, Tenant, Trouble};
+use floor::{Floor, Turn};
 use measured::Measured;
+use news::{Brought, HeardAfter, News, NewsBody};
 use pass::Unsure;
 use taking::take;
 use tasks::UnderWay;
@@ -92,36 +98,6 @@ impl From<Refused> for Stop {
     }
 }
 
-/// What a task comes back with.
-pub(crate) struct News {
-    pub(crate) task: u64,
-    pub(crate) body: NewsBody,
-}
-
-#[derive(Clone)]
-pub(crate) enum NewsBody {
-    Said(Box<Input>),
-    /// The hooks of BeforeToolExecute.
-    Gate {
-        call: CallId,
-        hooks: HookAnswers,
-    },
-    /// The hooks of AfterToolExecute.
-    After {
-        call: CallId,
-        status: CallStatus,
-        hooks: HookAnswers,
-    },
-}
-
-/// Answers of AfterToolExecute that are not recorded yet.
-struct HeardAfter {
-    call: CallId,
-    status: CallStatus,
-    hooks: HookAnswers,
-    fresh: bool,
-}
-
 pub(crate) struct Worker {
     node: Arc<Node>,
     lease: Lease,
@@ -157,6 +133,9 @@ pub(crate) struct Worker {
     /// Of open calls, by the event that has them.
     arguments: BTreeMap<u64, Arguments>,
     state: Option<Arc<[StateRow]>>,
+    floor: Floor,
+    /// Of plugins whose answers are not stored yet.
+    turns: Vec<Turn>,
     /// The definition of each tool as the gate saw it.
     gated: BTreeMap<CallId, Digest>,
     measured: Measured,
@@ -245,6 +224,8 @@ impl Worker {
             history,
             arguments: BTreeMap::new(),
             state: None,
+            floor: Floor::new(),
+            turns: Vec::new(),
             gated: BTreeMap::new(),
             measured: Measured::default(),
         }
@@ -272,11 +253,15 @@ impl Worker {
             if desk.claimed.is_some() {
                 return Stop::Gone;
             }
+            let was_queued = self.committed.status == RunStatus::Queued;
             let passed = if created { Ok(()) } else { self.pass(desk).await };
             created = false;
             let settled = match passed {
                 Ok(()) if self.run.control.ended().is_some() => {
                     self.stop_all();
+                    if !was_queued {
+                        self.ask_behind_the_end();
+                    }
                     Err(Stop::Gone)
                 }
                 Ok(()) if place.is_spare => Ok(()),
@@ -373,14 +358,16 @@ impl Worker {
     fn hear_of(&mut self, news: News) {
         let Some(task) = self.under_way.iter_mut().find(|task| task.number == news.task) else { return };
         task.finished = true;
+        let Brought { body, turn } = news.brought;
+        self.turns.extend(turn);
         // The task asks its phases in order and stops at the first that says something.
-        if let NewsBody::Said(said) = &news.body
+        if let NewsBody::Said(said) = &body
             && let Input::PhaseAnswered { phase: said, .. } = &**said
             && let Effect::CallModel { ask_first, .. } = &task.effect
         {
             self.silent.2.extend(ask_first.iter().copied().take_while(|phase| phase != said));
         }
-        match news.body {
+        match body {
             NewsBody::After { call, status, hooks } => {
                 self.after_tools.push(HeardAfter { call, status, hooks, fresh: true });
             }

@@ -6,15 +6,16 @@ use std::time::Duration;
 use machine::event::Fact;
 use machine::id::{ToolName, assistant_message_id};
 use machine::input::{AskedCall, ModelAnswered, ModelFailure};
-use machine::phase::{Action, HookAnswers, HookOutcome, Phase};
+use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase};
 use machine::tool::Arguments;
 use machine::transcript::{Messages, ModelMessage};
 use machine::{Effect, Input, Timestamp};
 use serde_json::Value;
 
+use super::floor::Turn;
 use super::hooks::{Hooks, silent};
 use super::panics::contained;
-use super::{NewsBody, Stop, Worker};
+use super::{Brought, NewsBody, Stop, Worker};
 use crate::agent::{LiveAgent, Pinned};
 use crate::arguments;
 use crate::clock::Clock;
@@ -39,6 +40,8 @@ struct ModelTask {
     not_before: Timestamp,
     timeout: Duration,
     request: ModelRequest,
+    /// Every message before the request, those that it leaves out too.
+    thread: Messages,
     deltas: Deltas,
 }
 
@@ -57,10 +60,8 @@ impl Worker {
         let hooks = self.hooks().await?;
         let agents = self.node.agents();
         let trim = self.pinned.trim;
-        let (ordinal, messages) = {
-            let history = self.history().await?;
-            (history.ordinal(), history.messages(&trim))
-        };
+        let history = self.history().await?;
+        let (ordinal, messages, thread) = (history.ordinal(), history.messages(&trim), history.thread());
         let message_id = assistant_message_id(&self.lease.run, step);
         let request = ModelRequest {
             tenant: self.lease.tenant.clone(),
@@ -88,6 +89,7 @@ impl Worker {
             not_before,
             timeout: self.node.settings.model_timeout,
             request: adjusted(request, &adjustments),
+            thread,
             deltas: Deltas::of(self.feed.clone(), message_id, attempt),
         };
         let at_hand =
@@ -149,44 +151,78 @@ fn adjusted(mut request: ModelRequest, adjustments: &[Action]) -> ModelRequest {
 
 /// In this request only: the log keeps what was said.
 fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str) -> ModelMessage {
+    if !message.is(wanted) {
+        return message.clone();
+    }
+    let text = with.to_owned();
     match message {
-        ModelMessage::User { id, .. } if id == wanted => {
-            ModelMessage::User { id: id.clone(), content: Arc::new(Value::from(with)) }
+        ModelMessage::User { id, .. } => {
+            ModelMessage::User { id: id.clone(), content: Arc::new(Value::from(text)) }
         }
-        ModelMessage::Assistant { id, reasoning, calls, .. } if id == wanted => ModelMessage::Assistant {
+        ModelMessage::Assistant { id, reasoning, calls, .. } => ModelMessage::Assistant {
             id: id.clone(),
-            text: with.to_owned(),
+            text,
             reasoning: reasoning.clone(),
             calls: calls.clone(),
             sealed: None,
         },
-        ModelMessage::User { .. }
-        | ModelMessage::Assistant { .. }
-        | ModelMessage::Tool { .. }
-        | ModelMessage::Note { .. }
-        | ModelMessage::Notice { .. } => message.clone(),
+        ModelMessage::Tool { call, .. } => ModelMessage::Tool { call: call.clone(), text },
+        ModelMessage::Note { id, call, .. } => {
+            ModelMessage::Note { id: id.clone(), call: call.clone(), text }
+        }
+        ModelMessage::Notice { .. } => ModelMessage::Notice { text },
     }
 }
 
 impl ModelTask {
-    async fn work(self) -> NewsBody {
+    async fn work(self) -> Brought {
         for phase in &self.ask_first {
-            let hooks = self.hooks.ask(before(*phase, &self.request.messages)).await;
+            let (mut hooks, turn) = self.hooks.ask(before(*phase, &self.request.messages)).await;
+            hooks.answers.iter_mut().for_each(|answer| self.check_replaced(answer));
             if !silent(&hooks) {
-                return NewsBody::Said(Box::new(Input::PhaseAnswered { phase: *phase, hooks }));
+                let said = Input::PhaseAnswered { phase: *phase, hooks };
+                return Brought { body: NewsBody::Said(Box::new(said)), turn: Some(turn) };
             }
         }
         if self.not_before > self.clock.now() {
             self.clock.sleep_until(self.not_before).await;
         }
         let (step, attempt) = (self.request.step, self.request.attempt);
-        NewsBody::Said(Box::new(match self.call().await {
-            Ok(answered) => Input::ModelAnswered(answered),
-            Err(failure) => Input::ModelFailed { step, attempt, failure },
-        }))
+        let (said, turn) = match self.call().await {
+            Ok((answered, turn)) => (Input::ModelAnswered(answered), turn),
+            Err(failure) => (Input::ModelFailed { step, attempt, failure }, None),
+        };
+        Brought { body: NewsBody::Said(Box::new(said)), turn }
     }
 
-    async fn call(mut self) -> Result<ModelAnswered, ModelFailure> {
+    /// A message that is not there cannot be replaced, and whoever wants one hidden must not believe that it is. One that
+    /// the request leaves out is hidden already.
+    fn check_replaced(&self, answer: &mut HookAnswer) {
+        let HookOutcome::Actions(actions) = &answer.outcome else { return };
+        let unknown = actions.iter().find_map(|action| match action {
+            Action::ReplaceMessage { message, .. } => {
+                (!self.thread.iter().any(|known| known.is(message))).then(|| message.clone())
+            }
+            Action::SetState { .. }
+            | Action::End
+            | Action::AddInstruction { .. }
+            | Action::HideTool { .. }
+            | Action::SetParam { .. }
+            | Action::SkipInference
+            | Action::DropCall { .. }
+            | Action::SetArguments { .. }
+            | Action::Block { .. }
+            | Action::Suspend(_)
+            | Action::SetResult(_)
+            | Action::AddNote { .. } => None,
+        });
+        if let Some(message) = unknown {
+            let why = format!("replace_message names {message}, and the thread has no such message");
+            answer.outcome = HookOutcome::Failed(why);
+        }
+    }
+
+    async fn call(mut self) -> Result<(ModelAnswered, Option<Turn>), ModelFailure> {
         let Some(model) = self.model.take() else {
             return Err(for_good(format!("model {} is not configured any more", self.pinned.model)));
         };
@@ -214,8 +250,8 @@ impl ModelTask {
             retryable: true,
             retry_after_ms: None,
         })?;
-        let hooks = self.after_inference(&answer).await;
-        Ok(ModelAnswered {
+        let (hooks, turn) = self.after_inference(&answer).await.unzip();
+        let answered = ModelAnswered {
             step,
             attempt,
             matched: self.pinned.matched(&answer.text),
@@ -226,8 +262,9 @@ impl ModelTask {
             usage: answer.usage,
             origin: answer.origin,
             taken,
-            hooks,
-        })
+            hooks: hooks.unwrap_or_default(),
+        };
+        Ok((answered, turn))
     }
 
     fn asked(&self, call: &crate::model::ModelCall) -> AskedCall {
@@ -243,13 +280,13 @@ impl ModelTask {
         self.pinned.live(self.agent.as_deref(), tool).map(|live| &live.schema)
     }
 
-    /// Arguments that a hook sets are judged like the model's own.
-    async fn after_inference(&self, answer: &ModelAnswer) -> HookAnswers {
+    /// Arguments that a hook sets are judged like the model's own. None where nobody is asked.
+    async fn after_inference(&self, answer: &ModelAnswer) -> Option<(HookAnswers, Turn)> {
         if !self.hooks.subscribed(Phase::AfterInference) {
-            return HookAnswers::default();
+            return None;
         }
         let shared = Arc::new(answer.clone());
-        let mut hooks = self.hooks.ask(Subject::AfterInference { answer: shared }).await;
+        let (mut hooks, turn) = self.hooks.ask(Subject::AfterInference { answer: shared }).await;
         for one in &mut hooks.answers {
             let HookOutcome::Actions(actions) = &mut one.outcome else { continue };
             for action in actions {
@@ -262,7 +299,7 @@ impl ModelTask {
                 }
             }
         }
-        hooks
+        Some((hooks, turn))
     }
 }
 

@@ -43,7 +43,7 @@ impl Worker {
             match self.pass_once(&news).await {
                 Ok(()) => {
                     self.hurry = false;
-                    return Ok(());
+                    return self.give_back_the_floor().await;
                 }
                 // Before anything else happens: what came back is not stored, and would be asked for again. Where the
                 // run is somebody else's, loading it says so; else a commit whose answer was lost came in late.
@@ -253,58 +253,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Where no plugin has to be asked, the gate is a look at the configuration, and needs no commit before it.
-    async fn hear_gates(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
-        if self.phases().has(machine::phase::Phase::BeforeToolExecute) {
-            return Ok(());
-        }
-        loop {
-            let wanted = self.run.wanted();
-            let calls: Vec<_> = wanted
-                .into_iter()
-                .filter_map(|effect| if let Effect::Gate(call) = effect { Some(call) } else { None })
-                .collect();
-            if calls.is_empty() {
-                return Ok(());
-            }
-            for call in calls {
-                // An earlier one may have ended the run.
-                if !self.run.wanted().contains(&Effect::Gate(call.clone())) {
-                    continue;
-                }
-                let gated = self.gated(&call, machine::phase::HookAnswers::default()).await?;
-                if self.say(batch, &Input::Gated(gated), None, now)?.is_none() {
-                    return Err(NotStored::Stop(Stop::Broken(format!("call {call} cannot pass the gate"))));
-                }
-            }
-        }
-    }
-
-    /// All answers that are not recorded yet together, whenever one comes in and after other news.
-    fn hear_after_tools(&mut self, batch: &mut Batch, now: Timestamp) -> Result<bool, NotStored> {
-        if self.after_tools.is_empty() {
-            return Ok(false);
-        }
-        let wanted = self.run.wanted();
-        let is_wanted = |heard: &super::HeardAfter| {
-            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
-        };
-        let news = !batch.events.is_empty() || self.after_tools.iter().any(|heard| heard.fresh);
-        let heard: Vec<_> = self
-            .after_tools
-            .iter()
-            .filter(|heard| is_wanted(heard))
-            .map(|heard| (heard.call.clone(), heard.hooks.clone()))
-            .collect();
-        if !news || heard.is_empty() {
-            return Ok(false);
-        }
-        self.after_tools.iter_mut().for_each(|heard| heard.fresh = false);
-        let before = batch.events.len();
-        self.say(batch, &Input::AfterTools { heard }, None, now)?;
-        Ok(batch.events.len() > before)
-    }
-
     async fn commit(&mut self, batch: Batch, answers: Answers) -> Result<(), NotStored> {
         self.hold_back_unwanted();
         let control = Arc::new(self.run.control.clone());
@@ -409,7 +357,7 @@ impl Worker {
         {
             let mut rows = known.to_vec();
             state.into_iter().for_each(|row| put(&mut rows, row));
-            self.state = Some(rows.into());
+            self.know(rows.into());
         }
         let control = &self.run.control;
         self.arguments.retain(|seq, _| control.calls.iter().any(|call| call.arguments_seq == *seq));

@@ -1,12 +1,13 @@
 //! Child runs: budgets, held calls far down, failures, depth, and interrupts that reach every one of them.
 
 use engine::agent::{Agent, Limits, StopCondition};
-use engine::deciding::Decide;
+use engine::deciding::{Answer, Decide};
 use engine::model::{ModelAnswer, ModelRequest};
 use engine::store::{RunFilter, RunView, Store, Tenant};
 use engine::tool::{Approval, DeclaredTool, Performer, Tool, ToolDefinition};
 use machine::event::{CallErrorCode, Fact, Usage};
 use machine::id::RunId;
+use machine::policy::OnReject;
 use machine::termination::{Cancelled, StopCode, Termination};
 use serde_json::json;
 
@@ -166,6 +167,29 @@ async fn a_child_that_fails_fails_the_call_and_its_parent_goes_on() {
     rest(&mut watched).await;
     assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
     assert_eq!(desk.last_read()[3], "tool e: {}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b7_a_call_whose_child_was_refused_is_read_as_refused_all_the_way_up() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let (engine, desk) = three_levels(&stage, &sent).await;
+    let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
+    let_go_all(&engine, &stage, 1).await;
+    let shown = stage.pending().await.remove(0);
+    let answer = Answer::Cancel { reason: Some("not Bob".into()), then: Some(OnReject::EndRun) };
+    accepted(engine.decide(Decide { answer, ..shown.approve("ann") }).await);
+    rest(&mut watched).await;
+    let all = runs(&stage).await;
+    let clerk = stage.log(&all[1].id).await;
+    let failed = clerk.iter().find_map(|event| match &event.fact {
+        Fact::ExecutionFailed { error, .. } => Some((error.code, error.message.clone())),
+        _ => None,
+    });
+    let why = "the delegated run was stopped before it was done: rejected: not Bob";
+    assert_eq!(failed, Some((CallErrorCode::ChildFailed, why.into())));
+    // The clerk was told, and its own last words are a result again.
+    assert_eq!((sent.count(), &*desk.last_read()[2]), (0, "tool d: the clerk is done"));
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
 #[tokio::test(start_paused = true)]

@@ -192,7 +192,8 @@ async fn an_interrupt_drops_the_model_call() {
     gone.await.unwrap();
     rest(&mut watched).await;
     assert_eq!(stage.ended(&posted.run).await, interrupted());
-    assert_eq!(stage.count(&posted.run, "message.added").await, 1);
+    // The question, and that nobody answered it.
+    assert_eq!(stage.count(&posted.run, "message.added").await, 2);
 }
 
 #[tokio::test(start_paused = true)]

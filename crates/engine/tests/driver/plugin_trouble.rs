@@ -189,6 +189,31 @@ async fn c42_the_checkpoint_holds_nothing_that_a_plugin_did_not_ask_to_keep() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a77_a_value_that_is_there_already_is_no_news() {
+    let stage = Stage::new();
+    let plugin = FunctionPlugin::new("plugin", [Phase::StepStart, Phase::StepEnd], |moment| {
+        let set = |value| Action::SetState { key: "k".into(), scope: Scope::Run, value: Arc::new(value) };
+        // The second step ends where it began: both of its changes are told.
+        Ok(match (moment.step, moment.subject.phase()) {
+            (2, Phase::StepEnd) => vec![set(json!(2)), set(json!(1))],
+            _ => vec![set(json!(1))],
+        })
+    });
+    let model = crate::stage::asking(&[("a", "echo", json!({}))]);
+    let engine = stage.start(Agent::new("assistant", model).tool(crate::stage::echo()).plugin(plugin)).await;
+    let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let events = rest(&mut watched).await;
+    let told: Vec<Value> = events
+        .iter()
+        .filter_map(|event| match &event.fact {
+            Fact::StateChanged { value, .. } => Some((**value).clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [json!(1), json!(2), json!(1)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_one_phase_keeps_is_seen_in_the_next() {
     let (stage, seen) = (Stage::new(), Arc::new(std::sync::Mutex::new(Vec::new())));
     let heard = seen.clone();

@@ -94,6 +94,21 @@ async fn an_interrupting_message_takes_the_place_of_the_run_that_executes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a106_the_next_run_reads_that_the_one_before_was_interrupted_while_its_model_was_asked() {
+    let (stage, gate, read) = (Stage::new(), Arc::new(Notify::new()), Arc::default());
+    let engine = stage.start(slow_at_first(&gate, &read)).await;
+    let (first, mut watched) = engine.stream(says("one")).await.unwrap();
+    while read.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    accepted(engine.interrupt(&Tenant::default(), &first.run, &"ann".into()).await);
+    rest(&mut watched).await;
+    engine.run(says("two")).await.unwrap();
+    let notice = "notice: [The run was interrupted here, before the model had answered.]";
+    assert_eq!(read.lock().unwrap()[1], ["user: one", notice, "user: two"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_while_an_approval_is_open_is_refused_supersedes_or_waits_as_the_policy_says() {
     for while_waiting in [WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue] {
         let (stage, sent) = (Stage::new(), Sent::default());

@@ -10,7 +10,7 @@ use machine::id::{CallId, RunId, ThreadId, ToolName};
 use machine::output::{OutputFit, object_in};
 use machine::phase::note_text;
 use machine::tool::Arguments;
-use machine::wording::{ChangedBy, correction, late_result, placeholder, result_text};
+use machine::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
 use serde_json::Value;
 
 use super::event::Envelope;
@@ -169,6 +169,7 @@ impl Telling {
                 NoteBody::Plugin { seq } => self.notes.remove(seq),
             }),
             Stored::Correction { why, .. } => of_text(Some(correction(why))),
+            Stored::Interruption { .. } => of_text(Some(INTERRUPTION.into())),
         }
     }
 

@@ -69,7 +69,9 @@ fn results_and_notes_are_told_as_the_model_reads_them() {
             .iter()
             .filter_map(|message| match message {
                 machine::transcript::ModelMessage::Tool { call, text } => Some(json!([call.as_str(), text])),
-                machine::transcript::ModelMessage::Note { call, text } => Some(json!([call.as_str(), text])),
+                machine::transcript::ModelMessage::Note { call, text, .. } => {
+                    Some(json!([call.as_str(), text]))
+                }
                 machine::transcript::ModelMessage::Notice { text } => Some(json!([null, text])),
                 _ => None,
             })

@@ -161,7 +161,7 @@ fn read(story: &Story) -> Vec<String> {
                 format!("assistant {text:?} {}", ids.join(" "))
             }
             ModelMessage::Tool { call, text } => format!("tool {call}: {text}"),
-            ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+            ModelMessage::Note { call, text, .. } => format!("note {call}: {text}"),
             ModelMessage::Notice { text } => format!("notice: {text}"),
         })
         .collect()
