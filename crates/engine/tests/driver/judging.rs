@@ -14,8 +14,8 @@ use tokio::sync::{Barrier, Notify};
 
 use crate::plugged::FunctionPlugin;
 use crate::stage::{
-    FunctionModel, Sent, Stage, accepted, ask, asking, call, held, rest, to_assistant, transfer_definition,
-    until_named,
+    FunctionModel, Sent, Stage, accepted, ask, asking, call, echo, held, rest, to_assistant,
+    transfer_definition, until_named,
 };
 
 fn spent(moment: &Moment) -> u64 {
@@ -75,7 +75,7 @@ async fn a115_the_hooks_behind_results_see_what_the_one_before_has_kept() {
         Ok(vec![keep("spent", json!(spent(moment) + 1))])
     });
     let model = asking(&["c", "b", "a"].map(|id| (id, "echo", json!({}))));
-    let agent = Agent::new("assistant", model).tool(crate::stage::echo()).plugin(plugin.clone());
+    let agent = Agent::new("assistant", model).tool(echo()).plugin(plugin.clone());
     let engine = stage.start(agent).await;
     let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
     rest(&mut watched).await;
@@ -176,7 +176,7 @@ async fn a115_a_model_call_under_way_does_not_hide_from_its_hooks_what_a_gate_ke
         });
     let policy = Policy { continuation: Continuation::Eager, ..Policy::default() };
     let agent = Agent::new("assistant", slow_second_answer(&go_on)).policy(policy);
-    let agent = agent.tool(sent.transfer()).tool(crate::stage::echo()).plugin(plugin);
+    let agent = agent.tool(sent.transfer()).tool(echo()).plugin(plugin);
     let engine = stage.start(agent).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     until_named(&mut watched, "step.started").await;

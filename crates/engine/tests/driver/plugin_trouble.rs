@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::plugged::FunctionPlugin;
 use crate::stage::{
-    Scripted, Sent, Stage, accepted, asking, call, held, let_go, rest, to_assistant, until_named,
+    Scripted, Sent, Stage, accepted, asking, call, echo, held, let_go, rest, to_assistant, until_named,
 };
 
 fn one_transfer() -> Scripted {
@@ -199,8 +199,8 @@ async fn a77_a_value_that_is_there_already_is_no_news() {
             _ => vec![set(json!(1))],
         })
     });
-    let model = crate::stage::asking(&[("a", "echo", json!({}))]);
-    let engine = stage.start(Agent::new("assistant", model).tool(crate::stage::echo()).plugin(plugin)).await;
+    let model = asking(&[("a", "echo", json!({}))]);
+    let engine = stage.start(Agent::new("assistant", model).tool(echo()).plugin(plugin)).await;
     let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
     let events = rest(&mut watched).await;
     let told: Vec<Value> = events

@@ -344,7 +344,7 @@ async fn a85_a_hook_at_the_gate_is_told_that_a_call_was_approved_and_comes_again
     let model = asking(&[("a", "transfer", json!({}))]);
     let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
-    let approval = stage.pending().await.remove(0).opened.suspension_id;
+    let approval = stage.pending().await.remove(0).opened.suspension_id.clone();
     accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
     rest(&mut watched).await;
     let again = Again { approval: Some(approval), attempts: 0 };
