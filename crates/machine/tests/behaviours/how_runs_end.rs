@@ -106,7 +106,7 @@ fn a45_interrupt_during_the_model_call_ends_the_run_cancelled() {
     );
     let over = Rejection::RunEnded(Termination::Cancelled(Cancelled::Interrupted));
     assert_eq!(story.refused(Input::ModelAnswered(late)), over);
-    assert_eq!(story.transcript().len(), 1, "only what the user said");
+    assert_eq!(story.transcript().len(), 2, "what the user said, and that nobody answered");
 }
 
 #[test]
