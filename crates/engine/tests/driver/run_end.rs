@@ -147,7 +147,8 @@ async fn a_plugin_that_hangs_at_run_end_holds_no_interrupt_up() {
     let began = tokio::time::Instant::now();
     interrupt(&engine, &run).await;
     while next_event(&mut watched).await.is_some() {}
-    asked.recv().await.expect("it is asked");
+    let within = Duration::from_millis(500);
+    tokio::time::timeout(within, asked.recv()).await.expect("it is asked").expect("the plugin is there");
     let_go(&engine).await;
     // The thread is free at once.
     held(&engine, to_assistant().on_thread("t")).await;
