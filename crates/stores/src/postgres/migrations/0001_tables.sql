@@ -66,7 +66,6 @@ CREATE TABLE runs (
     started_at bigint,
     ended_at bigint,
     control bytea NOT NULL,
-    UNIQUE (tenant, id),
     CHECK ((parent IS NULL) = (parent_call IS NULL)),
     CHECK ((ready = 0) = (ready_at IS NULL)),
     CHECK (promised IS NULL OR (started_at IS NULL AND ended_at IS NULL)),
@@ -85,9 +84,17 @@ CREATE TABLE runs (
 -- Compact already.
 ALTER TABLE runs ALTER COLUMN control SET STORAGE EXTERNAL;
 CREATE INDEX runs_by_status ON runs (tenant, status, created_at, id);
+-- The same of one agent: a list of few among many must not look at all of them. It changes with the status, as the one
+-- above does, and with nothing else: what was a change of no index is one still. An expression, which that one cannot
+-- serve: where most runs are of one agent, that one is taken to be as good, and all runs are looked at for an agent that
+-- has none.
+CREATE INDEX runs_by_agent ON runs (tenant, agent, (status || ''), created_at, id);
 -- Shown as interrupting from the moment the interrupt is accepted, whatever the log says.
 CREATE INDEX runs_interrupting ON runs (tenant, created_at, id)
     WHERE ended_at IS NULL AND (interrupt_accepted OR status = 'interrupting');
+-- Behind the two that have an `id` further back: among indexes that promise the same the last one is taken, and in a small
+-- table these do.
+ALTER TABLE runs ADD UNIQUE (tenant, id);
 CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds;
 CREATE INDEX runs_unended ON runs (thread, run) WHERE ended_at IS NULL;
