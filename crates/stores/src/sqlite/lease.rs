@@ -1,6 +1,6 @@
 //! Who holds which run. In memory: the lock file proves that no other process has a say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::store::Lease;
@@ -17,13 +17,31 @@ pub(super) struct Held {
     unwritten: BTreeMap<i64, u64>,
     /// Higher than every epoch that an earlier process gave out, written or not.
     first: u64,
+    /// What is passed over from now on by whoever looks for runs that are ready.
+    aside: BTreeSet<Aside>,
+}
+
+/// Something in the file that is damaged, and must not be in the way of the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Aside {
+    /// The run in this row cannot be read.
+    Run(i64),
+    /// This index has an entry, for this place and row, that is not true of its run.
+    Entry(&'static str, i64, i64),
 }
 
 impl Leases {
     /// `opening` counts how often the file was opened before.
     pub(super) const fn new(opening: u32) -> Self {
         let first = ((opening as u64) << 32) + 1;
-        Self { held: Mutex::new(Held { leases: BTreeMap::new(), unwritten: BTreeMap::new(), first }) }
+        Self {
+            held: Mutex::new(Held {
+                leases: BTreeMap::new(),
+                unwritten: BTreeMap::new(),
+                first,
+                aside: BTreeSet::new(),
+            }),
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Held> {
@@ -64,6 +82,14 @@ impl Held {
                 self.unwritten.remove(&row);
             }
         }
+    }
+
+    pub(super) fn set_aside(&mut self, damaged: Aside) {
+        self.aside.insert(damaged);
+    }
+
+    pub(super) fn is_aside(&self, damaged: Aside) -> bool {
+        self.aside.contains(&damaged)
     }
 
     /// Of a run that has ended, or never came to be: nobody claims it any more.
