@@ -137,6 +137,7 @@ impl SqliteStore {
             pace,
             checkpoints: None,
             last_arrival: Cell::new(last_arrival),
+            opening: opening.saturating_add(1),
             broken: Broken::new(mark, on_fatal),
         };
         if inline {
