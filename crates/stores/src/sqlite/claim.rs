@@ -240,8 +240,8 @@ impl Claims<'_> {
         }
     }
 
-    /// The first entries of a line, of runs that nobody holds, without those that were tried; what is not due yet ends the line. Whatever
-    /// comes before trouble is found.
+    /// The first entries of a line, of runs that nobody holds, without those that were tried; what is not due yet ends the
+    /// line. Whatever comes before trouble is found.
     fn candidates(
         &self,
         line: Line,
