@@ -24,6 +24,7 @@ mod keys;
 mod limits;
 mod lists;
 mod metrics;
+mod neighbours;
 mod outputs;
 mod places;
 mod questions;
