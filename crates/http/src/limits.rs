@@ -24,6 +24,9 @@ pub struct Limits {
     pub bodies_bytes_max: usize,
     /// What is shown of one run at once, where it is not shown in pages.
     pub whole_run_bytes_max: usize,
+    /// Of all large answers that are put together or not taken yet, of one tenant half as much; in any case as much as
+    /// one whole run.
+    pub answers_bytes_max: usize,
     /// Until the head of a request has arrived.
     pub head_time: Duration,
     /// Until its body has arrived.
@@ -54,6 +57,7 @@ impl Default for Limits {
             body_bytes_max: 2 * 1024 * 1024,
             bodies_bytes_max: 128 * 1024 * 1024,
             whole_run_bytes_max: 64 * 1024 * 1024,
+            answers_bytes_max: 256 * 1024 * 1024,
             head_time: Duration::from_secs(15),
             body_time: Duration::from_secs(15),
             stall_time: Duration::from_secs(30),

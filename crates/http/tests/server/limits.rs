@@ -55,7 +55,7 @@ async fn a_tenant_has_so_many_streams_and_no_more() {
 }
 
 /// A run whose log has some forty megabytes.
-fn a_lot() -> Plan {
+pub(crate) fn a_lot() -> Plan {
     let text = "x".repeat(900 * 1024);
     let calls = |step: u32| {
         (0..4).fold(Reply::text(""), |reply, number| {

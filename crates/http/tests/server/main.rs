@@ -7,6 +7,7 @@
     reason = "a story that cannot be told fails"
 )]
 
+mod answers;
 mod bounds;
 mod callbacks;
 mod changed_tools;
