@@ -68,9 +68,30 @@ pub struct Messages {
     tail: Vec<Arc<ModelMessage>>,
     /// The place of what the user said last.
     last_user: Option<usize>,
+    /// Those that stood before the first one, and are not here.
+    left_out: usize,
 }
 
 impl Messages {
+    /// An empty list behind so many messages that nobody is shown any more.
+    #[must_use]
+    pub fn behind(left_out: usize) -> Self {
+        Self { left_out, ..Self::default() }
+    }
+
+    /// Messages before the first one that are not here.
+    #[must_use]
+    pub const fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Adds all of these, and copies no text.
+    pub fn append(&mut self, more: &Self) {
+        more.chunks.iter().flat_map(|chunk| chunk.iter()).chain(&more.tail).cloned().for_each(|message| {
+            self.push_shared(message);
+        });
+    }
+
     pub fn push(&mut self, message: ModelMessage) {
         self.push_shared(Arc::new(message));
     }
@@ -194,6 +215,12 @@ enum Told {
 }
 
 impl Transcript {
+    /// What is told from here on stands behind these.
+    #[must_use]
+    pub fn behind(messages: Messages) -> Self {
+        Self { closed: messages, ..Self::default() }
+    }
+
     pub fn push(&mut self, event: &Event) {
         match &event.fact {
             Fact::RunQueued(order) => {

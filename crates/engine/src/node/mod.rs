@@ -51,6 +51,9 @@ pub struct Settings {
     /// Memory for the transcripts of runs that were let go lately, so that one that comes back soon need not read
     /// its log again. However many runs wait, it is never more.
     pub shelf_bytes: usize,
+    /// What the runs before one in its thread may take up in memory where the model is shown all of it. A run behind more
+    /// fails when it would ask the model. Where the agent is shown its newest turns alone, no more than those is kept.
+    pub thread_bytes_max: usize,
     /// The address under which somebody takes in what tools report later ([`Engine::reported`](crate::Engine::reported));
     /// none where nobody does.
     pub callbacks_at: Option<String>,
@@ -65,6 +68,7 @@ impl Default for Settings {
             cancel_grace: Duration::from_secs(5),
             trouble_pause: Duration::from_secs(1),
             shelf_bytes: 32 * 1024 * 1024,
+            thread_bytes_max: 64 * 1024 * 1024,
             callbacks_at: None,
         }
     }

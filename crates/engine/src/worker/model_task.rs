@@ -39,6 +39,8 @@ struct ModelTask {
     not_before: Timestamp,
     timeout: Duration,
     request: ModelRequest,
+    /// The thread has more than so many bytes: the model is not asked.
+    too_long: Option<usize>,
     deltas: Deltas,
 }
 
@@ -57,9 +59,9 @@ impl Worker {
         let hooks = self.hooks().await?;
         let agents = self.node.agents();
         let trim = self.pinned.trim;
-        let (ordinal, messages) = {
+        let (ordinal, messages, is_too_long) = {
             let history = self.history().await?;
-            (history.ordinal(), history.messages(&trim))
+            (history.ordinal(), history.messages(&trim), history.is_too_long())
         };
         let message_id = assistant_message_id(&self.lease.run, step);
         let request = ModelRequest {
@@ -88,6 +90,7 @@ impl Worker {
             not_before,
             timeout: self.node.settings.model_timeout,
             request: adjusted(request, &adjustments),
+            too_long: is_too_long.then_some(self.node.settings.thread_bytes_max),
             deltas: Deltas::of(self.feed.clone(), message_id, attempt),
         };
         let at_hand =
@@ -187,6 +190,12 @@ impl ModelTask {
     }
 
     async fn call(mut self) -> Result<ModelAnswered, ModelFailure> {
+        if let Some(bytes_max) = self.too_long {
+            return Err(for_good(format!(
+                "the thread has more than {bytes_max} bytes, and no model is shown that much; begin another, or give the \
+                 agent a `trim`"
+            )));
+        }
         let Some(model) = self.model.take() else {
             return Err(for_good(format!("model {} is not configured any more", self.pinned.model)));
         };

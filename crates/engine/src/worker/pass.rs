@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::hooks::put;
 use super::{Batch, Desk, NewsBody, Stop, Worker, birth, committed};
-use crate::history::{History, has_stored};
+use crate::history::{History, Wanted, has_stored};
 use crate::node::{Direct, Reply};
 use crate::store::{Append, Refused};
 
@@ -393,8 +393,12 @@ impl Worker {
     /// The transcript is read when it is needed first, and kept while the run is in memory.
     pub(super) async fn history(&mut self) -> Result<&History, Stop> {
         if self.history.is_none() {
-            let loaded = History::load(&*self.node.store, &self.lease.tenant, &self.committed).await?;
-            self.history = Some(loaded);
+            let trim = self.pinned.trim;
+            let all = trim.shows_everything();
+            let bytes_max = if all { self.node.settings.thread_bytes_max } else { usize::MAX };
+            let (store, tenant) = (&*self.node.store, &self.lease.tenant);
+            let wanted = Wanted { trim, bytes_max };
+            self.history = Some(History::load(store, tenant, &self.committed, wanted).await?);
         }
         Ok(self.history.get_or_insert_default())
     }
