@@ -13,6 +13,9 @@ use crate::error::{ApiError, Code};
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub connections_max: usize,
+    /// Of one address; of a network of 64 bits with IPv6. None: no bound, for a server behind a proxy, which all
+    /// connections come from.
+    pub connections_per_address_max: Option<usize>,
     /// Requests that are worked on at the same time, of one tenant half as many. A stream counts only until it has
     /// begun, and nobody counts while their body is on its way or while they wait for a run.
     pub requests_max: usize,
@@ -51,6 +54,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 4_096,
+            connections_per_address_max: Some(1_024),
             requests_max: 256,
             turn_time: Duration::from_secs(5),
             streams_per_tenant_max: 1_024,

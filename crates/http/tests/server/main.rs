@@ -13,6 +13,7 @@ mod callbacks;
 mod changed_tools;
 mod client;
 mod client_tools;
+mod connections;
 mod contract;
 mod crowds;
 mod decisions;
