@@ -337,7 +337,7 @@ async fn create(
     let now = node.clock.now();
     let (mut batch, mut run) =
         Batch::born(order, pinned.revision.clone(), now).map_err(|error| impossible(error.to_string()))?;
-    let place = if admission == Admission::Hold { node.place() } else { None };
+    let place = if admission == Admission::Hold { node.place_past_nobody() } else { None };
     let after = message.after.clone().or_else(|| seen.head.clone());
     // A thread without a message has no history to be read.
     let mut history = after.is_none().then(History::default);

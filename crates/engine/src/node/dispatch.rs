@@ -101,11 +101,17 @@ impl Node {
                 self.backlog.store(true, Ordering::SeqCst);
                 match self.place() {
                     Some(place) => places.push(place),
-                    None => return self.claim_pressing().await,
+                    None => {
+                        self.has_line.store(true, Ordering::SeqCst);
+                        return self.claim_pressing().await;
+                    }
                 }
             }
             let claimed = self.store.claim(Claim::Next { limit: places.len() }).await?;
-            if claimed.len() == places.len() {
+            // Whoever came meanwhile has rung, and is looked for next.
+            let may_be_more = claimed.len() == places.len();
+            self.has_line.store(may_be_more, Ordering::SeqCst);
+            if may_be_more {
                 self.backlog.store(true, Ordering::Release);
             }
             for (claimed, place) in claimed.into_iter().zip(places) {

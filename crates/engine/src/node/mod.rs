@@ -152,6 +152,8 @@ pub(crate) struct Node {
     pub(crate) unbegun: Unbegun,
     /// Something is ready and found no place.
     backlog: AtomicBool,
+    /// Runs may stand in line for a place: since one found none, until a look has found fewer than it had places for.
+    has_line: AtomicBool,
     dispatch: Notify,
     /// When the dispatcher looks for due runs again.
     next_look: AtomicU64,
@@ -188,6 +190,7 @@ impl Node {
             active: Mutex::default(),
             parted: Notify::new(),
             backlog: AtomicBool::new(false),
+            has_line: AtomicBool::new(false),
             dispatch: Notify::new(),
             next_look: AtomicU64::new(u64::MAX),
             last_number: AtomicU64::new(0),
@@ -318,7 +321,7 @@ impl Node {
         if let Some(held) = active.held.get(&(tenant.clone(), run.clone())) {
             return held.mail.try_send(mail).is_ok().then_some(answer);
         }
-        let place = self.place()?;
+        let place = self.place_past_nobody()?;
         self.start(&mut active, tenant, run, Entry::Claim, Some(mail), place);
         Some(answer)
     }
@@ -330,9 +333,12 @@ impl Node {
             held.look.ring();
             return;
         }
-        match self.place() {
+        match self.place_past_nobody() {
             Some(place) => self.start(&mut active, tenant, run, Entry::Claim, None, place),
-            None => self.later(),
+            None => {
+                self.has_line.store(true, Ordering::SeqCst);
+                self.later();
+            }
         }
     }
 

@@ -120,6 +120,34 @@ async fn queued_runs_of_two_tenants_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_posts_does_not_pass_those_in_line() {
+    let (stage, queue) = (Stage::new(), Queue::new());
+    let engine = with_places(&stage, queue.agent(&Sent::default()), 1).await;
+    let post = |tenant: &str, text: &str| {
+        engine.stream(Message::to("assistant", text).of_tenant(Tenant::from(tenant)))
+    };
+    let (_, mut running) = post("x", "x0").await.unwrap();
+    let (first, mut in_line) = post("b", "b1").await.unwrap();
+    assert_eq!(first.status, ShownStatus::Queued);
+    queue.leave.add_permits(1);
+    // The moment in which the place is free.
+    while engine.held_count() > 0 {
+        assert!(queue.asked().len() < 2, "the moment is over");
+        tokio::task::yield_now().await;
+    }
+    let (later, mut last) = post("a", "a1").await.unwrap();
+    assert_eq!(later.status, ShownStatus::Queued);
+    queue.leave.add_permits(2);
+    for watched in [&mut running, &mut in_line, &mut last] {
+        rest(watched).await;
+    }
+    assert_eq!(queue.asked(), ["x0 1", "b1 1", "a1 1"]);
+    // With nobody in line a run begins as it is posted.
+    let (alone, _watched) = post("a", "a2").await.unwrap();
+    assert_eq!(alone.status, ShownStatus::Running);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_parked_run_takes_no_place() {
     let (stage, queue, sent) = (Stage::new(), Queue::new(), Sent::default());
     let engine = with_places(&stage, queue.agent(&sent), 1).await;
