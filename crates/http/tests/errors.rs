@@ -107,6 +107,6 @@ fn d21_every_refused_message_has_its_code() {
     assert_eq!((busy.code, &busy.details["run_id"]), (Code::ActiveRunExists, &json!("run_1")));
     let loose = LooseningRefused { from: ApprovalScope::AllTools, to: ApprovalScope::Never };
     let loose = ApiError::from(PostRefused::Loosening(loose));
-    assert_eq!((loose.code, &loose.details["role"]), (Code::Forbidden, &json!("approve")));
+    assert_eq!((loose.code, &loose.details["roles"]), (Code::Forbidden, &json!(["approve"])));
     assert!(loose.message.contains("`never`") && loose.message.contains("`all_tools`"), "{}", loose.message);
 }

@@ -18,6 +18,7 @@ mod decisions;
 mod document;
 mod doors;
 mod endings;
+mod error_pages;
 mod fuzz;
 mod heard_later;
 mod keys;
