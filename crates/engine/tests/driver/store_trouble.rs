@@ -54,7 +54,7 @@ async fn approve_open(engine: &Engine, stage: &Stage) {
 async fn with_one_failure(number: u64, fate: Fate) {
     let (stage, model, sent) = (Stage::new(), mixed(), Sent::default());
     let store = FaultyStore::new(&stage.store, move |now, _| if now == number { fate } else { Fate::Stored });
-    let engine = stage.engine_on(store).agent(assistant(&model, &sent)).start().await.unwrap();
+    let engine = stage.engine_on(store.clone()).agent(assistant(&model, &sent)).start().await.unwrap();
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     let mut events = Vec::new();
     while let Some(event) = next_event(&mut watched).await {
@@ -65,6 +65,8 @@ async fn with_one_failure(number: u64, fate: Fate) {
         }
     }
     let context = format!("commit {number} {fate:?}");
+    let commit_count = store.commit_count.load(Ordering::Acquire);
+    assert!(commit_count >= number, "{context}: the run has only {commit_count} commits");
     assert_eq!(events, stage.log(&posted.run).await, "{context}: the watcher saw something else");
     assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd), "{context}");
     // Nobody is asked about a call that was never sent.

@@ -284,10 +284,15 @@ impl Reader {
     }
 }
 
-/// One that nobody has taken.
+/// One that nobody has taken. Below those that a system gives away by itself, so that nobody gets it by chance before the
+/// page needs it.
 fn free_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it has an address").port().to_string()
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(64);
+    let ports = std::iter::repeat_with(|| first.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed)));
+    let mut ports = ports.take(2_000).filter_map(|number| u16::try_from(30_000 + number % 2_000).ok());
+    let free = ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.expect("there is a free port").to_string()
 }
 
 /// A command of a shell, with the program under its name.

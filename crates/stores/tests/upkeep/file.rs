@@ -71,7 +71,7 @@ async fn a_store_that_is_opened_while_its_process_copies_the_file_keeps_its_log(
         server.get_or_insert_with(|| SqliteStore::open(lost.file()).unwrap());
         // Another process that takes itself for the last one would copy the log into the file and delete it.
         let seen = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "file::look_into_the_file_and_close_it", "--nocapture"])
+            .args(["--exact", "file::a_process_that_looks_into_the_file", "--nocapture"])
             .env(LOOK_INTO, lost.file())
             .status();
         assert!(seen.unwrap().success());
@@ -83,7 +83,7 @@ async fn a_store_that_is_opened_while_its_process_copies_the_file_keeps_its_log(
 
 /// What another test starts in a process of its own.
 #[test]
-fn look_into_the_file_and_close_it() {
+fn a_process_that_looks_into_the_file() {
     let Some(file) = std::env::var_os(LOOK_INTO) else { return };
     let connection = Connection::open(file).unwrap();
     let count: u32 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
