@@ -11,7 +11,7 @@ const MAKERS: [&str; 4] = [
 ];
 
 /// Texts that are written as codes are, outside of tests. In the program a single word may be the name of a flag's value.
-fn codes<'f>(maker: &'f TextFile) -> impl Iterator<Item = &'f str> {
+fn codes(maker: &TextFile) -> impl Iterator<Item = &str> {
     let production = maker.text.split("#[cfg(test)]").next().unwrap_or_default();
     let may_be_one_word = maker.path.contains("/stores/");
     production.split('"').skip(1).step_by(2).filter(move |text| {
