@@ -10,6 +10,7 @@ mod tidy {
     // The rules, one subject each.
     mod banned;
     mod changelog;
+    mod codes;
     mod commands;
     mod dependencies;
     mod faults;

@@ -38,7 +38,7 @@ mod tests {
     use super::Postmaster;
 
     #[test]
-    fn a_process_that_is_not_a_server_s_has_no_postmaster() {
+    fn whatever_is_not_of_a_server_has_no_postmaster() {
         let own = i32::try_from(std::process::id()).expect("the number of a process is small");
         assert!(Postmaster::of_backend(own).is_none() && Postmaster::of_backend(-1).is_none());
     }

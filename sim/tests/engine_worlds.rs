@@ -32,6 +32,7 @@ fn a_process_lost_before_or_after_any_commit_loses_nothing() {
     for seed in 0..6 {
         let smooth = play(seed, Roughness::Smooth);
         assert_eq!(smooth.violation, None, "seed {seed}");
+        assert!(smooth.commit_count > 5, "a world without commits shows nothing");
         for commit in 1..=smooth.commit_count {
             for roughness in [Roughness::LostBefore(commit), Roughness::LostAfter(commit)] {
                 let played = play(seed, roughness);

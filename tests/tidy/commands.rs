@@ -46,6 +46,37 @@ fn command_complaints(document: &TextFile, targets: &[&str], packages: &[&str]) 
     found
 }
 
+/// The programs of the table of parsers that `cargo test fuzz` passes over, though their row names no other command.
+/// `cargo test` looks for the word in the path of a test: its module's or its own name, not that of its program.
+fn unfuzzed<'f>(table: &str, text_of: impl Fn(&str) -> Option<&'f str>) -> Vec<String> {
+    let rows = table.lines().filter(|row| row.starts_with("| ") && row.contains("`crates/"));
+    let rows = rows.filter(|row| !row.contains("`cargo test "));
+    let spans = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let mut found = Vec::new();
+    for span in spans.filter(|span| span.starts_with("crates/")) {
+        let path = if span.ends_with(".rs") { span.to_owned() } else { format!("{span}/main.rs") };
+        let Some(text) = text_of(&path) else {
+            found.push(format!("{path} is not there"));
+            continue;
+        };
+        let (folder, name) = path.rsplit_once('/').unwrap_or_default();
+        let is_module = name != "main.rs" && !folder.ends_with("/tests");
+        if is_module && name.contains("fuzz") {
+            continue;
+        }
+        let tests: Vec<&str> = text
+            .split("#[test]")
+            .skip(1)
+            .filter_map(|after| after.split_once("fn ")?.1.split_once('('))
+            .map(|(name, _)| name)
+            .collect();
+        found.extend(tests.is_empty().then(|| format!("{path} has no test")));
+        let passed_over = tests.iter().filter(|test| !test.contains("fuzz"));
+        found.extend(passed_over.map(|test| format!("{path}: `cargo test fuzz` passes over {test}")));
+    }
+    found
+}
+
 /// The versions that the text names as `Rust 1.95`.
 fn rust_versions(text: &str) -> Vec<&str> {
     text.split("Rust ")
@@ -82,6 +113,35 @@ fn every_command_in_a_document_exists() {
         .flat_map(|document| command_complaints(document, &targets, &packages))
         .collect();
     assert_no_complaints(&found);
+}
+
+#[test]
+fn every_fuzzed_parser_is_found_by_the_command_of_its_page() {
+    let proof = &file("docs/proof.md").text;
+    let (_, after) = proof.split_once("## Parsers of foreign input").expect("the page has the table");
+    let (table, _) = after.split_once("\n## ").expect("and more below");
+    assert!(table.matches("| `crates/").count() >= 8, "the table is shorter than it was");
+    let text_of = |path: &str| files().iter().find(|file| file.path == path).map(|file| file.text.as_str());
+    assert_no_complaints(&unfuzzed(table, text_of));
+}
+
+#[test]
+fn a_test_that_the_word_fuzz_does_not_find_is_found() {
+    let text_of = |path: &str| match path {
+        "crates/a/tests/b/fuzz.rs" => Some("#[test]\nfn reads() {}"),
+        "crates/a/tests/fuzz.rs" => Some("#[test]\nfn fuzzed_one() {}\n#[test]\nfn other() {}"),
+        "crates/a/tests/fuzz/main.rs" => Some("mod a;"),
+        _ => None,
+    };
+    let judged = |cell: &str| unfuzzed(&format!("| what | {cell} |\n"), text_of);
+    assert!(judged("`crates/a/tests/b/fuzz.rs`").is_empty());
+    assert!(judged("`crates/a/tests/fuzz.rs`, with `cargo test -p a`").is_empty());
+    assert_eq!(
+        judged("`crates/a/tests/fuzz.rs`"),
+        ["crates/a/tests/fuzz.rs: `cargo test fuzz` passes over other"]
+    );
+    assert_eq!(judged("`crates/a/tests/fuzz`"), ["crates/a/tests/fuzz/main.rs has no test"]);
+    assert_eq!(judged("`crates/a/src/gone.rs`"), ["crates/a/src/gone.rs is not there"]);
 }
 
 #[test]

@@ -18,10 +18,10 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arguments::Schema;
 use crate::model::Model;
 use crate::output::WantedOutput;
 use crate::plugin::Plugin;
+use crate::schema::Schema;
 use crate::tool::{DeclaredTool, Tool, ToolDefinition};
 
 /// A description of an agent. What is not said takes a careful default.
@@ -160,12 +160,15 @@ pub(crate) struct LiveTool {
 }
 
 impl LiveTool {
-    fn compile(tool: Arc<dyn Tool>) -> Result<Self, String> {
+    fn compile(
+        tool: Arc<dyn Tool>,
+        schema: impl Fn(&Value) -> Result<Schema, String>,
+    ) -> Result<Self, String> {
         let definition = tool.definition();
         if definition.name.as_str().is_empty() || definition.name.as_str().len() > TOOL_NAME_BYTES_MAX {
             return Err(format!("a name has 1 to {TOOL_NAME_BYTES_MAX} bytes"));
         }
-        let schema = Schema::compile(&definition.parameters)
+        let schema = schema(&definition.parameters)
             .map_err(|why| format!("its parameters are no JSON Schema: {why}"))?;
         let gate = gate_tool(definition);
         Ok(Self { tool, schema, gate })
@@ -178,7 +181,8 @@ impl LiveAgent {
         let mut tools = BTreeMap::new();
         for tool in &agent.tools {
             let name = tool.definition().name.clone();
-            let live = LiveTool::compile(tool.clone()).map_err(|why| fault(format!("tool {name}: {why}")))?;
+            let live = LiveTool::compile(tool.clone(), Schema::compile);
+            let live = live.map_err(|why| fault(format!("tool {name}: {why}")))?;
             if tools.insert(name.clone(), live).is_some() {
                 return Err(fault(format!("tool {name} is there twice; give one of them another name")));
             }
@@ -199,6 +203,7 @@ impl LiveAgent {
             tools: agent.tools.iter().map(|tool| FrozenTool::of(tool.definition())).collect(),
             brought: Vec::new(),
             output_schema: agent.output_schema.clone(),
+            output_brought: false,
             trim: agent.trim,
             plugins: agent.plugins.iter().map(|plugin| (plugin.name().clone(), plugin.phases())).collect(),
             revision: Revision {
@@ -209,7 +214,7 @@ impl LiveAgent {
                 limits: agent.limits,
             },
         };
-        let pinned = Arc::new(Pinned::compile(&frozen).map_err(fault)?);
+        let pinned = Arc::new(Pinned::compile(&frozen).map_err(|why| fault(why.to_string()))?);
         let Agent { name, model, reserved, plugins, .. } = agent;
         Ok(Self { name, model, tools, reserved, plugins, frozen, pinned })
     }
@@ -243,6 +248,9 @@ pub struct Frozen {
     /// The message's, or else the agent's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_schema: Option<Arc<Value>>,
+    /// It is the message's, and so bounded as what somebody sent is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    output_brought: bool,
     #[serde(default, skip_serializing_if = "Trim::shows_everything")]
     trim: Trim,
     /// In registration order: a plugin that is gone is missed, not forgotten.
@@ -294,11 +302,28 @@ impl FrozenTool {
 impl Frozen {
     /// The same agent for one message that brings tools of its own, or wants an output of its own.
     pub(crate) fn with_brought(&self, tools: &[ToolDefinition], output_schema: Option<&Arc<Value>>) -> Self {
+        // What the agent wants anyway stays the agent's.
+        let sent = output_schema.filter(|schema| self.output_schema.as_ref() != Some(*schema));
         Self {
             brought: tools.iter().map(FrozenTool::of).collect(),
-            output_schema: output_schema.or(self.output_schema.as_ref()).cloned(),
+            output_schema: sent.or(self.output_schema.as_ref()).cloned(),
+            output_brought: sent.is_some(),
             ..self.clone()
         }
+    }
+
+    fn compile_brought(&self) -> Result<BTreeMap<ToolName, LiveTool>, String> {
+        let compiled = self.brought.iter().map(|tool| {
+            LiveTool::compile(Arc::new(DeclaredTool::new(tool.definition())), Schema::compile_sent)
+                .map(|live| (tool.name.clone(), live))
+                .map_err(|why| format!("tool {}: {why}", tool.name))
+        });
+        compiled.collect()
+    }
+
+    fn compile_output(&self) -> Result<Option<WantedOutput>, String> {
+        let compile = if self.output_brought { WantedOutput::sent } else { WantedOutput::configured };
+        self.output_schema.as_ref().map(compile).transpose()
     }
 
     /// As it is stored.
@@ -340,7 +365,30 @@ pub(crate) struct Pinned {
     pub(crate) revision: Arc<Revision>,
     stop_patterns: Vec<(u16, Regex)>,
     rule_patterns: Vec<RulePattern>,
+    /// Of memory, roughly.
+    pub(crate) bytes: usize,
 }
+
+/// What of a frozen agent cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PinFault {
+    Agent(String),
+    /// One that came with the message.
+    Tool(String),
+    Output(String),
+}
+
+impl fmt::Display for PinFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(why) | Self::Tool(why) => f.write_str(why),
+            Self::Output(why) => write!(f, "output_schema: {why}"),
+        }
+    }
+}
+
+/// What compiled schemas take beside their text.
+const COMPILED_PER_BYTE: usize = 16;
 
 struct RulePattern {
     hit: PatternHit,
@@ -350,9 +398,10 @@ struct RulePattern {
 }
 
 impl Pinned {
-    pub(crate) fn compile(frozen: &Frozen) -> Result<Self, String> {
-        let regex =
-            |what: &str, pattern: &str| Regex::new(pattern).map_err(|error| format!("{what}: {error}"));
+    pub(crate) fn compile(frozen: &Frozen) -> Result<Self, PinFault> {
+        let regex = |what: &str, pattern: &str| {
+            Regex::new(pattern).map_err(|error| PinFault::Agent(format!("{what}: {error}")))
+        };
         let mut stop_patterns = Vec::new();
         for (condition, index) in frozen.revision.stop.iter().zip(0_u16..) {
             if let StopCondition::ContentMatch { pattern } = condition {
@@ -372,17 +421,14 @@ impl Pinned {
                 }
             }
         }
-        let mut brought = BTreeMap::new();
-        for tool in &frozen.brought {
-            let declared = LiveTool::compile(Arc::new(DeclaredTool::new(tool.definition())))
-                .map_err(|why| format!("tool {}: {why}", tool.name))?;
-            brought.insert(tool.name.clone(), declared);
-        }
-        let output = frozen.output_schema.as_ref().map(WantedOutput::compile).transpose();
-        let output = output.map_err(|why| format!("output_schema: {why}"))?;
+        let brought = frozen.compile_brought().map_err(PinFault::Tool)?;
+        let output = frozen.compile_output().map_err(PinFault::Output)?;
         let shown = frozen.tools.iter().chain(&frozen.brought);
+        let text = frozen.text().map_err(PinFault::Agent)?;
+        let patterns = brought.values().map(|tool| tool.schema.bytes()).sum::<usize>();
         Ok(Self {
-            digest: Digest::of(frozen.text()?.as_bytes()),
+            digest: Digest::of(text.as_bytes()),
+            bytes: text.len() * COMPILED_PER_BYTE + patterns + output.as_ref().map_or(0, WantedOutput::bytes),
             agent: frozen.agent.clone(),
             instructions: match &output {
                 Some(output) => output.told_after(&frozen.instructions),

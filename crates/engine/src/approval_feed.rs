@@ -1,35 +1,61 @@
 //! Which runs have something held, or held no longer: told to whoever shows what people have to answer.
+//!
+//! Each tenant that somebody watches has its own news: another that is busy takes no room from it. For the others nothing
+//! is kept.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use machine::id::RunId;
 use tokio::sync::{broadcast, watch};
 
+use crate::live::lock;
 use crate::store::Tenant;
 
 /// News that one reader may have unread. Whoever falls behind further starts over.
 const UNREAD_MAX: usize = 1_024;
+/// Tenants that may be watched at the same time. Each costs the room for its unread news, however many watch it.
+const TENANTS_MAX: usize = 1_024;
 
-/// What has become of what people have to answer. A hint: it may come twice, or for nothing.
+/// What has become of what people of one tenant have to answer. A hint: it may come twice, or for nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalNews {
     /// Something of this run is held, or is held no longer: look at its approvals again.
-    Run { tenant: Tenant, run: RunId },
+    Run { run: RunId },
     /// More happened than was told: look at everything again.
     Missed,
 }
 
-/// The news from the moment of its making on. Whoever lists what there is makes it first.
+/// The news of the tenants that are watched.
+type Watched = Mutex<BTreeMap<Tenant, broadcast::Sender<ApprovalNews>>>;
+
+/// The news of one tenant from the moment of its making on. Whoever lists what there is makes it first.
 #[derive(Debug)]
 pub struct ApprovalFeed {
-    receiver: broadcast::Receiver<ApprovalNews>,
+    tenant: Tenant,
+    /// None only while it is dropped.
+    receiver: Option<broadcast::Receiver<ApprovalNews>>,
+    watched: Arc<Watched>,
 }
 
 impl ApprovalFeed {
     /// None once the engine is gone. Dropping the wait loses nothing.
     pub async fn next(&mut self) -> Option<ApprovalNews> {
-        match self.receiver.recv().await {
+        match self.receiver.as_mut()?.recv().await {
             Ok(news) => Some(news),
             Err(broadcast::error::RecvError::Lagged(_)) => Some(ApprovalNews::Missed),
             Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
+impl Drop for ApprovalFeed {
+    /// The last one takes the room along.
+    fn drop(&mut self) {
+        let mut watched = lock(&self.watched);
+        self.receiver = None;
+        if watched.get(&self.tenant).is_some_and(|news| news.receiver_count() == 0) {
+            watched.remove(&self.tenant);
         }
     }
 }
@@ -38,27 +64,34 @@ impl ApprovalFeed {
 pub(crate) struct ApprovalBell {
     /// For whoever only wants to know that something is new.
     count: watch::Sender<u64>,
-    news: broadcast::Sender<ApprovalNews>,
+    watched: Arc<Watched>,
 }
 
 impl Default for ApprovalBell {
     fn default() -> Self {
-        Self { count: watch::Sender::new(0), news: broadcast::Sender::new(UNREAD_MAX) }
+        Self { count: watch::Sender::new(0), watched: Arc::default() }
+    }
+}
+
+impl Drop for ApprovalBell {
+    /// Feeds know the room too, and would wait for ever.
+    fn drop(&mut self) {
+        lock(&self.watched).clear();
     }
 }
 
 impl ApprovalBell {
     pub(crate) fn changed(&self, tenant: &Tenant, run: &RunId) {
-        self.tell(ApprovalNews::Run { tenant: tenant.clone(), run: run.clone() });
+        if let Some(news) = lock(&self.watched).get(tenant) {
+            tell(news, ApprovalNews::Run { run: run.clone() });
+        }
+        self.count.send_modify(|count| *count += 1);
     }
 
     pub(crate) fn missed(&self) {
-        self.tell(ApprovalNews::Missed);
-    }
-
-    fn tell(&self, news: ApprovalNews) {
-        // An error says that nobody listens.
-        let _ = self.news.send(news);
+        for news in lock(&self.watched).values() {
+            tell(news, ApprovalNews::Missed);
+        }
         self.count.send_modify(|count| *count += 1);
     }
 
@@ -66,9 +99,22 @@ impl ApprovalBell {
         self.count.subscribe()
     }
 
-    pub(crate) fn feed(&self) -> ApprovalFeed {
-        ApprovalFeed { receiver: self.news.subscribe() }
+    /// None where too many other tenants are watched.
+    pub(crate) fn feed(&self, tenant: &Tenant) -> Option<ApprovalFeed> {
+        let mut watched = lock(&self.watched);
+        if watched.len() >= TENANTS_MAX && !watched.contains_key(tenant) {
+            return None;
+        }
+        let news = watched.entry(tenant.clone()).or_insert_with(|| broadcast::Sender::new(UNREAD_MAX));
+        let receiver = Some(news.subscribe());
+        drop(watched);
+        Some(ApprovalFeed { tenant: tenant.clone(), receiver, watched: self.watched.clone() })
     }
+}
+
+fn tell(to: &broadcast::Sender<ApprovalNews>, news: ApprovalNews) {
+    // An error says that the last one who listened is just going.
+    let _ = to.send(news);
 }
 
 #[cfg(test)]
@@ -77,17 +123,21 @@ mod tests {
 
     use super::*;
 
+    fn run(number: usize) -> RunId {
+        RunId::from(format!("run_{number}"))
+    }
+
     #[tokio::test]
     async fn whoever_falls_behind_is_told_so_and_goes_on_with_the_latest() {
         let bell = ApprovalBell::default();
         let tenant = Tenant::default();
-        let mut feed = bell.feed();
+        let mut feed = bell.feed(&tenant).expect("there is room");
         let mut count = bell.count();
         for number in 0..=UNREAD_MAX {
-            bell.changed(&tenant, &RunId::from(format!("run_{number}")));
+            bell.changed(&tenant, &run(number));
         }
         assert_eq!(feed.next().await, Some(ApprovalNews::Missed));
-        let oldest = ApprovalNews::Run { tenant, run: RunId::from("run_1") };
+        let oldest = ApprovalNews::Run { run: run(1) };
         assert_eq!(feed.next().await, Some(oldest), "what is left is told in its order");
         assert_eq!(*count.borrow_and_update(), UNREAD_MAX as u64 + 1);
         drop(bell);
@@ -96,5 +146,36 @@ mod tests {
             rest += 1;
         }
         assert_eq!(rest, UNREAD_MAX - 1, "and then it is over");
+    }
+
+    #[tokio::test]
+    async fn a_busy_tenant_takes_no_room_from_another_and_whatever_was_missed_all_are_told() {
+        let bell = ApprovalBell::default();
+        let (busy, quiet) = (Tenant::from("busy"), Tenant::from("quiet"));
+        let (mut noise, mut feed) =
+            (bell.feed(&busy).expect("there is room"), bell.feed(&quiet).expect("there is room"));
+        for number in 0..2 * UNREAD_MAX {
+            bell.changed(&busy, &run(number));
+        }
+        bell.changed(&quiet, &run(7));
+        assert_eq!(feed.next().await, Some(ApprovalNews::Run { run: run(7) }));
+        assert_eq!(noise.next().await, Some(ApprovalNews::Missed));
+        bell.missed();
+        assert_eq!(feed.next().await, Some(ApprovalNews::Missed));
+    }
+
+    #[test]
+    fn only_who_is_watched_is_kept_and_no_more_than_so_many() {
+        let bell = ApprovalBell::default();
+        bell.changed(&Tenant::from("nobody"), &run(1));
+        assert_eq!(lock(&bell.watched).len(), 0, "nobody watches");
+        let feed = |number: usize| bell.feed(&Tenant::from(format!("t{number}").as_str()));
+        let feeds: Vec<_> = (0..TENANTS_MAX).map(|number| feed(number).expect("there is room")).collect();
+        assert!(feed(TENANTS_MAX).is_none(), "that is one too many");
+        let second = feed(0).expect("it is watched already");
+        drop(feeds);
+        assert_eq!(lock(&bell.watched).len(), 1, "somebody still watches the first");
+        drop(second);
+        assert_eq!(lock(&bell.watched).len(), 0);
     }
 }

@@ -7,28 +7,11 @@ use machine::id::Digest;
 use machine::tool::Arguments;
 use serde_json::{Number, Value};
 
+pub use crate::schema::Schema;
+
 /// Longer ones are bad arguments.
 pub const ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
 const INTEGER_MAX: u64 = (1 << 53) - 1;
-
-/// A compiled schema. Compiling is slow, so it is done once for each tool.
-#[derive(Debug)]
-pub struct Schema(jsonschema::Validator);
-
-impl Schema {
-    pub fn compile(schema: &Value) -> Result<Self, String> {
-        jsonschema::validator_for(schema).map(Self).map_err(|error| error.to_string())
-    }
-
-    /// The first thing that is wrong, if anything is.
-    #[must_use]
-    pub fn fault(&self, value: &Value) -> Option<String> {
-        self.0.validate(value).err().map(|error| match error.instance_path().to_string() {
-            root if root.is_empty() => error.to_string(),
-            path => format!("{path}: {error}"),
-        })
-    }
-}
 
 /// As a model wrote them. An empty text means no arguments.
 #[must_use]

@@ -2,18 +2,20 @@
 //! run is pinned to its agent with these beside its own, so a restart, another node and a changed configuration find them
 //! as they came. They are stored with the run, for its thread, and go with the thread.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::agent::{LiveAgent, Pinned};
+use crate::agent::{LiveAgent, PinFault, Pinned};
 use crate::node::{Agents, Node};
-use crate::output::{SCHEMA_BYTES_MAX, WantedOutput, check_size};
 use crate::posting::{Message, PostRefused};
+use crate::schema::{Extent, check_patterns};
 use crate::store::Brought;
 use crate::tool::{Performer, ToolDefinition};
 
 /// Tools of one message.
 pub const BROUGHT_MAX: usize = 128;
+/// Of the parameters of all of them.
+const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
 
 /// What a run is going to be pinned to.
 #[derive(Clone)]
@@ -43,34 +45,53 @@ pub(crate) fn pin(
     }
     let mut names = BTreeSet::new();
     for tool in tools {
-        check(tool).map_err(|why| PostRefused::BadTools { why: format!("tool {}: {why}", tool.name) })?;
         if agents.is_reserved(&tool.name) || !names.insert(&tool.name) {
             return Err(PostRefused::ToolNameTaken(tool.name.clone()));
         }
     }
-    if let Some(schema) = &message.output_schema {
-        let checked = check_size(schema).and_then(|()| WantedOutput::compile(schema));
-        checked.map_err(|why| PostRefused::BadOutputSchema { why })?;
-    }
-    let bad = |why| PostRefused::BadTools { why };
+    check_extent(message)?;
     let frozen = agent.frozen.with_brought(tools, message.output_schema.as_ref());
-    let brought = Brought::new(frozen.text().map_err(bad)?);
+    let brought = Brought::new(frozen.text().map_err(|why| PostRefused::BadTools { why })?);
     // A message may want what the agent gives anyway.
     if *brought.digest() == agent.pinned.digest {
         return Ok(Pin::of(agent));
     }
     let pinned = match node.remembered(&message.tenant, brought.digest()) {
         Some(known) => known,
-        None => Arc::new(Pinned::compile(&frozen).map_err(bad)?),
+        None => Arc::new(Pinned::compile(&frozen).map_err(|fault| match fault {
+            PinFault::Output(why) => PostRefused::BadOutputSchema { why },
+            PinFault::Tool(why) | PinFault::Agent(why) => PostRefused::BadTools { why },
+        })?),
     };
     Ok(Pin { pinned, brought: Some(brought) })
 }
 
-fn check(tool: &ToolDefinition) -> Result<(), String> {
+/// Before anything is compiled: what comes along is bounded one by one and in all.
+fn check_extent(message: &Message) -> Result<(), PostRefused> {
+    let bad_tools = |why| PostRefused::BadTools { why };
+    let (mut bytes, mut patterns) = (0, BTreeMap::new());
+    for tool in &message.tools {
+        let extent = extent(tool).map_err(|why| bad_tools(format!("tool {}: {why}", tool.name)))?;
+        bytes += extent.bytes;
+        patterns.extend(extent.patterns);
+    }
+    if bytes > PARAMETERS_BYTES_MAX {
+        return Err(bad_tools(format!(
+            "the parameters of all tools have {bytes} bytes; a message brings at most {PARAMETERS_BYTES_MAX}"
+        )));
+    }
+    check_patterns(&patterns).map_err(|why| bad_tools(format!("in all tools together: {why}")))?;
+    if let Some(schema) = &message.output_schema {
+        let bad_output = |why| PostRefused::BadOutputSchema { why };
+        patterns.extend(Extent::of(schema).map_err(bad_output)?.patterns);
+        check_patterns(&patterns).map_err(|why| bad_output(format!("together with the tools: {why}")))?;
+    }
+    Ok(())
+}
+
+fn extent(tool: &ToolDefinition) -> Result<Extent, String> {
     if tool.performer != Performer::Client {
         return Err("a tool that comes with a message is performed by whoever sent it".into());
     }
-    check_size(&tool.parameters).map_err(|_| {
-        format!("its parameters are nested too deeply, or have more than {SCHEMA_BYTES_MAX} bytes")
-    })
+    Extent::of(&tool.parameters).map_err(|why| format!("its parameters cannot be used: {why}"))
 }

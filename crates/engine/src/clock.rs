@@ -27,15 +27,47 @@ impl Clock for SystemClock {
     fn sleep_until(&self, at: Timestamp) -> Task<'static, ()> {
         let clock = *self;
         Box::pin(async move {
-            // The clock may be set back while we sleep: what counts is what it says.
-            loop {
-                let left = at.ms_since(clock.now());
-                if left == 0 {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(left)).await;
-            }
+            reached(|| clock.now(), at).await;
         })
+    }
+}
+
+/// The longest sleep without a look at the clock, which may be set and which goes on while the machine is suspended; the
+/// sleep does not.
+const LOOK_MAX: Duration = Duration::from_secs(30);
+
+/// What counts is what the clock says, not for how long somebody slept.
+async fn reached(now: impl Fn() -> Timestamp, at: Timestamp) {
+    loop {
+        let left = at.ms_since(now());
+        if left == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(left).min(LOOK_MAX)).await;
+    }
+}
+
+/// When something may begin: at this time, or when as much time as there was until then has gone by. So neither a clock
+/// that is set back nor a machine that is suspended keeps it waiting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotBefore {
+    at: Timestamp,
+    over: tokio::time::Instant,
+}
+
+impl NotBefore {
+    /// None where it may begin at once. `logged` is the time of the last event, behind which the clock may have been set.
+    pub(crate) fn new(at: Timestamp, now: Timestamp, logged: Timestamp) -> Option<Self> {
+        let left = at.ms_since(now.max(logged));
+        (left > 0).then(|| Self { at, over: tokio::time::Instant::now() + Duration::from_millis(left) })
+    }
+
+    pub(crate) async fn wait(self, clock: &dyn Clock) {
+        tokio::select! {
+            biased;
+            () = clock.sleep_until(self.at) => {}
+            () = tokio::time::sleep_until(self.over) => {}
+        }
     }
 }
 
@@ -63,5 +95,29 @@ impl Clock for RuntimeClock {
     fn sleep_until(&self, at: Timestamp) -> Task<'static, ()> {
         let deadline = self.began + Duration::from_millis(at.ms_since(self.began_at));
         Box::pin(tokio::time::sleep_until(deadline))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_went_on_while_the_machine_slept_is_noticed_soon() {
+        let clock = Arc::new(AtomicU64::new(0));
+        let seen = clock.clone();
+        let hour = Duration::from_secs(3600);
+        let at = Timestamp(u64::try_from(hour.as_millis()).unwrap());
+        let began = tokio::time::Instant::now();
+        let waiting = tokio::spawn(reached(move || Timestamp(seen.load(Ordering::SeqCst)), at));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        // Suspended for eight hours, of which the runtime knows nothing.
+        clock.store(8 * at.0, Ordering::SeqCst);
+        waiting.await.unwrap();
+        assert!(began.elapsed() <= Duration::from_secs(600) + LOOK_MAX, "{:?}", began.elapsed());
     }
 }

@@ -9,8 +9,9 @@ pub use machine::policy::OnReject;
 use machine::suspension::{ResumeMode, Suspension};
 use serde_json::Value;
 
-use crate::arguments::{self, Schema};
+use crate::arguments;
 use crate::node::Node;
+use crate::schema::Schema;
 use crate::store::{Refused, RunView, SuspensionView, Tenant};
 
 /// A decision as somebody gives it.
@@ -215,7 +216,8 @@ async fn against_schema(
     let Payload::Result(value) = &resumption.payload else { return Ok(None) };
     let Some(view) = node.store.suspension(&said.tenant, suspension).await? else { return Ok(None) };
     let Some(schema) = &view.opened.schema else { return Ok(None) };
-    Ok(Some(match Schema::compile(schema) {
+    // What a tool asks with was looked at when it asked; a plugin is configured, and so is what it asks with.
+    Ok(Some(match Schema::compile_sent(schema).or_else(|_| Schema::compile(schema)) {
         Ok(schema) => schema.fault(value),
         Err(why) => Some(format!("its schema cannot be used: {why}")),
     }))

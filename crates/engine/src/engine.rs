@@ -20,7 +20,7 @@ use crate::callback::{CallbackKey, Callbacks, Reported};
 use crate::clock::{Clock, SystemClock};
 use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
-use crate::history::History;
+use crate::history::{History, Wanted};
 use crate::node::{Agents, Node, Settings};
 use crate::numbers::Numbers;
 use crate::posting::{self, Message, PostRefused, Posted};
@@ -360,18 +360,20 @@ impl Engine {
         self.inner.node.approvals.count()
     }
 
-    /// Names the runs of which a call is held, or is held no longer, from here on: look at their approvals again.
-    /// Those of every tenant; whoever shows them to one leaves the others out.
+    /// Names the runs of this tenant of which a call is held, or is held no longer, from here on: look at their approvals
+    /// again. However busy other tenants are, nothing of this one is missed for it. None where a thousand other tenants
+    /// are watched already.
     #[must_use]
-    pub fn approval_feed(&self) -> ApprovalFeed {
-        self.inner.node.approvals.feed()
+    pub fn approval_feed(&self, tenant: &Tenant) -> Option<ApprovalFeed> {
+        self.inner.node.approvals.feed(tenant)
     }
 
     /// The messages as the model would read them if it were called at this moment. A run that has not started has none.
     pub async fn transcript(&self, tenant: &Tenant, run: &RunId) -> Result<Messages, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
-        let pinned = self.inner.node.pinned(tenant, &view.control).await?;
-        Ok(History::load(&**self.store(), tenant, &view.control).await?.messages(&pinned.trim))
+        let trim = self.inner.node.pinned(tenant, &view.control).await?.trim;
+        let wanted = Wanted { trim, bytes_max: usize::MAX };
+        Ok(History::load(&**self.store(), tenant, &view.control, wanted).await?.messages(&trim))
     }
 
     /// The same for whoever has only so much room: none where it takes up more, and then no more is read either.
@@ -382,10 +384,10 @@ impl Engine {
         bytes_max: usize,
     ) -> Result<Option<Messages>, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
-        let history = History::load_within(&**self.store(), tenant, &view.control, bytes_max).await?;
-        let Some(history) = history else { return Ok(None) };
-        let pinned = self.inner.node.pinned(tenant, &view.control).await?;
-        Ok(Some(history.messages(&pinned.trim)))
+        let trim = self.inner.node.pinned(tenant, &view.control).await?.trim;
+        let wanted = Wanted { trim, bytes_max };
+        let history = History::load_within(&**self.store(), tenant, &view.control, wanted).await?;
+        Ok(history.map(|history| history.messages(&trim)))
     }
 
     pub async fn approval(

@@ -8,19 +8,21 @@ use machine::Control;
 use machine::event::{Event, Fact, Message};
 use machine::id::{MessageId, RunId, ThreadId, ToolName};
 use machine::phase::Action;
-use machine::transcript::{Messages, Transcript};
-use machine::trim::Trim;
+use machine::transcript::{Messages, ModelMessage, Transcript};
+use machine::trim::{ReadBack, Trim};
 
 use crate::store::{Refused, Store, Tenant};
 use crate::weight::weight;
 
 const READ_MAX: usize = 1024;
-/// Runs that the messages before a run may come from.
+/// Runs that the messages before a run may come from. What is older is left out.
 const RUNS_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     transcript: Transcript,
+    /// The thread has more runs before these.
+    is_cut: bool,
     /// Model calls of this run that were answered or failed.
     answer_count: u32,
     /// The retry that follows replaces an attempt that nobody saw an answer of.
@@ -33,12 +35,42 @@ pub(crate) struct History {
     seq: u64,
     /// What it takes up in memory, roughly.
     bytes: usize,
+    /// What came before this run is too much to be read, and is not here.
+    is_too_long: bool,
+}
+
+/// Of what came before a run: as much as it takes to show the model what it is to be shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) trim: Trim,
+    /// Where more would have to be kept, nothing is.
+    pub(crate) bytes_max: usize,
 }
 
 impl History {
     /// What the model reads, within these bounds.
     pub(crate) fn messages(&self, trim: &Trim) -> Messages {
-        trim.of(&self.transcript.model_input())
+        let messages = self.transcript.model_input();
+        if !self.is_cut {
+            return trim.of(&messages);
+        }
+        let mut shown = Messages::behind(messages.left_out());
+        shown.push(ModelMessage::Notice {
+            text: format!("[messages before the last {RUNS_MAX} runs left out]"),
+        });
+        shown.append(&messages);
+        trim.of(&shown)
+    }
+
+    /// Every message up to here; none where not all of them were read.
+    pub(crate) fn thread(&self) -> Option<Messages> {
+        let messages = self.transcript.model_input();
+        (!self.is_cut && messages.left_out() == 0).then_some(messages)
+    }
+
+    /// The model cannot be asked.
+    pub(crate) const fn is_too_long(&self) -> bool {
+        self.is_too_long
     }
 
     /// The how-manieth answer of the run the next one is.
@@ -127,8 +159,14 @@ impl History {
     }
 
     /// Reads what the run begins with and its own log.
-    pub(crate) async fn load(store: &dyn Store, tenant: &Tenant, control: &Control) -> Result<Self, Refused> {
-        let mut history = Self::before(store, tenant, &control.thread, control.after.as_ref()).await?;
+    pub(crate) async fn load(
+        store: &dyn Store,
+        tenant: &Tenant,
+        control: &Control,
+        wanted: Wanted,
+    ) -> Result<Self, Refused> {
+        let before = Self::before(store, tenant, &control.thread, control.after.as_ref(), wanted).await?;
+        let mut history = before.unwrap_or_else(|| Self { is_too_long: true, ..Self::default() });
         let hear = |event: &Arc<Event>| {
             history.push(event);
             ControlFlow::Continue(())
@@ -137,16 +175,16 @@ impl History {
         Ok(history)
     }
 
-    /// The same for whoever only looks: none where it takes up more than this, and then no more was read either.
+    /// The same for whoever only looks: none where it takes up more than is wanted, and then no more was read either.
     pub(crate) async fn load_within(
         store: &dyn Store,
         tenant: &Tenant,
         control: &Control,
-        bytes_max: usize,
+        wanted: Wanted,
     ) -> Result<Option<Self>, Refused> {
+        let bytes_max = wanted.bytes_max;
         let after = control.after.as_ref();
-        let Some(mut history) = Self::before_within(store, tenant, &control.thread, after, bytes_max).await?
-        else {
+        let Some(mut history) = Self::before(store, tenant, &control.thread, after, wanted).await? else {
             return Ok(None);
         };
         let hear = |event: &Arc<Event>| {
@@ -162,55 +200,57 @@ impl History {
         Self { seq, bytes, ..Self::default() }
     }
 
-    /// What a run that begins after this message begins with.
-    pub(crate) async fn before(
+    /// What a run that begins after this message begins with; none where more than is wanted would have to be kept.
+    ///
+    /// From the latest run back to the first, one log at a time: each begins after a message of an earlier one. Once the
+    /// model cannot be shown more, the messages of the others are only counted.
+    async fn before(
         store: &dyn Store,
         tenant: &Tenant,
         thread: &ThreadId,
         after: Option<&MessageId>,
-    ) -> Result<Self, Refused> {
-        let history = Self::before_within(store, tenant, thread, after, usize::MAX).await?;
-        Ok(history.unwrap_or_default())
-    }
-
-    async fn before_within(
-        store: &dyn Store,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        after: Option<&MessageId>,
-        bytes_max: usize,
+        Wanted { trim, bytes_max }: Wanted,
     ) -> Result<Option<Self>, Refused> {
-        // From the latest run back to the first: each begins after a message of an earlier one.
-        let mut logs: Vec<Vec<Arc<Event>>> = Vec::new();
-        let mut bytes = 0;
+        let mut runs: Vec<Messages> = Vec::new();
+        let (mut bytes, mut run_count, mut left_out) = (0, 0, 0);
+        let (mut read, mut is_filled) = (ReadBack::default(), false);
         let mut next = after.cloned();
-        while let Some(message) = next {
+        while run_count < RUNS_MAX
+            && let Some(message) = next.take()
+        {
             let Some(place) = store.message(tenant, thread, &message).await? else {
                 return Err(Refused::Impossible(format!("message {message} is not in its thread")));
             };
-            let mut events = Vec::new();
+            let (mut said, mut earlier) = (Transcript::default(), None);
             let hear = |event: &Arc<Event>| {
-                bytes += weight(event);
-                events.push(event.clone());
+                if let Fact::RunStarted { after } = &event.fact {
+                    earlier.clone_from(after);
+                }
+                said.push(event);
+                bytes += if is_filled { 0 } else { weight(event) };
                 if bytes <= bytes_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
             each_up_to(store, tenant, &place.run, place.seq, hear).await?;
             if bytes > bytes_max {
                 return Ok(None);
             }
-            next = events.iter().find_map(|event| {
-                if let Fact::RunStarted { after } = &event.fact { after.clone() } else { None }
-            });
-            logs.push(events);
-            if logs.len() > RUNS_MAX {
-                return Err(Refused::Impossible(format!("more than {RUNS_MAX} runs before {message}")));
+            let said = said.model_input();
+            if is_filled {
+                left_out += said.len();
+            } else {
+                if !trim.shows_everything() {
+                    read.add(&said);
+                    is_filled = trim.is_filled_by(&read);
+                }
+                runs.push(said);
             }
+            run_count += 1;
+            next = earlier;
         }
-        let mut history = Self::default();
-        for event in logs.iter().rev().flatten() {
-            history.tell(event);
-        }
-        Ok(Some(history))
+        let mut messages = Messages::behind(left_out);
+        runs.iter().rev().for_each(|said| messages.append(said));
+        let transcript = Transcript::behind(messages);
+        Ok(Some(Self { transcript, is_cut: next.is_some(), bytes, ..Self::default() }))
     }
 }
 

@@ -45,6 +45,7 @@ pub mod plugin;
 pub mod posting;
 mod recent;
 mod relay;
+mod schema;
 mod shelf;
 pub mod store;
 pub mod tool;

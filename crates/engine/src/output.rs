@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use machine::depth::too_deep;
 use machine::event::{Fact, Message};
 use machine::id::RunId;
 use machine::output::{JudgedOutput, OutputFit, object_in};
 use serde_json::Value;
 
-use crate::arguments::Schema;
 use crate::engine::Engine;
+use crate::schema::Schema;
 use crate::store::{Refused, Tenant};
-
-/// Of a schema that comes with a message.
-pub(crate) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 
 /// A compiled schema beside its text.
 pub(crate) struct WantedOutput {
@@ -22,9 +18,21 @@ pub(crate) struct WantedOutput {
 }
 
 impl WantedOutput {
-    pub(crate) fn compile(schema: &Arc<Value>) -> Result<Self, String> {
+    /// The agent's own.
+    pub(crate) fn configured(schema: &Arc<Value>) -> Result<Self, String> {
         let compiled = Schema::compile(schema).map_err(|why| format!("this is no JSON Schema: {why}"))?;
         Ok(Self { schema: schema.clone(), compiled })
+    }
+
+    /// The one that came with a message.
+    pub(crate) fn sent(schema: &Arc<Value>) -> Result<Self, String> {
+        let compiled =
+            Schema::compile_sent(schema).map_err(|why| format!("this is no JSON Schema: {why}"))?;
+        Ok(Self { schema: schema.clone(), compiled })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.compiled.bytes()
     }
 
     pub(crate) fn judge(&self, text: &str) -> OutputFit {
@@ -40,14 +48,6 @@ impl WantedOutput {
         );
         Arc::from(if instructions.is_empty() { told } else { format!("{instructions}\n\n{told}") })
     }
-}
-
-/// Whether a schema that somebody sent may be looked at at all.
-pub(crate) fn check_size(schema: &Value) -> Result<(), String> {
-    if too_deep(schema) || schema.to_string().len() > SCHEMA_BYTES_MAX {
-        return Err(format!("it is nested too deeply, or has more than {SCHEMA_BYTES_MAX} bytes"));
-    }
-    Ok(())
 }
 
 impl Engine {

@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use machine::event::Usage;
-use machine::id::{AgentName, CallId, PluginName, RunId, ThreadId, ToolName};
+pub use machine::event::{CallErrorCode, CancelReason};
+use machine::event::{Fact, Usage};
+use machine::id::{AgentName, CallId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName};
 pub use machine::phase::{Action, Phase, PhaseSet, Scope, SuppliedResult};
 use machine::rows::StateRow;
 use machine::status::CallStatus;
@@ -89,12 +90,89 @@ impl Moment {
 pub enum Subject {
     RunStart,
     StepStart,
-    BeforeInference { messages: Messages },
-    AfterInference { answer: Arc<ModelAnswer> },
-    BeforeToolExecute { call: CallId, tool: ToolName, arguments: Arc<Value> },
-    AfterToolExecute { call: CallId, tool: ToolName, status: CallStatus },
+    BeforeInference {
+        messages: Messages,
+    },
+    AfterInference {
+        answer: Arc<ModelAnswer>,
+    },
+    BeforeToolExecute {
+        call: CallId,
+        tool: ToolName,
+        /// What will run.
+        arguments: Arc<Value>,
+        /// None where the call comes to the gate for the first time.
+        again: Option<Again>,
+    },
+    AfterToolExecute {
+        call: CallId,
+        tool: ToolName,
+        /// What ran, or would have run.
+        arguments: Arc<Value>,
+        status: CallStatus,
+        /// None while the call is held.
+        result: Option<CallResult>,
+    },
     StepEnd,
-    RunEnd { termination: Option<Termination> },
+    RunEnd {
+        termination: Option<Termination>,
+    },
+}
+
+/// A call that was at the gate before: it was held and somebody answered, or its worker was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// The approval that somebody gave for exactly these arguments.
+    pub approval: Option<SuspensionId>,
+    /// Attempts that were made before.
+    pub attempts: u32,
+}
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallResult {
+    Succeeded {
+        value: Arc<Value>,
+        warning: Option<String>,
+    },
+    Failed {
+        code: CallErrorCode,
+        message: String,
+        /// An attempt may have taken effect all the same.
+        outcome_unknown: bool,
+    },
+    /// A person, or the clock, said no.
+    Denied {
+        by: Principal,
+        reason: Option<String>,
+    },
+    Cancelled {
+        reason: CancelReason,
+        /// What somebody gave as the reason.
+        text: Option<String>,
+        outcome_unknown: bool,
+    },
+}
+
+impl CallResult {
+    /// None for a fact that settles no call.
+    pub(crate) fn of(fact: &Fact) -> Option<Self> {
+        if let Fact::ExecutionSucceeded { result, warning, .. } = fact {
+            return Some(Self::Succeeded { value: result.clone(), warning: warning.clone() });
+        }
+        if let Fact::ExecutionFailed { error, outcome_unknown, .. } = fact {
+            let (code, message) = (error.code, error.message.clone());
+            return Some(Self::Failed { code, message, outcome_unknown: *outcome_unknown });
+        }
+        if let Fact::ToolDenied { by, reason, .. } = fact {
+            return Some(Self::Denied { by: by.clone(), reason: reason.clone() });
+        }
+        if let Fact::ToolCancelled { reason, text, outcome_unknown, .. } = fact {
+            let (reason, outcome_unknown) = (*reason, *outcome_unknown);
+            return Some(Self::Cancelled { reason, text: text.clone(), outcome_unknown });
+        }
+        None
+    }
 }
 
 impl Subject {

@@ -337,7 +337,7 @@ async fn create(
     let now = node.clock.now();
     let (mut batch, mut run) =
         Batch::born(order, pinned.revision.clone(), now).map_err(|error| impossible(error.to_string()))?;
-    let place = if admission == Admission::Hold { node.place() } else { None };
+    let place = if admission == Admission::Hold { node.place_past_nobody() } else { None };
     let after = message.after.clone().or_else(|| seen.head.clone());
     // A thread without a message has no history to be read.
     let mut history = after.is_none().then(History::default);
@@ -458,7 +458,10 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
             match said {
                 Said::Assistant { calls, .. } => open.extend(calls.iter().map(|call| call.call_id.clone())),
                 Said::Tool { call_id, .. } => open.retain(|call| call != call_id),
-                Said::User { .. } | Said::Note { .. } | Said::Correction { .. } => {}
+                Said::User { .. }
+                | Said::Note { .. }
+                | Said::Correction { .. }
+                | Said::Interruption { .. } => {}
             }
         }
         ControlFlow::Continue(())

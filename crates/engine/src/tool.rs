@@ -116,13 +116,21 @@ impl ToolDefinition {
         self
     }
 
-    /// Of everything that a person sees when they approve.
+    /// Of everything that a person agrees to when they approve: what is shown of the tool, and who performs it. Not of
+    /// where it is reached, how long it may take and what it may cost: those are the current ones whoever agreed to what.
     #[must_use]
     pub fn digest(&self) -> Digest {
+        let performer = match &self.performer {
+            Performer::Server => json!("server"),
+            Performer::Client => json!("client"),
+            Performer::External => json!("external"),
+            Performer::Agent { agent, .. } => json!({"agent": agent}),
+        };
         let shown = json!({
             "description": self.description,
             "parameters": *self.parameters,
             "effect": self.effect,
+            "performer": performer,
         });
         arguments::digest(&shown).unwrap_or_else(|_| Digest::of(shown.to_string().as_bytes()))
     }

@@ -60,7 +60,7 @@ const PIECES: [&str; 20] = [
 ];
 
 #[test]
-fn arbitrary_schemas_and_arguments_are_judged() {
+fn fuzzed_schemas_and_arguments_are_judged() {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     // `FUZZ_SEED=n` replays one case, `FUZZ_RUNS=n` tries that many.
     let seeds = match number("FUZZ_SEED") {
@@ -99,7 +99,8 @@ fn arbitrary_schemas_and_arguments_are_judged() {
             }
         }
     }
-    if seeds.end - seeds.start > 1 {
+    // Of a few nothing can be asked.
+    if seeds.end - seeds.start >= CASE_COUNT {
         let counts = [compiled, refused, valid, invalid];
         assert!(counts.iter().all(|count| *count > 50), "{counts:?}");
     }

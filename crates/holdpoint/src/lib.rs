@@ -128,6 +128,11 @@ pub mod prelude;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// And so does what a page shows.
+#[cfg(all(doctest, feature = "providers"))]
+#[doc = include_str!("../../../docs/models.md")]
+struct Models;
+
 #[doc(inline)]
 pub use engine::posting::{Message, PostRefused, Posted};
 #[doc(inline)]
@@ -235,7 +240,8 @@ pub mod model {
 pub mod plugin {
     #[doc(inline)]
     pub use engine::plugin::{
-        Action, FunctionPlugin, Moment, Phase, PhaseSet, Plugin, Scope, Subject, SuppliedResult,
+        Action, Again, CallErrorCode, CallResult, CancelReason, FunctionPlugin, Moment, Phase, PhaseSet,
+        Plugin, Scope, Subject, SuppliedResult,
     };
     #[doc(inline)]
     pub use machine::id::PluginName;
@@ -295,7 +301,7 @@ pub mod store {
     #[cfg(feature = "sqlite")]
     pub mod upkeep {
         #[doc(inline)]
-        pub use stores::sqlite::{LookFailed, backup, doctor, retention, size};
+        pub use stores::sqlite::{LookFailed, backup, doctor, held, retention, size};
     }
     /// For many nodes.
     #[cfg(feature = "postgres")]

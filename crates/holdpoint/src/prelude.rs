@@ -15,7 +15,7 @@ pub use crate::model::{Deltas, Model, ModelAnswer, ModelFailure, ModelMessage, M
 pub use crate::model::{Reply, ScriptedModel};
 #[doc(no_inline)]
 pub use crate::plugin::{
-    Action, FunctionPlugin, Moment, Phase, PhaseSet, Plugin, PluginName, Subject, SuppliedResult,
+    Action, CallResult, FunctionPlugin, Moment, Phase, PhaseSet, Plugin, PluginName, Subject, SuppliedResult,
 };
 #[cfg(feature = "sqlite")]
 #[doc(no_inline)]

@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
+use crate::answers::counted;
 use crate::error::{ApiError, Code};
 use crate::limits::{Bucket, Limits, too_much};
 use crate::places::{Place, Places, Share};
@@ -302,11 +303,10 @@ pub(crate) async fn answered(
     };
     let place = Arc::new(place);
     admitted(&place, &mut request);
+    let only_shows = matches!(*request.method(), Method::GET | Method::HEAD);
     let response = next.run(request).await;
-    // What is streamed from here on is counted as a stream.
-    place.leave();
     drop(room);
-    Ok(response)
+    counted(share, place, only_shows, response).await
 }
 
 fn unauthorized() -> ApiError {

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Caller;
 use crate::error::ApiError;
-use crate::limits::OpenStream;
+use crate::limits::{OpenStream, too_much};
 use crate::server::Server;
 use crate::shown::shown;
 use crate::streaming;
@@ -35,10 +35,14 @@ pub(crate) fn open(
     server: &Arc<Server>,
     caller: &Caller,
 ) -> Result<impl Stream<Item = Result<Event, Infallible>> + Send + use<>, ApiError> {
+    let open = server.streams.open(&caller.tenant, server.limits.streams_per_tenant_max)?;
+    // Before the list is read: nothing may happen in between.
+    let Some(feed) = server.engine.approval_feed(&caller.tenant) else {
+        return Err(too_much("approvals of too many tenants are watched"));
+    };
     let watched = Watched {
-        _open: server.streams.open(&caller.tenant, server.limits.streams_per_tenant_max)?,
-        // Before the list is read: nothing may happen in between.
-        feed: server.engine.approval_feed(),
+        _open: open,
+        feed,
         server: server.clone(),
         tenant: caller.tenant.clone(),
         revoked: caller.revoked.clone(),
@@ -110,11 +114,10 @@ impl Watched {
                 continue;
             }
             match self.news().await {
-                Some(ApprovalNews::Run { tenant, run }) if tenant == self.tenant => {
+                Some(ApprovalNews::Run { run }) => {
                     let after = self.looked.get(&run).copied().unwrap_or(0);
                     self.listing = Some(Listing::of(ApprovalFilter::changed(&run, after)));
                 }
-                Some(ApprovalNews::Run { .. }) => {}
                 Some(ApprovalNews::Missed) | None => return Ok(None),
             }
         }

@@ -1,8 +1,10 @@
-//! Connections: how many there may be, how long somebody may take to say something, and how they end.
+//! Connections: how many there may be, of one address too, how long somebody may take to say something, and how they end.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -24,50 +26,149 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Before a listener that is in trouble (no free file handle) is asked again.
 const TROUBLE_PAUSE: Duration = Duration::from_millis(100);
 
+/// Connections beyond those that there may be, which are told how the server is doing and nothing else. Each has one
+/// request and little time.
+const SPARE_MAX: usize = 64;
+
+/// Who answers.
+#[derive(Clone)]
+pub(crate) struct Routers {
+    pub(crate) usual: Router,
+    /// For whoever comes when every place is taken.
+    pub(crate) when_full: Router,
+}
+
 /// Answers until it is told to stop; then open answers have a moment to end, and the rest is cut off.
 pub(crate) async fn accept_all(
     listener: TcpListener,
-    router: Router,
+    routers: Routers,
     limits: &Limits,
     stopped: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections_max));
+    let entrance = Entrance {
+        places: Arc::new(Semaphore::new(limits.connections_max)),
+        spare: Arc::new(Semaphore::new(SPARE_MAX)),
+        addresses: Arc::default(),
+        per_address_max: limits.connections_per_address_max,
+    };
     let mut connections = JoinSet::new();
     loop {
-        let (stream, place) = tokio::select! {
+        let (stream, seat) = tokio::select! {
             biased;
             () = stopped.cancelled() => break,
             Some(_) = connections.join_next() => continue,
-            accepted = accept(&listener, &places) => accepted,
+            accepted = entrance.accept(&listener) => accepted,
         };
-        let (router, limits, stopped) = (router.clone(), limits.clone(), stopped.clone());
+        let (routers, limits, stopped) = (routers.clone(), limits.clone(), stopped.clone());
         connections.spawn(async move {
-            converse(stream, router, &limits, stopped).await;
-            drop(place);
+            if seat.is_spare {
+                let one_answer = converse(stream, routers.when_full, &limits, false, stopped);
+                let _ = tokio::time::timeout(limits.head_time, one_answer).await;
+            } else {
+                converse(stream, routers.usual, &limits, true, stopped).await;
+            }
+            drop(seat);
         });
     }
     let all = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(limits.parting_time, all).await;
 }
 
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    // Whoever finds no place waits in the queue of the listener, which has a limit too.
-    let place = places.clone().acquire_owned().await.ok();
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(TROUBLE_PAUSE).await;
+/// How many are let in, and how many of one address.
+struct Entrance {
+    places: Arc<Semaphore>,
+    spare: Arc<Semaphore>,
+    addresses: Arc<Addresses>,
+    per_address_max: Option<usize>,
+}
+
+/// The place of one connection, until it is dropped.
+struct Seat {
+    is_spare: bool,
+    _place: Option<OwnedSemaphorePermit>,
+    _of_address: Counted,
+}
+
+impl Entrance {
+    async fn accept(&self, listener: &TcpListener) -> (TcpStream, Seat) {
+        // Whoever finds no place at all waits in the queue of the listener, which has a limit too.
+        let (mut place, mut is_spare) = tokio::select! {
+            biased;
+            place = self.places.clone().acquire_owned() => (place.ok(), false),
+            place = self.spare.clone().acquire_owned() => (place.ok(), true),
+        };
+        loop {
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(TROUBLE_PAUSE).await;
+                    continue;
+                }
+            };
+            // Places may have become free while nobody came.
+            if is_spare && let Ok(free) = self.places.clone().try_acquire_owned() {
+                (place, is_spare) = (Some(free), false);
+            }
+            match self.addresses.count(peer.ip(), self.per_address_max) {
+                Some(counted) => return (stream, Seat { is_spare, _place: place, _of_address: counted }),
+                None => tracing::debug!(address = %peer.ip(), "too many connections of one address"),
             }
         }
     }
 }
 
-async fn converse(stream: TcpStream, router: Router, limits: &Limits, stopped: CancellationToken) {
+/// The open connections of each address.
+#[derive(Default)]
+struct Addresses(Mutex<BTreeMap<IpAddr, usize>>);
+
+/// One connection, until it is dropped.
+struct Counted {
+    addresses: Arc<Addresses>,
+    address: IpAddr,
+}
+
+impl Addresses {
+    /// None where there are as many as there may be.
+    fn count(self: &Arc<Self>, peer: IpAddr, count_max: Option<usize>) -> Option<Counted> {
+        let address = whoever_has(peer);
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(address).or_default();
+        if count_max.is_some_and(|max| *count >= max.max(1)) {
+            return None;
+        }
+        *count += 1;
+        Some(Counted { addresses: self.clone(), address })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut open = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Whoever has one IPv6 address has the 2^64 around it as well.
+fn whoever_has(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+    }
+}
+
+async fn converse(
+    stream: TcpStream,
+    router: Router,
+    limits: &Limits,
+    keep_alive: bool,
+    stopped: CancellationToken,
+) {
     // Events are small and should leave at once.
     let _ = stream.set_nodelay(true);
     let stream = Unstalled { stream, stall_time: limits.stall_time, given_up: None };
@@ -75,6 +176,7 @@ async fn converse(stream: TcpStream, router: Router, limits: &Limits, stopped: C
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
         .max_buf_size(HEAD_BYTES_MAX)
+        .keep_alive(keep_alive)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
     let ended = tokio::select! {
@@ -151,5 +253,29 @@ impl AsyncWrite for Unstalled {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(context);
         self.watched(context, shut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_so_many_connections_and_a_network_of_one_counts_as_one() {
+        let addresses = Arc::<Addresses>::default();
+        let count = |text: &str| addresses.count(text.parse().expect("an address"), Some(2));
+        let (first, second) = (count("192.0.2.1"), count("::ffff:192.0.2.1"));
+        assert!(first.is_some() && second.is_some());
+        assert!(count("192.0.2.1").is_none(), "a third is refused");
+        assert!(count("192.0.2.2").is_some(), "another has its own");
+        drop(second);
+        assert!(count("192.0.2.1").is_some());
+        let network = [count("2001:db8::1"), count("2001:db8::ffff:1")];
+        assert!(count("2001:db8::2").is_none() && count("2001:db8:0:1::2").is_some());
+        drop((first, network));
+        assert!(addresses.0.lock().expect("nobody panicked").is_empty(), "nothing is kept of who is gone");
+        let unbounded: Vec<_> =
+            (0..10).map(|_| addresses.count(IpAddr::from([192, 0, 2, 1]), None)).collect();
+        assert!(unbounded.iter().all(Option::is_some));
     }
 }

@@ -12,6 +12,7 @@
 //! with `into_…`. Nothing here decides what happens; it says what was decided, or asks.
 
 mod access;
+mod answers;
 mod approval_stream;
 pub mod body;
 mod connection;

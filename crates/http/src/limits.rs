@@ -13,6 +13,9 @@ use crate::error::{ApiError, Code};
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub connections_max: usize,
+    /// Of one address; of a network of 64 bits with IPv6. None: no bound, for a server behind a proxy, which all
+    /// connections come from.
+    pub connections_per_address_max: Option<usize>,
     /// Requests that are worked on at the same time, of one tenant half as many. A stream counts only until it has
     /// begun, and nobody counts while their body is on its way or while they wait for a run.
     pub requests_max: usize,
@@ -24,6 +27,9 @@ pub struct Limits {
     pub bodies_bytes_max: usize,
     /// What is shown of one run at once, where it is not shown in pages.
     pub whole_run_bytes_max: usize,
+    /// Of all large answers that are put together or not taken yet, of one tenant half as much; in any case as much as
+    /// one whole run.
+    pub answers_bytes_max: usize,
     /// Until the head of a request has arrived.
     pub head_time: Duration,
     /// Until its body has arrived.
@@ -48,12 +54,14 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 4_096,
+            connections_per_address_max: Some(1_024),
             requests_max: 256,
             turn_time: Duration::from_secs(5),
             streams_per_tenant_max: 1_024,
             body_bytes_max: 2 * 1024 * 1024,
             bodies_bytes_max: 128 * 1024 * 1024,
             whole_run_bytes_max: 64 * 1024 * 1024,
+            answers_bytes_max: 256 * 1024 * 1024,
             head_time: Duration::from_secs(15),
             body_time: Duration::from_secs(15),
             stall_time: Duration::from_secs(30),

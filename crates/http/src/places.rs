@@ -1,6 +1,6 @@
-//! Places: how many requests are worked on at the same time, and how much of what they bring is in memory.
+//! Places: how many requests are worked on at the same time, and how much of what they bring and get is in memory.
 //!
-//! No tenant has more than half of either, so nobody can keep the others out. A place is for work: nobody has one
+//! No tenant has more than half of any, so nobody can keep the others out. A place is for work: nobody has one
 //! while their body is on its way, or while they wait for somebody else.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::Limits;
 
-/// Bodies are counted in so many bytes.
-const BODY_UNIT_BYTES: usize = 1024;
+/// Bodies and answers are counted in so many bytes.
+const UNIT_BYTES: usize = 1024;
 
 /// So much for all.
 pub(crate) struct Places {
     requests: Pool,
     bodies: Pool,
+    answers: Pool,
     shares: BTreeMap<Tenant, Share>,
 }
 
@@ -27,6 +28,7 @@ pub(crate) struct Places {
 pub(crate) struct Share {
     requests: Portion,
     bodies: Portion,
+    answers: Portion,
     turn_time: Duration,
 }
 
@@ -36,6 +38,7 @@ impl Places {
         Self {
             requests: Pool::new(limits.requests_max, 1),
             bodies: Pool::new(units(limits.bodies_bytes_max), body_units),
+            answers: Pool::new(units(limits.answers_bytes_max), units(limits.whole_run_bytes_max)),
             shares: BTreeMap::new(),
         }
     }
@@ -45,6 +48,7 @@ impl Places {
         let new = || Share {
             requests: self.requests.portion(),
             bodies: self.bodies.portion(),
+            answers: self.answers.portion(),
             turn_time: limits.turn_time,
         };
         self.shares.entry(tenant.clone()).or_insert_with(new).clone()
@@ -55,6 +59,11 @@ impl Share {
     /// Room for a body of so many bytes, for as long as it is kept; none where there is none in time.
     pub(crate) async fn room(&self, bytes: usize) -> Option<Taken> {
         self.in_time(self.bodies.take(units(bytes))).await
+    }
+
+    /// Room for an answer of so many bytes, until it is sent; none where there is none in time.
+    pub(crate) async fn answer_room(&self, bytes: usize) -> Option<Taken> {
+        self.in_time(self.answers.take(units(bytes))).await
     }
 
     /// None where no place is free in time.
@@ -85,6 +94,11 @@ impl Place {
         told
     }
 
+    /// Room for what is about to be put together, at most so many bytes; none where there is none in time.
+    pub(crate) async fn answer_room(&self, bytes: usize) -> Option<Taken> {
+        self.share.answer_room(bytes).await
+    }
+
     pub(crate) fn leave(&self) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -92,8 +106,17 @@ impl Place {
 
 /// Given back when it is dropped.
 pub(crate) struct Taken {
-    _own: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
+    own: OwnedSemaphorePermit,
+    of_all: OwnedSemaphorePermit,
+}
+
+impl Taken {
+    /// Gives back what so many bytes do not need.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        for permit in [&mut self.own, &mut self.of_all] {
+            drop(permit.split(permit.num_permits().saturating_sub(units(bytes))));
+        }
+    }
 }
 
 /// So many for all, of which each tenant has a half, and not less than one request needs.
@@ -126,12 +149,12 @@ impl Portion {
         let count = u32::try_from(count.min(self.most)).unwrap_or(u32::MAX);
         let own = self.own.clone().acquire_many_owned(count).await.ok()?;
         let of_all = self.all.clone().acquire_many_owned(count).await.ok()?;
-        Some(Taken { _own: own, _of_all: of_all })
+        Some(Taken { own, of_all })
     }
 }
 
 fn units(bytes: usize) -> usize {
-    bytes.div_ceil(BODY_UNIT_BYTES).max(1)
+    bytes.div_ceil(UNIT_BYTES).max(1)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
+use axum::routing::get;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::AnyOfBuilder;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -18,6 +19,7 @@ use utoipa_axum::routes;
 use crate::access::{Guard, at_home, guard};
 use crate::error::{ApiError, Code, ErrorBody};
 use crate::frame::frame;
+use crate::limits::too_much;
 use crate::received::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
 use crate::reporting::report_guard;
 use crate::routes::{agents, approvals, callbacks, deciding, events, health, messages, runs, threads};
@@ -107,8 +109,21 @@ pub(crate) fn of(server: &Arc<Server>) -> Router {
         };
         router = router.merge(guarded);
     }
+    framed(router.fallback(no_route), server)
+}
+
+/// What is answered on a connection for which there was no place: whether the server is alive, and how it is doing.
+pub(crate) fn when_full(server: &Arc<Server>) -> Router {
+    let door = Guard { server: server.clone(), roles: &[Role::Admin] };
+    let metrics =
+        Router::new().route("/metrics", get(health::metrics)).route_layer(from_fn_with_state(door, guard));
+    let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
+    framed(health.merge(metrics).fallback(no_place), server)
+}
+
+/// What every route has around it.
+fn framed(router: Router<Arc<Server>>, server: &Arc<Server>) -> Router {
     router
-        .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(server.limits.body_bytes_max))
         .layer(from_fn_with_state(server.clone(), at_home))
@@ -121,6 +136,10 @@ async fn no_route() -> ApiError {
         Code::NotFound,
         "there is no such route, and nothing was done; /openapi.json has all of them",
     )
+}
+
+async fn no_place() -> ApiError {
+    too_much("too many connections are open")
 }
 
 async fn no_method() -> ApiError {

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
-use crate::connection;
+use crate::connection::{self, Routers};
 use crate::limits::{Limits, Streams};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
@@ -68,7 +68,8 @@ impl Server {
     /// in, streams are closed, and whoever reads, or asks whether the server is ready, still gets an answer: the engine
     /// drains meanwhile.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, draining: CancellationToken) {
-        let answering = connection::accept_all(listener, self.router(), &self.limits, self.stopped.clone());
+        let routers = Routers { usual: self.router(), when_full: router::when_full(&self) };
+        let answering = connection::accept_all(listener, routers, &self.limits, self.stopped.clone());
         let draining = async {
             draining.cancelled().await;
             self.drain();

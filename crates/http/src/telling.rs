@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use engine::store::{Refused, RunView, Store, Tenant};
+use engine::store::{Committed, Refused, RunView, Store, Tenant};
 use machine::event::Fact;
 use machine::id::RunId;
 use machine::policy::Continuation;
@@ -24,18 +24,35 @@ pub(crate) async fn tell(
     after: u64,
     mut hear: impl FnMut(Envelope) -> ControlFlow<()> + Send,
 ) -> Result<(), Refused> {
-    let mut telling = Telling::new(run.thread.clone(), run.id.clone());
+    let mut telling = Telling::new(run.thread.clone(), run.id.clone()).forgetting();
     let mut read = begins_after(store, tenant, run, after).await?;
     loop {
         let events = store.events(tenant, &run.id, read, READ_MAX).await?;
         let Some(last) = events.last() else { return Ok(()) };
         read = last.event.seq;
-        for envelope in events.iter().flat_map(|committed| telling.hear(committed)) {
-            if envelope.seq > after && hear(envelope).is_break() {
-                return Ok(());
+        for committed in &events {
+            for envelope in heard(store, tenant, &mut telling, &run.id, committed).await? {
+                if envelope.seq > after && hear(envelope).is_break() {
+                    return Ok(());
+                }
             }
         }
     }
+}
+
+/// What is told of this event, with what has to be read again for it.
+pub(crate) async fn heard(
+    store: &dyn Store,
+    tenant: &Tenant,
+    telling: &mut Telling,
+    run: &RunId,
+    committed: &Committed,
+) -> Result<Vec<Envelope>, Refused> {
+    if let Some(seq) = telling.needs(committed) {
+        let read = store.events(tenant, run, seq.saturating_sub(1), 1).await?;
+        read.iter().for_each(|found| telling.bring(&found.event));
+    }
+    Ok(telling.hear(committed))
 }
 
 /// The event behind which a telling has to begin so that everything behind `after` can be told: the beginning of the

@@ -89,24 +89,62 @@ fn what_went_wrong_inside_never_leaves_the_server() {
 
 #[test]
 fn d21_every_refused_message_has_its_code() {
-    let code = |refused: PostRefused| ApiError::from(refused).code;
-    assert_eq!(code(PostRefused::NoSuchAgent("a".into())), Code::AgentNotFound);
-    assert_eq!(code(PostRefused::Empty), Code::BadRequest);
-    assert_eq!(code(PostRefused::TooDeep), Code::BadRequest);
-    assert_eq!(code(PostRefused::BadPart { place: 0, why: "no".into() }), Code::BadRequest);
-    assert_eq!(code(PostRefused::TooLarge { bytes: 1 }), Code::TooLarge);
-    assert_eq!(code(PostRefused::Busy(Busy::QueueFull)), Code::QueueFull);
-    assert_eq!(code(PostRefused::Busy(Busy::InDoubt("run_1".into()))), Code::InDoubt);
-    assert_eq!(code(PostRefused::MessageIdTaken("m".into())), Code::BadRequest);
-    assert_eq!(code(PostRefused::MessageIdReserved("m".into())), Code::BadRequest);
-    let after = PostRefused::CannotBeginAfter { message: "m".into(), why: "it is not there".into() };
-    assert_eq!(code(after), Code::BadRequest);
-    assert_eq!(code(PostRefused::Draining), Code::Draining);
-    assert_eq!(code(PostRefused::Store(Refused::Stale)), Code::StoreUnavailable);
+    let loosening = LooseningRefused { from: ApprovalScope::AllTools, to: ApprovalScope::Never };
+    let cases = [
+        (PostRefused::NoSuchAgent("a".into()), Code::AgentNotFound),
+        (PostRefused::Empty, Code::BadRequest),
+        (PostRefused::TooLarge { bytes: 1 }, Code::TooLarge),
+        (PostRefused::TooDeep, Code::BadRequest),
+        (PostRefused::BadPart { place: 0, why: "no".into() }, Code::BadRequest),
+        (PostRefused::Busy(Busy::QueueFull), Code::QueueFull),
+        (PostRefused::Busy(Busy::InDoubt("run_1".into())), Code::InDoubt),
+        (PostRefused::Loosening(loosening), Code::Forbidden),
+        (PostRefused::ToolNameTaken("t".into()), Code::ToolNameTaken),
+        (PostRefused::BadTools { why: "no".into() }, Code::BadRequest),
+        (PostRefused::BadOutputSchema { why: "no".into() }, Code::BadRequest),
+        (PostRefused::CannotBeginAfter { message: "m".into(), why: "no".into() }, Code::BadRequest),
+        (PostRefused::MessageIdTaken("m".into()), Code::BadRequest),
+        (PostRefused::MessageIdReserved("m".into()), Code::BadRequest),
+        (PostRefused::KeyUsed { run: "run_1".into() }, Code::IdempotencyConflict),
+        (PostRefused::KeyTooLong { bytes: 256 }, Code::BadRequest),
+        (PostRefused::Draining, Code::Draining),
+        (PostRefused::Store(Refused::Stale), Code::StoreUnavailable),
+    ];
+    let kinds: BTreeSet<usize> = cases.iter().map(|(refused, _)| kind(refused)).collect();
+    assert_eq!(kinds.len(), KIND_COUNT, "one of each");
+    for (refused, code) in cases {
+        let said = format!("{refused:?}");
+        assert_eq!(ApiError::from(refused).code, code, "{said}");
+    }
     let busy = ApiError::from(PostRefused::Busy(Busy::ActiveRun("run_1".into())));
     assert_eq!((busy.code, &busy.details["run_id"]), (Code::ActiveRunExists, &json!("run_1")));
     let loose = LooseningRefused { from: ApprovalScope::AllTools, to: ApprovalScope::Never };
     let loose = ApiError::from(PostRefused::Loosening(loose));
-    assert_eq!((loose.code, &loose.details["role"]), (Code::Forbidden, &json!("approve")));
+    assert_eq!((loose.code, &loose.details["roles"]), (Code::Forbidden, &json!(["approve"])));
     assert!(loose.message.contains("`never`") && loose.message.contains("`all_tools`"), "{}", loose.message);
+}
+
+const KIND_COUNT: usize = 17;
+
+/// Without a wildcard: a further refusal has to be counted here, and to have a case above.
+const fn kind(refused: &PostRefused) -> usize {
+    match refused {
+        PostRefused::NoSuchAgent(_) => 0,
+        PostRefused::Empty => 1,
+        PostRefused::TooLarge { .. } => 2,
+        PostRefused::TooDeep => 3,
+        PostRefused::BadPart { .. } => 4,
+        PostRefused::Busy(_) => 5,
+        PostRefused::Loosening(_) => 6,
+        PostRefused::ToolNameTaken(_) => 7,
+        PostRefused::BadTools { .. } => 8,
+        PostRefused::BadOutputSchema { .. } => 9,
+        PostRefused::CannotBeginAfter { .. } => 10,
+        PostRefused::MessageIdTaken(_) => 11,
+        PostRefused::MessageIdReserved(_) => 12,
+        PostRefused::KeyUsed { .. } => 13,
+        PostRefused::KeyTooLong { .. } => 14,
+        PostRefused::Draining => 15,
+        PostRefused::Store(_) => 16,
+    }
 }

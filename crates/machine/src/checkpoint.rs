@@ -42,7 +42,9 @@ const fn boundary(fact: &Fact) -> Option<Checkpoint> {
         | Fact::PhaseAnswered { phase: Phase::RunStart, .. }
         | Fact::RunStarted { .. }
         | Fact::MessageAdded(Message::User { .. }) => Some(Checkpoint::UserMessage),
-        Fact::MessageAdded(Message::Assistant { .. } | Message::Correction { .. })
+        Fact::MessageAdded(
+            Message::Assistant { .. } | Message::Correction { .. } | Message::Interruption { .. },
+        )
         | Fact::ToolRequested { .. } => Some(Checkpoint::AssistantTurn),
         Fact::ExecutionSucceeded { .. }
         | Fact::ExecutionFailed { .. }

@@ -12,6 +12,7 @@ use crate::inbox::Item;
 use crate::input::{ChildEnd, ChildEnded};
 use crate::suspension::Held;
 use crate::termination::Termination;
+use crate::wording::child_stopped;
 
 /// A child run to create in the same commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,11 +98,15 @@ fn child_of(control: &Control, call: &CallId, events: &[Event]) -> Option<RunId>
 
 fn child_end(termination: &Termination, last_text: &str) -> ChildEnd {
     match termination {
-        Termination::NaturalEnd | Termination::BehaviorRequested | Termination::Stopped(_) => {
-            ChildEnd::Completed { answer: Arc::new(Value::String(last_text.into())) }
-        }
+        Termination::NaturalEnd | Termination::BehaviorRequested => completed(last_text),
+        Termination::Stopped(stopped) if stopped.code.is_as_configured() => completed(last_text),
+        Termination::Stopped(stopped) => ChildEnd::Failed { message: child_stopped(stopped, last_text) },
         Termination::Cancelled(_) => ChildEnd::Interrupted,
         Termination::Blocked(text) => ChildEnd::Failed { message: text.clone() },
         Termination::Error(error) => ChildEnd::Failed { message: error.text.clone() },
     }
+}
+
+fn completed(last_text: &str) -> ChildEnd {
+    ChildEnd::Completed { answer: Arc::new(Value::String(last_text.into())) }
 }

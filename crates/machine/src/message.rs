@@ -50,6 +50,10 @@ pub enum Message {
         id: MessageId,
         why: String,
     },
+    /// Tells whoever answers next, in the user role, that the run was interrupted while its model was asked.
+    Interruption {
+        id: MessageId,
+    },
 }
 
 impl Message {
@@ -60,7 +64,8 @@ impl Message {
             | Self::Assistant { id, .. }
             | Self::Tool { id, .. }
             | Self::Note { id, .. }
-            | Self::Correction { id, .. } => id,
+            | Self::Correction { id, .. }
+            | Self::Interruption { id } => id,
         }
     }
 }

@@ -46,6 +46,7 @@ pub enum StopCondition {
         pattern: String,
     },
     LoopDetection {
+        /// How many of the latest calls are compared: fewer than 2 count as 2, more than 64 as 64.
         window: u16,
     },
 }

@@ -106,6 +106,21 @@ impl StopCode {
             Self::LoopDetection => "loop_detection",
         }
     }
+
+    /// The run came to where its agent was told to stop. Any other stop cuts the work short.
+    #[must_use]
+    pub const fn is_as_configured(self) -> bool {
+        match self {
+            Self::StopOnTool | Self::ContentMatch => true,
+            Self::Rejected
+            | Self::Expired
+            | Self::MaxRounds
+            | Self::Timeout
+            | Self::TokenBudget
+            | Self::ConsecutiveErrors
+            | Self::LoopDetection => false,
+        }
+    }
 }
 
 /// Who took the run off.

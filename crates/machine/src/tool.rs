@@ -62,7 +62,7 @@ pub enum Performer {
 /// A tool as the live configuration describes it at this moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
-    /// Of everything a person sees when they approve: description, parameters, effect.
+    /// Of everything a person agrees to when they approve: description, parameters, effect, and who performs it.
     pub definition: Digest,
     pub class: EffectClass,
     pub approval: Approval,

@@ -9,11 +9,11 @@ use core::{fmt, iter, mem};
 use serde_json::Value;
 
 use crate::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody};
-use crate::id::{CallId, MessageId, ToolName};
+use crate::id::{CallId, MessageId, ToolName, tool_message_id};
 use crate::phase::note_text;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
-use crate::wording::{ChangedBy, correction, late_result, placeholder, result_text};
+use crate::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
 
 /// One message as a model provider wants it.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,7 @@ pub enum ModelMessage {
     },
     /// Goes to the model in the user role.
     Note {
+        id: MessageId,
         call: CallId,
         text: String,
     },
@@ -43,6 +44,19 @@ pub enum ModelMessage {
     Notice {
         text: String,
     },
+}
+
+impl ModelMessage {
+    /// It is the message that the log and every list of messages show under this id. What the runtime itself tells has
+    /// none here.
+    #[must_use]
+    pub fn is(&self, wanted: &MessageId) -> bool {
+        match self {
+            Self::User { id, .. } | Self::Assistant { id, .. } | Self::Note { id, .. } => id == wanted,
+            Self::Tool { call, .. } => tool_message_id(call) == *wanted,
+            Self::Notice { .. } => false,
+        }
+    }
 }
 
 /// A call that an assistant message asked for.
@@ -68,9 +82,30 @@ pub struct Messages {
     tail: Vec<Arc<ModelMessage>>,
     /// The place of what the user said last.
     last_user: Option<usize>,
+    /// Those that stood before the first one, and are not here.
+    left_out: usize,
 }
 
 impl Messages {
+    /// An empty list behind so many messages that nobody is shown any more.
+    #[must_use]
+    pub fn behind(left_out: usize) -> Self {
+        Self { left_out, ..Self::default() }
+    }
+
+    /// Messages before the first one that are not here.
+    #[must_use]
+    pub const fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Adds all of these, and copies no text.
+    pub fn append(&mut self, more: &Self) {
+        more.chunks.iter().flat_map(|chunk| chunk.iter()).chain(&more.tail).cloned().for_each(|message| {
+            self.push_shared(message);
+        });
+    }
+
     pub fn push(&mut self, message: ModelMessage) {
         self.push_shared(Arc::new(message));
     }
@@ -194,6 +229,12 @@ enum Told {
 }
 
 impl Transcript {
+    /// What is told from here on stands behind these.
+    #[must_use]
+    pub fn behind(messages: Messages) -> Self {
+        Self { closed: messages, ..Self::default() }
+    }
+
     pub fn push(&mut self, event: &Event) {
         match &event.fact {
             Fact::RunQueued(order) => {
@@ -286,13 +327,17 @@ impl Transcript {
                 let notice = ModelMessage::Notice { text: correction(why) };
                 self.open.push_back(Entry::complete(notice));
             }
-            Message::Note { call_id, body, .. } => {
+            Message::Interruption { .. } => {
+                let notice = ModelMessage::Notice { text: INTERRUPTION.into() };
+                self.open.push_back(Entry::complete(notice));
+            }
+            Message::Note { id, call_id, body } => {
                 let text = match body {
                     NoteBody::Late { .. } => self.late_text(call_id),
                     NoteBody::Plugin { seq } => self.notes.remove(seq),
                 };
                 if let Some(text) = text {
-                    let note = ModelMessage::Note { call: call_id.clone(), text };
+                    let note = ModelMessage::Note { id: id.clone(), call: call_id.clone(), text };
                     self.open.push_back(Entry::complete(note));
                 }
             }

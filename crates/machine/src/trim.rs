@@ -51,9 +51,31 @@ impl Trim {
         shortened(messages, from, asked.filter(|index| *index < from))
     }
 
+    /// Whatever stands before what was read is never shown, whatever comes behind it.
+    #[must_use]
+    pub fn is_filled_by(&self, read: &ReadBack) -> bool {
+        read.has_user && !self.has_room_for(read.amount)
+    }
+
     fn has_room_for(&self, amount: Amount) -> bool {
         self.messages_max.is_none_or(|max| amount.messages <= max)
             && self.chars_max.is_none_or(|max| amount.chars <= max)
+    }
+}
+
+/// How much of a thread was read, from its end back.
+#[derive(Clone, Copy, Default)]
+pub struct ReadBack {
+    amount: Amount,
+    has_user: bool,
+}
+
+impl ReadBack {
+    /// What stands right before that which was read.
+    pub fn add(&mut self, messages: &Messages) {
+        let all = (0..messages.len()).map(|index| Amount::at(messages, index));
+        self.amount = all.fold(self.amount, Amount::plus);
+        self.has_user |= messages.last_user().is_some();
     }
 }
 
@@ -75,7 +97,7 @@ const fn goes_with_the_one_before(message: &ModelMessage) -> bool {
 
 /// The messages from `from` on, and before them the one that `asked`, where that stands earlier.
 fn shortened(messages: &Messages, from: usize, asked: Option<usize>) -> Messages {
-    let left_out = from - usize::from(asked.is_some());
+    let left_out = messages.left_out() + from - usize::from(asked.is_some());
     if left_out == 0 {
         return messages.clone();
     }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::event::{CancelReason, Fact};
 use crate::suspension::SuspensionKind;
+use crate::termination::Stopped;
 
 /// Whose arguments ran in place of the model's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +115,26 @@ pub fn correction(why: &str) -> String {
     )
 }
 
+/// What the next run of a thread is told in the user role, behind a question that was never answered.
+pub const INTERRUPTION: &str = "[The run was interrupted here, before the model had answered.]";
+
 /// The late result of a call that had a placeholder, told in the user role.
 #[must_use]
 pub fn late_result(call: &str, tool: &str, text: &str) -> String {
     format!("Result of the earlier call {call} ({tool}): {text}")
+}
+
+/// Why a delegated run that was stopped before its end gave no result, with what it had said by then.
+#[must_use]
+pub fn child_stopped(stopped: &Stopped, last_text: &str) -> String {
+    let mut text = format!("the delegated run was stopped before it was done: {}", stopped.code.as_str());
+    if let Some(detail) = &stopped.detail {
+        text.push_str(": ");
+        text.push_str(detail);
+    }
+    if !last_text.is_empty() {
+        text.push_str("\nIt said last: ");
+        text.push_str(last_text);
+    }
+    text
 }

@@ -43,7 +43,7 @@ const PIECES: [&str; 18] = [
 ];
 
 #[test]
-fn arbitrary_scripts_are_read_or_refused() {
+fn fuzzed_scripts_are_read_or_refused() {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let corpus = CORPUS.map(str::as_bytes);
     // `FUZZ_SEED=n` replays one script, `FUZZ_RUNS=n` tries that many.
@@ -64,8 +64,8 @@ fn arbitrary_scripts_are_read_or_refused() {
             }
         }
     }
-    // A fuzzer that only ever meets one of the two shows nothing.
-    if seeds.end - seeds.start > 1 {
+    // A fuzzer that only ever meets one of the two shows nothing; of a few nothing can be asked.
+    if seeds.end - seeds.start >= CASE_COUNT {
         assert!(read > 500 && refused > 500, "{read} read, {refused} refused");
     }
 }

@@ -13,6 +13,8 @@ mod entry;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod held;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod lane;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod page;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod pruned;

@@ -65,7 +65,7 @@ async fn a_refused_opening_leaves_the_log_of_the_first_store_alone() {
     // Another process that takes itself for the last one would copy the log into the file and delete it.
     let log = folder.file().with_extension("db-wal");
     let seen = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "look_into_the_file_and_close_it", "--nocapture"])
+        .args(["--exact", "a_process_that_looks_into_the_file", "--nocapture"])
         .env("HOLDPOINT_LOOK_INTO", folder.file())
         .status()
         .unwrap();
@@ -94,7 +94,7 @@ async fn after_a_failed_sync_a_file_that_somebody_reads_is_not_opened() {
 
 /// What another test starts in a process of its own.
 #[test]
-fn look_into_the_file_and_close_it() {
+fn a_process_that_looks_into_the_file() {
     let Some(file) = std::env::var_os("HOLDPOINT_LOOK_INTO") else { return };
     let connection = Connection::open(file).unwrap();
     let count: u32 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
@@ -311,6 +311,33 @@ async fn no_statement_reads_a_whole_table() {
         }
     }
     assert!(seen > 40, "only {seen} statements were found");
+}
+
+/// However many others there are: what is listed is found by all that is asked for, in its order.
+#[tokio::test]
+async fn no_list_looks_at_all_that_its_tenant_has() {
+    let folder = Folder::new();
+    let (_world, raw) = three_runs(&folder).await;
+    let newer = "(created_at,id)<(?,?)";
+    let older = "(created_at,id)>(?,?)";
+    let lists = [
+        ("runs_newest", "r", format!("runs_by_status (tenant=? AND status=? AND {newer})")),
+        ("runs_of_agent", "r", format!("runs_by_agent (tenant=? AND agent=? AND status=? AND {newer})")),
+        ("runs_interrupting", "r", format!("runs_interrupting (tenant=? AND {newer})")),
+        ("runs_of_thread", "r", format!("runs_by_thread (thread=? AND {newer})")),
+        ("threads_newest", "threads", format!("threads_by_age (tenant=? AND {newer})")),
+        ("approvals_pending", "s", format!("suspensions_pending (tenant=? AND {older})")),
+        ("approvals_oldest", "s", format!("suspensions_by_age (tenant=? AND status=? AND {older})")),
+        ("approvals_of_run", "s", "suspensions_by_run (run=?)".into()),
+        ("approvals_of_thread", "s", "suspensions_by_run (run=?)".into()),
+        ("messages_in_order", "m", "messages_in_order (thread=? AND place>?)".into()),
+    ];
+    for (name, table, index) in lists {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/sqlite/sql/{name}.sql"));
+        let steps = plan(&raw, &fs::read_to_string(path).unwrap());
+        let wanted = format!("SEARCH {table} USING INDEX {index}");
+        assert!(steps.contains(&wanted), "{name}: no {wanted} in {steps:?}");
+    }
 }
 
 fn plan(raw: &Connection, sql: &str) -> Vec<String> {

@@ -258,6 +258,7 @@ impl Book {
         for delivery in &append.deliver {
             self.deliver(run, &delivery.to, &delivery.item)?;
         }
+        self.check_deliveries(run, append)?;
         if self.runs[run].ledger.ended() {
             self.runs[run].leased = false;
         }
@@ -281,6 +282,38 @@ impl Book {
                 breach(Invariant::NothingIsBroken, format!("a run delivers {item:?}"))
             }
         }
+    }
+
+    /// Nothing is missing among what the commit brings to other runs: a child whose call it cancels is told, also one
+    /// that it creates, and a parent hears of the end.
+    fn check_deliveries(&mut self, run: usize, append: &Append) -> Checked {
+        let known = &self.runs[run];
+        let left_alone: Vec<&RunId> = append
+            .events
+            .iter()
+            .filter_map(|event| {
+                let Fact::ToolCancelled { call_id, .. } = &event.fact else { return None };
+                open_child(&known.log, call_id)
+            })
+            .collect();
+        let told: Vec<&RunId> = append
+            .deliver
+            .iter()
+            .filter(|delivery| matches!(delivery.item, Item::Interrupt { .. }))
+            .map(|delivery| &delivery.to)
+            .collect();
+        ensure(told == left_alone, Invariant::InterruptReachesChildren, || {
+            format!("run {} leaves {left_alone:?} alone and interrupts {told:?}", run + 1)
+        })?;
+        let created = append.spawn.iter().any(|birth| told.contains(&&birth.control.run));
+        let ends = u32::from(known.ledger.ended() && known.folded.parent.is_some());
+        ensure(known.end_deliveries == ends, Invariant::ChildEndIsDeliveredOnce, || {
+            format!("run {} has delivered {} ends to its parent", run + 1, known.end_deliveries)
+        })?;
+        if created {
+            self.tally.count("run", "a child interrupted in the commit that created it");
+        }
+        Ok(())
     }
 
     fn hear(&mut self, run: usize, event: &Arc<Event>, now: Timestamp) -> Checked {
@@ -355,6 +388,17 @@ impl Book {
             self.tally.count("run", "expired");
         }
     }
+}
+
+/// The child that works on this call, if its end is not known.
+fn open_child<'a>(log: &'a [Arc<Event>], call: &CallId) -> Option<&'a RunId> {
+    let child = log.iter().find_map(|event| {
+        let Fact::ChildStarted { call_id, run_id, .. } = &event.fact else { return None };
+        (call_id == call).then_some(run_id)
+    })?;
+    let ended =
+        log.iter().any(|event| matches!(&event.fact, Fact::ChildEnded { run_id, .. } if run_id == child));
+    (!ended).then_some(child)
 }
 
 fn check_storage(event: &Event) -> Checked {

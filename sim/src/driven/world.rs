@@ -98,6 +98,7 @@ impl World {
             model_timeout: Duration::from_secs(600),
             trouble_pause: Duration::from_millis(tape.among([1_000, 20])),
             shelf_bytes: tape.among([1 << 20, 1 << 20, 4_096, 0]),
+            thread_bytes_max: 64 << 20,
             callbacks_at: None,
         });
         let own = self.stage.disk.own();

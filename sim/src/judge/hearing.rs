@@ -220,6 +220,9 @@ impl RunLedger {
     fn hear_message(&mut self, message: &Message) -> Checked {
         match message {
             Message::User { .. } | Message::Correction { .. } => Ok(()),
+            Message::Interruption { id } => ensure(self.inferring, Invariant::OneContinuationPerTurn, || {
+                format!("{id} says that step {} had no answer", self.step)
+            }),
             Message::Assistant { id, text, usage, .. } => {
                 let expected = assistant_message_id(&self.run, self.step);
                 ensure(self.inferring && *id == expected, Invariant::OneContinuationPerTurn, || {

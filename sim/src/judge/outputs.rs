@@ -73,7 +73,10 @@ impl RunLedger {
                 self.output.corrected = Some(self.step);
                 Ok(())
             }
-            Message::User { .. } | Message::Tool { .. } | Message::Note { .. } => Ok(()),
+            Message::User { .. }
+            | Message::Tool { .. }
+            | Message::Note { .. }
+            | Message::Interruption { .. } => Ok(()),
         }
     }
 

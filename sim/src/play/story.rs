@@ -349,7 +349,11 @@ fn told(event: &Event, worker: &str) -> (String, String) {
         | Fact::RunInterrupting { .. }
         | Fact::RunEnding { .. }
         | Fact::MessageAdded(
-            Message::User { .. } | Message::Tool { .. } | Message::Note { .. } | Message::Correction { .. },
+            Message::User { .. }
+            | Message::Tool { .. }
+            | Message::Note { .. }
+            | Message::Correction { .. }
+            | Message::Interruption { .. },
         )
         | Fact::ModelRetrying { .. }
         | Fact::PhaseAnswered { .. }

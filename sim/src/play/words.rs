@@ -112,5 +112,6 @@ fn message_detail(message: &Message) -> String {
         Message::Tool { call_id, body: ToolBody::Placeholder { .. }, .. } => format!("placeholder {call_id}"),
         Message::Note { call_id, .. } => format!("note {call_id}"),
         Message::Correction { why, .. } => format!("correction: {why}"),
+        Message::Interruption { .. } => "interruption".into(),
     }
 }

@@ -462,7 +462,8 @@ impl ThreadRow {
                 | Message::Assistant { .. }
                 | Message::Tool { .. }
                 | Message::Note { .. }
-                | Message::Correction { .. } => {
+                | Message::Correction { .. }
+                | Message::Interruption { .. } => {
                     self.last_message = Some(message.id().clone());
                 }
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ fn every_boundary_of_three_stories_survives_its_kill() {
     }
 }
 
-/// The end of a process closes what it says; longer than this nobody waits for it.
-fn ends(child: &mut Child) -> bool {
+/// The end of a process closes what it says; longer than this nobody waits for it. How it ended, if it did.
+fn ends(child: &mut Child) -> Option<ExitStatus> {
     let mut stdout = child.stdout.take().expect("it was asked for");
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || {
@@ -48,9 +48,11 @@ fn ends(child: &mut Child) -> bool {
         let _ = sender.send(());
     });
     let in_time = ended.recv_timeout(Duration::from_secs(20)).is_ok();
-    let _ = child.kill();
-    let _ = child.wait();
-    in_time
+    if !in_time {
+        let _ = child.kill();
+    }
+    let status = child.wait().expect("it was started here");
+    in_time.then_some(status)
 }
 
 #[test]
@@ -77,6 +79,7 @@ fn all_kinds_of_processes_end_with_whoever_started_them() {
             .spawn()
             .expect("the program can be started");
         drop(child.stdin.take());
-        assert!(ends(&mut child), "{arguments:?} goes on alone");
+        let status = ends(&mut child).unwrap_or_else(|| panic!("{arguments:?} goes on alone"));
+        assert!(status.success(), "{arguments:?} did not even begin: {status}");
     }
 }

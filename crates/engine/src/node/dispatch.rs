@@ -54,12 +54,12 @@ impl Node {
         }
     }
 
-    /// What happened in other processes.
+    /// What happened in other processes. Also while this one stops: what it holds hears what is brought to it to the end.
     pub(crate) async fn listen(self: Arc<Self>) {
         loop {
             let ring = tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return,
+                () = self.aborted.cancelled() => return,
                 ring = self.store.rung() => ring,
             };
             match ring {
@@ -81,7 +81,7 @@ impl Node {
     /// What others have asked to hear of the runs that are held here.
     pub(crate) async fn relay(self: Arc<Self>) {
         tokio::select! {
-            () = self.stopping.cancelled() => {}
+            () = self.aborted.cancelled() => {}
             () = self.feeds.relay.work(&*self.store) => {}
         }
     }
@@ -101,11 +101,17 @@ impl Node {
                 self.backlog.store(true, Ordering::SeqCst);
                 match self.place() {
                     Some(place) => places.push(place),
-                    None => return self.claim_pressing().await,
+                    None => {
+                        self.has_line.store(true, Ordering::SeqCst);
+                        return self.claim_pressing().await;
+                    }
                 }
             }
             let claimed = self.store.claim(Claim::Next { limit: places.len() }).await?;
-            if claimed.len() == places.len() {
+            // Whoever came meanwhile has rung, and is looked for next.
+            let may_be_more = claimed.len() == places.len();
+            self.has_line.store(may_be_more, Ordering::SeqCst);
+            if may_be_more {
                 self.backlog.store(true, Ordering::Release);
             }
             for (claimed, place) in claimed.into_iter().zip(places) {

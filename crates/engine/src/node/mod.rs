@@ -1,9 +1,11 @@
 //! The runs that this process holds: who works on them, how many there may be, and who is woken when.
 
 mod dispatch;
+mod kept;
 mod mail;
 mod place;
 
+use kept::Kept;
 pub(crate) use mail::{Direct, Look, Mail, Reply};
 pub(crate) use place::Place;
 use place::{Places, Unbegun};
@@ -51,6 +53,9 @@ pub struct Settings {
     /// Memory for the transcripts of runs that were let go lately, so that one that comes back soon need not read
     /// its log again. However many runs wait, it is never more.
     pub shelf_bytes: usize,
+    /// What the runs before one in its thread may take up in memory where the model is shown all of it. A run behind more
+    /// fails when it would ask the model. Where the agent is shown its newest turns alone, no more than those is kept.
+    pub thread_bytes_max: usize,
     /// The address under which somebody takes in what tools report later ([`Engine::reported`](crate::Engine::reported));
     /// none where nobody does.
     pub callbacks_at: Option<String>,
@@ -65,6 +70,7 @@ impl Default for Settings {
             cancel_grace: Duration::from_secs(5),
             trouble_pause: Duration::from_secs(1),
             shelf_bytes: 32 * 1024 * 1024,
+            thread_bytes_max: 64 * 1024 * 1024,
             callbacks_at: None,
         }
     }
@@ -76,18 +82,14 @@ pub(crate) fn stopped() -> Refused {
 
 /// Mail that one worker may have waiting; what does not fit goes through the store.
 const MAIL_MAX: usize = 256;
-/// Frozen agents that are kept compiled.
-const PINNED_MAX: usize = 1_024;
 
 /// How a worker leaves its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parting {
     /// It ended, it was let go, or somebody else holds it.
     Done,
-    /// The store was in trouble before the run could be loaded.
+    /// It could not be loaded.
     NotLoaded,
-    /// It is not touched any more by this process.
-    Stuck,
 }
 
 /// Runs are known by their tenant too: a stranger who guesses an id meets nobody.
@@ -139,8 +141,7 @@ pub(crate) struct Node {
     pub(crate) feeds: Arc<Feeds>,
     pub(crate) shelf: Shelf,
     agents: RwLock<Arc<Agents>>,
-    /// Each for the tenant that has asked for it: what one has brought is at hand for no other.
-    pinned: Mutex<BTreeMap<(Tenant, Digest), Arc<Pinned>>>,
+    kept: Kept,
     active: Mutex<Active>,
     /// Rings when a run has been let go.
     parted: Notify,
@@ -148,6 +149,8 @@ pub(crate) struct Node {
     pub(crate) unbegun: Unbegun,
     /// Something is ready and found no place.
     backlog: AtomicBool,
+    /// Runs may stand in line for a place: since one found none, until a look has found fewer than it had places for.
+    has_line: AtomicBool,
     dispatch: Notify,
     /// When the dispatcher looks for due runs again.
     next_look: AtomicU64,
@@ -180,10 +183,11 @@ impl Node {
             callbacks,
             feeds: Arc::default(),
             agents: RwLock::new(Arc::new(agents)),
-            pinned: Mutex::default(),
+            kept: Kept::default(),
             active: Mutex::default(),
             parted: Notify::new(),
             backlog: AtomicBool::new(false),
+            has_line: AtomicBool::new(false),
             dispatch: Notify::new(),
             next_look: AtomicU64::new(u64::MAX),
             last_number: AtomicU64::new(0),
@@ -222,22 +226,19 @@ impl Node {
             return Err(if there { unreadable("it is not stored".into()) } else { Refused::NotFound });
         };
         let frozen: Frozen = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-        let pinned = Arc::new(Pinned::compile(&frozen).map_err(unreadable)?);
+        let pinned = Pinned::compile(&frozen).map_err(|fault| unreadable(fault.to_string()))?;
+        let pinned = Arc::new(pinned);
         self.remember(tenant, pinned.clone());
         Ok(pinned)
     }
 
     /// A frozen agent that is stored, if it is at hand.
     pub(crate) fn remembered(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<Pinned>> {
-        lock(&self.pinned).get(&(tenant.clone(), *digest)).cloned()
+        self.kept.of(tenant, digest)
     }
 
     pub(crate) fn remember(&self, tenant: &Tenant, pinned: Arc<Pinned>) {
-        let mut known = lock(&self.pinned);
-        if known.len() >= PINNED_MAX {
-            known.clear();
-        }
-        known.insert((tenant.clone(), pinned.digest), pinned);
+        self.kept.put(tenant, pinned);
     }
 
     /// Brings an item to a run: straight to its worker where this process has one or can have one, else through the
@@ -312,9 +313,11 @@ impl Node {
         let mail = Mail::Direct(Box::new(Direct { item: item.clone(), reply }));
         let mut active = lock(&self.active);
         if let Some(held) = active.held.get(&(tenant.clone(), run.clone())) {
-            return held.mail.try_send(mail).is_ok().then_some(answer);
+            // The last room is kept for a claim, which has no other way to the worker.
+            let has_room = held.mail.capacity() > 1;
+            return (has_room && held.mail.try_send(mail).is_ok()).then_some(answer);
         }
-        let place = self.place()?;
+        let place = self.place_past_nobody()?;
         self.start(&mut active, tenant, run, Entry::Claim, Some(mail), place);
         Some(answer)
     }
@@ -326,9 +329,12 @@ impl Node {
             held.look.ring();
             return;
         }
-        match self.place() {
+        match self.place_past_nobody() {
             Some(place) => self.start(&mut active, tenant, run, Entry::Claim, None, place),
-            None => self.later(),
+            None => {
+                self.has_line.store(true, Ordering::SeqCst);
+                self.later();
+            }
         }
     }
 
@@ -399,29 +405,26 @@ impl Node {
 
     /// A worker is done with its run. What reached it meanwhile is not lost.
     pub(crate) fn part(self: &Arc<Self>, desk: &mut worker::Desk, place: Place, parting: Parting) {
-        let stuck = parting == Parting::Stuck;
         let mut active = lock(&self.active);
         let key = (desk.tenant.clone(), desk.run.clone());
         if active.held.get(&key).is_none_or(|held| held.number != desk.number) {
             return;
         }
-        if !stuck {
-            active.held.remove(&key);
-        }
+        active.held.remove(&key);
         desk.mail.close();
         let mut claimed = desk.claimed.take();
         while let Ok(mail) = desk.mail.try_recv() {
             match mail {
                 Mail::Direct(direct) => drop(direct.reply.send(match parting {
                     Parting::Done => Reply::LetGo,
-                    Parting::NotLoaded | Parting::Stuck => Reply::UseTheInbox,
+                    Parting::NotLoaded => Reply::UseTheInbox,
                 })),
                 Mail::Claimed(other) => claimed = Some(other),
             }
         }
         if let Some(claimed) = claimed {
             self.start(&mut active, &desk.tenant, &desk.run, Entry::Claimed(claimed), None, place);
-        } else if desk.look.take() && !stuck {
+        } else if desk.look.take() {
             self.start(&mut active, &desk.tenant, &desk.run, Entry::Claim, None, place);
         } else {
             drop(place);

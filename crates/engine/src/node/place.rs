@@ -40,6 +40,17 @@ impl Place {
     pub(super) fn give_back(mut self) {
         self.node = Weak::new();
     }
+
+    /// Somebody else may have it. Whoever leaves it may still hear what cannot wait.
+    pub(crate) fn leave(&mut self) {
+        self.is_spare = true;
+        if self.permit.take().is_some()
+            && let Some(node) = self.node.upgrade()
+            && node.backlog.load(Ordering::SeqCst)
+        {
+            node.dispatch.notify_one();
+        }
+    }
 }
 
 impl Drop for Place {
@@ -54,9 +65,14 @@ impl Drop for Place {
 }
 
 impl Node {
-    /// A place for one more run to execute in, if one is free.
-    pub(crate) fn place(self: &Arc<Self>) -> Option<Place> {
+    /// A place for one more run to execute in, if one is free. For whoever serves those in line.
+    pub(super) fn place(self: &Arc<Self>) -> Option<Place> {
         self.free(&self.places.all, false)
+    }
+
+    /// The same for whoever comes by: while others stand in line, a free place is for the first of them.
+    pub(crate) fn place_past_nobody(self: &Arc<Self>) -> Option<Place> {
+        if self.has_line.load(Ordering::SeqCst) { None } else { self.place() }
     }
 
     /// A place for one more run that is interrupted or due, if one is free.

@@ -18,6 +18,11 @@ use crate::store::Birth;
 /// The argument that an agent tool's call says its work in; without it the child reads all arguments.
 const MESSAGE_ARGUMENT: &str = "message";
 
+/// Whether every agent that this commit delegates to is configured.
+pub(super) fn has_all_agents(batch: &Batch, agents: &Agents) -> bool {
+    spawns(&batch.events).iter().all(|spawn| agents.by_name.contains_key(&spawn.agent))
+}
+
 /// The runs that this commit creates.
 pub(crate) fn birth(
     batch: &Batch,

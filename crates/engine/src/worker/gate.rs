@@ -87,7 +87,7 @@ impl Worker {
         if let Some(known) = self.arguments.get(&call.arguments_seq) {
             return Ok(known.clone());
         }
-        let event = self.node.store.event(&self.lease, call.arguments_seq).await?;
+        let event = self.event(call.arguments_seq).await?;
         let Some(arguments) = arguments_in(&event) else {
             return Err(Stop::Broken(format!("event {} has no arguments of {}", event.seq, call.id)));
         };
@@ -96,7 +96,7 @@ impl Worker {
     }
 }
 
-fn arguments_in(event: &Event) -> Option<Arguments> {
+pub(super) fn arguments_in(event: &Event) -> Option<Arguments> {
     if let Fact::ToolRequested { arguments, .. } = &event.fact {
         return Some(arguments.clone());
     }

@@ -8,6 +8,7 @@ use machine::id::{AgentName, PluginName, RunId, ThreadId};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase, PhaseSet};
 use machine::rows::StateRow;
 
+use super::floor::{Floor, Turn};
 use super::panics::contained;
 use crate::plugin::{Moment, Plugin, Subject};
 use crate::store::Tenant;
@@ -23,7 +24,7 @@ pub(crate) struct Hooks {
     pub(crate) agent: AgentName,
     pub(crate) step: u32,
     pub(crate) usage: Usage,
-    pub(crate) state: Arc<[StateRow]>,
+    pub(crate) floor: Floor,
     pub(crate) timeout: Duration,
 }
 
@@ -36,26 +37,33 @@ pub(crate) struct Subscriber {
 }
 
 impl Hooks {
-    /// The answers of all plugins that subscribe to the subject's phase, empty ones too.
-    pub(crate) async fn ask(&self, subject: Subject) -> HookAnswers {
+    /// The answers of all plugins that subscribe to the subject's phase, empty ones too. Nobody else is asked until the
+    /// turn is dropped.
+    pub(crate) async fn ask(&self, subject: Subject) -> (HookAnswers, Turn) {
+        let (turn, state) = self.floor.take().await;
         let phase = subject.phase();
         let mut answers = Vec::new();
         for subscriber in self.plugins.iter().filter(|one| one.phases.has(phase)) {
             let outcome = match &subscriber.plugin {
-                Some(plugin) => self.ask_one(plugin.clone(), subject.clone()).await,
+                Some(plugin) => self.ask_one(plugin.clone(), &state, subject.clone()).await,
                 None => HookOutcome::Failed("the plugin is not there any more".into()),
             };
             answers.push(HookAnswer { plugin: subscriber.name.clone(), outcome });
         }
-        let state_bytes_after = bytes_after(&self.state, &answers);
-        HookAnswers { answers, state_bytes_after }
+        let state_bytes_after = keep_changes(&state, &mut answers);
+        (HookAnswers { answers, state_bytes_after }, turn)
     }
 
     pub(crate) fn subscribed(&self, phase: Phase) -> bool {
         self.plugins.iter().any(|one| one.phases.has(phase))
     }
 
-    async fn ask_one(&self, plugin: Arc<dyn Plugin>, subject: Subject) -> HookOutcome {
+    async fn ask_one(
+        &self,
+        plugin: Arc<dyn Plugin>,
+        state: &Arc<[StateRow]>,
+        subject: Subject,
+    ) -> HookOutcome {
         let moment = Moment {
             tenant: self.tenant.clone(),
             thread: self.thread.clone(),
@@ -63,7 +71,7 @@ impl Hooks {
             agent: self.agent.clone(),
             step: self.step,
             usage: self.usage,
-            state: self.state.clone(),
+            state: state.clone(),
             subject,
         };
         let answer = contained(async move { plugin.hook(moment).await });
@@ -84,22 +92,20 @@ pub(crate) fn silent(hooks: &HookAnswers) -> bool {
     })
 }
 
-/// Bytes of all plugin state once the answers are stored.
-fn bytes_after(state: &[StateRow], answers: &[HookAnswer]) -> u32 {
+/// Takes out what would set a key to the value that it has: nothing changes, so nothing is said. Gives the bytes of all
+/// plugin state once the rest is stored.
+fn keep_changes(state: &[StateRow], answers: &mut [HookAnswer]) -> u32 {
     let mut rows: Vec<StateRow> = state.to_vec();
-    for answer in answers {
-        let HookOutcome::Actions(actions) = &answer.outcome else { continue };
-        for action in actions {
-            if let Action::SetState { key, scope, value } = action {
-                let row = StateRow {
-                    plugin: answer.plugin.clone(),
-                    scope: *scope,
-                    key: key.clone(),
-                    value: value.clone(),
-                };
-                put(&mut rows, row);
-            }
-        }
+    for HookAnswer { plugin, outcome } in answers {
+        let HookOutcome::Actions(actions) = outcome else { continue };
+        actions.retain(|action| {
+            let Action::SetState { key, scope, value } = action else { return true };
+            let row =
+                StateRow { plugin: plugin.clone(), scope: *scope, key: key.clone(), value: value.clone() };
+            let is_news = !rows.contains(&row);
+            put(&mut rows, row);
+            is_news
+        });
     }
     let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.to_string().len()).sum();
     u32::try_from(bytes).unwrap_or(u32::MAX)

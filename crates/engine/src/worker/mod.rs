@@ -2,12 +2,17 @@
 
 mod batch;
 mod children;
+mod floor;
 mod gate;
 mod hooks;
+mod judging;
 mod measured;
 mod model_task;
+mod news;
 mod panics;
 mod pass;
+mod run_end;
+mod standing;
 mod stepping_aside;
 mod taking;
 mod tasks;
@@ -17,11 +22,12 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
+use machine::event::Event;
 use machine::id::{CallId, Digest, MessageId, RunId};
 use machine::inbox::{Item, Ticket};
-use machine::phase::{HookAnswers, Phase, PhaseSet};
+use machine::phase::{Phase, PhaseSet};
 use machine::rows::StateRow;
-use machine::status::{CallStatus, RunStatus};
+use machine::status::RunStatus;
 use machine::tool::Arguments;
 use machine::{Control, Effect, Input, Run, Timestamp};
 use tokio::sync::mpsc;
@@ -30,11 +36,14 @@ pub(crate) use batch::{Batch, committed};
 pub(crate) use children::birth;
 
 use crate::agent::Pinned;
+use crate::clock::NotBefore;
 use crate::feed::{HeldFeed, RunFeed};
 use crate::history::History;
-use crate::node::{Direct, Look, Mail, Node, Parting, Place, Reply};
+use crate::node::{Direct, Look, Mail, Node, Parting, Place};
 use crate::store::{Claimed, Lease, Loaded, Refused, Tenant, Trouble};
+use floor::{Floor, Turn};
 use measured::Measured;
+use news::{Brought, HeardAfter, News, NewsBody};
 use pass::Unsure;
 use taking::take;
 use tasks::UnderWay;
@@ -77,7 +86,7 @@ pub(crate) enum Stop {
     /// Somebody else holds the run, or it is over.
     Gone,
     Trouble(Trouble),
-    /// A mistake of ours. The run stays as it is, and nobody else gets it from this process.
+    /// A mistake of ours. The run stays as it is until somebody interrupts it, and nobody else gets it from this process.
     Broken(String),
 }
 
@@ -90,36 +99,6 @@ impl From<Refused> for Stop {
             Refused::Impossible(why) => Self::Broken(why),
         }
     }
-}
-
-/// What a task comes back with.
-pub(crate) struct News {
-    pub(crate) task: u64,
-    pub(crate) body: NewsBody,
-}
-
-#[derive(Clone)]
-pub(crate) enum NewsBody {
-    Said(Box<Input>),
-    /// The hooks of BeforeToolExecute.
-    Gate {
-        call: CallId,
-        hooks: HookAnswers,
-    },
-    /// The hooks of AfterToolExecute.
-    After {
-        call: CallId,
-        status: CallStatus,
-        hooks: HookAnswers,
-    },
-}
-
-/// Answers of AfterToolExecute that are not recorded yet.
-struct HeardAfter {
-    call: CallId,
-    status: CallStatus,
-    hooks: HookAnswers,
-    fresh: bool,
 }
 
 pub(crate) struct Worker {
@@ -157,6 +136,9 @@ pub(crate) struct Worker {
     /// Of open calls, by the event that has them.
     arguments: BTreeMap<u64, Arguments>,
     state: Option<Arc<[StateRow]>>,
+    floor: Floor,
+    /// Of plugins whose answers are not stored yet.
+    turns: Vec<Turn>,
     /// The definition of each tool as the gate saw it.
     gated: BTreeMap<CallId, Digest>,
     measured: Measured,
@@ -167,7 +149,7 @@ const NEWS_MAX: usize = 256;
 
 pub(crate) async fn work(mut desk: Desk, entry: Entry, mut place: Place) {
     let node = desk.node.clone();
-    let stop = match take(&mut desk, entry).await {
+    let stop = match take(&mut desk, &mut place, entry).await {
         Ok(Some(worker)) => worker.work(&mut desk, &mut place).await,
         Ok(None) => Stop::Gone,
         Err(refused) => refused.into(),
@@ -179,28 +161,11 @@ pub(crate) async fn work(mut desk: Desk, entry: Entry, mut place: Place) {
             Parting::NotLoaded
         }
         Stop::Broken(why) => {
-            tracing::error!(run = %desk.run, why, "the run is stopped: what is stored and what follows disagree");
-            Parting::Stuck
+            tracing::error!(run = %desk.run, why, "the run cannot be claimed");
+            Parting::NotLoaded
         }
     };
     node.part(&mut desk, place, parting);
-}
-
-/// While the store is in trouble nobody is kept waiting for this worker: whoever brings something asks the store.
-async fn pause(desk: &mut Desk) {
-    // Not by the engine's clock: a store in trouble may be whose clock that is.
-    let over = tokio::time::sleep(desk.node.settings.trouble_pause);
-    tokio::pin!(over);
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut over => return,
-            Some(mail) = desk.mail.recv() => match mail {
-                Mail::Direct(direct) => drop(direct.reply.send(Reply::UseTheInbox)),
-                Mail::Claimed(claimed) => desk.claimed = Some(claimed),
-            },
-        }
-    }
 }
 
 impl Worker {
@@ -245,6 +210,8 @@ impl Worker {
             history,
             arguments: BTreeMap::new(),
             state: None,
+            floor: Floor::new(),
+            turns: Vec::new(),
             gated: BTreeMap::new(),
             measured: Measured::default(),
         }
@@ -265,6 +232,13 @@ impl Worker {
     }
 
     async fn work(mut self, desk: &mut Desk, place: &mut Place) -> Stop {
+        match self.go_on(desk, place).await {
+            Stop::Broken(why) => self.stand_still(desk, place, &why).await,
+            stop @ (Stop::Gone | Stop::Trouble(_)) => stop,
+        }
+    }
+
+    async fn go_on(&mut self, desk: &mut Desk, place: &mut Place) -> Stop {
         let mut created = mem::take(&mut self.is_newborn);
         loop {
             self.only_hears = place.is_spare;
@@ -272,11 +246,15 @@ impl Worker {
             if desk.claimed.is_some() {
                 return Stop::Gone;
             }
+            let was_queued = self.committed.status == RunStatus::Queued;
             let passed = if created { Ok(()) } else { self.pass(desk).await };
             created = false;
             let settled = match passed {
                 Ok(()) if self.run.control.ended().is_some() => {
                     self.stop_all();
+                    if !was_queued {
+                        self.ask_behind_the_end();
+                    }
                     Err(Stop::Gone)
                 }
                 Ok(()) if place.is_spare => Ok(()),
@@ -292,7 +270,7 @@ impl Worker {
                 Ok(true) => return Stop::Gone,
                 Ok(false) => self.wait(desk).await,
                 Err(Stop::Trouble(trouble)) => {
-                    if let Err(stop) = self.wait_out(desk, &trouble).await {
+                    if let Err(stop) = self.wait_out(desk, place, &trouble).await {
                         return stop;
                     }
                 }
@@ -373,14 +351,16 @@ impl Worker {
     fn hear_of(&mut self, news: News) {
         let Some(task) = self.under_way.iter_mut().find(|task| task.number == news.task) else { return };
         task.finished = true;
+        let Brought { body, turn } = news.brought;
+        self.turns.extend(turn);
         // The task asks its phases in order and stops at the first that says something.
-        if let NewsBody::Said(said) = &news.body
+        if let NewsBody::Said(said) = &body
             && let Input::PhaseAnswered { phase: said, .. } = &**said
             && let Effect::CallModel { ask_first, .. } = &task.effect
         {
             self.silent.2.extend(ask_first.iter().copied().take_while(|phase| phase != said));
         }
-        match news.body {
+        match body {
             NewsBody::After { call, status, hooks } => {
                 self.after_tools.push(HeardAfter { call, status, hooks, fresh: true });
             }
@@ -441,25 +421,19 @@ impl Worker {
         self.after_tools.iter_mut().for_each(|heard| heard.fresh = true);
     }
 
-    /// The store is in trouble: what is stored is found out once it answers again. Tasks go on meanwhile.
-    async fn wait_out(&mut self, desk: &mut Desk, trouble: &Trouble) -> Result<(), Stop> {
-        loop {
-            tracing::error!(run = %self.lease.run, %trouble, "the store is in trouble; the run waits");
-            for direct in mem::take(&mut self.directs) {
-                let _ = direct.reply.send(Reply::UseTheInbox);
+    /// One event of the run. One that the state speaks of and that is not there is lost, not gone.
+    async fn event(&self, seq: u64) -> Result<Arc<Event>, Stop> {
+        match self.node.store.event(&self.lease, seq).await {
+            Ok(event) => Ok(event),
+            Err(Refused::NotFound) => {
+                Err(Stop::Trouble(Trouble::Corrupt(format!("event {seq} is not in the log"))))
             }
-            pause(desk).await;
-            let reloaded = match self.reload().await {
-                Err(Stop::Trouble(_)) => continue,
-                reloaded @ (Ok(()) | Err(Stop::Gone | Stop::Broken(_))) => reloaded,
-            };
-            if self.find_out().await.is_err() {
-                continue;
-            }
-            self.history = None;
-            self.state = None;
-            return reloaded;
+            Err(refused) => Err(refused.into()),
         }
+    }
+
+    fn not_before(&self, at: Timestamp) -> Option<NotBefore> {
+        NotBefore::new(at, self.node.clock.now(), self.committed.at)
     }
 
     fn phases(&self) -> PhaseSet {

@@ -6,18 +6,19 @@ use std::time::Duration;
 use machine::event::Fact;
 use machine::id::{ToolName, assistant_message_id};
 use machine::input::{AskedCall, ModelAnswered, ModelFailure};
-use machine::phase::{Action, HookAnswers, HookOutcome, Phase};
+use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase};
 use machine::tool::Arguments;
 use machine::transcript::{Messages, ModelMessage};
-use machine::{Effect, Input, Timestamp};
+use machine::{Effect, Input};
 use serde_json::Value;
 
+use super::floor::Turn;
 use super::hooks::{Hooks, silent};
 use super::panics::contained;
-use super::{NewsBody, Stop, Worker};
+use super::{Brought, NewsBody, Stop, Worker};
 use crate::agent::{LiveAgent, Pinned};
 use crate::arguments;
-use crate::clock::Clock;
+use crate::clock::{Clock, NotBefore};
 use crate::live::Deltas;
 use crate::model::{Model, ModelAnswer, ModelRequest};
 use crate::plugin::Subject;
@@ -36,9 +37,13 @@ struct ModelTask {
     model: Option<Arc<dyn Model>>,
     hooks: Hooks,
     ask_first: Vec<Phase>,
-    not_before: Timestamp,
+    not_before: Option<NotBefore>,
     timeout: Duration,
     request: ModelRequest,
+    /// Every message before the request, if all were read.
+    thread: Option<Messages>,
+    /// The thread has more than so many bytes: the model is not asked.
+    too_long: Option<usize>,
     deltas: Deltas,
 }
 
@@ -57,9 +62,9 @@ impl Worker {
         let hooks = self.hooks().await?;
         let agents = self.node.agents();
         let trim = self.pinned.trim;
-        let (ordinal, messages) = {
+        let (ordinal, messages, thread, is_too_long) = {
             let history = self.history().await?;
-            (history.ordinal(), history.messages(&trim))
+            (history.ordinal(), history.messages(&trim), history.thread(), history.is_too_long())
         };
         let message_id = assistant_message_id(&self.lease.run, step);
         let request = ModelRequest {
@@ -85,9 +90,11 @@ impl Worker {
             model: agents.model(&self.pinned.agent, &self.pinned.model),
             hooks,
             ask_first,
-            not_before,
+            not_before: self.not_before(not_before),
             timeout: self.node.settings.model_timeout,
             request: adjusted(request, &adjustments),
+            thread,
+            too_long: is_too_long.then_some(self.node.settings.thread_bytes_max),
             deltas: Deltas::of(self.feed.clone(), message_id, attempt),
         };
         let at_hand =
@@ -104,12 +111,27 @@ impl Worker {
     async fn adjustments(&self, adjusted_by: &[u64]) -> Result<Vec<Action>, Stop> {
         let mut adjustments = Vec::new();
         for seq in adjusted_by {
-            let event = self.node.store.event(&self.lease, *seq).await?;
+            let event = self.event(*seq).await?;
             if let Fact::PhaseAnswered { actions, .. } = &event.fact {
                 adjustments.extend(actions.iter().cloned());
             }
         }
         Ok(adjustments)
+    }
+
+    /// Whether somebody took an id that an answer which is not stored wants for a call, after that was looked up. It is
+    /// known then, and the call gets another one.
+    pub(super) async fn ids_were_taken_since(&mut self) -> Result<bool, Stop> {
+        let mut taken_since = false;
+        for body in &mut self.unsaid {
+            let NewsBody::Said(input) = body else { continue };
+            let Input::ModelAnswered(answered) = &mut **input else { continue };
+            let asked: Vec<String> = answered.calls.iter().map(|call| call.id.clone()).collect();
+            let taken = self.node.store.taken_call_ids(&self.lease, &asked).await?;
+            taken_since |= taken != answered.taken;
+            answered.taken = taken;
+        }
+        Ok(taken_since)
     }
 }
 
@@ -149,44 +171,85 @@ fn adjusted(mut request: ModelRequest, adjustments: &[Action]) -> ModelRequest {
 
 /// In this request only: the log keeps what was said.
 fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str) -> ModelMessage {
+    if !message.is(wanted) {
+        return message.clone();
+    }
+    let text = with.to_owned();
     match message {
-        ModelMessage::User { id, .. } if id == wanted => {
-            ModelMessage::User { id: id.clone(), content: Arc::new(Value::from(with)) }
+        ModelMessage::User { id, .. } => {
+            ModelMessage::User { id: id.clone(), content: Arc::new(Value::from(text)) }
         }
-        ModelMessage::Assistant { id, reasoning, calls, .. } if id == wanted => ModelMessage::Assistant {
+        ModelMessage::Assistant { id, reasoning, calls, .. } => ModelMessage::Assistant {
             id: id.clone(),
-            text: with.to_owned(),
+            text,
             reasoning: reasoning.clone(),
             calls: calls.clone(),
             sealed: None,
         },
-        ModelMessage::User { .. }
-        | ModelMessage::Assistant { .. }
-        | ModelMessage::Tool { .. }
-        | ModelMessage::Note { .. }
-        | ModelMessage::Notice { .. } => message.clone(),
+        ModelMessage::Tool { call, .. } => ModelMessage::Tool { call: call.clone(), text },
+        ModelMessage::Note { id, call, .. } => {
+            ModelMessage::Note { id: id.clone(), call: call.clone(), text }
+        }
+        ModelMessage::Notice { .. } => ModelMessage::Notice { text },
     }
 }
 
 impl ModelTask {
-    async fn work(self) -> NewsBody {
+    async fn work(self) -> Brought {
         for phase in &self.ask_first {
-            let hooks = self.hooks.ask(before(*phase, &self.request.messages)).await;
+            let (mut hooks, turn) = self.hooks.ask(before(*phase, &self.request.messages)).await;
+            hooks.answers.iter_mut().for_each(|answer| self.check_replaced(answer));
             if !silent(&hooks) {
-                return NewsBody::Said(Box::new(Input::PhaseAnswered { phase: *phase, hooks }));
+                let said = Input::PhaseAnswered { phase: *phase, hooks };
+                return Brought { body: NewsBody::Said(Box::new(said)), turn: Some(turn) };
             }
         }
-        if self.not_before > self.clock.now() {
-            self.clock.sleep_until(self.not_before).await;
+        if let Some(not_before) = self.not_before {
+            not_before.wait(&*self.clock).await;
         }
         let (step, attempt) = (self.request.step, self.request.attempt);
-        NewsBody::Said(Box::new(match self.call().await {
-            Ok(answered) => Input::ModelAnswered(answered),
-            Err(failure) => Input::ModelFailed { step, attempt, failure },
-        }))
+        let (said, turn) = match self.call().await {
+            Ok((answered, turn)) => (Input::ModelAnswered(answered), turn),
+            Err(failure) => (Input::ModelFailed { step, attempt, failure }, None),
+        };
+        Brought { body: NewsBody::Said(Box::new(said)), turn }
     }
 
-    async fn call(mut self) -> Result<ModelAnswered, ModelFailure> {
+    /// A message that is not there cannot be replaced, and whoever wants one hidden must not believe that it is. One that
+    /// the request leaves out is hidden already.
+    fn check_replaced(&self, answer: &mut HookAnswer) {
+        let HookOutcome::Actions(actions) = &answer.outcome else { return };
+        let unknown = actions.iter().find_map(|action| match action {
+            Action::ReplaceMessage { message, .. } => {
+                let thread = self.thread.as_ref()?;
+                (!thread.iter().any(|known| known.is(message))).then(|| message.clone())
+            }
+            Action::SetState { .. }
+            | Action::End
+            | Action::AddInstruction { .. }
+            | Action::HideTool { .. }
+            | Action::SetParam { .. }
+            | Action::SkipInference
+            | Action::DropCall { .. }
+            | Action::SetArguments { .. }
+            | Action::Block { .. }
+            | Action::Suspend(_)
+            | Action::SetResult(_)
+            | Action::AddNote { .. } => None,
+        });
+        if let Some(message) = unknown {
+            let why = format!("replace_message names {message}, and the thread has no such message");
+            answer.outcome = HookOutcome::Failed(why);
+        }
+    }
+
+    async fn call(mut self) -> Result<(ModelAnswered, Option<Turn>), ModelFailure> {
+        if let Some(bytes_max) = self.too_long {
+            return Err(for_good(format!(
+                "the thread has more than {bytes_max} bytes, and no model is shown that much; begin another, or give the \
+                 agent a `trim`"
+            )));
+        }
         let Some(model) = self.model.take() else {
             return Err(for_good(format!("model {} is not configured any more", self.pinned.model)));
         };
@@ -202,7 +265,15 @@ impl ModelTask {
         if size(&answer) > ANSWER_BYTES_MAX {
             return Err(for_good(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes")));
         }
-        let calls: Vec<AskedCall> = answer.calls.iter().map(|call| self.asked(call)).collect();
+        let mut calls = Vec::new();
+        for call in &answer.calls {
+            let call = self.asked(call);
+            // A schema that came along takes some tenths of a second at worst; others have their turn in between.
+            if self.pinned.brought(&call.tool).is_some() {
+                tokio::task::yield_now().await;
+            }
+            calls.push(call);
+        }
         let asked: Vec<String> = calls.iter().map(|call| call.id.clone()).collect();
         let taken = if asked.is_empty() {
             Ok(std::collections::BTreeSet::new())
@@ -214,8 +285,8 @@ impl ModelTask {
             retryable: true,
             retry_after_ms: None,
         })?;
-        let hooks = self.after_inference(&answer).await;
-        Ok(ModelAnswered {
+        let (hooks, turn) = self.after_inference(&answer).await.unzip();
+        let answered = ModelAnswered {
             step,
             attempt,
             matched: self.pinned.matched(&answer.text),
@@ -226,8 +297,9 @@ impl ModelTask {
             usage: answer.usage,
             origin: answer.origin,
             taken,
-            hooks,
-        })
+            hooks: hooks.unwrap_or_default(),
+        };
+        Ok((answered, turn))
     }
 
     fn asked(&self, call: &crate::model::ModelCall) -> AskedCall {
@@ -243,13 +315,13 @@ impl ModelTask {
         self.pinned.live(self.agent.as_deref(), tool).map(|live| &live.schema)
     }
 
-    /// Arguments that a hook sets are judged like the model's own.
-    async fn after_inference(&self, answer: &ModelAnswer) -> HookAnswers {
+    /// Arguments that a hook sets are judged like the model's own. None where nobody is asked.
+    async fn after_inference(&self, answer: &ModelAnswer) -> Option<(HookAnswers, Turn)> {
         if !self.hooks.subscribed(Phase::AfterInference) {
-            return HookAnswers::default();
+            return None;
         }
         let shared = Arc::new(answer.clone());
-        let mut hooks = self.hooks.ask(Subject::AfterInference { answer: shared }).await;
+        let (mut hooks, turn) = self.hooks.ask(Subject::AfterInference { answer: shared }).await;
         for one in &mut hooks.answers {
             let HookOutcome::Actions(actions) = &mut one.outcome else { continue };
             for action in actions {
@@ -262,7 +334,7 @@ impl ModelTask {
                 }
             }
         }
-        hooks
+        Some((hooks, turn))
     }
 }
 

@@ -10,13 +10,15 @@ use machine::policy::Decisions;
 use machine::projection::{Projection, of_run};
 use machine::status::RunStatus;
 use machine::suspension::SuspensionKind;
-use machine::tool::Arguments;
+use machine::termination::Termination;
 use machine::{Answer, Effect, Input, Rejection, Timestamp};
 use tokio::sync::oneshot;
 
+use super::children::has_all_agents;
+use super::gate::arguments_in;
 use super::hooks::put;
 use super::{Batch, Desk, NewsBody, Stop, Worker, birth, committed};
-use crate::history::{History, has_stored};
+use crate::history::{History, Wanted, has_stored};
 use crate::node::{Direct, Reply};
 use crate::store::{Append, Refused};
 
@@ -43,13 +45,20 @@ impl Worker {
             match self.pass_once(&news).await {
                 Ok(()) => {
                     self.hurry = false;
-                    return Ok(());
+                    return self.give_back_the_floor().await;
                 }
                 // Before anything else happens: what came back is not stored, and would be asked for again. Where the
                 // run is somebody else's, loading it says so; else a commit whose answer was lost came in late.
-                Err(refused @ (NotStored::Behind | NotStored::Fenced)) => {
+                Err(refused @ (NotStored::Behind | NotStored::Fenced | NotStored::Reconfigured)) => {
                     self.keep(news, took_over);
                     self.hurry |= matches!(refused, NotStored::Behind);
+                    self.reload().await?;
+                }
+                Err(NotStored::Impossible(why)) => {
+                    self.keep(news, took_over);
+                    if !self.ids_were_taken_since().await? {
+                        return Err(Stop::Broken(why));
+                    }
                     self.reload().await?;
                 }
                 Err(NotStored::Stop(stop)) => {
@@ -131,7 +140,9 @@ impl Worker {
         match batch.say(&mut self.run, input, ticket, now) {
             Ok(answer) => {
                 for event in batch.events.get(first..).unwrap_or_default() {
-                    remember_arguments(&mut self.arguments, event);
+                    if let Some(arguments) = arguments_in(event) {
+                        self.arguments.insert(event.seq, arguments);
+                    }
                 }
                 Ok(Some(answer))
             }
@@ -253,63 +264,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Where no plugin has to be asked, the gate is a look at the configuration, and needs no commit before it.
-    async fn hear_gates(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
-        if self.phases().has(machine::phase::Phase::BeforeToolExecute) {
-            return Ok(());
-        }
-        loop {
-            let wanted = self.run.wanted();
-            let calls: Vec<_> = wanted
-                .into_iter()
-                .filter_map(|effect| if let Effect::Gate(call) = effect { Some(call) } else { None })
-                .collect();
-            if calls.is_empty() {
-                return Ok(());
-            }
-            for call in calls {
-                // An earlier one may have ended the run.
-                if !self.run.wanted().contains(&Effect::Gate(call.clone())) {
-                    continue;
-                }
-                let gated = self.gated(&call, machine::phase::HookAnswers::default()).await?;
-                if self.say(batch, &Input::Gated(gated), None, now)?.is_none() {
-                    return Err(NotStored::Stop(Stop::Broken(format!("call {call} cannot pass the gate"))));
-                }
-            }
-        }
-    }
-
-    /// All answers that are not recorded yet together, whenever one comes in and after other news.
-    fn hear_after_tools(&mut self, batch: &mut Batch, now: Timestamp) -> Result<bool, NotStored> {
-        if self.after_tools.is_empty() {
-            return Ok(false);
-        }
-        let wanted = self.run.wanted();
-        let is_wanted = |heard: &super::HeardAfter| {
-            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
-        };
-        let news = !batch.events.is_empty() || self.after_tools.iter().any(|heard| heard.fresh);
-        let heard: Vec<_> = self
-            .after_tools
-            .iter()
-            .filter(|heard| is_wanted(heard))
-            .map(|heard| (heard.call.clone(), heard.hooks.clone()))
-            .collect();
-        if !news || heard.is_empty() {
-            return Ok(false);
-        }
-        self.after_tools.iter_mut().for_each(|heard| heard.fresh = false);
-        let before = batch.events.len();
-        self.say(batch, &Input::AfterTools { heard }, None, now)?;
-        Ok(batch.events.len() > before)
-    }
-
     async fn commit(&mut self, batch: Batch, answers: Answers) -> Result<(), NotStored> {
         self.hold_back_unwanted();
         let control = Arc::new(self.run.control.clone());
         let deliver = self.deliveries(&batch).await?;
         let agents = self.node.agents();
+        if !has_all_agents(&batch, &agents) {
+            not_stored(answers);
+            return Err(NotStored::Reconfigured);
+        }
         let spawn =
             birth(&batch, &agents, &self.arguments).map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
         let append = batch.into_append(control.clone(), spawn, deliver);
@@ -360,6 +323,7 @@ impl Worker {
             Ok(appended) => Ok(appended.woken),
             Err(Refused::Behind) => Err(NotStored::Behind),
             Err(Refused::Fenced) => Err(NotStored::Fenced),
+            Err(Refused::Impossible(why)) => Err(NotStored::Impossible(why)),
             Err(refused) => Err(NotStored::Stop(refused.into())),
         }
     }
@@ -371,6 +335,9 @@ impl Worker {
         let has_child = batch
             .before()
             .is_some_and(|before| before.pending().iter().any(|open| open.kind == SuspensionKind::ChildRun));
+        // One that the commit creates may be left alone by the same commit.
+        let has_child =
+            has_child || batch.events.iter().any(|event| matches!(event.fact, Fact::ChildStarted { .. }));
         if !(ended || cancels && has_child) {
             return Ok(Vec::new());
         }
@@ -383,7 +350,10 @@ impl Worker {
         });
         let last_text = match said_here {
             Some(text) => text,
-            None if ended => self.history().await?.last_text().to_owned(),
+            // Nobody reads the last words of a run that was cancelled, whose log may be what cannot be read.
+            None if ended && !matches!(self.run.control.ended(), Some(Termination::Cancelled(_))) => {
+                self.history().await?.last_text().to_owned()
+            }
             None => String::new(),
         };
         deliveries(batch.before().map(|before| &**before), &batch.events, &last_text)
@@ -393,8 +363,12 @@ impl Worker {
     /// The transcript is read when it is needed first, and kept while the run is in memory.
     pub(super) async fn history(&mut self) -> Result<&History, Stop> {
         if self.history.is_none() {
-            let loaded = History::load(&*self.node.store, &self.lease.tenant, &self.committed).await?;
-            self.history = Some(loaded);
+            let trim = self.pinned.trim;
+            let all = trim.shows_everything();
+            let bytes_max = if all { self.node.settings.thread_bytes_max } else { usize::MAX };
+            let (store, tenant) = (&*self.node.store, &self.lease.tenant);
+            let wanted = Wanted { trim, bytes_max };
+            self.history = Some(History::load(store, tenant, &self.committed, wanted).await?);
         }
         Ok(self.history.get_or_insert_default())
     }
@@ -409,7 +383,7 @@ impl Worker {
         {
             let mut rows = known.to_vec();
             state.into_iter().for_each(|row| put(&mut rows, row));
-            self.state = Some(rows.into());
+            self.know(rows.into());
         }
         let control = &self.run.control;
         self.arguments.retain(|seq, _| control.calls.iter().any(|call| call.arguments_seq == *seq));
@@ -435,40 +409,6 @@ fn answer(answers: Answers) {
     }
 }
 
-fn remember_arguments(known: &mut std::collections::BTreeMap<u64, Arguments>, event: &Event) {
-    let arguments = match &event.fact {
-        Fact::ToolRequested { arguments, .. } => Some(arguments),
-        Fact::ToolApproved { arguments, .. } | Fact::ToolResumed { arguments, .. } => arguments.as_ref(),
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ApprovalVoided { .. }
-        | Fact::ToolDenied { .. }
-        | Fact::ToolSuspended(_)
-        | Fact::ExecutionStarted { .. }
-        | Fact::ExecutionSucceeded { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ToolCancelled { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => None,
-    };
-    if let Some(arguments) = arguments {
-        known.insert(event.seq, arguments.clone());
-    }
-}
-
 fn broken(rejection: &Rejection) -> NotStored {
     NotStored::Stop(Stop::Broken(rejection.to_string()))
 }
@@ -479,6 +419,10 @@ pub(super) enum NotStored {
     Behind,
     /// The log has gone on, or the run is somebody else's.
     Fenced,
+    /// An agent that a call is delegated to was removed after the gate had seen it: the pass is made again.
+    Reconfigured,
+    /// The rows contradict what is stored.
+    Impossible(String),
     Stop(Stop),
 }
 

@@ -10,8 +10,10 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::floor::Floor;
 use super::hooks::{Hooks, Subscriber};
-use super::{News, NewsBody, Stop, Worker};
+use super::judging::{asks_about_a_call, in_order};
+use super::{Brought, News, NewsBody, Stop, Worker};
 use crate::plugin::Subject;
 
 /// Something under way. Dropping it stops it: what a worker that is gone had started is gone with it.
@@ -88,8 +90,12 @@ impl Worker {
                 None => self.stop(task),
             }
         }
-        for effect in wanted {
+        for effect in in_order(&self.run.control, wanted) {
             if self.under_way.iter().any(|task| task.effect.same_task(&effect)) {
+                continue;
+            }
+            // It has its turn after the commit of what is asked about now.
+            if asks_about_a_call(&effect) && self.judges() {
                 continue;
             }
             let round = again.iter().find(|(known, _)| *known == effect).map_or(0, |(_, round)| *round);
@@ -110,8 +116,9 @@ impl Worker {
                 let (phase, hooks) = (*phase, self.hooks().await?);
                 let subject = phase_subject(phase, &self.run.control);
                 self.spawn(effect, move |_| async move {
-                    let hooks = hooks.ask(subject).await;
-                    NewsBody::Said(Box::new(machine::Input::PhaseAnswered { phase, hooks }))
+                    let (hooks, turn) = hooks.ask(subject).await;
+                    let said = machine::Input::PhaseAnswered { phase, hooks };
+                    Brought { body: NewsBody::Said(Box::new(said)), turn: Some(turn) }
                 });
             }
             Effect::CallModel { .. } => self.begin_model_call(effect).await?,
@@ -119,40 +126,25 @@ impl Worker {
                 let (call, hooks) = (call.clone(), self.hooks().await?);
                 let subject = self.gate_subject(&call).await?;
                 self.spawn(effect, move |_| async move {
-                    let hooks = hooks.ask(subject).await;
-                    NewsBody::Gate { call, hooks }
+                    let (hooks, turn) = hooks.ask(subject).await;
+                    Brought { body: NewsBody::Gate { call, hooks }, turn: Some(turn) }
                 });
             }
             Effect::RunTool { .. } => self.begin_attempt(effect).await?,
             Effect::HearAfterTool { call, status } => {
                 let (call, status, hooks) = (call.clone(), *status, self.hooks().await?);
-                let tool = self.run.control.call(&call).map(|call| call.tool.clone());
-                let Some(tool) = tool else {
-                    return Err(Stop::Broken(format!("call {call} is over and nobody knows it")));
-                };
+                let subject = self.result_subject(&call).await?;
                 self.spawn(effect, move |_| async move {
-                    let subject = Subject::AfterToolExecute { call: call.clone(), tool, status };
-                    let hooks = hooks.ask(subject).await;
-                    NewsBody::After { call, status, hooks }
+                    let (hooks, turn) = hooks.ask(subject).await;
+                    Brought { body: NewsBody::After { call, status, hooks }, turn: Some(turn) }
                 });
             }
         }
         Ok(())
     }
 
-    async fn gate_subject(&mut self, id: &machine::id::CallId) -> Result<Subject, Stop> {
-        let Some(call) = self.run.control.call(id).cloned() else {
-            return Err(Stop::Broken(format!("call {id} is at the gate and nobody knows it")));
-        };
-        let arguments = match self.arguments_of(&call).await? {
-            machine::tool::Arguments::Valid { value, .. } => value,
-            machine::tool::Arguments::Invalid { raw, .. } => Arc::new(serde_json::Value::from(raw)),
-        };
-        Ok(Subject::BeforeToolExecute { call: call.id, tool: call.tool, arguments })
-    }
-
     /// Runs it as a task of its own: one that keeps its thread busy keeps nobody else waiting.
-    pub(super) fn spawn<F: Future<Output = NewsBody> + Send + 'static>(
+    pub(super) fn spawn<F: Future<Output: Into<Brought>> + Send + 'static>(
         &mut self,
         effect: Effect,
         work: impl FnOnce(CancellationToken) -> F,
@@ -164,7 +156,7 @@ impl Worker {
     }
 
     /// The same for what may have its answer at hand: then nobody has to be woken for it.
-    pub(super) async fn try_at_once<F: Future<Output = NewsBody> + Send + 'static>(
+    pub(super) async fn try_at_once<F: Future<Output: Into<Brought>> + Send + 'static>(
         &mut self,
         effect: Effect,
         work: F,
@@ -173,7 +165,7 @@ impl Worker {
         let mut work = Box::pin(work);
         let first = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
         match first {
-            Poll::Ready(body) => self.hear_of(News { task: number, body }),
+            Poll::Ready(brought) => self.hear_of(News { task: number, brought: brought.into() }),
             Poll::Pending => self.spawn_as(number, work),
         }
     }
@@ -193,12 +185,12 @@ impl Worker {
         number
     }
 
-    fn spawn_as<F: Future<Output = NewsBody> + Send + 'static>(&mut self, number: u64, work: F) {
+    fn spawn_as<F: Future<Output: Into<Brought>> + Send + 'static>(&mut self, number: u64, work: F) {
         let news = self.news_in.clone();
         let task = self.node.tasks.spawn(async move {
-            let body = work.await;
+            let brought = work.await.into();
             // Nobody listens any more where the worker is gone.
-            let _ = news.send(News { task: number, body }).await;
+            let _ = news.send(News { task: number, brought }).await;
         });
         if let Some(begun) = self.under_way.last_mut() {
             begun.task = Some(task.abort_handle());
@@ -216,6 +208,8 @@ impl Worker {
         if !matches!(task.effect, Effect::RunTool { .. }) || task.finished {
             return;
         }
+        // What is not sent yet never is.
+        task.hold_back(true);
         task.cancelled.cancel();
         let grace = self.node.settings.cancel_grace;
         self.node.tasks.spawn(async move {
@@ -224,18 +218,36 @@ impl Worker {
         });
     }
 
+    /// After a commit: what was answered is stored, and the next plugins are asked with it.
+    pub(super) async fn give_back_the_floor(&mut self) -> Result<(), Stop> {
+        if !self.turns.is_empty() && self.run.control.ended().is_none() {
+            self.read_state().await?;
+            self.turns.clear();
+        }
+        Ok(())
+    }
+
+    async fn read_state(&mut self) -> Result<(), Stop> {
+        // Most agents have no plugin, and nothing is read for nobody.
+        if self.state.is_none() && !self.pinned.plugins.is_empty() {
+            let state = self.node.store.plugin_state(&self.lease).await?;
+            self.know(state.into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn know(&mut self, state: Arc<[machine::rows::StateRow]>) {
+        self.floor.show(&state);
+        self.state = Some(state);
+    }
+
     /// What the plugins of this run are asked with.
     pub(super) async fn hooks(&mut self) -> Result<Hooks, Stop> {
-        let state = match &self.state {
-            Some(state) => state.clone(),
-            // Most agents have no plugin, and nothing is read for nobody.
-            None if self.pinned.plugins.is_empty() => Arc::default(),
-            None => {
-                let state: Arc<[_]> = self.node.store.plugin_state(&self.lease).await?.into();
-                self.state = Some(state.clone());
-                state
-            }
-        };
+        self.read_state().await?;
+        Ok(self.hooks_on(self.floor.clone()))
+    }
+
+    pub(super) fn hooks_on(&self, floor: Floor) -> Hooks {
         let agents = self.node.agents();
         let live = agents.by_name.get(&self.pinned.agent);
         let plugins = self
@@ -249,7 +261,7 @@ impl Worker {
             })
             .collect();
         let control = &self.run.control;
-        Ok(Hooks {
+        Hooks {
             plugins,
             tenant: self.lease.tenant.clone(),
             thread: self.lease.thread.clone(),
@@ -257,9 +269,9 @@ impl Worker {
             agent: self.pinned.agent.clone(),
             step: control.step,
             usage: control.usage,
-            state,
+            floor,
             timeout: self.node.settings.hook_timeout,
-        })
+        }
     }
 }
 

@@ -6,17 +6,20 @@ use std::time::Duration;
 use machine::event::Fact;
 use machine::id::{CallId, Digest, idempotency_key};
 use machine::input::{Outcome, ToolAnswer};
+use machine::phase::SuspendRequest;
 use machine::tool::{Arguments, EffectClass};
-use machine::{Effect, Input, Timestamp};
+use machine::{Effect, Input};
 use tokio::sync::watch;
 
 use super::panics::contained;
 use super::{NewsBody, Stop, Worker};
 use crate::agent::Pinned;
 use crate::callback::{Callback, Reported};
+use crate::clock::NotBefore;
 use crate::live::ToolNotes;
 use crate::node::Node;
 use crate::numbers::ms_between;
+use crate::schema::Schema;
 use crate::store::Lease;
 use crate::tool::{CancellationToken, Resumed, ToolRequest};
 
@@ -27,9 +30,8 @@ struct Attempt {
     request: ToolRequest,
     /// Of the tool as the gate saw it.
     gated: Option<Digest>,
-    not_before: Timestamp,
     /// None where it need not wait: then it is sent at once.
-    held_back: Option<watch::Receiver<bool>>,
+    waits: Option<(NotBefore, watch::Receiver<bool>)>,
 }
 
 impl Worker {
@@ -60,16 +62,16 @@ impl Worker {
             cancelled: CancellationToken::new(),
             notes: ToolNotes::of(self.feed.clone(), call.id.clone(), attempt),
         };
-        let waits = (not_before > self.node.clock.now()).then(|| watch::channel(false));
-        let (hold, held_back) = waits.unzip();
+        let (hold, held_back) = watch::channel(false);
+        let waits = self.not_before(not_before).map(|not_before| (not_before, held_back));
+        let hold = waits.is_some().then_some(hold);
         let task = Attempt {
             node: self.node.clone(),
             lease: self.lease.clone(),
             pinned: self.pinned.clone(),
             gated: self.gated.get(&call.id).copied(),
             request,
-            not_before,
-            held_back,
+            waits,
         };
         self.spawn(effect, move |cancelled| task.work(cancelled));
         if let Some(begun) = self.under_way.last_mut() {
@@ -91,13 +93,13 @@ impl Worker {
         state_seq: Option<u64>,
     ) -> Result<Option<Resumed>, Stop> {
         let Some(answer_seq) = answer_seq else { return Ok(None) };
-        let event = self.node.store.event(&self.lease, answer_seq).await?;
+        let event = self.event(answer_seq).await?;
         let Fact::ToolResumed { answer, by, .. } = &event.fact else {
             return Err(Stop::Broken(format!("event {answer_seq} resumes nothing")));
         };
         let state = match state_seq {
             Some(seq) => {
-                let opened = self.node.store.event(&self.lease, seq).await?;
+                let opened = self.event(seq).await?;
                 if let Fact::ToolSuspended(opened) | Fact::ApprovalRequested(opened) = &opened.fact {
                     opened.resume_state.clone()
                 } else {
@@ -114,14 +116,14 @@ impl Attempt {
     async fn work(mut self, cancelled: CancellationToken) -> NewsBody {
         self.request.cancelled = cancelled;
         let (step, call, attempt) = (self.request.step, self.request.call.clone(), self.request.attempt);
-        if let Some(held_back) = &mut self.held_back {
-            self.node.clock.sleep_until(self.not_before).await;
+        if let Some((not_before, held_back)) = &mut self.waits {
+            not_before.wait(&*self.node.clock).await;
             if held_back.wait_for(|held| !held).await.is_err() {
                 // Whoever would let it go on is gone, and stops this task too.
                 std::future::pending::<()>().await;
             }
         }
-        let outcome = self.send().await;
+        let outcome = understood(self.send().await);
         NewsBody::Said(Box::new(Input::ToolReturned { step, call, attempt, outcome }))
     }
 
@@ -150,6 +152,24 @@ impl Attempt {
         };
         node.tally.sent(&name, ms_between(sent, node.clock.now()));
         outcome
+    }
+}
+
+/// A question with a schema that nobody's answer could be compared with is asked without it, and says so: the tool is at
+/// work, whatever else it said.
+fn understood(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Answered(ToolAnswer::Pending(request)) => {
+            let unusable = request.schema.as_ref().and_then(|schema| Schema::compile_sent(schema).err());
+            let Some(why) = unusable else { return Outcome::Answered(ToolAnswer::Pending(request)) };
+            let asked =
+                request.question.as_deref().map(|question| format!("{question} ")).unwrap_or_default();
+            let question = Some(format!("{asked}(the schema that came along cannot be used: {why})"));
+            Outcome::Answered(ToolAnswer::Pending(SuspendRequest { question, schema: None, ..request }))
+        }
+        Outcome::Answered(ToolAnswer::Success { .. } | ToolAnswer::Error { .. })
+        | Outcome::NotSent { .. }
+        | Outcome::Unknown { .. } => outcome,
     }
 }
 

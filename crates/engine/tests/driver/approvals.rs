@@ -6,6 +6,7 @@ use engine::agent::Agent;
 use engine::arguments::digest;
 use engine::deciding::{Answer, Decide, OnReject, Resumption};
 use engine::store::Store;
+use engine::tool::{Approval, DeclaredTool, Performer, ToolDefinition};
 use machine::decision::Payload;
 use machine::event::{CallErrorCode, Fact};
 use machine::id::{Digest, Principal, SuspensionId};
@@ -105,8 +106,7 @@ async fn an_approval_of_a_tool_that_changed_is_void_and_the_call_is_held_again()
     let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
     let engine = stage.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
-    let changed =
-        sent.tool(engine::tool::ToolDefinition::new("transfer", "Moves all the money"), |_| json!("gone"));
+    let changed = sent.tool(ToolDefinition::new("transfer", "Moves all the money"), |_| json!("gone"));
     let agent = Agent::new("assistant", model.clone()).tool(changed);
     engine.replace_agents(vec![agent]).await.unwrap();
     let decision = Decide::approve(&run, &call("a"), "ann").under_id("d1");
@@ -165,11 +165,40 @@ async fn an_approval_for_the_future_does_not_count_for_a_tool_that_changed() {
     let leave = Resumption { apply_to_future: true, ..Resumption::default() };
     accepted(engine.decide(resume(Decide::approve(&run, &call("a"), "ann"), leave)).await);
     rest(&mut watched).await;
-    let changed =
-        sent.tool(engine::tool::ToolDefinition::new("transfer", "Moves all the money"), |_| json!("gone"));
+    let changed = sent.tool(ToolDefinition::new("transfer", "Moves all the money"), |_| json!("gone"));
     engine.replace_agents(vec![Agent::new("assistant", model.clone()).tool(changed)]).await.unwrap();
     held(&engine, to_assistant().on_thread("t")).await;
     assert_eq!(sent.count(), 1);
+}
+
+/// The words about it are the same: what somebody agreed to is also who does it.
+#[tokio::test(start_paused = true)]
+async fn an_approval_does_not_count_for_another_performer_of_the_tool() {
+    let by = |performer: Performer| {
+        let definition = ToolDefinition::new("transfer", "Moves money").performed_by(performer);
+        DeclaredTool::new(definition.approval(Approval::Ask))
+    };
+    let agent = |name: &str, budget_tokens_max| Performer::Agent { agent: name.into(), budget_tokens_max };
+    let changes = [
+        (agent("reader", None), agent("payer", None), Verdict::ToolChanged),
+        (Performer::Client, Performer::External, Verdict::ToolChanged),
+        (Performer::Client, Performer::Server, Verdict::ToolChanged),
+        (agent("reader", None), agent("reader", Some(7)), Verdict::Accepted),
+    ];
+    for (before, after, verdict) in changes {
+        let (stage, model) = (Stage::new(), one_transfer());
+        let agents = |performer: &Performer| {
+            let others = ["reader", "payer"].map(|name| Agent::new(name, Scripted::new([])));
+            let assistant = Agent::new("assistant", model.clone()).tool(by(performer.clone()));
+            others.into_iter().chain([assistant])
+        };
+        let engine = agents(&before).fold(stage.engine(), |engine, agent| engine.agent(agent));
+        let engine = engine.start().await.unwrap();
+        let (run, _watched) = held(&engine, to_assistant()).await;
+        engine.replace_agents(agents(&after).collect()).await.unwrap();
+        let decided = engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap();
+        assert_eq!(decided, verdict, "{before:?}, then {after:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,14 @@
 //! One attempt and the next: panics, time-outs, pauses, keys, and what is never sent.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::agent::Agent;
 use engine::clock::{Clock, RuntimeClock};
 use engine::deciding::{Answer, Decide};
+use engine::model::ModelAnswer;
+use engine::store::Task;
 use engine::tool::{Approval, FunctionTool, Outcome, Tool, ToolDefinition, ToolRequest};
 use machine::Timestamp;
 use machine::event::{CallErrorCode, Fact};
@@ -20,8 +22,8 @@ use tokio::sync::Notify;
 
 use crate::faulty_store::{Fate, FaultyStore};
 use crate::stage::{
-    BEGIN, Scripted, Sent, Stage, accepted, asking, call, echo, gated, held, rest, success, to_assistant,
-    until, until_named,
+    BEGIN, Scripted, Sent, Stage, accepted, ask, asking, call, echo, gated, held, rest, success,
+    to_assistant, until, until_named,
 };
 
 fn one(tool: &str) -> Scripted {
@@ -264,4 +266,45 @@ async fn an_attempt_that_waits_is_not_sent_while_the_commit_that_cancels_it_is_u
     gate.notify_one();
     rest(&mut watched).await;
     assert_eq!(sent.count(), 1, "the second attempt was cancelled before its time came");
+}
+
+/// Goes with the runtime's, and may be set back.
+#[derive(Clone)]
+struct SetBack {
+    clock: RuntimeClock,
+    behind_ms: Arc<AtomicU64>,
+}
+
+impl Clock for SetBack {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.clock.now().0 - self.behind_ms.load(Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Task<'static, ()> {
+        self.clock.sleep_until(at.plus_ms(self.behind_ms.load(Ordering::SeqCst)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_back_keeps_neither_the_model_nor_a_tool_waiting() {
+    let stage = Stage::new();
+    let behind_ms = Arc::new(AtomicU64::new(0));
+    let set = behind_ms.clone();
+    let look = FunctionTool::new(read(), move |_: ToolRequest| {
+        set.store(600_000, Ordering::SeqCst);
+        async { json!("it is earlier than it was") }
+    });
+    let model = Scripted::new([
+        Ok(ask(&[("a", "look", json!({}))])),
+        Ok(ask(&[("b", "echo", json!({}))])),
+        Ok(ModelAnswer::text("Done.")),
+    ]);
+    let clock = SetBack { clock: stage.clock, behind_ms };
+    let agent = Agent::new("assistant", model).tool(look).tool(echo());
+    let engine = stage.engine().clock(clock).agent(agent).start().await.unwrap();
+    let began = tokio::time::Instant::now();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }

@@ -1,14 +1,19 @@
 //! Child runs: budgets, held calls far down, failures, depth, and interrupts that reach every one of them.
 
+use std::sync::{Arc, OnceLock};
+
 use engine::agent::{Agent, Limits, StopCondition};
-use engine::deciding::Decide;
+use engine::deciding::{Answer, Decide};
 use engine::model::{ModelAnswer, ModelRequest};
-use engine::store::{RunFilter, RunView, Store, Tenant};
+use engine::store::{Lease, Refused, RunFilter, RunView, Store, Task, Tenant, Wrapper};
 use engine::tool::{Approval, DeclaredTool, Performer, Tool, ToolDefinition};
 use machine::event::{CallErrorCode, Fact, Usage};
-use machine::id::RunId;
+use machine::id::{RunId, ToolName};
+use machine::policy::{OnBlock, OnReject, Policy};
 use machine::termination::{Cancelled, StopCode, Termination};
+use machine::tool::Leave;
 use serde_json::json;
+use stores::memory::MemoryStore;
 
 use crate::stage::{
     FunctionModel, Scripted, Sent, Stage, accepted, ask, asking, call, echo, let_go, rest, until_named,
@@ -169,6 +174,29 @@ async fn a_child_that_fails_fails_the_call_and_its_parent_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn b7_a_call_whose_child_was_refused_is_read_as_refused_all_the_way_up() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let (engine, desk) = three_levels(&stage, &sent).await;
+    let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
+    let_go_all(&engine, &stage, 1).await;
+    let shown = stage.pending().await.remove(0);
+    let answer = Answer::Cancel { reason: Some("not Bob".into()), then: Some(OnReject::EndRun) };
+    accepted(engine.decide(Decide { answer, ..shown.approve("ann") }).await);
+    rest(&mut watched).await;
+    let all = runs(&stage).await;
+    let clerk = stage.log(&all[1].id).await;
+    let failed = clerk.iter().find_map(|event| match &event.fact {
+        Fact::ExecutionFailed { error, .. } => Some((error.code, error.message.clone())),
+        _ => None,
+    });
+    let why = "the delegated run was stopped before it was done: rejected: not Bob";
+    assert_eq!(failed, Some((CallErrorCode::ChildFailed, why.into())));
+    // The clerk was told, and its own last words are a result again.
+    assert_eq!((sent.count(), &*desk.last_read()[2]), (0, "tool d: the clerk is done"));
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+}
+
+#[tokio::test(start_paused = true)]
 async fn agents_that_delegate_to_themselves_end_at_the_depth_limit() {
     let stage = Stage::new();
     let model = FunctionModel(|request: ModelRequest, _| {
@@ -208,4 +236,82 @@ async fn nobody_outside_can_answer_for_a_child_run() {
     let invalid = matches!(verdict, machine::inbox::Verdict::Refused(machine::inbox::Refusal::Invalid(_)));
     assert!(invalid, "{verdict:?}");
     assert_eq!((stage.ended(&posted.run).await, stage.pending().await.len()), (None, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b49_a_child_whose_call_is_cancelled_in_the_commit_that_creates_it_is_told() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let desk = asking(&[("a", "clerk", json!({})), ("b", "shred", json!({}))]);
+    let shred = ToolDefinition::new("shred", "Is never allowed").approval(Approval::Block);
+    let post = ToolDefinition::new("post", "Writes").approval(Approval::Never);
+    let policy = Policy { on_block: OnBlock::EndRun, ..Policy::default() };
+    let engine = stage
+        .engine()
+        .agent(
+            Agent::new("desk", desk)
+                .tool(agent_tool("clerk", "clerk", None))
+                .tool(sent.tool(shred, |_| json!("shredded")))
+                .policy(policy),
+        )
+        .agent(
+            Agent::new("clerk", asking(&[("p", "post", json!({}))])).tool(sent.tool(post, |_| json!("sent"))),
+        )
+        .start()
+        .await
+        .unwrap();
+    let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
+    rest(&mut watched).await;
+    assert!(matches!(stage.ended(&posted.run).await, Some(Termination::Blocked(_))));
+    let child = runs(&stage).await.remove(1);
+    rest(&mut engine.subscribe(&Tenant::default(), &child.id, 0)).await;
+    let by_parent = Some(Termination::Cancelled(Cancelled::ByParent));
+    assert_eq!((stage.ended(&child.id).await, sent.count()), (by_parent, 0));
+}
+
+/// Before it says whether a call has leave, somebody replaces the agents.
+struct ReconfiguringStore {
+    inner: MemoryStore,
+    replaced: OnceLock<(engine::Engine, Agent)>,
+}
+
+impl Wrapper for ReconfiguringStore {
+    fn behind(&self) -> &dyn Store {
+        &self.inner
+    }
+
+    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
+        let (lease, tool) = (lease.clone(), tool.clone());
+        Box::pin(async move {
+            if let Some((engine, agent)) = self.replaced.get() {
+                engine.replace_agents(vec![agent.clone()]).await.unwrap();
+            }
+            self.inner.leave(&lease, &tool).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_removed_between_the_gate_and_the_commit_fails_the_call_and_not_the_run() {
+    let (stage, desk) = (Stage::new(), asking(&[("d", "clerk", json!({}))]));
+    let store = Arc::new(ReconfiguringStore { inner: stage.store.clone(), replaced: OnceLock::new() });
+    let performer = Performer::Agent { agent: "clerk".into(), budget_tokens_max: None };
+    let clerk = DeclaredTool::new(ToolDefinition::new("clerk", "Delegates").performed_by(performer));
+    let engine = stage
+        .engine_on(store.clone())
+        .agent(Agent::new("desk", desk.clone()).tool(clerk))
+        .agent(Agent::new("clerk", asking(&[])))
+        .start()
+        .await
+        .unwrap();
+    assert!(store.replaced.set((engine.clone(), Agent::new("desk", desk.clone()))).is_ok());
+    let (tenant, thread) = (Tenant::default(), "t".into());
+    stage.store.put_thread(&tenant, &thread, &json!({})).await.unwrap();
+    stage.store.set_auto_approve(&tenant, &thread, Some(&"ann".into())).await.unwrap();
+    let (posted, mut watched) = engine.stream(message("desk").on_thread("t")).await.unwrap();
+    let failed = until_named(&mut watched, "tool.execution_failed").await;
+    let Fact::ExecutionFailed { error, .. } = &failed.fact else { panic!("{failed:?}") };
+    assert_eq!(error.code, CallErrorCode::UnknownTool);
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(runs(&stage).await.len(), 1, "nobody was delegated to");
 }

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use engine::agent::Agent;
 use engine::posting::PostRefused;
-use engine::store::Tenant;
-use machine::event::Fact;
-use machine::termination::Termination;
+use engine::store::{Ring, Store, Task, Tenant, Wrapper};
+use machine::event::{Fact, InterruptCause};
+use machine::inbox::Item;
+use machine::termination::{Cancelled, Termination};
 use serde_json::json;
-use tokio::sync::Notify;
+use stores::memory::MemoryStore;
+use tokio::sync::{Mutex, Notify, mpsc};
 
-use crate::stage::{Stage, asking, gated, rest, to_assistant, until_named};
+use crate::stage::{Stage, accepted, asking, gated, rest, to_assistant, until_named};
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_drains_lets_a_tool_finish_and_takes_nothing_new() {
@@ -52,4 +54,51 @@ async fn what_does_not_finish_in_time_goes_on_in_the_next_process() {
         })
         .collect();
     assert_eq!((attempts, stage.ended(&posted.run).await), (vec![1, 2], Some(Termination::NaturalEnd)));
+}
+
+/// As a store of several processes: what happens in another one rings here.
+struct SharedStore {
+    inner: MemoryStore,
+    rings: Mutex<mpsc::Receiver<Ring>>,
+}
+
+impl Wrapper for SharedStore {
+    fn behind(&self) -> &dyn Store {
+        &self.inner
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn rung(&self) -> Task<'_, Ring> {
+        Box::pin(async {
+            match self.rings.lock().await.recv().await {
+                Some(ring) => ring,
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_drains_hears_what_another_process_brings_to_its_runs() {
+    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+    let (elsewhere, rings) = mpsc::channel(1);
+    let store = SharedStore { inner: stage.store.clone(), rings: Mutex::new(rings) };
+    let agent = Agent::new("assistant", asking(&[("a", "slow", json!({}))])).tool(gated("slow", &gate));
+    let engine = stage.engine_on(Arc::new(store)).agent(agent).start().await.unwrap();
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    let began = tokio::time::Instant::now();
+    let stopping = engine.clone();
+    let drained = tokio::spawn(async move { stopping.drain(Duration::from_secs(60)).await });
+    tokio::task::yield_now().await;
+    let stop = Item::Interrupt { cause: InterruptCause::Person("ann".into()) };
+    accepted(stage.store.submit(&Tenant::default(), &posted.run, stop).await);
+    elsewhere.send(Ring::Run { tenant: Tenant::default(), run: posted.run.clone() }).await.unwrap();
+    drained.await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let interrupted = Termination::Cancelled(Cancelled::Interrupted);
+    assert_eq!(stage.ended(&posted.run).await, Some(interrupted));
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use engine::Pass;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::ModelAnswer;
 use engine::posting::Message;
 use engine::store::{ApprovalFilter, Page, Store, Tenant};
 use engine::tool::{DeclaredTool, FunctionTool, Performer, Tool, ToolDefinition, ToolRequest};
-use engine::{Engine, Pass};
 use machine::id::{CallId, Principal};
 use machine::inbox::Verdict;
 use machine::termination::{Cancelled, Termination};
@@ -135,5 +135,4 @@ async fn a_child_run_holds_a_call_and_the_parent_goes_on_with_its_answer() {
     let last = engine.view(&tenant, &finished.run).await.unwrap().unwrap().control.seq;
     let end = engine.follow(&tenant, &finished.run, last).await.unwrap();
     assert_eq!(end.pass, Pass::Ended(Termination::NaturalEnd));
-    let _ = Engine::on(store);
 }

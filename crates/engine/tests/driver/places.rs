@@ -1,17 +1,19 @@
 //! How many runs execute together, and who is next.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::{ModelAnswer, ModelRequest};
 use engine::posting::Message;
-use engine::store::Tenant;
+use engine::store::{Claim, Claimed, Refused, Store, Task, Tenant, Wrapper};
 use engine::{Engine, Settings};
 use machine::inbox::Verdict;
 use machine::rows::ShownStatus;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use stores::memory::MemoryStore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::stage::{FunctionModel, Sent, Stage, accepted, ask, call, let_go, rest, until_named};
 
@@ -117,6 +119,56 @@ async fn queued_runs_of_two_tenants_take_turns() {
     }
     let wanted = ["x0 1", "a1 1", "b1 1", "a2 1", "b2 1", "a3 1", "b3 1"];
     assert_eq!(queue.asked(), wanted);
+}
+
+/// A store in which whoever looks for what is ready can be made to wait.
+struct SlowToClaim {
+    store: MemoryStore,
+    may_look: watch::Sender<bool>,
+}
+
+impl Wrapper for SlowToClaim {
+    fn behind(&self) -> &dyn Store {
+        &self.store
+    }
+
+    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+        Box::pin(async move {
+            self.may_look.subscribe().wait_for(|may| *may).await.expect("the store is there");
+            self.store.claim(claim).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_posts_does_not_pass_those_in_line() {
+    let (stage, queue) = (Stage::new(), Queue::new());
+    let store = SlowToClaim { store: stage.store.clone(), may_look: watch::Sender::new(true) };
+    let store = Arc::new(store);
+    let settings = Settings { running_runs_max: 1, ..Settings::default() };
+    let agent = queue.agent(&Sent::default());
+    let engine = stage.engine_on(store.clone()).settings(settings).agent(agent).start().await.unwrap();
+    let post = |tenant: &str, text: &str| {
+        engine.stream(Message::to("assistant", text).of_tenant(Tenant::from(tenant)))
+    };
+    let (_, mut running) = post("x", "x0").await.unwrap();
+    store.may_look.send_replace(false);
+    let (first, mut in_line) = post("a", "a1").await.unwrap();
+    assert_eq!(first.status, ShownStatus::Queued);
+    queue.leave.add_permits(3);
+    rest(&mut running).await;
+    let_go(&engine).await;
+    // The place is free, and whoever serves the line has not looked yet.
+    let (later, mut last) = post("b", "b1").await.unwrap();
+    assert_eq!(later.status, ShownStatus::Queued);
+    store.may_look.send_replace(true);
+    rest(&mut in_line).await;
+    rest(&mut last).await;
+    assert_eq!(queue.asked(), ["x0 1", "a1 1", "b1 1"]);
+    // On a clock that stands still this passes when nobody has anything to do any more.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let (alone, _watched) = post("a", "a2").await.unwrap();
+    assert_eq!(alone.status, ShownStatus::Running, "with nobody in line a run begins as it is posted");
 }
 
 #[tokio::test(start_paused = true)]

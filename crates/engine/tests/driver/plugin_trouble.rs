@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::plugged::FunctionPlugin;
 use crate::stage::{
-    Scripted, Sent, Stage, accepted, asking, call, held, let_go, rest, to_assistant, until_named,
+    Scripted, Sent, Stage, accepted, asking, call, echo, held, let_go, rest, to_assistant, until_named,
 };
 
 fn one_transfer() -> Scripted {
@@ -186,6 +186,31 @@ async fn c42_the_checkpoint_holds_nothing_that_a_plugin_did_not_ask_to_keep() {
     let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin)).await;
     let (run, _watched) = held(&engine, to_assistant()).await;
     assert_eq!(stage.count(&run, "state.changed").await + stage.count(&run, "phase.answered").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a77_a_value_that_is_there_already_is_no_news() {
+    let stage = Stage::new();
+    let plugin = FunctionPlugin::new("plugin", [Phase::StepStart, Phase::StepEnd], |moment| {
+        let set = |value| Action::SetState { key: "k".into(), scope: Scope::Run, value: Arc::new(value) };
+        // The second step ends where it began: both of its changes are told.
+        Ok(match (moment.step, moment.subject.phase()) {
+            (2, Phase::StepEnd) => vec![set(json!(2)), set(json!(1))],
+            _ => vec![set(json!(1))],
+        })
+    });
+    let model = asking(&[("a", "echo", json!({}))]);
+    let engine = stage.start(Agent::new("assistant", model).tool(echo()).plugin(plugin)).await;
+    let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    let events = rest(&mut watched).await;
+    let told: Vec<Value> = events
+        .iter()
+        .filter_map(|event| match &event.fact {
+            Fact::StateChanged { value, .. } => Some((**value).clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [json!(1), json!(2), json!(1)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use engine::agent::Agent;
 use engine::deciding::Decide;
-use engine::plugin::{Action, Phase, Scope, Subject, SuppliedResult};
+use engine::model::ModelMessage;
+use engine::plugin::{Action, Again, CallResult, Phase, Scope, Subject, SuppliedResult};
 use engine::tool::{AskKind, OnExpiry, ResumeMode, SuspendRequest};
 use machine::event::{CallErrorCode, Event, Fact};
+use machine::id::MessageId;
 use machine::inbox::Verdict;
 use machine::policy::{OnBlock, Policy};
 use machine::suspension::SuspensionKind;
@@ -45,8 +47,9 @@ const ONE_ROUND: [&str; 14] = [
 async fn every_phase_is_asked_once_in_its_place_whether_it_answers_or_not() {
     for answers in [false, true] {
         let stage = Stage::new();
-        let plugin = FunctionPlugin::new("plugin", Phase::ALL, move |moment| {
-            let value = Arc::new(json!(moment.subject.phase().to_string()));
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        let plugin = FunctionPlugin::new("plugin", Phase::ALL, move |_| {
+            let value = Arc::new(json!(asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
             let set = Action::SetState { key: "last".into(), scope: Scope::Run, value };
             Ok(if answers { vec![set] } else { Vec::new() })
         });
@@ -264,6 +267,133 @@ async fn a_result_that_a_hook_supplies_takes_the_place_of_the_tool() {
         rest(&mut watched).await;
         assert_eq!((sent.count(), &*model.last_read()[2]), (0, read));
         assert_eq!(stage.count(&posted.run, "tool.approval_requested").await, 0);
+    }
+}
+
+/// Notes what it is told about each result.
+fn noting() -> FunctionPlugin {
+    FunctionPlugin::new("plugin", [Phase::AfterToolExecute], |moment| {
+        let Subject::AfterToolExecute { tool, arguments, result, .. } = &moment.subject else {
+            return Err("another phase".into());
+        };
+        let said = match result {
+            Some(CallResult::Succeeded { value, warning }) => format!("{value} {warning:?}"),
+            Some(CallResult::Failed { code, message, .. }) => format!("{code:?}: {message}"),
+            Some(CallResult::Denied { by, reason }) => format!("no, says {by}: {reason:?}"),
+            Some(CallResult::Cancelled { reason, .. }) => format!("{reason:?}"),
+            None => "held".into(),
+        };
+        Ok(vec![Action::AddNote { text: format!("{tool} {arguments}: {said}") }])
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn c16_b42_the_hooks_behind_a_result_are_told_the_arguments_and_what_became_of_the_call() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let model = asking(&[
+        ("a", "echo", json!({"n": 1})),
+        ("b", "fails", json!({"n": 2})),
+        ("c", "transfer", json!({"n": 3})),
+        ("d", "transfer", json!({"n": 4})),
+        ("e", "supplied", json!({"n": 5})),
+    ]);
+    let supplies = FunctionPlugin::new("supplies", [Phase::BeforeToolExecute], |moment| {
+        let Subject::BeforeToolExecute { tool, .. } = &moment.subject else {
+            return Err("another phase".into());
+        };
+        let (value, warning) = (Arc::new(json!("from a cache")), Some("stale".into()));
+        let supplied = Action::SetResult(SuppliedResult::Success { value, warning });
+        Ok(if tool.as_str() == "supplied" { vec![supplied] } else { Vec::new() })
+    });
+    let fails = sent.tool(engine::tool::ToolDefinition::new("fails", "Fails").read(), |_| {
+        engine::tool::Outcome::Answered(engine::tool::ToolAnswer::Error { message: "no paper".into() })
+    });
+    let supplied =
+        sent.tool(engine::tool::ToolDefinition::new("supplied", "Never runs").read(), |_| json!(0));
+    let agent = Agent::new("assistant", model.clone()).tool(echo()).tool(fails).tool(supplied);
+    let agent = agent.tool(sent.transfer()).plugin(supplies).plugin(noting());
+    let engine = stage.start(agent).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    accepted(engine.decide(Decide::approve(&run, &call("c"), "ann").with_arguments(json!({"n": 30}))).await);
+    accepted(engine.decide(Decide::reject(&run, &call("d"), "ann", "too much")).await);
+    rest(&mut watched).await;
+    let read = model.last_read();
+    let notes: Vec<&str> = read.iter().filter_map(|said| said.strip_prefix("note ")).collect();
+    let wanted = [
+        "a: echo {\"n\":1}: {\"n\":1} None",
+        "b: fails {\"n\":2}: ToolError: no paper",
+        "c: transfer {\"n\":30}: \"sent\" None",
+        "d: transfer {\"n\":4}: no, says ann: Some(\"too much\")",
+        "e: supplied {\"n\":5}: \"from a cache\" Some(\"stale\")",
+    ];
+    assert_eq!(notes, wanted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a85_a_hook_at_the_gate_is_told_that_a_call_was_approved_and_comes_again() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = seen.clone();
+    let plugin = FunctionPlugin::new("plugin", [Phase::BeforeToolExecute], move |moment| {
+        let Subject::BeforeToolExecute { again, .. } = &moment.subject else {
+            return Err("another phase".into());
+        };
+        heard.lock().unwrap().push(again.clone());
+        Ok(Vec::new())
+    });
+    let model = asking(&[("a", "transfer", json!({}))]);
+    let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin)).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let approval = stage.pending().await.remove(0).opened.suspension_id.clone();
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    rest(&mut watched).await;
+    let again = Again { approval: Some(approval), attempts: 0 };
+    assert_eq!(*seen.lock().unwrap(), [None, Some(again)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_results_and_notes_are_replaced_in_the_request_and_stay_in_the_log() {
+    let (stage, model) = (Stage::new(), asking(&[("a", "echo", json!({"iban": "DE1"}))]));
+    let redacting = FunctionPlugin::new("redacting", [Phase::BeforeInference], |moment| {
+        let Subject::BeforeInference { messages } = &moment.subject else {
+            return Err("another phase".into());
+        };
+        let hidden = messages.iter().filter_map(|message| match message {
+            ModelMessage::Tool { call, .. } => Some(MessageId::from(format!("msg_{call}"))),
+            ModelMessage::Note { id, .. } => Some(id.clone()),
+            _ => None,
+        });
+        let text = String::from("[redacted]");
+        Ok(hidden.map(|message| Action::ReplaceMessage { message, text: text.clone() }).collect())
+    });
+    let agent = Agent::new("assistant", model.clone()).tool(echo()).plugin(noting()).plugin(redacting);
+    let engine = stage.start(agent).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    rest(&mut watched).await;
+    assert_eq!(&model.last_read()[2..], ["tool a: [redacted]", "note a: [redacted]"]);
+    let log = serde_json::to_string(&stage.log(&posted.run).await).unwrap();
+    assert!(log.contains("DE1"), "{log}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_a_message_that_is_not_there_cannot_be_replaced_and_the_log_says_so() {
+    for phase in [Phase::StepStart, Phase::BeforeInference] {
+        let (stage, model) = (Stage::new(), Scripted::new([Ok(engine::model::ModelAnswer::text("Hi."))]));
+        let message = "msg_elsewhere".into();
+        let plugin =
+            FunctionPlugin::answering(phase, vec![Action::ReplaceMessage { message, text: "x".into() }]);
+        let engine = stage.start(Agent::new("assistant", model.clone()).plugin(plugin)).await;
+        let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+        let events = rest(&mut watched).await;
+        let why = "replace_message names msg_elsewhere, and the thread has no such message";
+        let failed = events.iter().find_map(|event| match &event.fact {
+            Fact::PhaseAnswered { failed, .. } => failed.clone(),
+            _ => None,
+        });
+        assert!(failed.as_ref().is_some_and(|failed| failed.contains(why)), "{phase}: {failed:?}");
+        let ended = stage.ended(&posted.run).await;
+        assert!(matches!(&ended, Some(Termination::Error(error)) if error.text.contains(why)), "{ended:?}");
+        assert!(model.requests().is_empty(), "{phase}");
     }
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn shown(messages: &Messages) -> Vec<String> {
             format!("assistant: {text}{asked:?}")
         }
         ModelMessage::Tool { call, text } => format!("tool {call}: {text}"),
-        ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+        ModelMessage::Note { call, text, .. } => format!("note {call}: {text}"),
         ModelMessage::Notice { text } => format!("notice: {text}"),
     };
     messages.iter().map(text).collect()

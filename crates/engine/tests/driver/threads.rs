@@ -1,10 +1,12 @@
 //! One run holds a thread: what a second message meets, who comes next, and beginning after an earlier message.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use engine::Engine;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::{ModelAnswer, ModelRequest};
+use engine::plugin::{FunctionPlugin, Moment, Phase};
 use engine::posting::{Message, OnBusy, PolicyRequest, PostRefused};
 use engine::store::{Page, RunFilter, Store, Tenant};
 use engine::tool::{Approval, Outcome, ToolDefinition};
@@ -91,6 +93,21 @@ async fn an_interrupting_message_takes_the_place_of_the_run_that_executes() {
     rest(&mut last).await;
     let read = read_by(&model.requests()[1]);
     assert_eq!(read, ["user: one", "assistant: [\"a\"]", "tool a: Cancelled: superseded", "user: two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a106_the_next_run_reads_that_the_one_before_was_interrupted_while_its_model_was_asked() {
+    let (stage, gate, read) = (Stage::new(), Arc::new(Notify::new()), Arc::default());
+    let engine = stage.start(slow_at_first(&gate, &read)).await;
+    let (first, mut watched) = engine.stream(says("one")).await.unwrap();
+    while read.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    accepted(engine.interrupt(&Tenant::default(), &first.run, &"ann".into()).await);
+    rest(&mut watched).await;
+    engine.run(says("two")).await.unwrap();
+    let notice = "notice: [The run was interrupted here, before the model had answered.]";
+    assert_eq!(read.lock().unwrap()[1], ["user: one", notice, "user: two"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +228,7 @@ async fn an_interrupt_reaches_a_run_that_is_still_queued() {
 }
 
 /// A thread with two answered messages, m1 and m2.
-async fn two_rounds(stage: &Stage, model: &Scripted) -> (engine::Engine, MessageId) {
+async fn two_rounds(stage: &Stage, model: &Scripted) -> (Engine, MessageId) {
     let engine = stage.start(Agent::new("assistant", model.clone()).tool(echo())).await;
     let mut answers = Vec::new();
     for id in ["m1", "m2"] {
@@ -290,6 +307,42 @@ async fn nobody_takes_an_id_that_a_run_will_need_for_a_message_of_its_own() {
     assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
     let runs = stage.store.runs(&Tenant::default(), &RunFilter::default(), &Page::default()).await.unwrap();
     assert_eq!(runs.items.len(), 1, "no run came of any of them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_that_somebody_takes_while_an_answer_is_on_its_way_stops_nobody() {
+    let (stage, model) = (Stage::new(), asking(&[("a", "echo", json!({"n": 1}))]));
+    let known: Arc<OnceLock<Engine>> = Arc::default();
+    let taken: Arc<OnceLock<()>> = Arc::default();
+    let engine_of_plugin = known.clone();
+    // Behind the look at the ids that are taken, and before the answer is stored.
+    let takes = FunctionPlugin::new("takes", [Phase::AfterInference], move |_: Moment| {
+        let (engine, taken) = (engine_of_plugin.clone(), taken.clone());
+        async move {
+            if taken.set(()).is_ok() {
+                let id = Some(MessageId::from("msg_a"));
+                let forged = Message { message_id: id, on_busy: Some(OnBusy::Enqueue), ..says("two") };
+                engine.get().unwrap().post(forged).await.unwrap();
+            }
+            Ok(Vec::new())
+        }
+    });
+    let agent = Agent::new("assistant", model.clone()).tool(echo()).plugin(takes);
+    let engine = stage.start(agent).await;
+    assert!(known.set(engine.clone()).is_ok());
+    let (posted, mut watched) = engine.stream(says("one")).await.unwrap();
+    let asked = until_named(&mut watched, "tool.requested").await;
+    assert!(
+        matches!(&asked.fact, Fact::ToolRequested { call_id, .. } if call_id.as_str() != "a"),
+        "{asked:?}"
+    );
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    // What the model said is not asked for again.
+    assert_eq!(stage.count(&posted.run, "model.retrying").await, 0);
+    let runs = stage.store.runs(&Tenant::default(), &RunFilter::default(), &Page::default()).await.unwrap();
+    rest(&mut engine.subscribe(&Tenant::default(), &runs.items[0].id, 0)).await;
+    assert_eq!(stage.ended(&runs.items[0].id).await, Some(Termination::NaturalEnd));
 }
 
 #[tokio::test(start_paused = true)]

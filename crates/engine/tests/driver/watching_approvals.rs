@@ -1,37 +1,42 @@
 //! Whoever shows what people have to answer, or what the model reads, is told and shown what there is.
 
-use engine::ApprovalNews;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::ModelAnswer;
 use engine::posting::Message;
 use engine::store::{Refused, Tenant};
+use engine::{ApprovalFeed, ApprovalNews, Engine};
 use serde_json::json;
 
 use crate::faulty_store::{Fate, FaultyStore};
 use crate::stage::{Scripted, Sent, Stage, accepted, ask, asking, call, echo, held, rest, to_assistant};
 
-fn news_of(tenant: &str, run: &machine::id::RunId) -> Option<ApprovalNews> {
-    Some(ApprovalNews::Run { tenant: Tenant::from(tenant), run: run.clone() })
+fn news_of(run: &machine::id::RunId) -> Option<ApprovalNews> {
+    Some(ApprovalNews::Run { run: run.clone() })
+}
+
+fn feed_of(engine: &Engine, tenant: &Tenant) -> ApprovalFeed {
+    engine.approval_feed(tenant).expect("few tenants are watched")
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_change_of_what_is_held_names_its_run_and_tenant() {
+async fn each_change_of_what_is_held_names_its_run_to_its_tenant_alone() {
     let (stage, sent) = (Stage::new(), Sent::default());
     let model = asking(&[("a", "transfer", json!({"to": "bob"}))]);
     let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer())).await;
-    let mut feed = engine.approval_feed();
+    let acme = Tenant::from("acme");
+    let (mut feed, mut theirs) = (feed_of(&engine, &Tenant::default()), feed_of(&engine, &acme));
     let mut changed = engine.approvals_changed();
-    let (acme, _) = held(&engine, to_assistant().of_tenant(Tenant::from("acme"))).await;
-    assert_eq!(feed.next().await, news_of("acme", &acme));
+    let (their_run, _) = held(&engine, to_assistant().of_tenant(acme)).await;
+    assert_eq!(theirs.next().await, news_of(&their_run));
     assert!(changed.has_changed().unwrap());
     changed.mark_unchanged();
     let (ours, mut watched) = held(&engine, to_assistant()).await;
-    assert_eq!(feed.next().await, news_of("default", &ours));
+    assert_eq!(feed.next().await, news_of(&ours));
     accepted(engine.decide(Decide::approve(&ours, &call("a"), "ann")).await);
-    assert_eq!(feed.next().await, news_of("default", &ours), "it is held no longer");
+    assert_eq!(feed.next().await, news_of(&ours), "it is held no longer");
     rest(&mut watched).await;
-    let mut late = engine.approval_feed();
+    let mut late = feed_of(&engine, &Tenant::default());
     engine.abort();
     drop(engine);
     let nothing_more = tokio::time::timeout(std::time::Duration::from_secs(60), late.next()).await;
@@ -47,10 +52,10 @@ async fn a_commit_whose_answer_is_lost_is_told_too() {
     let model = asking(&[("a", "transfer", json!({"to": "bob"}))]);
     let agent = Agent::new("assistant", model).tool(sent.transfer());
     let engine = stage.engine_on(store).agent(agent).start().await.unwrap();
-    let mut feed = engine.approval_feed();
+    let mut feed = feed_of(&engine, &Tenant::default());
     let (run, _watched) = held(&engine, to_assistant()).await;
     let news = tokio::time::timeout(std::time::Duration::from_secs(3600), feed.next()).await;
-    assert_eq!(news.expect("nobody is told"), news_of("default", &run));
+    assert_eq!(news.expect("nobody is told"), news_of(&run));
     assert_eq!(stage.pending().await.len(), 1);
 }
 

@@ -139,7 +139,7 @@
 //! # }
 //! ```
 //!
-//! Where many runs wait, [`Engine::approval_feed`](crate::Engine::approval_feed) names the ones to look at.
+//! Where many runs wait, [`Engine::approval_feed`](crate::Engine::approval_feed) names those of one tenant to look at.
 //!
 //! Whoever watches one run finds the same in its events: `tool.approval_requested` carries the call, the arguments and the
 //! id of the suspension, all that a [`Decide`](crate::decision::Decide) needs.

@@ -34,7 +34,9 @@
 //!
 //! A plugin with state in memory, or one that is configured, implements [`Plugin`](crate::plugin::Plugin) itself. What has
 //! to survive a crash it keeps with `SetState`, for the run or for the thread, and reads with
-//! [`Moment::state_of`](crate::plugin::Moment::state_of).
+//! [`Moment::state_of`](crate::plugin::Moment::state_of). The plugins of a run are asked one at a time, in the model's order of
+//! calls, and each is asked with what the ones before have kept: a plugin that counts what goes out counts right, also where
+//! one answer asks for many calls that then run beside each other.
 //!
 //! | phase | may answer | if the hook fails, panics or is late |
 //! |---|---|---|
@@ -46,9 +48,15 @@
 //! | `StepEnd` | `End` | it is recorded, the run goes on |
 //! | `RunEnd` | | it is recorded, the run ends |
 //!
+//! After a call `AfterToolExecute` is told its arguments and what became of it ([`CallResult`](crate::plugin::CallResult)): the
+//! result, the error, who said no. `ReplaceMessage` takes the id of any message of the thread, a result or a note as well; for an
+//! id that the thread does not have the hook fails. A run that is interrupted, superseded or ended by its parent waits for no
+//! plugin: `RunEnd` is asked once behind its end, and what is then answered is not stored.
+//!
 //! `SetState` is allowed everywhere; an action outside of its phases is a failure of the hook. Plugins answer in the order
 //! of registration. Of what they say about one call, `Block` beats `Suspend` beats `SetResult`, and among equals the first
 //! counts.
 //!
 //! An approved call passes `BeforeToolExecute` again, so that edited arguments are judged as well; the plugin that had
-//! asked is not heard asking again. After `AfterInference` nobody changes arguments: what was judged is what runs.
+//! asked is not heard asking again, and each is told that the call comes again, with the approval that it has
+//! ([`Again`](crate::plugin::Again)). After `AfterInference` nobody changes arguments: what was judged is what runs.

@@ -1,8 +1,8 @@
 //! `holdpoint approvals` against a real server: yes, no, answers, and who is asked before.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -178,19 +178,59 @@ fn a_call_in_doubt_is_given_up_and_its_crash_is_told() {
     }
 }
 
-/// Somebody at a terminal, who types this.
+/// A program on a terminal of its own.
+struct Terminal {
+    child: Child,
+    keyboard: ChildStdin,
+    screen: ChildStdout,
+    shown: String,
+}
+
+impl Terminal {
+    fn start(address: &str, arguments: &str) -> Self {
+        let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_holdpoint"));
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        command.env("HOLDPOINT_URL", format!("http://{address}")).env_remove("HOLDPOINT_TOKEN");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("`script` of util-linux gives a program a terminal");
+        let keyboard = child.stdin.take().expect("it has a standard input");
+        let screen = child.stdout.take().expect("it has a standard output");
+        Self { child, keyboard, screen, shown: String::new() }
+    }
+
+    fn type_in(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).expect("it is typed");
+    }
+
+    /// Reads until this is shown, or to the end.
+    fn reads(&mut self, text: &str) -> bool {
+        let mut read = [0; 512];
+        while !self.shown.contains(text) {
+            let count = self.screen.read(&mut read).expect("it can be read");
+            if count == 0 {
+                return false;
+            }
+            self.shown.push_str(&String::from_utf8_lossy(&read[..count]));
+        }
+        true
+    }
+
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut rest = Vec::new();
+        self.screen.read_to_end(&mut rest).expect("it can be read");
+        let code = self.child.wait().expect("it ends").code();
+        (code, self.shown + &String::from_utf8_lossy(&rest))
+    }
+}
+
+/// Somebody at a terminal, who types this when they are asked.
 fn at_a_terminal(address: &str, arguments: &str, typed: &str) -> (Option<i32>, String) {
-    let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_holdpoint"));
-    let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
-    command.env("HOLDPOINT_URL", format!("http://{address}")).env_remove("HOLDPOINT_TOKEN");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("`script` of util-linux gives a program a terminal");
-    let mut stdin = child.stdin.take().expect("it has a standard input");
-    stdin.write_all(typed.as_bytes()).expect("it is typed");
-    let output = child.wait_with_output().expect("it ends");
-    drop(stdin);
-    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    let mut terminal = Terminal::start(address, arguments);
+    if terminal.reads("[y/N]") {
+        terminal.type_in(typed);
+    }
+    terminal.end()
 }
 
 #[test]
@@ -233,4 +273,27 @@ fn a_yes_at_a_terminal_is_for_what_was_shown_and_for_nothing_else() {
     let approve = parrot.asked();
     assert!(approve.starts_with("POST /v1/approvals/apr_1/approve HTTP/1.1\r\n"), "{approve}");
     assert!(approve.ends_with("\r\n\r\n{\"expect_digest\":\"d1\",\"note\":\"seen\"}"), "{approve}");
+}
+
+/// Nobody can have meant what they had not seen.
+#[test]
+fn a_yes_that_was_typed_before_the_question_approves_nothing() {
+    let held = r#"{"id":"apr_1","kind":"approval","run_id":"r","thread_id":"t","call_id":"c","agent":"clerk","tool":"pay",
+        "arguments":{"to":"bob"},"arguments_digest":"d1","status":"pending","created_at":"2026-01-01T00:00:00.000Z"}"#;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let mut terminal = Terminal::start(&address, "approvals approve apr_1");
+    let (mut stream, _) = listener.accept().expect("it asks");
+    terminal.type_in("y\n");
+    // The terminal shows what it was given: it is there before the server has answered.
+    assert!(terminal.reads("y"), "{}", terminal.shown);
+    let mut head = [0; 4_096];
+    assert!(stream.read(&mut head).expect("a request") > 0);
+    stream.write_all(answer("200 OK", held).as_bytes()).expect("it is answered");
+    drop((stream, listener));
+    assert!(terminal.reads("[y/N]"), "{}", terminal.shown);
+    terminal.type_in("\n");
+    let (code, shown) = terminal.end();
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("Nothing was decided."), "{shown}");
 }

@@ -32,6 +32,7 @@ fn an_empty_file_means_the_defaults() {
             "server": {
                 "listen": "127.0.0.1:8787",
                 "max_running_runs": 256,
+                "max_connections_per_address": 1024,
                 "public_url": "http://127.0.0.1:8787",
                 "drain": "30s",
             },
@@ -290,6 +291,7 @@ fn server_store_and_auth_are_read() {
         [server]
         listen = "0.0.0.0:80"
         max_running_runs = 8
+        max_connections_per_address = 0
         public_url = "https://runs.example.org/"
         drain = "2m"
         [store]
@@ -313,6 +315,7 @@ fn server_store_and_auth_are_read() {
         json!({
             "listen": "0.0.0.0:80",
             "max_running_runs": 8,
+            "max_connections_per_address": 0,
             "public_url": "https://runs.example.org",
             "drain": "2m",
         })

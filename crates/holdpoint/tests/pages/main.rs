@@ -154,6 +154,10 @@ fn every_block_of_every_page_says_what_it_is() {
     assert!(pages.len() > 30, "{pages:?}");
     for page in pages {
         let text = std::fs::read_to_string(root().join(&page)).expect("the page is there");
+        if text.contains("\n```rust\n") {
+            let included = format!("include_str!(\"../../../{page}\")");
+            assert!(include_str!("../../src/lib.rs").contains(&included), "{page}: nobody compiles its Rust");
+        }
         for Block { line, does, text } in blocks(&page, &text).unwrap_or_else(|why| panic!("{why}")) {
             if matches!(does, Does::Show { is_json: true }) {
                 let read: Result<serde_json::Value, _> = serde_json::from_str(&text);

@@ -19,6 +19,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(90);
 const ADDRESS: &str = "127.0.0.1:8787";
 /// Where whatever a page starts beside it listens.
 const BESIDE_PORT: &str = "9100";
+const CONFIGURATION: &str = "holdpoint.toml";
 const DONE: &str = "--- the commands before this line have ended ---";
 
 /// The program under its name, with a port of its own.
@@ -147,6 +148,9 @@ impl Reader {
                 self.last = None;
             }
             Does::Write { name } => {
+                if name == CONFIGURATION {
+                    self.check_configuration();
+                }
                 let text = block.text.replace(BESIDE_PORT, &self.beside_port);
                 std::fs::write(self.folder.join("desk").join(name), text).expect("it is written");
             }
@@ -155,9 +159,10 @@ impl Reader {
         }
     }
 
-    /// Every file that the page calls a configuration is one.
+    /// Every file that the page calls a configuration is one: before the next takes its place, and at the end, when
+    /// what it names is there as well.
     pub(crate) fn check_configuration(&mut self) {
-        if self.folder.join("desk/holdpoint.toml").exists() {
+        if self.folder.join("desk").join(CONFIGURATION).exists() {
             self.run(0, "holdpoint check > /dev/null");
         }
     }
@@ -279,10 +284,15 @@ impl Reader {
     }
 }
 
-/// One that nobody has taken.
+/// One that nobody has taken. Below those that a system gives away by itself, so that nobody gets it by chance before the
+/// page needs it.
 fn free_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it has an address").port().to_string()
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(64);
+    let ports = std::iter::repeat_with(|| first.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed)));
+    let mut ports = ports.take(2_000).filter_map(|number| u16::try_from(30_000 + number % 2_000).ok());
+    let free = ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.expect("there is a free port").to_string()
 }
 
 /// A command of a shell, with the program under its name.

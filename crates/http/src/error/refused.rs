@@ -166,7 +166,7 @@ impl From<LooseningRefused> for ApiError {
             ),
         )
         .with("field", "policy.approval")
-        .with("role", "approve")
+        .with("roles", ["approve"])
     }
 }
 

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use engine::feed::{FeedItem, Subscription};
-use engine::store::RunView;
+use engine::store::{Refused, RunView, Store, Tenant};
 use futures_util::stream;
 use machine::id::{RunId, ThreadId};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ use crate::received::{Asked, RunPath};
 use crate::routes::runs::{found, gone};
 use crate::server::Server;
 use crate::streaming;
-use crate::telling::{begins_after, tell};
+use crate::telling::{begins_after, heard, tell};
 use crate::wire::event::Envelope;
 use crate::wire::live::Frame;
 use crate::wire::page::{Events, limit_of};
@@ -90,7 +90,9 @@ async fn streamed(
     let heard = begins_after(&**server.engine.store(), &caller.tenant, &view, after).await?;
     let watched = Watched {
         subscription: server.engine.subscribe(&caller.tenant, &view.id, heard),
-        telling: Telling::new(view.thread.clone(), view.id.clone()),
+        telling: Telling::new(view.thread.clone(), view.id.clone()).forgetting(),
+        store: server.engine.store().clone(),
+        tenant: caller.tenant.clone(),
         after,
         thread: view.thread,
         run: view.id,
@@ -110,6 +112,8 @@ async fn streamed(
 struct Watched {
     subscription: Subscription,
     telling: Telling,
+    store: Arc<dyn Store>,
+    tenant: Tenant,
     /// The client has seen what comes before.
     after: u64,
     thread: ThreadId,
@@ -140,18 +144,26 @@ impl Watched {
             match item {
                 Ok(FeedItem::Event(committed)) => {
                     let after = self.after;
-                    let told = self.telling.hear(&committed).into_iter();
-                    self.ready.extend(told.filter(|envelope| envelope.seq > after));
+                    let telling = &mut self.telling;
+                    let told = heard(&*self.store, &self.tenant, telling, &self.run, &committed).await;
+                    let Ok(told) = told.inspect_err(|refused| self.is_cut_short(refused)) else {
+                        return None;
+                    };
+                    self.ready.extend(told.into_iter().filter(|envelope| envelope.seq > after));
                 }
                 Ok(FeedItem::Live(item)) => {
                     let frame = Frame::of(&self.thread, &self.run, &item);
                     return streaming::event(frame.name, &frame);
                 }
                 Err(refused) => {
-                    tracing::warn!(run = %self.run, %refused, "a stream ends early");
+                    self.is_cut_short(&refused);
                     return None;
                 }
             }
         }
+    }
+
+    fn is_cut_short(&self, refused: &Refused) {
+        tracing::warn!(run = %self.run, %refused, "a stream ends early");
     }
 }

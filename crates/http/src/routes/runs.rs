@@ -12,11 +12,14 @@ use engine::store::{Committed, Page, Refused, RunFilter, RunView, Tenant};
 use machine::id::{AgentName, RunId, ThreadId};
 use machine::inbox::{Refusal, Verdict};
 use machine::rows::ShownStatus;
+use machine::transcript::Messages;
 
 use crate::access::Caller;
+use crate::answers::{no_room, with_room};
 use crate::body::Interrupt;
 use crate::error::{ApiError, Code};
 use crate::paging::Filling;
+use crate::places::Taken;
 use crate::received::{Asked, Received, RunPath};
 use crate::repeats::Repeat;
 use crate::server::Server;
@@ -29,6 +32,11 @@ use crate::wire::words::RunStatus;
 
 /// Events that are read at once where a whole log is looked through.
 const READ_MAX: usize = 256;
+
+/// What a run has at most that is shown as a whole without asking for room. Of larger ones few are put together at once.
+const EASY_BYTES_MAX: usize = 1024 * 1024;
+/// What is tried behind that, before as much as may be shown at all.
+const LARGER_BYTES: [usize; 2] = [4 * 1024 * 1024, 16 * 1024 * 1024];
 
 /// Runs that are read at once. What is read of each is small.
 const ROWS_MAX: usize = 100;
@@ -93,12 +101,45 @@ pub(crate) async fn calls(
     State(server): State<Arc<Server>>,
     caller: Caller,
     RunPath(run): RunPath,
-) -> Result<Json<Calls>, ApiError> {
+) -> Result<Response, ApiError> {
     found(&server, &caller, &run).await?;
-    Ok(Json(folded(&server, &caller, &run).await?.finish()))
+    let (calls, room) = whole(&server, &caller, &run, |bytes| folded(&server, &caller, &run, bytes)).await?;
+    Ok(with_room(Json(calls.finish()).into_response(), room))
 }
 
-async fn folded(server: &Server, caller: &Caller, run: &RunId) -> Result<Fold, ApiError> {
+/// What is put together of all that a run has said, with the room that it takes meanwhile. `put_together` gives none where
+/// that is more than so many bytes.
+async fn whole<T, F: Future<Output = Result<Option<T>, ApiError>>>(
+    server: &Server,
+    caller: &Caller,
+    run: &RunId,
+    put_together: impl Fn(usize) -> F,
+) -> Result<(T, Option<Taken>), ApiError> {
+    let bytes_max = server.limits.whole_run_bytes_max;
+    let easy = EASY_BYTES_MAX.min(bytes_max);
+    if let Some(small) = put_together(easy).await? {
+        return Ok((small, None));
+    }
+    if easy == bytes_max {
+        return Err(too_much_to_show(server, run));
+    }
+    // Step by step: whoever needs a few megabytes does not wait for the room of the largest.
+    for bytes in LARGER_BYTES.into_iter().filter(|bytes| *bytes < bytes_max).chain([bytes_max]) {
+        let room = caller.place.answer_room(bytes).await.ok_or_else(no_room)?;
+        if let Some(large) = put_together(bytes).await? {
+            return Ok((large, Some(room)));
+        }
+    }
+    Err(too_much_to_show(server, run))
+}
+
+/// None where the run has more than so many bytes.
+async fn folded(
+    server: &Server,
+    caller: &Caller,
+    run: &RunId,
+    bytes_max: usize,
+) -> Result<Option<Fold>, ApiError> {
     let (mut fold, mut after, mut bytes) = (Fold::default(), 0, 0);
     loop {
         let events = server
@@ -107,11 +148,11 @@ async fn folded(server: &Server, caller: &Caller, run: &RunId) -> Result<Fold, A
             .events(&caller.tenant, run, after, READ_MAX)
             .await
             .map_err(|refused| gone(run, refused))?;
-        let Some(last) = events.last() else { return Ok(fold) };
+        let Some(last) = events.last() else { return Ok(Some(fold)) };
         after = last.event.seq;
         bytes += events.iter().map(Committed::weight).sum::<usize>();
-        if bytes > server.limits.whole_run_bytes_max {
-            return Err(too_much_to_show(server, run));
+        if bytes > bytes_max {
+            return Ok(None);
         }
         events.iter().for_each(|committed| fold.add(committed));
     }
@@ -138,12 +179,22 @@ pub(crate) async fn transcript(
     State(server): State<Arc<Server>>,
     caller: Caller,
     RunPath(run): RunPath,
-) -> Result<Json<Transcript>, ApiError> {
-    let bytes_max = server.limits.whole_run_bytes_max;
-    let messages = server.engine.transcript_within(&caller.tenant, &run, bytes_max).await;
-    let messages = messages.map_err(|refused| gone(&run, refused))?;
-    let messages = messages.ok_or_else(|| too_much_to_show(&server, &run))?;
-    Ok(Json(Transcript { messages: messages.iter().map(ModelSees::of).collect() }))
+) -> Result<Response, ApiError> {
+    let within = |bytes_max| seen_by_the_model(&server, &caller, &run, bytes_max);
+    let (messages, room) = whole(&server, &caller, &run, within).await?;
+    let shown = Transcript { messages: messages.iter().map(ModelSees::of).collect() };
+    Ok(with_room(Json(shown).into_response(), room))
+}
+
+/// None where that is more than so many bytes.
+async fn seen_by_the_model(
+    server: &Server,
+    caller: &Caller,
+    run: &RunId,
+    bytes_max: usize,
+) -> Result<Option<Messages>, ApiError> {
+    let messages = server.engine.transcript_within(&caller.tenant, run, bytes_max).await;
+    messages.map_err(|refused| gone(run, refused))
 }
 
 /// The durable state of a run
@@ -153,12 +204,12 @@ pub(crate) async fn state(
     State(server): State<Arc<Server>>,
     caller: Caller,
     RunPath(run): RunPath,
-) -> Result<Json<Kept>, ApiError> {
+) -> Result<Response, ApiError> {
     let view = found(&server, &caller, &run).await?;
     let rows =
         server.engine.store().state(&caller.tenant, &run).await.map_err(|refused| gone(&run, refused))?;
-    let calls = folded(&server, &caller, &run).await?;
-    Ok(Json(Kept::of(&view, calls, &rows)))
+    let (calls, room) = whole(&server, &caller, &run, |bytes| folded(&server, &caller, &run, bytes)).await?;
+    Ok(with_room(Json(Kept::of(&view, calls, &rows)).into_response(), room))
 }
 
 /// End a run without waiting for anything

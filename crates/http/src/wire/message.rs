@@ -64,7 +64,7 @@ impl Message {
             Stored::Assistant { .. } => (Role::Assistant, None, None),
             Stored::Tool { call_id, status, .. } => (Role::Tool, Some(call_id), Some(*status)),
             Stored::Note { call_id, .. } => (Role::Note, Some(call_id), None),
-            Stored::Correction { .. } => (Role::Note, None, None),
+            Stored::Correction { .. } | Stored::Interruption { .. } => (Role::Note, None, None),
         };
         Self {
             id: stored.id().as_str().into(),
@@ -83,7 +83,11 @@ impl Message {
 fn model_of(stored: &Stored) -> Option<String> {
     match stored {
         Stored::Assistant { origin, .. } => origin.model.clone(),
-        Stored::User { .. } | Stored::Tool { .. } | Stored::Note { .. } | Stored::Correction { .. } => None,
+        Stored::User { .. }
+        | Stored::Tool { .. }
+        | Stored::Note { .. }
+        | Stored::Correction { .. }
+        | Stored::Interruption { .. } => None,
     }
 }
 
@@ -115,7 +119,7 @@ impl ModelSees {
                 (Some(id), Role::Assistant, text(said), Some(calls), None)
             }
             ModelMessage::Tool { call, text: said } => (None, Role::Tool, text(said), None, Some(call)),
-            ModelMessage::Note { call, text: said } => (None, Role::Note, text(said), None, Some(call)),
+            ModelMessage::Note { call, text: said, .. } => (None, Role::Note, text(said), None, Some(call)),
             ModelMessage::Notice { text: said } => (None, Role::Note, text(said), None, None),
         };
         Self {

@@ -10,7 +10,7 @@ use machine::id::{CallId, RunId, ThreadId, ToolName};
 use machine::output::{OutputFit, object_in};
 use machine::phase::note_text;
 use machine::tool::Arguments;
-use machine::wording::{ChangedBy, correction, late_result, placeholder, result_text};
+use machine::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
 use serde_json::Value;
 
 use super::event::Envelope;
@@ -32,13 +32,38 @@ pub struct Telling {
     output: Option<String>,
     /// From an assistant message on whose calls have not been heard.
     waiting: VecDeque<Committed>,
+    /// Whoever listens reads large results again when they have to be told.
+    forgets: bool,
 }
+
+/// A larger result is not kept until it is told, where whoever listens can read it again.
+const KEPT_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Debug)]
 struct Told {
     tool: ToolName,
     changed: Option<(ChangedBy, Arc<Value>)>,
-    outcome: Option<String>,
+    outcome: Option<Outcome>,
+}
+
+/// The event that settled a call: its text is made when it is told.
+#[derive(Clone, Debug)]
+enum Outcome {
+    Kept(Arc<Event>),
+    /// It stands there in the log.
+    At(u64),
+}
+
+impl Told {
+    fn result(&self) -> Option<String> {
+        match self.outcome.as_ref()? {
+            Outcome::Kept(event) => {
+                let changed = self.changed.as_ref().map(|(by, value)| (*by, &**value));
+                result_text(&event.fact, changed)
+            }
+            Outcome::At(_) => None,
+        }
+    }
 }
 
 impl Telling {
@@ -52,6 +77,38 @@ impl Telling {
             notes: BTreeMap::new(),
             output: None,
             waiting: VecDeque::new(),
+            forgets: false,
+        }
+    }
+
+    /// For whoever has the log at hand, and [brings](Self::bring) what is [needed](Self::needs) before it is heard: large
+    /// results are not kept until they are told.
+    #[must_use]
+    pub const fn forgetting(mut self) -> Self {
+        self.forgets = true;
+        self
+    }
+
+    /// The event that has to be brought before this one is heard.
+    #[must_use]
+    pub fn needs(&self, committed: &Committed) -> Option<u64> {
+        let Fact::MessageAdded(
+            Stored::Tool { call_id, body: ToolBody::Settled { .. }, .. }
+            | Stored::Note { call_id, body: NoteBody::Late { .. }, .. },
+        ) = &committed.event.fact
+        else {
+            return None;
+        };
+        match self.calls.get(call_id)?.outcome.as_ref()? {
+            Outcome::At(seq) => Some(*seq),
+            Outcome::Kept(_) => None,
+        }
+    }
+
+    /// What stands in the log where [`Self::needs`] said.
+    pub fn bring(&mut self, event: &Arc<Event>) {
+        if let Some(call_id) = settled_by(&event.fact) {
+            self.with(call_id, |call| call.outcome = Some(Outcome::Kept(event.clone())));
         }
     }
 
@@ -64,7 +121,16 @@ impl Telling {
         }
         let ready = std::mem::take(&mut self.waiting);
         let mut requested = requested(&ready);
-        ready.iter().map(|committed| self.tell(committed, &mut requested)).collect()
+        let told = ready.iter().map(|committed| self.tell(committed, &mut requested)).collect();
+        // What is told together with others may have been needed among them.
+        if let [alone] = ready.as_slices().0
+            && self.forgets
+            && alone.weight() > KEPT_BYTES_MAX
+            && let Some(call_id) = settled_by(&alone.event.fact)
+        {
+            self.with(call_id, |call| call.outcome = Some(Outcome::At(alone.event.seq)));
+        }
+        told
     }
 
     /// Every call that a waiting message asks for has come.
@@ -82,6 +148,9 @@ impl Telling {
     }
 
     fn tell(&mut self, committed: &Committed, requested: &mut Requests) -> Envelope {
+        if let Some(call_id) = settled_by(&committed.event.fact) {
+            self.with(call_id, |call| call.outcome = Some(Outcome::Kept(committed.event.clone())));
+        }
         let body = self.note(&committed.event, requested);
         Envelope::of(&self.thread, &self.run, committed, body)
     }
@@ -99,13 +168,6 @@ impl Telling {
             Fact::ToolResumed { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
                 self.with(call_id, |call| call.changed = Some((ChangedBy::Answer, value.clone())));
             }
-            Fact::ExecutionSucceeded { call_id, .. }
-            | Fact::ExecutionFailed { call_id, .. }
-            | Fact::ToolDenied { call_id, .. }
-            | Fact::ToolCancelled { call_id, .. } => self.with(call_id, |call| {
-                let changed = call.changed.as_ref().map(|(by, value)| (*by, &**value));
-                call.outcome = result_text(&event.fact, changed);
-            }),
             Fact::PhaseAnswered { actions, .. } => {
                 self.notes.extend(note_text(actions).map(|note| (event.seq, note)));
             }
@@ -115,6 +177,10 @@ impl Telling {
             }
             Fact::ToolApproved { .. }
             | Fact::ToolResumed { .. }
+            | Fact::ExecutionSucceeded { .. }
+            | Fact::ExecutionFailed { .. }
+            | Fact::ToolDenied { .. }
+            | Fact::ToolCancelled { .. }
             | Fact::RunStarted { .. }
             | Fact::RunWaiting { .. }
             | Fact::RunResumed {}
@@ -154,21 +220,19 @@ impl Telling {
                 Body { content: Value::String(text.clone()), tool_calls, output: None }
             }
             Stored::Tool { call_id, body, .. } => of_text(match body {
-                ToolBody::Settled { .. } => self.calls.remove(call_id).and_then(|call| call.outcome),
+                ToolBody::Settled { .. } => self.calls.remove(call_id).and_then(|call| call.result()),
                 // Its result comes as a note.
                 ToolBody::Placeholder { kind } => Some(placeholder(*kind)),
             }),
             Stored::Note { call_id, body, .. } => of_text(match body {
                 NoteBody::Late { .. } => self.calls.remove(call_id).map(|call| {
-                    late_result(
-                        call_id.as_str(),
-                        call.tool.as_str(),
-                        call.outcome.as_deref().unwrap_or_default(),
-                    )
+                    let result = call.result().unwrap_or_default();
+                    late_result(call_id.as_str(), call.tool.as_str(), &result)
                 }),
                 NoteBody::Plugin { seq } => self.notes.remove(seq),
             }),
             Stored::Correction { why, .. } => of_text(Some(correction(why))),
+            Stored::Interruption { .. } => of_text(Some(INTERRUPTION.into())),
         }
     }
 
@@ -176,6 +240,39 @@ impl Telling {
         if let Some(call) = self.calls.get_mut(id) {
             change(call);
         }
+    }
+}
+
+/// The call that this event settles.
+const fn settled_by(fact: &Fact) -> Option<&CallId> {
+    match fact {
+        Fact::ExecutionSucceeded { call_id, .. }
+        | Fact::ExecutionFailed { call_id, .. }
+        | Fact::ToolDenied { call_id, .. }
+        | Fact::ToolCancelled { call_id, .. } => Some(call_id),
+        Fact::RunQueued(_)
+        | Fact::RunStarted { .. }
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunEnded { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepStarted { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::ModelRetrying { .. }
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ToolRequested { .. }
+        | Fact::ApprovalRequested(_)
+        | Fact::ApprovalVoided { .. }
+        | Fact::ToolApproved { .. }
+        | Fact::ToolSuspended(_)
+        | Fact::ToolResumed { .. }
+        | Fact::ExecutionStarted { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::ChildEnded { .. } => None,
     }
 }
 

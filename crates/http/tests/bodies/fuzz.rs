@@ -66,15 +66,18 @@ fn arbitrary_bodies_are_read_or_refused() {
         return;
     }
     let (mut read, mut refused) = (0_u64, 0_u64);
-    for seed in 0..number("FUZZ_RUNS").unwrap_or(BODY_COUNT) {
+    let count = number("FUZZ_RUNS").unwrap_or(BODY_COUNT);
+    for seed in 0..count {
         let counted = catch_unwind(|| try_body(seed));
         let (was_read, was_refused) =
             counted.unwrap_or_else(|_| panic!("seed {seed} failed; replay it with FUZZ_SEED={seed}"));
         read += was_read;
         refused += was_refused;
     }
-    // A fuzzer that only ever meets one of the two shows nothing.
-    assert!(read > 1_000 && refused > 1_000, "{read} read, {refused} refused");
+    // A fuzzer that only ever meets one of the two shows nothing; of a few nothing can be asked.
+    if count >= BODY_COUNT {
+        assert!(read > 1_000 && refused > 1_000, "{read} read, {refused} refused");
+    }
 }
 
 fn try_body(seed: u64) -> (u64, u64) {

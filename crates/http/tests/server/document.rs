@@ -20,9 +20,13 @@ fn the_document_is_the_one_that_was_agreed() {
     let text = openapi().to_pretty_json().expect("it can be written down") + "\n";
     if std::env::var_os("HOLDPOINT_WRITE_OPENAPI").is_some() {
         std::fs::write(&path, &text).expect("it can be written");
+        panic!("it is written down; read what has changed, and run this without HOLDPOINT_WRITE_OPENAPI");
     }
     let agreed = std::fs::read_to_string(&path).expect("the agreed document is there");
-    assert!(text == agreed, "crates/http/openapi.json is not what the code says");
+    assert!(
+        text == agreed,
+        "crates/http/openapi.json is not what the code says; HOLDPOINT_WRITE_OPENAPI=1 writes it down"
+    );
 }
 
 #[test]

@@ -116,7 +116,8 @@ async fn arbitrary_requests_are_answered_or_refused_and_change_nothing(kept: Kep
     });
     let (answered, refused) = (answered.into_inner(), refused.into_inner());
     assert_eq!(everything(client).await, before, "something was changed");
-    if seeds.end - seeds.start > 1 {
+    // Of a few nothing can be asked.
+    if seeds.end - seeds.start >= CASE_COUNT {
         assert!(answered > CASE_COUNT / 10 && refused > CASE_COUNT / 10, "{answered}, {refused} refused");
     }
 }

@@ -7,23 +7,27 @@
     reason = "a story that cannot be told fails"
 )]
 
+mod answers;
 mod bounds;
 mod callbacks;
 mod changed_tools;
 mod client;
 mod client_tools;
+mod connections;
 mod contract;
 mod crowds;
 mod decisions;
 mod document;
 mod doors;
 mod endings;
+mod error_pages;
 mod fuzz;
 mod heard_later;
 mod keys;
 mod limits;
 mod lists;
 mod metrics;
+mod neighbours;
 mod outputs;
 mod places;
 mod questions;

@@ -2,7 +2,7 @@
 
 use engine::agent::{Agent, Trim};
 use models::scripted::Reply;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::client::Client;
 use crate::stage::{Kept, Plan, on_both_stores};
@@ -82,7 +82,15 @@ async fn a_schema_that_is_none_is_refused_with_its_field(kept: Kept) {
     let client = &stage.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let large = json!({"description": "x".repeat(70_000)});
-    for bad in [json!("object"), json!(null), json!([]), json!({"type": "objekt"}), large] {
+    let level = |number: u32| {
+        let next = json!({"$ref": format!("#/$defs/d{}", number + 1)});
+        (format!("d{number}"), json!({"allOf": [next.clone(), next]}))
+    };
+    let levels: Map<String, Value> = (0..50).map(level).chain([("d50".into(), json!({}))]).collect();
+    let doubling = json!({"$ref": "#/$defs/d0", "$defs": levels});
+    let referring = json!({"pattern": "^(a+)\\1$"});
+    let none = [json!("object"), json!(null), json!([]), json!({"type": "objekt"}), large];
+    for bad in none.into_iter().chain([doubling, referring]) {
         let body = json!({"agent": "assistant", "text": "go", "output_schema": bad});
         let details = client.post("/v1/threads/t/messages", body).await.refused(400, "BAD_REQUEST");
         assert_eq!(details["field"], "output_schema", "{details}");

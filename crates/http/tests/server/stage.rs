@@ -216,11 +216,12 @@ impl Stage {
         self.counted.load(Ordering::SeqCst)
     }
 
-    /// A number that the server shows; 0 while it does not show it.
+    /// A number that the server shows.
     pub(crate) async fn number(&self, name: &str) -> f64 {
         let shown = self.client.get("/metrics").await.text;
         let value = shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.map_or(0.0, |value| value.parse().expect("a number"))
+        let value = value.unwrap_or_else(|| panic!("no {name} in {shown}"));
+        value.parse().expect("a number")
     }
 
     /// Another tool of this name from here on, which answers otherwise.

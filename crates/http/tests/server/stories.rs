@@ -27,7 +27,7 @@ on_both_stores! {
     a_call_in_doubt_is_retried_settled_or_given_up;
     an_expired_approval_cannot_be_decided;
     d44_d10_a_message_that_meets_a_waiting_run_may_wait_or_take_over;
-    what_was_said_and_called_can_be_read;
+    a10_what_was_said_and_called_can_be_read;
     a_thread_is_deleted_with_everything_of_it;
 }
 
@@ -415,7 +415,7 @@ async fn d44_d10_a_message_that_meets_a_waiting_run_may_wait_or_take_over(kept: 
     client.run_reaches(&over, "waiting_approval").await;
 }
 
-async fn what_was_said_and_called_can_be_read(kept: Kept) {
+async fn a10_what_was_said_and_called_can_be_read(kept: Kept) {
     let stage = Plan::one_write(kept).build().await;
     let client = &stage.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
@@ -424,12 +424,22 @@ async fn what_was_said_and_called_can_be_read(kept: Kept) {
     let run = posted["run_id"].as_str().unwrap();
     let held = client.run_reaches(run, "waiting_approval").await;
     let state = client.get(&format!("/v1/runs/{run}/state")).await.ok(200);
-    assert_eq!((&state["__run"]["status"], &state["__run"]["id"]), (&json!("waiting"), &json!(run)));
+    let record = &state["__run"];
+    let updated_at = client.log(run).await.last().unwrap()["ts"].clone();
+    assert_eq!(
+        record,
+        &json!({"id": run, "status": "waiting", "done_reason": null, "updated_at": updated_at})
+    );
     assert_eq!(state["__tool_call_states"]["call_0"]["status"], "suspended");
     assert_eq!(state["__suspended_tool_calls"]["call_0"]["tool"], "write_file");
     let approval = held["pending"][0]["approval_id"].as_str().unwrap();
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     client.run_reaches(run, "completed").await;
+    let state = client.get(&format!("/v1/runs/{run}/state")).await.ok(200);
+    assert_eq!(
+        (&state["__run"]["status"], &state["__run"]["done_reason"]),
+        (&json!("done"), &json!("natural"))
+    );
 
     let mut said = Vec::new();
     let mut cursor = String::new();

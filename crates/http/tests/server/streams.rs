@@ -8,12 +8,12 @@ use holdpoint_http::Limits;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Frame, kinds};
-use crate::stage::{Kept, Plan, on_both_stores, write_call};
+use crate::stage::{Kept, Plan, Stage, on_both_stores, write_call};
 use models::scripted::Reply;
 
 on_both_stores! {
     d30_d32_d35_a_stream_tells_the_log_and_closes_after_the_terminal_event;
-    d35_whoever_reconnects_gets_exactly_the_rest;
+    c90_d35_whoever_reconnects_gets_exactly_the_rest;
     a_long_log_is_told_from_any_place;
     an_eager_log_is_told_from_any_place;
     d36_a_stream_stays_open_while_the_run_waits;
@@ -48,7 +48,7 @@ async fn d30_d32_d35_a_stream_tells_the_log_and_closes_after_the_terminal_event(
     assert_eq!(kinds(&log).last(), Some(&"run.completed"));
 }
 
-async fn d35_whoever_reconnects_gets_exactly_the_rest(kept: Kept) {
+async fn c90_d35_whoever_reconnects_gets_exactly_the_rest(kept: Kept) {
     let stage = Plan::one_write(kept).build().await;
     let client = &stage.client;
     let (run, approval) = client.begin_held_run("write it").await;
@@ -169,12 +169,29 @@ async fn d23_d18_the_stream_and_the_run_agree(kept: Kept) {
     assert!(log.iter().all(same));
 }
 
+/// A first step that goes on when somebody watches.
+fn blocking() -> Reply {
+    Reply::call("gate", "block", json!({}))
+}
+
+/// Everything that a stream shows of a run that begins with [`blocking`]; whatever follows is said to this reader.
+async fn watched_from_the_gate_on(stage: &Stage, run: &str) -> Vec<Frame> {
+    let mut stream = stage.client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
+    let mut frames = Vec::new();
+    while frames.last().is_none_or(|frame: &Frame| frame.event != "tool.execution_started") {
+        frames.push(stream.next().await.expect("the call begins"));
+    }
+    stage.gate.notify_one();
+    frames.extend(stream.rest().await);
+    frames
+}
+
 async fn deltas_have_no_id_and_are_not_in_the_log(kept: Kept) {
     let slow = Reply::text("a long answer").delta_chars(NonZeroUsize::MIN).after(Duration::from_millis(10));
-    let stage = Plan::new(kept, [slow]).build().await;
+    let stage = Plan::new(kept, [blocking(), slow]).build().await;
     let client = &stage.client;
     let run = client.begin_run("hello").await;
-    let frames = client.stream(&format!("/v1/runs/{run}/events"), &[]).await.rest().await;
+    let frames = watched_from_the_gate_on(&stage, &run).await;
     let deltas: Vec<&Frame> = frames.iter().filter(|frame| frame.event == "text.delta").collect();
     assert!(!deltas.is_empty(), "{frames:?}");
     for delta in &deltas {
@@ -196,18 +213,18 @@ async fn deltas_have_no_id_and_are_not_in_the_log(kept: Kept) {
 async fn arguments_on_their_way_name_no_call_of_an_earlier_run(kept: Kept) {
     let asks = Reply::call("call_0", "echo", json!({"text": "a long argument"}));
     let asks = asks.delta_chars(NonZeroUsize::MIN).after(Duration::from_millis(5));
-    let stage = Plan::new(kept, [asks, Reply::text("Done.")]).build().await;
+    let stage = Plan::new(kept, [blocking(), asks, Reply::text("Done.")]).build().await;
     let client = &stage.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     for _ in 0..2 {
         let message = json!({"agent": "assistant", "text": "go"});
         let posted = client.post("/v1/threads/t/messages", message).await.ok(202);
-        let path = format!("/v1/runs/{}/events", posted["run_id"].as_str().unwrap());
-        let frames = client.stream(&path, &[]).await.rest().await;
+        let frames = watched_from_the_gate_on(&stage, posted["run_id"].as_str().unwrap()).await;
         let of = |name: &str| -> Vec<&Value> {
             frames.iter().filter(|frame| frame.event == name).map(|frame| &frame.data["payload"]).collect()
         };
-        let (deltas, requested) = (of("tool.arguments_delta"), of("tool.requested"));
+        let (deltas, mut requested) = (of("tool.arguments_delta"), of("tool.requested"));
+        requested.retain(|call| call["tool"] == "echo");
         assert!(!deltas.is_empty() && requested.len() == 1, "{frames:?}");
         for delta in deltas {
             assert!(delta.get("call_id").is_none_or(|id| *id == requested[0]["call_id"]), "{delta}");

@@ -27,6 +27,10 @@ fn every_stored_log_looks_as_it_always_did() {
         assert_eq!(told.lines().count(), expected.lines().count(), "{}", story.name);
         names.insert(format!("{}.jsonl", story.name));
     }
+    assert!(
+        env::var_os("GOLDEN_WRITE").is_none(),
+        "they are written; read what has changed, and run this without it"
+    );
     let there: BTreeSet<String> = fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::stories;
 
 /// Type, keys that are always there, keys that may be there. Each type that is stored stands here.
-const PAYLOADS: [(&str, &[&str], &[&str]); 29] = [
+pub(crate) const PAYLOADS: [(&str, &[&str], &[&str]); 29] = [
     ("run.queued", &["status"], &[]),
     ("run.started", &["status"], &[]),
     ("run.waiting", &["status", "pending"], &[]),

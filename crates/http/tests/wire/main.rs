@@ -12,6 +12,7 @@ mod calls;
 mod golden;
 mod keys;
 mod live;
+mod page;
 mod runs;
 mod stories;
 mod telling;

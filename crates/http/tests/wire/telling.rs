@@ -1,5 +1,7 @@
 //! A message is told with its text and its arguments, wherever in the log these stand.
 
+use std::sync::Arc;
+
 use engine::store::Committed;
 use holdpoint_http::wire::telling::Telling;
 use machine::event::Fact;
@@ -69,7 +71,9 @@ fn results_and_notes_are_told_as_the_model_reads_them() {
             .iter()
             .filter_map(|message| match message {
                 machine::transcript::ModelMessage::Tool { call, text } => Some(json!([call.as_str(), text])),
-                machine::transcript::ModelMessage::Note { call, text } => Some(json!([call.as_str(), text])),
+                machine::transcript::ModelMessage::Note { call, text, .. } => {
+                    Some(json!([call.as_str(), text]))
+                }
                 machine::transcript::ModelMessage::Notice { text } => Some(json!([null, text])),
                 _ => None,
             })
@@ -100,4 +104,28 @@ fn a_message_waits_for_its_calls_and_then_everything_comes_in_order() {
     let counts: Vec<usize> = bare.map(|committed| telling.hear(&committed).len()).collect();
     assert_eq!(counts[..7], [1, 1, 1, 1, 0, 2, 1]);
     assert_eq!(counts.iter().sum::<usize>(), story.events.len());
+}
+
+#[test]
+fn a_large_result_is_read_again_where_it_is_not_kept_and_told_alike() {
+    let mut story = stories::named("one_held_call");
+    for event in &mut story.events {
+        if let Fact::ExecutionSucceeded { result, .. } = &mut event.fact {
+            *result = Arc::new(Value::String("x".repeat(20 * 1024)));
+        }
+    }
+    let (thread, run) = story.ids();
+    let mut telling = Telling::new(thread, run).forgetting();
+    let committed = story.committed();
+    let (mut told, mut read) = (Vec::new(), Vec::new());
+    for heard in &committed {
+        if let Some(seq) = telling.needs(heard) {
+            let found = committed.iter().find(|found| found.event.seq == seq).expect("it is in the log");
+            telling.bring(&found.event);
+            read.push(found.event.fact.name());
+        }
+        told.extend(telling.hear(heard).iter().map(|envelope| serde_json::to_value(envelope).unwrap()));
+    }
+    assert_eq!(told, story.told_as_json());
+    assert_eq!(read, ["tool.execution_succeeded"]);
 }

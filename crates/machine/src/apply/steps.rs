@@ -12,7 +12,7 @@ use crate::id::CallId;
 use crate::output::JudgedOutput;
 use crate::phase::{Action, Phase};
 use crate::policy::StepEnd;
-use crate::status::CallStatus;
+use crate::status::{CallStatus, RunStatus};
 use crate::time::Timestamp;
 
 pub(super) fn start(control: &mut Control, step: u32, at: Timestamp) -> Result<(), String> {
@@ -113,6 +113,8 @@ pub(super) fn add_message(control: &mut Control, message: &Message, seq: u64) ->
             control.output_corrected = true;
             Ok(())
         }
+        Message::Interruption { .. } if control.status == RunStatus::Interrupting => Ok(()),
+        Message::Interruption { .. } => Err("nobody interrupts the run".into()),
     }
 }
 

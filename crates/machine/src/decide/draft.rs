@@ -74,7 +74,10 @@ impl<'r> Draft<'r> {
             | Fact::RunResumed {}
             | Fact::RunRecovered { .. }
             | Fact::MessageAdded(
-                Message::User { .. } | Message::Assistant { .. } | Message::Correction { .. },
+                Message::User { .. }
+                | Message::Assistant { .. }
+                | Message::Correction { .. }
+                | Message::Interruption { .. },
             )
             | Fact::ModelRetrying { .. }
             | Fact::StateChanged { .. } => open,

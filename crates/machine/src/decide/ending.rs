@@ -7,8 +7,8 @@ use super::draft::Draft;
 use super::recovery::running;
 use crate::call::{Attempt, Call};
 use crate::control::Stage;
-use crate::event::{CancelReason, Fact, InterruptCause};
-use crate::id::Principal;
+use crate::event::{CancelReason, Fact, InterruptCause, Message};
+use crate::id::{Principal, interruption_message_id};
 use crate::output::JudgedOutput;
 use crate::phase::{HookAnswers, Phase};
 use crate::rejection::Rejection;
@@ -52,8 +52,14 @@ impl Draft<'_> {
             InterruptCause::Person(_) | InterruptCause::Parent(_) => CancelReason::Interrupted,
             InterruptCause::Superseded(_) => CancelReason::Superseded,
         };
+        let unanswered = matches!(self.control.stage, Stage::Inferring(_));
         self.record(Fact::RunInterrupting { cause: cause.clone() })?;
         self.cancel_calls(reason, true)?;
+        if unanswered {
+            // What the model had said by then is nobody's answer; the next run is told that there was none.
+            let id = interruption_message_id(&self.control.run, self.control.step);
+            self.record(Fact::MessageAdded(Message::Interruption { id }))?;
+        }
         self.say_everything()?;
         self.end(Termination::Cancelled(cause.cancelled()))?;
         Ok(Answer::Done)

@@ -302,6 +302,48 @@ fn a124_a_childs_end_is_delivered_to_its_parent_with_its_last_words_and_its_usag
 }
 
 #[test]
+fn b6_x2_a_child_that_was_refused_or_cut_short_reaches_its_parent_as_a_failure() {
+    let mut order = order(Revision::default().policy);
+    let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
+    order.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: None });
+    let end_of = |revision: Revision, last_text: &str, ends: &dyn Fn(&mut Story) -> Vec<Event>| {
+        let mut story = Story::queued_with(revision, order.clone());
+        story.ok(Input::Start { after: None });
+        let before = story.run.control.clone();
+        let seq = story.log.len();
+        ends(&mut story);
+        let sent = deliveries(Some(&before), &story.log[seq..], last_text).unwrap();
+        let Some(Item::ChildEnded(ended)) = sent.last().map(|one| one.item.clone()) else {
+            panic!("the run has not ended: {sent:?}")
+        };
+        ended.end
+    };
+    let failed = |message: &str| ChildEnd::Failed { message: message.into() };
+    let refused = |story: &mut Story| {
+        story.asks_for(&[("A", "transfer")]);
+        story.denies("A", Some(OnReject::EndRun))
+    };
+    assert_eq!(
+        end_of(Revision::default(), "I pay Bob now.", &refused),
+        failed(
+            "the delegated run was stopped before it was done: rejected: no\nIt said last: I pay Bob now."
+        )
+    );
+    let one_round = |story: &mut Story| {
+        story.asks_for(&[("A", "echo")]);
+        story.succeeds("A")
+    };
+    let stopping = |condition| Revision { stop: vec![condition], ..Revision::default() };
+    assert_eq!(
+        end_of(stopping(StopCondition::MaxRounds { rounds: 1 }), "", &one_round),
+        failed("the delegated run was stopped before it was done: max_rounds: 1 of 1 rounds")
+    );
+    // To stop at this tool is what the agent is configured for: the work is done.
+    let at_echo = StopCondition::StopOnTool { tool_name: "echo".into() };
+    assert_eq!(end_of(stopping(at_echo), "the answer", &one_round), completed("the answer"));
+}
+
+#[test]
 fn a125_with_nothing_left_to_grant_no_child_starts() {
     let mut story = Story::begin_with(limited(15));
     let events = story.asks_for(&[("A", "researcher"), ("B", "transfer")]);

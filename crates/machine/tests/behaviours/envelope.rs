@@ -92,7 +92,7 @@ fn a123_a_worker_whose_clock_is_behind_does_not_turn_the_log_back() {
     let before = story.run.control.at;
     story.now = Timestamp(1);
     let events = story.succeeds("A");
-    assert!(events.iter().all(|event| event.at == before));
+    assert!(!events.is_empty() && events.iter().all(|event| event.at == before));
 }
 
 #[test]

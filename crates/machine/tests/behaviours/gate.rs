@@ -254,7 +254,7 @@ fn a77_what_a_hook_sets_is_announced_and_a_silent_hook_leaves_no_trace() {
 }
 
 #[test]
-fn a115_two_plugins_never_write_over_each_other() {
+fn each_plugin_keeps_what_it_keeps_under_its_own_name() {
     let mut story = Story::begin();
     let calls = ["A", "B"].map(|id| (id, "echo", json!({"of": id})));
     let answered = story.answer("", &calls);

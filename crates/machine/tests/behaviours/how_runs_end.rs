@@ -96,14 +96,17 @@ fn a45_model_error_ends_the_run_in_error_after_its_tries() {
 fn a45_interrupt_during_the_model_call_ends_the_run_cancelled() {
     let mut story = Story::begin();
     let late = story.answer("too late", &[]);
-    assert_eq!(names(&interrupts(&mut story)), ["run.interrupting", "step.ended", "run.ended"]);
+    assert_eq!(
+        names(&interrupts(&mut story)),
+        ["run.interrupting", "message.added", "step.ended", "run.ended"]
+    );
     assert_eq!(
         (ended(&story), story.run.wanted().len()),
         (&Termination::Cancelled(Cancelled::Interrupted), 0)
     );
     let over = Rejection::RunEnded(Termination::Cancelled(Cancelled::Interrupted));
     assert_eq!(story.refused(Input::ModelAnswered(late)), over);
-    assert_eq!(story.transcript().len(), 1, "only what the user said");
+    assert_eq!(story.transcript().len(), 2, "what the user said, and that nobody answered");
 }
 
 #[test]
@@ -294,7 +297,7 @@ fn a52_a61_interrupt_does_not_wait_for_run_end_and_still_writes_the_run_finished
     use machine::checkpoint::{Checkpoint, name};
     let mut story = Story::begin_with(hears_run_end());
     let events = interrupts(&mut story);
-    assert_eq!(names(&events), ["run.interrupting", "step.ended", "run.ended"]);
+    assert_eq!(names(&events), ["run.interrupting", "message.added", "step.ended", "run.ended"]);
     assert_eq!(name(&events), Checkpoint::RunFinished);
 }
 
@@ -317,7 +320,10 @@ fn a53_interrupt_between_two_steps_keeps_the_model_from_being_called_again() {
     story.asks_for(&[("A", "echo")]);
     story.succeeds("A");
     assert_eq!(story.run.control.step, 2);
-    assert_eq!(names(&interrupts(&mut story)), ["run.interrupting", "step.ended", "run.ended"]);
+    assert_eq!(
+        names(&interrupts(&mut story)),
+        ["run.interrupting", "message.added", "step.ended", "run.ended"]
+    );
     assert_eq!(
         (ended(&story), story.run.wanted().len()),
         (&Termination::Cancelled(Cancelled::Interrupted), 0)

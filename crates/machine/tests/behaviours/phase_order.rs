@@ -159,7 +159,7 @@ fn c11_an_interrupt_does_not_wait_for_run_end() {
     let mut story = Story::begin_with(subscribing(&[Phase::RunEnd]));
     let cause = machine::event::InterruptCause::Person("ana".into());
     let events = story.ok(Input::Interrupt { cause });
-    assert_eq!(names(&events), ["run.interrupting", "step.ended", "run.ended"]);
+    assert_eq!(names(&events), ["run.interrupting", "message.added", "step.ended", "run.ended"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use machine::phase::Action;
 use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
 use machine::transcript::{AssistantCall, Messages, ModelMessage, Transcript};
-use machine::wording::{ChangedBy, correction, late_result, placeholder, result_text};
+use machine::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
 use serde_json::Value;
 
 /// Both forms of the transcript of one thread.
@@ -53,6 +53,7 @@ enum Entry {
         sealed: Option<Sealed>,
     },
     Note {
+        id: MessageId,
         call: CallId,
         text: String,
     },
@@ -167,7 +168,7 @@ impl PlainTranscript {
                     ToolBody::Placeholder { kind } => Some(placeholder(*kind)),
                 };
             }),
-            Message::Note { call_id, body, .. } => {
+            Message::Note { id, call_id, body } => {
                 let text = match body {
                     NoteBody::Late { .. } => self.calls.get(call_id).map(|call| {
                         late_result(
@@ -179,10 +180,11 @@ impl PlainTranscript {
                     NoteBody::Plugin { seq } => self.notes.remove(seq),
                 };
                 if let Some(text) = text {
-                    self.entries.push(Entry::Note { call: call_id.clone(), text });
+                    self.entries.push(Entry::Note { id: id.clone(), call: call_id.clone(), text });
                 }
             }
             Message::Correction { why, .. } => self.entries.push(Entry::Notice { text: correction(why) }),
+            Message::Interruption { .. } => self.entries.push(Entry::Notice { text: INTERRUPTION.into() }),
         }
     }
 
@@ -201,8 +203,9 @@ impl PlainTranscript {
                     messages.push(ModelMessage::User { id: id.clone(), content: content.clone() });
                 }
                 Entry::Notice { text } => messages.push(ModelMessage::Notice { text: text.clone() }),
-                Entry::Note { call, text } => {
-                    messages.push(ModelMessage::Note { call: call.clone(), text: text.clone() });
+                Entry::Note { id, call, text } => {
+                    let (id, call, text) = (id.clone(), call.clone(), text.clone());
+                    messages.push(ModelMessage::Note { id, call, text });
                 }
                 // Hooks may have dropped every call of an answer without words: providers refuse such a message.
                 Entry::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}

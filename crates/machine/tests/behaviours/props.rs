@@ -78,7 +78,7 @@ pub(crate) fn lines(story: &Story) -> Vec<String> {
                 format!("assistant: {text}[{}]", calls.join(" "))
             }
             ModelMessage::Tool { call, text } => format!("{call}: {text}"),
-            ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+            ModelMessage::Note { call, text, .. } => format!("note {call}: {text}"),
             ModelMessage::Notice { text } => format!("notice: {text}"),
         })
         .collect()

@@ -249,7 +249,7 @@ fn a9_pass_that_ends_with_everything_held_leaves_the_run_waiting_not_done() {
     assert!(!story.names().contains(&"run.ended".to_owned()));
 }
 
-/// The record that the state path `__run` shows, from the control state alone.
+/// What the record at the state path `__run` is made of.
 fn run_record(story: &Story) -> Value {
     let control = &story.run.control;
     json!({
@@ -261,7 +261,7 @@ fn run_record(story: &Story) -> Value {
 }
 
 #[test]
-fn a10_a11_run_record_has_id_status_reason_and_the_milliseconds_of_its_last_change() {
+fn a11_run_record_has_id_status_reason_and_the_milliseconds_of_its_last_change() {
     let mut story = Story::begin();
     story.later(250);
     story.asks_for(&[("A", "transfer")]);

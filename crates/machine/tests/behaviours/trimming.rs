@@ -133,6 +133,7 @@ fn drawn(numbers: &mut Numbers) -> Vec<ModelMessage> {
         match numbers.below(8) {
             0 => told.push(user(turn, &numbers.text())),
             1 => told.push(ModelMessage::Note {
+                id: format!("late_late{turn}").as_str().into(),
                 call: format!("late{turn}").as_str().into(),
                 text: numbers.text(),
             }),

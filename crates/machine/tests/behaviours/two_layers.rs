@@ -161,7 +161,7 @@ fn read(story: &Story) -> Vec<String> {
                 format!("assistant {text:?} {}", ids.join(" "))
             }
             ModelMessage::Tool { call, text } => format!("tool {call}: {text}"),
-            ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+            ModelMessage::Note { call, text, .. } => format!("note {call}: {text}"),
             ModelMessage::Notice { text } => format!("notice: {text}"),
         })
         .collect()
@@ -287,7 +287,7 @@ fn a14_interrupt_ends_the_run_whatever_is_held() {
     let events = interrupts(&mut story);
     assert_eq!(
         names(&events),
-        ["run.interrupting", "tool.cancelled", "message.added", "step.ended", "run.ended"]
+        ["run.interrupting", "tool.cancelled", "message.added", "message.added", "step.ended", "run.ended"]
     );
     assert_eq!(story.run_status(), &RunStatus::Done(Termination::Cancelled(Cancelled::Interrupted)));
     let last = read(&story).pop().unwrap();

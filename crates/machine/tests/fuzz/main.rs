@@ -31,7 +31,7 @@ const INPUT_COUNT_MAX: u64 = 200;
 const KEPT: [u64; 1] = [14_485];
 
 #[test]
-fn arbitrary_inputs_never_break_a_run() {
+fn fuzzed_inputs_never_break_a_run() {
     // `FUZZ_SEED=n` replays one run, `FUZZ_RUNS=n` runs that many.
     if let Some(seed) = number_from("FUZZ_SEED") {
         return fuzz(seed);
@@ -45,7 +45,7 @@ fn arbitrary_inputs_never_break_a_run() {
 }
 
 #[test]
-fn a_seed_tells_the_same_story_twice() {
+fn a_fuzz_seed_tells_the_same_story_twice() {
     for seed in 0..20 {
         assert_eq!(story(seed).log, story(seed).log, "seed {seed}");
     }

@@ -1,5 +1,7 @@
 //! What a store gives back may be anything: a log and a control that were damaged are read or refused, never a panic.
 
+use std::ops::Range;
+
 use machine::control::{Control, ControlUnreadable};
 use machine::stored::{self, Unreadable};
 
@@ -30,14 +32,15 @@ const PIECES: [&str; 16] = [
 ];
 
 #[test]
-fn a_damaged_event_is_read_or_refused() {
+fn a_fuzzed_event_is_read_or_refused() {
     let lines: Vec<String> = (0..STORY_COUNT)
         .flat_map(|seed| story(seed).log)
         .map(|event| stored::write(&event).expect("an event can be stored"))
         .collect();
     let corpus: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
     let (mut read, mut refused) = (0_u64, 0_u64);
-    for seed in seeds() {
+    let seeds = seeds();
+    for seed in seeds.clone() {
         let bytes = mutated(&mut Chance::of(seed), &corpus, &PIECES);
         let text = String::from_utf8_lossy(&bytes);
         match stored::read(&text) {
@@ -53,17 +56,18 @@ fn a_damaged_event_is_read_or_refused() {
             }
         }
     }
-    assert!(read > CASE_COUNT / 20 && refused > CASE_COUNT / 20, "{read} read, {refused} refused");
+    check_mixture(&seeds, read, refused);
 }
 
 #[test]
-fn a_damaged_control_is_read_or_refused() {
+fn a_fuzzed_control_is_read_or_refused() {
     let controls: Vec<Vec<u8>> = (0..STORY_COUNT)
         .map(|seed| story(seed).run.control.encode().expect("a control can be stored"))
         .collect();
     let corpus: Vec<&[u8]> = controls.iter().map(Vec::as_slice).collect();
     let (mut read, mut refused) = (0_u64, 0_u64);
-    for seed in seeds() {
+    let seeds = seeds();
+    for seed in seeds.clone() {
         let bytes = mutated(&mut Chance::of(seed), &corpus, &PIECES);
         match Control::decode(&bytes) {
             Ok(control) => {
@@ -80,11 +84,18 @@ fn a_damaged_control_is_read_or_refused() {
             }
         }
     }
-    assert!(read > CASE_COUNT / 20 && refused > CASE_COUNT / 20, "{read} read, {refused} refused");
+    check_mixture(&seeds, read, refused);
+}
+
+/// A fuzzer that only ever meets one of the two shows nothing; of a few nothing can be asked.
+fn check_mixture(seeds: &Range<u64>, read: u64, refused: u64) {
+    if seeds.end - seeds.start >= CASE_COUNT {
+        assert!(read > CASE_COUNT / 20 && refused > CASE_COUNT / 20, "{read} read, {refused} refused");
+    }
 }
 
 /// `FUZZ_SEED=n` replays one, `FUZZ_RUNS=n` tries that many.
-fn seeds() -> std::ops::Range<u64> {
+fn seeds() -> Range<u64> {
     match number_from("FUZZ_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number_from("FUZZ_RUNS").unwrap_or(CASE_COUNT),

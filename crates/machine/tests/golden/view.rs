@@ -134,7 +134,7 @@ pub(crate) fn model_input(messages: &Messages) -> Vec<String> {
                 words.join(" ")
             }
             ModelMessage::Tool { call, text } => format!("tool {call}: {text}"),
-            ModelMessage::Note { call, text } => format!("note {call}: {text}"),
+            ModelMessage::Note { call, text, .. } => format!("note {call}: {text}"),
             ModelMessage::Notice { text } => format!("notice: {text}"),
         })
         .map(|line| line.replace('\n', "\\n"))

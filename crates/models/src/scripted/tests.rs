@@ -125,7 +125,7 @@ async fn what_the_user_said_last_chooses_the_rule_whatever_came_after_it() {
             sealed: None,
         },
         ModelMessage::Tool { call: "call_0".into(), text: "earlier".to_owned() },
-        ModelMessage::Note { call: "call_0".into(), text: "earlier".to_owned() },
+        ModelMessage::Note { id: "late_call_0".into(), call: "call_0".into(), text: "earlier".to_owned() },
     ];
 
     let answer = model.answer(request(messages, 1), Deltas::unheard()).await;

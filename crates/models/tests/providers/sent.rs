@@ -47,7 +47,7 @@ fn conversation() -> ModelRequest {
         },
         ModelMessage::Tool { call: "call_a~2".into(), text: "B".to_owned() },
         ModelMessage::Tool { call: "call_b".into(), text: "Error: no JSON".to_owned() },
-        ModelMessage::Note { call: "call_c".into(), text: "Late.".to_owned() },
+        ModelMessage::Note { id: "late_call_c".into(), call: "call_c".into(), text: "Late.".to_owned() },
         user(json!("Go on")),
     ])
 }

@@ -82,7 +82,7 @@ pub(super) fn check_possible(
 ) -> Result<(), Refused> {
     let tenant = state.tenants.get(tenant);
     check_log(thread, run, append)?;
-    check_ids(tenant, thread, append)?;
+    check_ids(state, tenant, thread, append)?;
     check_suspensions(tenant, run, append)?;
     check_births(tenant, append)
 }
@@ -111,12 +111,26 @@ fn check_log(thread: &ThreadId, run: Option<&StoredRun>, append: &Append) -> Res
     unknown.map_or(Ok(()), |ticket| Err(impossible(format!("the inbox has no row {ticket}"))))
 }
 
-fn check_ids(tenant: Option<&TenantRows>, thread: &ThreadId, append: &Append) -> Result<(), Refused> {
+fn check_ids(
+    state: &State,
+    tenant: Option<&TenantRows>,
+    thread: &ThreadId,
+    append: &Append,
+) -> Result<(), Refused> {
     let known = tenant.and_then(|tenant| tenant.threads.get(thread));
+    let is_anybodys = |message: &MessageId| {
+        known.is_some_and(|known| {
+            known.messages.contains_key(message)
+                || state.unstarted_messages(known).any(|other| other == message)
+        })
+    };
     let mut calls: BTreeSet<&CallId> = BTreeSet::new();
     for call in &append.rows.calls {
         if known.is_some_and(|known| known.calls.contains(call)) || !calls.insert(call) {
             return Err(impossible(format!("the thread has a call {call} already")));
+        }
+        if is_anybodys(&MessageId::from(format!("msg_{call}"))) {
+            return Err(impossible(format!("the message of call {call} is somebody else's")));
         }
     }
     let mut messages: BTreeSet<&MessageId> = BTreeSet::new();

@@ -10,6 +10,7 @@ use deadpool_postgres::{
     Runtime, TimeoutType,
 };
 use engine::numbers::Spread;
+use engine::store::{Refused, Trouble};
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Row};
@@ -18,6 +19,7 @@ use super::Settings;
 use super::servers::{NotConnected, Opened, Servers};
 use super::tls::{self, Tls};
 use super::trouble::{OpenFailed, Stop, is_lost, is_unprepared, is_worth_repeating, unavailable};
+use crate::lane::{Awaited, Errand, Lane};
 use crate::troublesome::Troublesome;
 
 /// Tries of what two transactions stood in each other's way for.
@@ -126,6 +128,10 @@ pub(super) struct Connections {
     wait_max: Duration,
     pub(super) answer_timeout: Duration,
     pub(super) written: Written,
+    /// Lists are for people, who can wait.
+    pub(super) lists: Lane,
+    /// Logs are what workers and streams go on with: they never wait for a list.
+    pub(super) logs: Lane,
 }
 
 /// What writing takes, and what is in its way.
@@ -159,6 +165,8 @@ impl Connections {
             wait_max: settings.connection_wait_max,
             answer_timeout: settings.answer_timeout,
             written: Written::default(),
+            lists: Lane::new(lane_count(settings.connection_count_max)),
+            logs: Lane::new(lane_count(settings.connection_count_max)),
         })
     }
 
@@ -237,6 +245,18 @@ impl Connections {
         rows.into_iter().next().ok_or_else(|| unavailable("the database answered nothing"))
     }
 
+    /// A place in a lane, waited for as long as for a connection.
+    pub(super) async fn enter<T>(&self, lane: &Lane) -> Result<(Errand<T>, Awaited<T>), Refused> {
+        let entered = tokio::time::timeout(self.wait_max, lane.enter()).await;
+        let entered = entered.unwrap_or_else(|_| {
+            let waited = self.wait_max.as_secs_f32();
+            let why = format!("no connection for reads like this one became free within {waited} s");
+            Err(Trouble::Unavailable(why).into())
+        });
+        self.written.troubles.heard(&entered);
+        entered
+    }
+
     pub(super) async fn client(&self) -> Result<Object, Stop> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => error.into(),
@@ -266,6 +286,11 @@ impl Connections {
         };
         tokio::time::timeout(self.answer_timeout, answered).await.unwrap_or(Err(Failed::Unanswered))
     }
+}
+
+/// Lists and logs together have at most half of the connections, if there are four: the other half commits.
+fn lane_count(connection_count_max: usize) -> usize {
+    (connection_count_max / 4).max(1)
 }
 
 /// An answer of ours is worth nothing if the server says "done" before its disk does.

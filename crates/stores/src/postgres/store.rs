@@ -22,9 +22,11 @@ use machine::rows::StateRow;
 use machine::tool::Leave;
 use serde_json::Value;
 
+use super::connection::Connections;
 use super::text::{kept, told};
 use super::trouble::Stop;
 use super::{PostgresStore, Shared, approvals, keys, messages, said, stored_run, thread, views};
+use crate::lane::{Lane, POINT_EVENT_COUNT_MAX};
 use crate::words;
 
 /// Begins when somebody waits for it: a run must not be given to nobody.
@@ -32,6 +34,53 @@ fn task<'a, T: Send + 'a>(
     work: impl Future<Output = Result<T, Stop>> + Send + 'a,
 ) -> Task<'a, Result<T, Refused>> {
     Box::pin(async move { work.await.map_err(|Stop(refused)| refused) })
+}
+
+impl PostgresStore {
+    /// A page of many things.
+    fn list<T: Send + 'static, F>(
+        &self,
+        read: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+    ) -> Task<'_, Result<T, Refused>>
+    where
+        F: Future<Output = Result<T, Stop>> + Send + 'static,
+    {
+        self.apart(|connections| &connections.lists, read)
+    }
+
+    /// A part of a log.
+    fn log<T: Send + 'static, F>(
+        &self,
+        read: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+    ) -> Task<'_, Result<T, Refused>>
+    where
+        F: Future<Output = Result<T, Stop>> + Send + 'static,
+    {
+        self.apart(|connections| &connections.logs, read)
+    }
+
+    /// Read in a task of its own: the database goes on with what was asked, whoever is gone, and a connection that was given
+    /// back before that would make the next one wait behind it.
+    fn apart<T: Send + 'static, F>(
+        &self,
+        which: fn(&Connections) -> &Lane,
+        read: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+    ) -> Task<'_, Result<T, Refused>>
+    where
+        F: Future<Output = Result<T, Stop>> + Send + 'static,
+    {
+        Box::pin(async move {
+            let connections = &self.shared.connections;
+            let (errand, awaited) = connections.enter(which(connections)).await?;
+            let shared = self.shared.clone();
+            tokio::spawn(async move {
+                if !errand.is_moot() {
+                    errand.end(read(shared).await.map_err(|Stop(refused)| refused));
+                }
+            });
+            awaited.answer().await
+        })
+    }
 }
 
 impl Shared {
@@ -75,7 +124,7 @@ impl Store for PostgresStore {
 
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
         let (tenant, page) = (tenant.clone(), page.clone());
-        task(async move { thread::views(&self.shared.connections, &tenant, &page).await })
+        self.list(move |shared| async move { thread::views(&shared.connections, &tenant, &page).await })
     }
 
     fn set_auto_approve(
@@ -192,7 +241,9 @@ impl Store for PostgresStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<RunView>, Refused>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
-        task(async move { views::runs(&self.shared.connections, &tenant, &filter, &page).await })
+        self.list(
+            move |shared| async move { views::runs(&shared.connections, &tenant, &filter, &page).await },
+        )
     }
 
     fn events(
@@ -203,13 +254,14 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Task<'_, Result<Vec<Committed>, Refused>> {
         let (tenant, run) = (tenant.clone(), run.clone());
-        task(async move {
-            let connections = &self.shared.connections;
+        let read = move |shared: Arc<Shared>| async move {
+            let connections = &shared.connections;
             let (number, events, is_all) =
                 stored_run::events_of(connections, &tenant, &run, after, limit).await?;
-            self.shared.note_reader(number, &run, after, &events, is_all);
+            shared.note_reader(number, &run, after, &events, is_all);
             Ok(events)
-        })
+        };
+        if limit <= POINT_EVENT_COUNT_MAX { task(read(self.shared.clone())) } else { self.log(read) }
     }
 
     fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
@@ -237,7 +289,9 @@ impl Store for PostgresStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
         let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
-        task(async move { messages::messages(&self.shared.connections, &tenant, &thread, &page).await })
+        self.list(move |shared| async move {
+            messages::messages(&shared.connections, &tenant, &thread, &page).await
+        })
     }
 
     fn posted(
@@ -308,11 +362,19 @@ impl Store for PostgresStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
-        task(async move { approvals::approvals(&self.shared.connections, &tenant, &filter, &page).await })
+        // Those of one run are few, and streams ask for them whenever it changes.
+        if filter.run.is_some() {
+            return task(async move {
+                approvals::approvals(&self.shared.connections, &tenant, &filter, &page).await
+            });
+        }
+        self.list(move |shared| async move {
+            approvals::approvals(&shared.connections, &tenant, &filter, &page).await
+        })
     }
 
     fn census(&self) -> Task<'_, Result<Census, Refused>> {
-        task(views::census(&self.shared.connections))
+        self.list(move |shared| async move { views::census(&shared.connections).await })
     }
 
     fn counts(&self) -> Counts {

@@ -231,7 +231,7 @@ impl Shared {
             .write_one(
                 "SELECT append_together(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23, $24, $25::text[]::jsonb[]
+                    $22, $23, $24::text[]::jsonb[]
                 )",
                 &[
                     &node,
@@ -250,7 +250,6 @@ impl Shared {
                     &columns.checkpoints,
                     &columns.controls,
                     &columns.bodies,
-                    &columns.heads,
                     &message_runs,
                     &columns.message_ids,
                     &columns.message_seqs,
@@ -310,7 +309,7 @@ impl Shared {
             .write_one(
                 "SELECT create_together(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23, $24, $25, $26, $27, $28
+                    $22, $23, $24, $25, $26, $27
                 )",
                 &[
                     &node,
@@ -331,7 +330,6 @@ impl Shared {
                     &columns.checkpoints,
                     &columns.controls,
                     &columns.bodies,
-                    &columns.heads,
                     &columns.message_places,
                     &columns.message_ids,
                     &columns.message_seqs,
@@ -365,7 +363,6 @@ struct Columns<'e> {
     checkpoints: Vec<Option<&'static str>>,
     controls: Vec<&'e [u8]>,
     bodies: Vec<Option<&'e str>>,
-    heads: Vec<Option<Cow<'e, str>>>,
     message_places: Vec<i32>,
     message_ids: Vec<Cow<'e, str>>,
     message_seqs: Vec<i64>,
@@ -396,7 +393,6 @@ impl<'e> Columns<'e> {
         self.checkpoints.push(entry.log.as_ref().map(|log| log.checkpoint));
         self.controls.push(&state.control);
         self.bodies.push(entry.log.as_ref().map(|log| log.body.as_str()));
-        self.heads.push(entry.rows.messages.last().map(|row| kept(row.id.as_str())));
         entry.rows.messages.iter().for_each(|row| self.add_message(row, place));
         entry.rows.calls.iter().for_each(|call| self.add_call(call, place));
         entry.brought.iter().for_each(|brought| self.add_brought(brought, place));

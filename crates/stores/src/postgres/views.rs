@@ -10,6 +10,7 @@ use machine::phase::Scope;
 use machine::rows::{ShownStatus, StateRow};
 use machine::tool::{Leave, ToolLeave};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::connection::{Connections, Parameters};
 use super::stored_run::control_of;
@@ -58,15 +59,19 @@ pub(super) async fn runs(
             &[&tenant, &status, &behind.at, &after_id, &count, &agent, &kept(thread.as_str())];
         run_views(connections, include_str!("sql/runs_of_thread.sql"), parameters).await?
     } else {
-        // One index serves what is interrupting, another one all the rest: the pages of all that is asked for are merged.
+        // One index serves what is interrupting, another one all the rest, a third one all the rest of an agent: the pages
+        // of all that is asked for are merged.
         let asked_for = |one: ShownStatus| filter.status.is_none_or(|asked| asked == one);
         let interrupting = asked_for(ShownStatus::Interrupting);
         let rest = ShownStatus::ALL.into_iter();
         let rest = rest.filter(|one| asked_for(*one) && *one != ShownStatus::Interrupting);
         let rest: Vec<&str> = rest.map(ShownStatus::as_str).collect();
-        let parameters: Parameters<'_> =
-            &[&tenant, &rest, &behind.at, &after_id, &count, &agent, &interrupting];
-        run_views(connections, include_str!("sql/runs_newest.sql"), parameters).await?
+        let parameters: [&(dyn ToSql + Sync); 7] =
+            [&tenant, &rest, &behind.at, &after_id, &count, &interrupting, &agent];
+        match agent {
+            Some(_) => run_views(connections, include_str!("sql/runs_of_agent.sql"), &parameters).await?,
+            None => run_views(connections, include_str!("sql/runs_newest.sql"), &parameters[..6]).await?,
+        }
     };
     found.sort_by_key(|view| Reverse(place(view)));
     Ok(asked.listed(found, place))

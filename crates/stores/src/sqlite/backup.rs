@@ -5,7 +5,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::hash::BuildHasher as _;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use engine::store::Trouble;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
+use super::file::private;
 use super::look::{LookFailed, look};
 use super::trouble::trouble;
 
@@ -77,7 +78,7 @@ pub fn backup(
         return Err(BackupFailed::Exists { path: to.into() });
     }
     let copy = look(from, |source| {
-        let copy = Unnamed::create(from, to)?;
+        let copy = Unnamed::create(to)?;
         copy_pages(source, &copy, &mut progress)?;
         Ok::<_, BackupFailed>(copy)
     })?;
@@ -92,14 +93,14 @@ struct Unnamed {
 }
 
 impl Unnamed {
-    fn create(from: &Path, to: &Path) -> Result<Self, BackupFailed> {
+    fn create(to: &Path) -> Result<Self, BackupFailed> {
         // In containers every process has the same number, and one process may make two copies at once.
         let chance = RandomState::new().hash_one(std::process::id());
         let mut name = to.as_os_str().to_owned();
         name.push(format!(".partial-{chance:016x}"));
         let path = PathBuf::from(name);
         // What could not be made is somebody else's, and is not removed.
-        let file = options_like(from).create_new(true).write(true).open(&path);
+        let file = private().create_new(true).write(true).open(&path);
         let file = file.map_err(|why| failed(to, &why))?;
         Ok(Self { path, file, to: to.into() })
     }
@@ -143,21 +144,6 @@ fn failed(to: &Path, why: &io::Error) -> BackupFailed {
     let full = matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     let why = if full { Trouble::Full(text) } else { Trouble::Unavailable(text) };
     BackupFailed::Copy { path: to.into(), why }
-}
-
-/// Whoever may not read the store may not read its copy.
-#[cfg(unix)]
-fn options_like(from: &Path) -> OpenOptions {
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-    let mode = from.metadata().map_or(0o600, |found| found.permissions().mode());
-    let mut options = OpenOptions::new();
-    options.mode(mode & 0o666 | 0o600);
-    options
-}
-
-#[cfg(not(unix))]
-fn options_like(_from: &Path) -> OpenOptions {
-    OpenOptions::new()
 }
 
 #[cfg(unix)]

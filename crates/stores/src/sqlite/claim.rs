@@ -1,7 +1,8 @@
 //! Who works on which run. The leases are locked first and the file is read afterwards, so that a claim sees
 //! everything that was committed before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
 use engine::store::{Claim, Claimed, Lease, Loaded, Refused, Trouble};
@@ -9,7 +10,7 @@ use machine::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::desk::Desk;
-use super::lease::Leases;
+use super::lease::{Aside, Held, Leases};
 use super::stored_run::StoredRun;
 use super::trouble::{Stop, corrupt};
 use crate::words::{millis, timestamp};
@@ -39,11 +40,87 @@ pub(super) struct Claims<'c> {
 #[derive(Clone, Copy)]
 enum Wanted {
     Unended,
-    Ready,
+    /// Named by an index, if it is not the one of a tenant's queue.
+    Ready(Option<Entry>),
+}
+
+/// An index in the order of which runs are given out. It holds all that is asked for, so the runs themselves are not
+/// looked at before one of them is taken.
+#[derive(Clone, Copy)]
+enum Line {
+    Woken,
+    Interrupted,
+    Due,
+}
+
+impl Line {
+    const fn index(self) -> &'static str {
+        match self {
+            Self::Woken => "runs_woken",
+            Self::Interrupted => "runs_interrupted",
+            Self::Due => "runs_by_deadline",
+        }
+    }
+
+    const fn in_order(self) -> &'static str {
+        match self {
+            Self::Woken => include_str!("sql/claim_woken.sql"),
+            Self::Interrupted => include_str!("sql/claim_interrupted.sql"),
+            Self::Due => include_str!("sql/claim_due.sql"),
+        }
+    }
+
+    /// Whether it has an entry for this place and row.
+    const fn has_entry(self) -> &'static str {
+        match self {
+            Self::Woken => include_str!("sql/claim_woken_entry.sql"),
+            Self::Interrupted => include_str!("sql/claim_interrupted_entry.sql"),
+            Self::Due => include_str!("sql/claim_due_entry.sql"),
+        }
+    }
+}
+
+/// One entry of a line.
+#[derive(Clone, Copy)]
+struct Entry {
+    line: Line,
+    at: i64,
+    row: i64,
+}
+
+impl Entry {
+    /// In the order of arrival, which is in microseconds.
+    const fn place(&self) -> (i64, i64) {
+        match self.line {
+            Line::Woken | Line::Interrupted => (self.at, self.row),
+            Line::Due => (self.at.saturating_mul(1_000), self.row),
+        }
+    }
+
+    const fn aside(&self) -> Aside {
+        Aside::Entry(self.line.index(), self.at, self.row)
+    }
+}
+
+/// What a claim has met so far.
+#[derive(Default)]
+struct Met {
+    /// No entry of a line is tried twice.
+    tried: BTreeSet<Aside>,
+    trouble: Option<Stop>,
+}
+
+impl Met {
+    /// One run, or one line, that cannot be read now must not keep the others from being given out.
+    fn note(&mut self, stop: Stop) {
+        tracing::error!(refused = %stop.0, "not all that is ready could be looked at");
+        self.trouble.get_or_insert(stop);
+    }
 }
 
 impl Claims<'_> {
     pub(super) fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, Stop> {
+        let (mut claimed, mut met) = (Vec::new(), Met::default());
         match claim {
             Claim::Run { tenant, run } => {
                 let mut statement =
@@ -51,24 +128,24 @@ impl Claims<'_> {
                 let row: Option<i64> = statement
                     .query_row(params![tenant.as_str(), run.as_str()], |row| row.get(0))
                     .optional()?;
-                match row {
-                    Some(row) => Ok(self.take(row, Wanted::Unended)?.into_iter().collect()),
-                    None => Ok(Vec::new()),
+                if let Some(row) = row {
+                    claimed.extend(self.take(row, Wanted::Unended)?);
                 }
             }
             Claim::Next { limit } => {
-                let mut claimed = Vec::new();
-                let looked = self
-                    .claim_woken(include_str!("sql/claim_woken.sql"), *limit, &mut claimed)
-                    .and_then(|()| self.claim_startable(*limit, &mut claimed));
-                at_least_some(claimed, looked)
+                self.claim_woken(Line::Woken, *limit, &mut claimed, &mut met);
+                if let Err(stop) = self.claim_startable(*limit, &mut claimed, &mut met) {
+                    met.note(stop);
+                }
             }
             Claim::Pressing { limit } => {
-                let mut claimed = Vec::new();
-                let interrupted = include_str!("sql/claim_interrupted.sql");
-                let looked = self.claim_woken(interrupted, *limit, &mut claimed);
-                at_least_some(claimed, looked)
+                self.claim_woken(Line::Interrupted, *limit, &mut claimed, &mut met);
             }
+        }
+        // What is given out by now would be held by nobody, whatever trouble there was beside it.
+        match met.trouble {
+            Some(stop) if claimed.is_empty() => Err(stop),
+            Some(_) | None => Ok(claimed),
         }
     }
 
@@ -79,12 +156,25 @@ impl Claims<'_> {
         if held.is_held(row) {
             return Ok(None);
         }
-        let found = StoredRun::find(self.connection, row)?.filter(|run| !run.ended);
-        let Some(run) = found.filter(|run| match wanted {
+        let found = match (StoredRun::find(self.connection, row), wanted) {
+            (Err(Stop(Refused::Trouble(Trouble::Corrupt(why)))), Wanted::Ready(_)) => {
+                tracing::error!(row, why, "a run cannot be read and stands still; see what the doctor says");
+                held.set_aside(Aside::Run(row));
+                return Ok(None);
+            }
+            (found, Wanted::Ready(_) | Wanted::Unended) => found?.filter(|run| !run.ended),
+        };
+        let found = found.filter(|run| match wanted {
             Wanted::Unended => true,
-            Wanted::Ready => run.ready != 0 || run.wake_at.is_some_and(|at| at <= millis(self.now)),
-        }) else {
-            return Ok(None);
+            Wanted::Ready(_) => run.ready != 0 || run.wake_at.is_some_and(|at| at <= millis(self.now)),
+        });
+        let run = match (found, wanted) {
+            (Some(run), Wanted::Unended | Wanted::Ready(_)) => run,
+            (None, Wanted::Ready(Some(entry))) => {
+                self.set_aside_if_untrue(entry, &mut held)?;
+                return Ok(None);
+            }
+            (None, Wanted::Unended | Wanted::Ready(None)) => return Ok(None),
         };
         let stored_epoch = run.epoch;
         let lease = run.lease(held.next_epoch(Some(row), stored_epoch));
@@ -96,66 +186,102 @@ impl Claims<'_> {
                 // The lock file proves that whoever held the run before cannot send any more.
                 Ok(Some(Claimed { lease, loaded, doubt_at: self.now }))
             }
-            (Err(Stop(Refused::Trouble(Trouble::Corrupt(why)))), Wanted::Ready) => {
+            (Err(Stop(Refused::Trouble(Trouble::Corrupt(why)))), Wanted::Ready(_)) => {
                 // It stays held: a run that cannot be read must not keep all others from being given out.
                 tracing::error!(run = %lease.run, why, "a run cannot be read and stands still");
                 Ok(None)
             }
-            (Err(stop), Wanted::Ready | Wanted::Unended) => {
+            (Err(stop), Wanted::Ready(_) | Wanted::Unended) => {
                 self.leases.lock().let_go(row, stored_epoch);
                 Err(stop)
             }
         }
     }
 
+    /// An entry that its run does not bear out, at one and the same moment, would come first again and again.
+    fn set_aside_if_untrue(&self, entry: Entry, held: &mut Held) -> Result<(), Stop> {
+        let Entry { line, at, row } = entry;
+        let mut statement = self.connection.prepare_cached(line.has_entry())?;
+        if statement.query_row([at, row], |found| found.get(0))? {
+            let index = line.index();
+            tracing::error!(
+                row,
+                index,
+                "an entry of a damaged index is passed over; see what the doctor says"
+            );
+            held.set_aside(entry.aside());
+        }
+        Ok(())
+    }
+
     /// The line of those that were woken, interrupted or lost their worker, or a part of it, and what is due: in the
     /// order in which they became so.
-    fn claim_woken(&self, line: &str, limit: usize, claimed: &mut Vec<Claimed>) -> Result<(), Stop> {
-        let now = millis(self.now);
+    fn claim_woken(&self, line: Line, limit: usize, claimed: &mut Vec<Claimed>, met: &mut Met) {
         loop {
             let missing = limit.saturating_sub(claimed.len());
-            let mut candidates = self.candidates(line, missing, |at| (at, true))?;
-            candidates.extend(self.candidates(include_str!("sql/claim_due.sql"), missing, |at| {
-                (at.saturating_mul(1_000), at <= now)
-            })?);
+            let mut candidates = Vec::new();
+            for line in [line, Line::Due] {
+                if let Err(stop) = self.candidates(line, missing, &met.tried, &mut candidates) {
+                    met.note(stop);
+                }
+            }
             // Another worker may have been faster with all of them; then there are others.
             if candidates.is_empty() {
-                return Ok(());
+                return;
             }
-            candidates.sort_unstable();
-            for (_, row) in candidates.into_iter().take(missing) {
-                claimed.extend(self.take(row, Wanted::Ready)?);
+            candidates.sort_unstable_by_key(Entry::place);
+            for entry in candidates.into_iter().take(missing) {
+                met.tried.insert(entry.aside());
+                match self.take(entry.row, Wanted::Ready(Some(entry))) {
+                    Ok(taken) => claimed.extend(taken),
+                    Err(stop) => met.note(stop),
+                }
             }
         }
     }
 
-    /// The first runs of a line that nobody holds. `place` gives the order, and whether the line goes on.
+    /// The first entries of a line, of runs that nobody holds, without those that were tried; what is not due yet ends the
+    /// line. Whatever comes before trouble is found.
     fn candidates(
         &self,
-        sql: &str,
+        line: Line,
         limit: usize,
-        place: impl Fn(i64) -> (i64, bool),
-    ) -> Result<Vec<(i64, i64)>, Stop> {
-        let mut statement = self.connection.prepare_cached(sql)?;
+        tried: &BTreeSet<Aside>,
+        candidates: &mut Vec<Entry>,
+    ) -> Result<(), Stop> {
+        let mut missing = limit;
+        self.walk(line, |entry| {
+            if matches!(line, Line::Due) && entry.at > millis(self.now) || missing == 0 {
+                return ControlFlow::Break(());
+            }
+            if !tried.contains(&entry.aside()) {
+                candidates.push(entry);
+                missing -= 1;
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Along a line, past runs that somebody holds and past what is damaged.
+    fn walk(&self, line: Line, mut each: impl FnMut(Entry) -> ControlFlow<()>) -> Result<(), Stop> {
+        let mut statement = self.connection.prepare_cached(line.in_order())?;
         let mut rows = statement.query([])?;
-        let mut candidates = Vec::new();
-        while candidates.len() < limit
-            && let Some(columns) = rows.next()?
-        {
-            let (row, at): (i64, i64) = (columns.get(0)?, columns.get(1)?);
-            let (place, goes_on) = place(at);
-            if !goes_on {
+        while let Some(columns) = rows.next()? {
+            let entry = Entry { line, row: columns.get(0)?, at: columns.get(1)? };
+            let held = self.leases.lock();
+            let passed = held.is_held(entry.row)
+                || held.is_aside(Aside::Run(entry.row))
+                || held.is_aside(entry.aside());
+            drop(held);
+            if !passed && each(entry).is_break() {
                 break;
             }
-            if !self.leases.lock().is_held(row) {
-                candidates.push((place, row));
-            }
         }
-        Ok(candidates)
+        Ok(())
     }
 
     /// Queued runs that hold their thread, one tenant after the other.
-    fn claim_startable(&self, limit: usize, claimed: &mut Vec<Claimed>) -> Result<(), Stop> {
+    fn claim_startable(&self, limit: usize, claimed: &mut Vec<Claimed>, met: &mut Met) -> Result<(), Stop> {
         // How far each tenant's line has been looked through.
         let mut seen: BTreeMap<String, (i64, i64)> = BTreeMap::new();
         let mut tenant = self.turn.last();
@@ -174,10 +300,17 @@ impl Claims<'_> {
             while let Some((row, ready_at)) = self.startable_after(&next, *place)? {
                 *place = (ready_at, row);
                 found_in_round = true;
-                if let Some(taken) = self.take(row, Wanted::Ready)? {
-                    claimed.push(taken);
-                    self.turn.pass(&next);
-                    break;
+                if self.leases.lock().is_aside(Aside::Run(row)) {
+                    continue;
+                }
+                match self.take(row, Wanted::Ready(None)) {
+                    Ok(Some(taken)) => {
+                        claimed.push(taken);
+                        self.turn.pass(&next);
+                        break;
+                    }
+                    Ok(None) => {}
+                    Err(stop) => met.note(stop),
                 }
             }
             tenant = Some(next);
@@ -202,20 +335,12 @@ impl Claims<'_> {
     }
 
     pub(super) fn next_wake(&self) -> Result<Option<Timestamp>, Stop> {
-        let first = self.candidates(include_str!("sql/claim_due.sql"), 1, |at| (at, true))?;
-        Ok(first.first().map(|(at, _)| timestamp(*at)))
-    }
-}
-
-/// What is given out by now would be held by nobody, whatever trouble came after it.
-fn at_least_some(claimed: Vec<Claimed>, looked: Result<(), Stop>) -> Result<Vec<Claimed>, Stop> {
-    match looked {
-        Err(Stop(refused)) if !claimed.is_empty() => {
-            tracing::error!(%refused, "not all that is ready could be claimed");
-            Ok(claimed)
-        }
-        Err(stop) => Err(stop),
-        Ok(()) => Ok(claimed),
+        let mut first = None;
+        self.walk(Line::Due, |entry| {
+            first = Some(timestamp(entry.at));
+            ControlFlow::Break(())
+        })?;
+        Ok(first)
     }
 }
 

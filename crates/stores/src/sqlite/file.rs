@@ -1,6 +1,6 @@
 //! The file: its lock, its version, and the connections to it.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -66,13 +66,21 @@ impl StoreFile {
         // would take its log for abandoned.
         let making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         if !path.exists() {
-            File::options().create(true).append(true).open(path).map_err(failed)?;
+            private().create(true).append(true).open(path).map_err(failed)?;
         }
         drop(making);
         let path = path.canonicalize().map_err(failed)?;
+        if let Some(mode) = rights_of_others(&path) {
+            tracing::warn!(
+                path = %path.display(),
+                mode = format!("{mode:o}"),
+                "other users of this machine may read or write the store, and with it every conversation and the key of \
+                 all callbacks; take that away from them: chmod 600, for the file and what lies beside it"
+            );
+        }
         let lock_path = lock_path(&path);
         let made_lock = !lock_path.exists();
-        let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
+        let lock = private().create(true).truncate(false).write(true).open(&lock_path);
         match lock.map_err(TryLockError::Error).and_then(|lock| take(&lock).map(|()| lock)) {
             Ok(lock) => Ok(Self { path, made_lock, lock: Arc::new(lock) }),
             Err(TryLockError::WouldBlock) => Err(OpenFailed::InUse { lock: lock_path }),
@@ -169,6 +177,33 @@ impl StoreFile {
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         Ok(connection)
     }
+}
+
+/// What is made so belongs to its owner alone. SQLite gives the log the rights of the file.
+#[cfg(unix)]
+pub(super) fn private() -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = File::options();
+    options.mode(0o600);
+    options
+}
+
+#[cfg(not(unix))]
+pub(super) fn private() -> OpenOptions {
+    File::options()
+}
+
+/// The rights of a file, where anybody but its owner has some. Whoever gave them may have meant it.
+#[cfg(unix)]
+fn rights_of_others(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = path.metadata().ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then_some(mode)
+}
+
+#[cfg(not(unix))]
+fn rights_of_others(_path: &Path) -> Option<u32> {
+    None
 }
 
 /// A process that another thread is just starting shares every lock of this one until it has begun: whoever closes a

@@ -4,6 +4,7 @@
 //! timer to wait for. A commit or sync that fails in a way that leaves the contents of the file unknown ends the
 //! process: what the file holds is found out by opening it again.
 
+mod apart;
 mod append;
 mod approvals;
 pub mod backup;
@@ -43,12 +44,13 @@ use engine::store::{Refused, Trouble};
 use machine::Timestamp;
 use rusqlite::Connection;
 
+use apart::{Apart, LIST_COUNT, LOG_COUNT};
 use checkpoint::Pace;
 use claim::Turn;
 use file::StoreFile;
 use lease::Leases;
 pub use look::LookFailed;
-use readers::{LIST_COUNT, POINT_COUNT, Readers};
+use readers::{POINT_COUNT, Readers};
 pub use trouble::OpenFailed;
 use trouble::Stop;
 use writer::{Broken, Route, Tally, Writer};
@@ -86,7 +88,8 @@ pub struct SqliteStore {
 /// What reads need, also on another thread.
 struct Shared {
     points: Readers,
-    lists: Readers,
+    lists: Apart,
+    logs: Apart,
     leases: Arc<Leases>,
     turn: Turn,
     tally: Arc<Tally>,
@@ -118,7 +121,8 @@ impl SqliteStore {
         let pace = Pace::follow(&mut connection)?;
         let shared = Arc::new(Shared {
             points: Readers::open(&file, POINT_COUNT)?,
-            lists: Readers::open(&file, LIST_COUNT)?,
+            lists: Apart::open(&file, LIST_COUNT)?,
+            logs: Apart::open(&file, LOG_COUNT)?,
             leases: Arc::new(Leases::new(opening)),
             turn: Turn::default(),
             tally: Arc::default(),
@@ -133,6 +137,7 @@ impl SqliteStore {
             pace,
             checkpoints: None,
             last_arrival: Cell::new(last_arrival),
+            opening: opening.saturating_add(1),
             broken: Broken::new(mark, on_fatal),
         };
         if inline {
@@ -148,25 +153,6 @@ impl SqliteStore {
     /// A read of a few rows, on the thread of whoever asks: it is over sooner than another thread would begin.
     fn point<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, Refused> {
         self.shared.tally.answered(self.shared.points.read(read).map_err(|Stop(refused)| refused))
-    }
-
-    /// A read that may take a while, elsewhere if there is an elsewhere.
-    async fn list<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Connection) -> Result<T, Stop> + Send + 'static,
-    ) -> Result<T, Refused> {
-        let shared = self.shared.clone();
-        let read = move || {
-            let read = shared.lists.read(read).map_err(|Stop(refused)| refused);
-            shared.tally.answered(read)
-        };
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) if !self.inline => match runtime.spawn_blocking(read).await {
-                Ok(result) => result,
-                Err(stopped) => Err(Trouble::Unavailable(stopped.to_string()).into()),
-            },
-            Ok(_) | Err(_) => read(),
-        }
     }
 }
 

@@ -9,8 +9,6 @@ use super::file::StoreFile;
 
 /// Point reads take microseconds, so a few connections serve many threads.
 pub(super) const POINT_COUNT: usize = 4;
-/// Lists take longer, and must not be in the way of the others.
-pub(super) const LIST_COUNT: usize = 2;
 
 pub(super) struct Readers {
     idle: Mutex<Vec<Connection>>,

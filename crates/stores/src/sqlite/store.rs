@@ -30,9 +30,7 @@ use super::{
     thread, views,
 };
 use crate::entry::{Entry, Written};
-
-/// More events than this are read elsewhere.
-const POINT_EVENT_COUNT_MAX: usize = 32;
+use crate::lane::POINT_EVENT_COUNT_MAX;
 
 impl SqliteStore {
     fn claims<T>(&self, work: impl FnOnce(&Claims<'_>) -> Result<T, Stop>) -> Result<T, Refused> {
@@ -233,7 +231,7 @@ impl Store for SqliteStore {
             let row = views::row_of(connection, &tenant, &run)?.ok_or(Refused::NotFound)?;
             stored_run::events_after(connection, row, after, limit)
         };
-        if limit <= POINT_EVENT_COUNT_MAX { done(self.point(read)) } else { Box::pin(self.list(read)) }
+        if limit <= POINT_EVENT_COUNT_MAX { done(self.point(read)) } else { Box::pin(self.log(read)) }
     }
 
     fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {

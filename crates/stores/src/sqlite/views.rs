@@ -80,7 +80,7 @@ pub(super) fn runs(
             params![tenant.as_str(), status, behind.at, behind.id, asked.row_count(), agent, thread.as_str()];
         found = run_views(connection, include_str!("sql/runs_of_thread.sql"), params)?;
     } else {
-        // One index serves every filter but one: without a status, the pages of all of them are merged.
+        // An index by status serves every filter but one: without a status, the pages of all of them are merged.
         for status in
             ShownStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
         {
@@ -89,9 +89,17 @@ pub(super) fn runs(
                 found.extend(run_views(connection, include_str!("sql/runs_interrupting.sql"), params)?);
                 continue;
             }
-            let params =
-                params![tenant.as_str(), status.as_str(), behind.at, behind.id, asked.row_count(), agent];
-            found.extend(run_views(connection, include_str!("sql/runs_newest.sql"), params)?);
+            let (status, count) = (status.as_str(), asked.row_count());
+            found.extend(match agent {
+                Some(agent) => {
+                    let params = params![tenant.as_str(), status, behind.at, behind.id, count, agent];
+                    run_views(connection, include_str!("sql/runs_of_agent.sql"), params)?
+                }
+                None => {
+                    let params = params![tenant.as_str(), status, behind.at, behind.id, count];
+                    run_views(connection, include_str!("sql/runs_newest.sql"), params)?
+                }
+            });
         }
         found.sort_by_key(|view| Reverse(place(view)));
     }

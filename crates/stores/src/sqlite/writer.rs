@@ -142,6 +142,8 @@ pub(super) struct Writer {
     /// Whoever copies the log into the file meanwhile; none where everything happens on one thread.
     pub(super) checkpoints: Option<SyncSender<()>>,
     pub(super) last_arrival: Cell<i64>,
+    /// Which opening of the file this is.
+    pub(super) opening: u32,
     /// Why nothing is written any more.
     pub(super) broken: Broken,
 }
@@ -153,6 +155,10 @@ impl Writer {
         }
         if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
             return self.refuse(batch, &trouble(&error));
+        }
+        if let Err(trouble) = self.check_opening() {
+            self.give_up(Marks::default(), Vec::new(), &trouble);
+            return self.refuse(batch, &trouble);
         }
         let changes_before = self.connection.total_changes();
         let mut answers = Vec::with_capacity(batch.len());
@@ -185,6 +191,20 @@ impl Writer {
                 self.give_up(marks, answers, &trouble);
             }
         }
+    }
+
+    /// The lock beside the file keeps others out, unless somebody deletes it or the file system knows no locks. Whoever opens
+    /// the file all the same counts on, within the file: then all that is known here of who works on what is over.
+    fn check_opening(&self) -> Result<(), Trouble> {
+        let failed = |error: rusqlite::Error| trouble(&error);
+        let mut statement = self.connection.prepare_cached("SELECT count FROM openings").map_err(failed)?;
+        let last: u32 = statement.query_row([], |row| row.get(0)).map_err(failed)?;
+        if last == self.opening {
+            return Ok(());
+        }
+        let why = "another process has opened the store, past its lock";
+        self.broken.end(why);
+        Err(Trouble::Unavailable(why.into()))
     }
 
     /// In a savepoint of its own, so that one refused command spoils no other.

@@ -153,6 +153,7 @@ macro_rules! conformance {
                 rule_11_unique_ids::rule_11_an_append_adds_no_message_under_a_used_id,
                 rule_11_unique_ids::rule_11_another_thread_may_use_the_same_message_id,
                 rule_11_unique_ids::rule_11_a_message_id_of_a_run_in_line_is_used_too,
+                rule_11_unique_ids::rule_11_a_call_whose_message_a_run_in_line_brings_is_refused,
                 rule_12_crash::rule_12_logs_threads_and_approvals_are_there_again,
                 rule_12_crash::rule_12_an_accepted_decision_survives_and_nobody_else_can_decide,
                 rule_12_crash::rule_12_an_accepted_interrupt_survives,

@@ -124,3 +124,21 @@ pub(crate) async fn rule_11_a_message_id_of_a_run_in_line_is_used_too<F: Fixture
     behind.say(&machine::Input::Start { after: None });
     behind.commit(&world).await.unwrap();
 }
+
+/// Otherwise the run in line could never start.
+pub(crate) async fn rule_11_a_call_whose_message_a_run_in_line_brings_is_refused<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut front = started(&world, "thr", "front").await;
+    let mut behind = order("thr", "behind");
+    behind.message.as_mut().unwrap().id = MessageId::from("msg_a");
+    let create = creation(&world, behind, Admission::Enqueue, false).await;
+    world.store.create(create).await.unwrap();
+    front.asks(&[("a", "transfer")]);
+    let refused = front.commit(&world).await;
+    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    front.reload(&world).await;
+    let taken = world.store.taken_call_ids(&front.lease, &["a".to_owned()]).await.unwrap();
+    assert_eq!(taken, [CallId::from("a")].into());
+    front.asks_knowing(&[("a", "transfer")], taken, HookAnswers::default());
+    front.commit(&world).await.unwrap();
+}

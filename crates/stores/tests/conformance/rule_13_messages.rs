@@ -98,7 +98,7 @@ fn role(message: &Message) -> &'static str {
         Message::User { .. } => "user",
         Message::Assistant { .. } => "assistant",
         Message::Tool { .. } => "tool",
-        Message::Note { .. } | Message::Correction { .. } => "note",
+        Message::Note { .. } | Message::Correction { .. } | Message::Interruption { .. } => "note",
     }
 }
 

@@ -33,12 +33,11 @@ async fn a_commit_of_a_run_that_is_gone_leaves_no_rows() {
     let number = worker.lease.row;
     let holder: i64 = client.query_one("SELECT max(node) FROM nodes", &[]).await.unwrap().get(0);
     let together = "SELECT append_together($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', '{1}', '{1}', '{2}', '{running}', '{NULL}',
-        '{false}', '{NULL}', '{NULL}', '{waiting}', '{NULL}', '{x}', '{msg}', ARRAY[$2::bigint], '{msg}', '{2}',
+        '{false}', '{NULL}', '{NULL}', '{waiting}', '{NULL}', '{x}', ARRAY[$2::bigint], '{msg}', '{2}',
         '{user}', ARRAY[$2::bigint], '{a}', '{}', '{}')";
     let answer = client.query_one(together, &[&holder, &number]).await.unwrap();
     assert_eq!(answer.get::<_, Vec<String>>(0), ["alone"]);
-    let written =
-        "SELECT write_messages(ARRAY[$1::bigint], '{msg}', ARRAY[$1::bigint], '{msg}', '{2}', '{user}'),
+    let written = "SELECT write_messages(ARRAY[$1::bigint], '{msg}', '{2}', '{user}'),
         write_calls(ARRAY[$1::bigint], '{a}')";
     client.query_one(written, &[&number]).await.unwrap();
     assert_eq!(strays().await, 0);

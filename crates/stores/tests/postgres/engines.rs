@@ -8,7 +8,7 @@ use engine::agent::Agent;
 use engine::feed::{FeedItem, Subscription};
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
-use engine::posting::Message;
+use engine::posting::{Message, PostRefused};
 use engine::store::{Store, SuspensionView, Task, Tenant};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use engine::{ApprovalFeed, ApprovalNews, Engine, Pass};
@@ -128,12 +128,12 @@ async fn whoever_shows_approvals_on_another_node_is_told_which_run_to_look_at() 
     let effects = Effects::default();
     let first = engine(&one, effects.tool(transfer(), false), "transfer").await;
     let second = engine(&two, effects.tool(transfer(), false), "transfer").await;
-    let mut elsewhere = second.approval_feed();
+    let mut elsewhere = second.approval_feed(&Tenant::default()).expect("few tenants are watched");
     let run = post(&first).await;
     let asked = held(&first, &run, SuspensionKind::Approval).await;
     let told = async |feed: &mut ApprovalFeed| {
         while let Some(news) = feed.next().await {
-            if news == (ApprovalNews::Run { tenant: Tenant::default(), run: run.clone() }) {
+            if news == (ApprovalNews::Run { run: run.clone() }) {
                 return;
             }
         }
@@ -178,6 +178,31 @@ async fn an_interrupt_on_another_node_stops_what_executes() {
     patiently("the tool", effects.bell.notified()).await;
     assert_eq!(second.interrupt(&Tenant::default(), &run, &"bob".into()).await, Ok(Verdict::Accepted));
     assert!(matches!(ended(&first, &run).await, Pass::Ended(Termination::Cancelled(_))));
+    assert_eq!(effects.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_drains_hears_an_interrupt_on_another_one() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node().await, cluster.node().await);
+    let effects = Effects::default();
+    let look = || ToolDefinition::new("look", "Looks").read();
+    let first = engine(&one, effects.tool(look(), true), "look").await;
+    let second = engine(&two, effects.tool(look(), true), "look").await;
+    let run = post(&first).await;
+    patiently("the tool", effects.bell.notified()).await;
+    let stopping = first.clone();
+    let drained = tokio::spawn(async move { stopping.drain(Duration::from_secs(3600)).await });
+    // It takes nothing new from here on.
+    patiently("the drain", async {
+        while first.post(Message::to("nobody", "go")).await != Err(PostRefused::Draining) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(second.interrupt(&Tenant::default(), &run, &"bob".into()).await, Ok(Verdict::Accepted));
+    patiently("the end of the drain", drained).await.expect("it drains");
+    assert!(matches!(ended(&second, &run).await, Pass::Ended(Termination::Cancelled(_))));
     assert_eq!(effects.count(), 1);
 }
 

@@ -37,6 +37,7 @@ mod failover;
 mod held;
 mod held_together;
 mod leases;
+mod lists;
 mod migrations;
 mod nodes;
 mod outages;

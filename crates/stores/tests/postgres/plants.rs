@@ -74,7 +74,7 @@ async fn each_planted_fault_is_found_where_it_is() {
     let looked = Looked::with_a_crowd().await;
     let garden = Garden::of(&looked.cluster).await;
     looked.assert_healthy().await;
-    let faults: [(&str, FindingCode, &str); 70] = [
+    let faults: [(&str, FindingCode, &str); 69] = [
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",
@@ -215,7 +215,6 @@ async fn each_planted_fault_is_found_where_it_is() {
         ("UPDATE plugin_state SET value = '1' WHERE key = 'ours'", ThreadDiffers, "state ours"),
         ("UPDATE plugin_state SET run = 0 WHERE key = 'mine'", ThreadDiffers, "state mine"),
         ("DELETE FROM plugin_state WHERE key = 'mine'", ThreadDiffers, "state mine of plugin guard has no row"),
-        ("UPDATE threads SET head = 'msg_user_ended' WHERE id = 'thr_ended'", ThreadDiffers, "last message"),
         (
             "UPDATE runs SET holds = false WHERE id = 'waits' AND tenant = 'acme'",
             ThreadDiffers,

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The one that all tests of a process use, each in a schema of its own.
 pub(crate) fn server() -> &'static Server {
@@ -223,9 +223,14 @@ fn watch(programs: &Path, folder: &Path, account: Option<Account>) -> Child {
     shell.spawn().expect("a shell")
 }
 
+/// One that nobody listens on. Below those that a system gives away by itself, so that nobody gets it by chance before
+/// the server has it.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("the port has a number").port()
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(64);
+    let ports = std::iter::repeat_with(|| first.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed)));
+    let mut ports = ports.take(10_000).filter_map(|number| u16::try_from(20_000 + number % 10_000).ok());
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }
 
 impl Drop for Server {

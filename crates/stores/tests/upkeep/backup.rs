@@ -178,11 +178,11 @@ async fn two_backups_of_one_process_to_the_same_name_do_not_touch_each_other() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn whoever_may_not_read_the_store_may_not_read_its_backup() {
+async fn a_backup_belongs_to_its_owner_alone_whatever_the_rights_of_the_store() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     crowd(&folder).await;
-    fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o644)).unwrap();
     backup(folder.file(), copy_path(&folder), |_| {}).unwrap();
     assert_eq!(fs::metadata(copy_path(&folder)).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
+use engine::store::{Refused, Store as _, Tenant, Trouble};
+use machine::id::ThreadId;
 use rusqlite::Connection;
 use stores::sqlite::backup::backup;
-use stores::sqlite::{OpenFailed, SqliteStore};
+use stores::sqlite::{OpenFailed, Settings, SqliteStore};
 
 use crate::crowd::{assert_healthy, freeze_agent, world};
 use crate::fixture::{Clock, World};
@@ -71,7 +74,7 @@ async fn a_store_that_is_opened_while_its_process_copies_the_file_keeps_its_log(
         server.get_or_insert_with(|| SqliteStore::open(lost.file()).unwrap());
         // Another process that takes itself for the last one would copy the log into the file and delete it.
         let seen = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "file::look_into_the_file_and_close_it", "--nocapture"])
+            .args(["--exact", "file::a_process_that_looks_into_the_file", "--nocapture"])
             .env(LOOK_INTO, lost.file())
             .status();
         assert!(seen.unwrap().success());
@@ -83,7 +86,7 @@ async fn a_store_that_is_opened_while_its_process_copies_the_file_keeps_its_log(
 
 /// What another test starts in a process of its own.
 #[test]
-fn look_into_the_file_and_close_it() {
+fn a_process_that_looks_into_the_file() {
     let Some(file) = std::env::var_os(LOOK_INTO) else { return };
     let connection = Connection::open(file).unwrap();
     let count: u32 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
@@ -95,7 +98,7 @@ fn look_into_the_file_and_close_it() {
 async fn a_log_that_grew_while_somebody_read_the_file_is_cut_when_it_begins_anew() {
     const LOG_BYTES_MAX: u64 = 64 * 1_024 * 1_024;
     let (folder, clock) = (Folder::new(), Clock::new());
-    let world = World::new(std::sync::Arc::new(open(&folder, &clock, true)), clock);
+    let world = World::new(Arc::new(open(&folder, &clock, true)), clock);
     freeze_agent(&world).await;
     let log_bytes = || fs::metadata(folder.file().with_extension("db-wal")).unwrap().len();
     let mut count = 0;
@@ -117,4 +120,41 @@ async fn a_log_that_grew_while_somebody_read_the_file_is_cut_when_it_begins_anew
     said(500_000).await;
     said(1).await;
     assert_eq!(log_bytes(), LOG_BYTES_MAX);
+}
+
+/// Conversations, and the key of all callbacks.
+#[cfg(unix)]
+#[tokio::test]
+async fn what_is_made_belongs_to_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new();
+    let world = world(&folder);
+    held(&world, "thr_1", "run_1", "transfer").await;
+    for name in ["store.db", "store.db-wal", "store.db-shm", "store.db.lock"] {
+        let mode = fs::metadata(folder.file().with_file_name(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+/// Without its lock nothing keeps two processes from one file but the file itself.
+#[tokio::test]
+async fn whoever_is_overtaken_past_the_lock_writes_nothing_any_more() {
+    let folder = Folder::new();
+    let told = Arc::new(Mutex::new(String::new()));
+    let hears = told.clone();
+    let settings = Settings {
+        on_fatal: Some(Arc::new(move |why| why.clone_into(&mut hears.lock().unwrap()))),
+        ..Settings::default()
+    };
+    let first = SqliteStore::open_with(folder.file(), settings).unwrap();
+    let (tenant, metadata) = (Tenant::from("acme"), serde_json::Value::Null);
+    let put =
+        async |store: &SqliteStore, id: &str| store.put_thread(&tenant, &ThreadId::from(id), &metadata).await;
+    assert_eq!(put(&first, "before").await, Ok(true));
+    fs::remove_file(folder.file().with_extension("db.lock")).unwrap();
+    let second = SqliteStore::open(folder.file()).unwrap();
+    assert!(matches!(put(&first, "late").await, Err(Refused::Trouble(Trouble::Unavailable(_)))));
+    assert!(told.lock().unwrap().contains("another process has opened the store"), "{told:?}");
+    assert_eq!(put(&second, "late").await, Ok(true), "nothing was written by the first");
+    assert_eq!(put(&second, "before").await, Ok(false));
 }

@@ -21,6 +21,7 @@ mod sqlite_fixture;
 mod worker;
 
 mod backup;
+mod claims;
 mod crowd;
 mod damage;
 mod file;

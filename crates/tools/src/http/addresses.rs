@@ -66,6 +66,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [first, second, third, _] = address.octets();
     let shared = first == 100 && (64..128).contains(&second);
     let protocols = first == 192 && second == 0 && third == 0;
+    let relays = first == 192 && second == 88 && third == 99;
     let benchmarks = first == 198 && (18..20).contains(&second);
     !(address.is_private()
         || address.is_loopback()
@@ -76,6 +77,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || first >= 224
         || shared
         || protocols
+        || relays
         || benchmarks)
 }
 
@@ -86,7 +88,9 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let [first, second, ..] = address.segments();
     // Addresses that stand for one of the older kind lead to wherever that one leads.
     let translated = first == 0x64 && second == 0xff9b || first == 0x2002;
-    let documentation = first == 0x2001 && second == 0xdb8;
+    // Kept for protocols, such as the one that packs an older address into 2001:0::/32.
+    let protocols = first == 0x2001 && second < 0x200;
+    let documentation = first == 0x2001 && second == 0xdb8 || first == 0x3fff && second < 0x1000;
     // Only this block is given out to be reached from everywhere.
-    first & 0xe000 == 0x2000 && !translated && !documentation
+    first & 0xe000 == 0x2000 && !translated && !protocols && !documentation
 }

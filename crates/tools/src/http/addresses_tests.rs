@@ -37,6 +37,22 @@ fn names_that_lead_into_a_private_network_are_refused() {
         "64:ff9b::a00:1",
         "2002:a00:1::",
         "::ffff:169.254.169.254",
+        "192.88.99.1",
+        "192.0.2.1",
+        "198.51.100.7",
+        "203.0.113.9",
+        "2001:0:4136:e378:8000:63bf:f5ff:fffe",
+        "2001:2::1",
+        "2001:10::1",
+        "2001:20::1",
+        "2001:1ff:ffff::1",
+        "2001:db8::1",
+        "3fff::1",
+        "3fff:fff:ffff::1",
+        "64:ff9b:1::a00:1",
+        "5f00::1",
+        "100::1",
+        "::10.0.0.1",
     ];
     for address in private {
         assert!(permitted(found(&[address]), false).is_err(), "{address}");
@@ -46,8 +62,19 @@ fn names_that_lead_into_a_private_network_are_refused() {
             "{address} beside a public one"
         );
     }
-    let public =
-        ["93.184.216.34", "172.32.0.1", "100.128.0.1", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"];
+    let public = [
+        "93.184.216.34",
+        "172.32.0.1",
+        "100.128.0.1",
+        "8.8.8.8",
+        "2606:4700::1111",
+        "::ffff:8.8.8.8",
+        "192.88.100.1",
+        "2001:200::1",
+        "2001:4860:4860::8888",
+        "3fff:1000::1",
+        "3ffe::1",
+    ];
     for address in public {
         assert!(permitted(found(&[address]), false).is_ok(), "{address}");
     }

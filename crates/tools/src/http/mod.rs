@@ -241,6 +241,8 @@ fn root(error: &dyn Error) -> String {
 #[derive(Serialize)]
 struct Asked<'a> {
     tool: &'a str,
+    /// Threads, runs and calls are told apart within it alone.
+    tenant: &'a str,
     call_id: &'a str,
     run_id: &'a str,
     thread_id: &'a str,
@@ -279,6 +281,7 @@ impl<'a> Asked<'a> {
             |callback: &'a Callback| CallbackSent { url: &callback.url, token: callback.token.as_str() };
         Self {
             tool: asked.tool.as_str(),
+            tenant: asked.tenant.as_str(),
             call_id: asked.call.as_str(),
             run_id: asked.run.as_str(),
             thread_id: asked.thread.as_str(),

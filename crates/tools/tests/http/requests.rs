@@ -27,14 +27,16 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
     tool.call(ToolRequest { resume: Some(answered), callback: Some(callback), ..request() }).await;
     let unanswered = Resumed { state: None, answer: None, by: "ann".into() };
     tool.call(ToolRequest { resume: Some(unanswered), ..request() }).await;
-    let [first, second, third] = &fake.heard()[..] else { panic!("three requests") };
+    tool.call(ToolRequest { tenant: "acme".into(), ..request() }).await;
+    let [first, second, third, of_acme] = &fake.heard()[..] else { panic!("four requests") };
     assert!(first.head.starts_with("POST /tool HTTP/1.1\r\n"), "{}", first.head);
     assert_eq!(first.header("idempotency-key").as_deref(), Some("0a1b"));
     assert_eq!(first.header("content-type").as_deref(), Some("application/json"));
     assert_eq!(first.header("authorization").as_deref(), Some("Bearer s3cret"));
-    let told = json!({"tool": "transfer", "call_id": "call_0", "run_id": "run_1", "thread_id": "thr_1", "step": 2,
-        "attempt": 3, "arguments": {"to": "bob", "amount": 5}});
+    let told = json!({"tool": "transfer", "tenant": "default", "call_id": "call_0", "run_id": "run_1",
+        "thread_id": "thr_1", "step": 2, "attempt": 3, "arguments": {"to": "bob", "amount": 5}});
     assert_eq!(first.body, told);
+    assert_eq!(of_acme.body["tenant"], "acme", "another tenant may have a thread of the same name");
     assert_eq!(second.body["resume"], json!({"state": {"ticket": 7}, "answer": "yes", "by": "ann"}));
     assert_eq!(third.body["resume"], json!({"state": null, "answer": null, "by": "ann"}));
     assert_eq!(second.body["callback"], json!({"url": "https://runs.example.org/c/5b", "token": "t0ken"}));

@@ -135,10 +135,13 @@ pub fn play(ground: &Ground, hand: usize, case: &Case, keep: bool) -> io::Result
         },
     };
     world.play()?;
+    let World { played, way, .. } = world;
+    // Servers in the folder end with the way to them, and write no more.
+    drop(way);
     if !keep {
         std::fs::remove_dir_all(&folder)?;
     }
-    Ok(world.played)
+    Ok(played)
 }
 
 impl World<'_> {

@@ -21,10 +21,11 @@ pub(super) fn as_json(file: &str, configuration: &Configuration) -> Value {
 }
 
 fn server_as_json(server: &Server) -> Value {
-    let Server { listen, running_runs_max, public_url, drain } = server;
+    let Server { listen, running_runs_max, connections_per_address_max, public_url, drain } = server;
     json!({
         "listen": listen.to_string(),
         "max_running_runs": running_runs_max,
+        "max_connections_per_address": connections_per_address_max.unwrap_or(0),
         "public_url": public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
         "drain": duration(*drain),
     })
@@ -124,7 +125,7 @@ fn duration(duration: Duration) -> String {
 
 pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
     let Configuration { server, store, auth, agents, .. } = configuration;
-    let Server { listen, running_runs_max, public_url, drain } = server;
+    let Server { listen, running_runs_max, public_url, drain, .. } = server;
     let mut text = format!("{file} is right\n");
     let _ = writeln!(
         text,

@@ -1,6 +1,7 @@
 //! Which server is asked, and the token that it is asked with.
 
 use std::env::{self, VarError};
+use std::net::Ipv4Addr;
 
 use clap::Args;
 use hyper::Uri;
@@ -87,7 +88,9 @@ impl Place {
         let authority = address.authority()?;
         let is_plain = !authority.as_str().contains('@') && address.query().is_none() && !text.contains('#');
         let host = authority.host();
-        let near = ["localhost", "[::1]"].contains(&host) || host.starts_with("127.");
+        // A name may begin like a number: 127.example.com is anywhere.
+        let near = ["localhost", "[::1]"].contains(&host)
+            || host.parse::<Ipv4Addr>().is_ok_and(|number| number.is_loopback());
         is_plain.then(|| Self { base: text.trim_end_matches('/').to_owned(), is_secure, is_near: near })
     }
 }
@@ -164,6 +167,17 @@ mod tests {
             "http://exa mple.com",
         ] {
             assert_eq!(base(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_near() {
+        let is_near = |text| Place::parse(text).expect("an address").is_near;
+        for near in ["http://127.0.0.1:8787", "http://127.9.9.9", "http://localhost", "http://[::1]:1"] {
+            assert!(is_near(near), "{near}");
+        }
+        for far in ["http://127.example.com", "http://127.0.0.1.example.com:8787", "http://128.0.0.1"] {
+            assert!(!is_near(far), "{far}");
         }
     }
 

@@ -55,7 +55,10 @@ impl Entry<'_> {
         if has_host && !text.contains(char::is_whitespace) {
             return Some(text);
         }
-        self.place.refuse(format!("{text:?} is no such address; write {URL}"))
+        // An address can contain a password, and what is refused is shown to others.
+        let shown =
+            if text.contains(['@', '?']) { "what stands here".to_owned() } else { format!("{text:?}") };
+        self.place.refuse(format!("{shown} is no such address; write {URL}"))
     }
 }
 

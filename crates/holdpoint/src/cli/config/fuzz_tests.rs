@@ -131,7 +131,8 @@ fn arbitrary_files_are_taken_or_refused() {
     }
     assert_eq!(names(&folder), before, "reading a configuration makes nothing");
     std::fs::remove_dir_all(&folder).expect("the folder goes");
-    if seeds.end - seeds.start > 1 {
+    // Of a few nothing can be asked.
+    if seeds.end - seeds.start >= CASE_COUNT {
         assert!(taken > 500 && refused > 500, "{taken} taken, {refused} refused");
     }
 }

@@ -7,12 +7,15 @@ use super::table::{Entry, Table};
 
 /// As many as anybody has memory for.
 const RUNNING_RUNS_MAX: u64 = 1_000_000;
+const CONNECTIONS_MAX: u64 = 1_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Server {
     pub(in crate::cli) listen: SocketAddr,
     /// Executing runs; more are queued.
     pub(in crate::cli) running_runs_max: usize,
+    /// Of one address; none: no bound.
+    pub(in crate::cli) connections_per_address_max: Option<usize>,
     /// For callbacks; the address that is listened on, if none.
     pub(in crate::cli) public_url: Option<String>,
     /// How long running calls may take to finish when the server is told to stop.
@@ -24,6 +27,7 @@ impl Default for Server {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
             running_runs_max: 256,
+            connections_per_address_max: Some(1_024),
             public_url: None,
             drain: Duration::from_secs(30),
         }
@@ -47,6 +51,12 @@ impl Server {
         let runs = table.take("max_running_runs").and_then(|entry| entry.whole(1, RUNNING_RUNS_MAX));
         server.running_runs_max =
             runs.and_then(|runs| usize::try_from(runs).ok()).unwrap_or(server.running_runs_max);
+        let connections =
+            table.take("max_connections_per_address").and_then(|entry| entry.whole(0, CONNECTIONS_MAX));
+        if let Some(connections) = connections.and_then(|count| usize::try_from(count).ok()) {
+            // As with every limit, 0 switches it off.
+            server.connections_per_address_max = Some(connections).filter(|count| *count > 0);
+        }
         server.public_url = public_url(&mut table);
         server.drain = table.take("drain").and_then(|entry| entry.duration()).unwrap_or(server.drain);
         table.finish();

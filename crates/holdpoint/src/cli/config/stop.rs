@@ -1,6 +1,7 @@
 //! `stop`: the conditions under which a run of an agent stops, the first that fires first.
 
 use engine::agent::StopCondition;
+use machine::control::LOOP_WINDOW_MAX;
 use machine::id::ToolName;
 
 use super::pattern;
@@ -60,12 +61,17 @@ fn read_condition(mut table: Table<'_>) -> Option<StopCondition> {
             .needed("pattern", "a regular expression")
             .and_then(|entry| pattern::read(&entry))
             .map(|pattern| StopCondition::ContentMatch { pattern }),
-        Kind::LoopDetection => number(&mut table, "window", u16::MAX.into())
-            .and_then(|window| u16::try_from(window).ok())
-            .map(|window| StopCondition::LoopDetection { window }),
+        Kind::LoopDetection => window(&mut table).map(|window| StopCondition::LoopDetection { window }),
     };
     table.finish();
     condition
+}
+
+/// How many of the latest calls are compared. It is no limit: less than two counts as two.
+fn window(table: &mut Table<'_>) -> Option<u16> {
+    let meaning = format!("how many of the latest calls are compared, from 2 to {LOOP_WINDOW_MAX}");
+    let window = table.needed("window", &meaning)?.whole(0, LOOP_WINDOW_MAX as u64)?;
+    u16::try_from(window).ok()
 }
 
 fn narrow(table: &mut Table<'_>, key: &'static str) -> Option<u32> {

@@ -32,6 +32,10 @@ impl Fixed {
         let keys = [
             ("server.listen", here.listen != there.listen),
             ("server.max_running_runs", here.running_runs_max != there.running_runs_max),
+            (
+                "server.max_connections_per_address",
+                here.connections_per_address_max != there.connections_per_address_max,
+            ),
             ("server.public_url", here.public_url != there.public_url),
             ("server.drain", here.drain != there.drain),
             ("store.url", self.store != other.store),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Engine, Settings};
-use holdpoint_http::{Origins, Server, Setup, callbacks_at};
+use holdpoint_http::{Limits, Origins, Server, Setup, callbacks_at};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -55,13 +55,15 @@ impl Running {
         }
         let engine = engine.start().await.map_err(Problem::from)?;
         let reload = reload::reload(engine.clone(), wanted, &configuration);
-        let server = Server::new(Setup {
+        let setup = Setup {
             engine: engine.clone(),
             auth: shown::auth(configuration.auth.as_ref()),
             agents: shown::agents(&configuration),
             reload,
             origins: Origins { listen: address, public_url: settings.public_url.clone() },
-        });
+        };
+        let connections_per_address_max = settings.connections_per_address_max;
+        let server = Server::limited(setup, Limits { connections_per_address_max, ..Limits::default() });
         // It is told to drain by name.
         let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
         Ok(Self { engine, server, address, drain: settings.drain, serving, signals })

@@ -28,8 +28,7 @@ use thread::ThreadColumns;
 const THREAD_COUNT_MAX: i64 = 64;
 /// And not many more events than this.
 const EVENT_COUNT_MAX: u64 = 10_000;
-const THREADS: &str =
-    "SELECT thread, tenant, id, head FROM threads WHERE thread > $1 ORDER BY thread LIMIT $2";
+const THREADS: &str = "SELECT thread, tenant, id FROM threads WHERE thread > $1 ORDER BY thread LIMIT $2";
 
 /// What was found in a database.
 pub type Report = crate::doctor::Report<Size>;

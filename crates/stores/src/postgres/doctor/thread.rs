@@ -1,4 +1,4 @@
-//! One thread: its messages, call ids, leave, plugin state, head and holder, and what came with its messages,
+//! One thread: its messages, call ids, leave, plugin state and holder, and what came with its messages,
 //! beside what the logs of its runs say.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,17 +35,11 @@ pub(super) struct ThreadColumns {
     pub(super) row: i64,
     tenant: String,
     id: String,
-    head: Option<String>,
 }
 
 impl ThreadColumns {
     pub(super) fn of(row: &Row) -> Result<Self, Halt> {
-        Ok(Self {
-            row: row.try_get(0)?,
-            tenant: told_text(row.try_get(1)?),
-            id: told_text(row.try_get(2)?),
-            head: row.try_get::<_, Option<String>>(3)?.map(told_text),
-        })
+        Ok(Self { row: row.try_get(0)?, tenant: told_text(row.try_get(1)?), id: told_text(row.try_get(2)?) })
     }
 }
 
@@ -80,7 +74,7 @@ pub(super) async fn examine(
     thread: &ThreadColumns,
     findings: &mut Findings,
 ) -> Result<Seen, Halt> {
-    let ThreadColumns { row, tenant, id, .. } = thread;
+    let ThreadColumns { row, tenant, id } = thread;
     let around = Around { look, tenant, thread: id, thread_row: *row };
     let place = thread.to_string();
     let mut told = ToldThread::default();
@@ -110,7 +104,7 @@ pub(super) async fn examine(
     let pinned = (!told.incomplete).then_some(&told.pinned);
     brought::examine(&around, pinned, &place, findings).await?;
     if !told.incomplete {
-        told.compare(&around, thread.head.as_deref(), &place, findings).await?;
+        told.compare(&around, &place, findings).await?;
         keys::examine(&around, &place, findings).await?;
     }
     Ok(seen)
@@ -197,21 +191,7 @@ impl ToldThread {
         }
     }
 
-    async fn compare(
-        &self,
-        around: &Around<'_>,
-        head: Option<&str>,
-        place: &str,
-        findings: &mut Findings,
-    ) -> Result<(), Halt> {
-        // Each row of a message was compared with its log, and its place with those of the others.
-        let last = "SELECT id FROM messages WHERE thread = $1 ORDER BY place DESC LIMIT 1";
-        let last = around.look.read(last, &[&around.thread_row]).await?;
-        let last = last.first().map(|row| row.try_get(0)).transpose()?.map(told_text);
-        if head != last.as_deref() {
-            let what = format!("its last message is {head:?}, the logs say {last:?}");
-            findings.add(FindingCode::ThreadDiffers, place, what);
-        }
+    async fn compare(&self, around: &Around<'_>, place: &str, findings: &mut Findings) -> Result<(), Halt> {
         for (sql, table, code, told) in [
             (
                 "SELECT count(*) FROM messages WHERE thread = $1",

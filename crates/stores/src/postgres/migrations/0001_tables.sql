@@ -22,11 +22,9 @@ CREATE TABLE threads (
     id text COLLATE "C" NOT NULL,
     created_at bigint NOT NULL,
     metadata json NOT NULL,
-    -- The last message.
-    head text COLLATE "C",
     auto_approved_by text COLLATE "C",
     UNIQUE (tenant, id)
-) WITH (fillfactor = 80);
+);
 CREATE INDEX threads_by_age ON threads (tenant, created_at, id);
 
 CREATE TABLE runs (
@@ -66,7 +64,6 @@ CREATE TABLE runs (
     started_at bigint,
     ended_at bigint,
     control bytea NOT NULL,
-    UNIQUE (tenant, id),
     CHECK ((parent IS NULL) = (parent_call IS NULL)),
     CHECK ((ready = 0) = (ready_at IS NULL)),
     CHECK (promised IS NULL OR (started_at IS NULL AND ended_at IS NULL)),
@@ -85,9 +82,17 @@ CREATE TABLE runs (
 -- Compact already.
 ALTER TABLE runs ALTER COLUMN control SET STORAGE EXTERNAL;
 CREATE INDEX runs_by_status ON runs (tenant, status, created_at, id);
+-- The same of one agent: a list of few among many must not look at all of them. It changes with the status, as the one
+-- above does, and with nothing else: what was a change of no index is one still. An expression, which that one cannot
+-- serve: where most runs are of one agent, that one is taken to be as good, and all runs are looked at for an agent that
+-- has none.
+CREATE INDEX runs_by_agent ON runs (tenant, agent, (status || ''), created_at, id);
 -- Shown as interrupting from the moment the interrupt is accepted, whatever the log says.
 CREATE INDEX runs_interrupting ON runs (tenant, created_at, id)
     WHERE ended_at IS NULL AND (interrupt_accepted OR status = 'interrupting');
+-- Behind the two that have an `id` further back: among indexes that promise the same the last one is taken, and in a small
+-- table these do.
+ALTER TABLE runs ADD UNIQUE (tenant, id);
 CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds;
 CREATE INDEX runs_unended ON runs (thread, run) WHERE ended_at IS NULL;
@@ -116,22 +121,14 @@ CREATE TABLE commits (
     body text NOT NULL,
     PRIMARY KEY (run, last_seq)
 ) PARTITION BY HASH (run);
-CREATE TABLE commits_00 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 0);
-CREATE TABLE commits_01 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 1);
-CREATE TABLE commits_02 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 2);
-CREATE TABLE commits_03 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 3);
-CREATE TABLE commits_04 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 4);
-CREATE TABLE commits_05 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 5);
-CREATE TABLE commits_06 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 6);
-CREATE TABLE commits_07 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 7);
-CREATE TABLE commits_08 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 8);
-CREATE TABLE commits_09 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 9);
-CREATE TABLE commits_10 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 10);
-CREATE TABLE commits_11 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 11);
-CREATE TABLE commits_12 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 12);
-CREATE TABLE commits_13 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 13);
-CREATE TABLE commits_14 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 14);
-CREATE TABLE commits_15 PARTITION OF commits FOR VALUES WITH (MODULUS 16, REMAINDER 15);
+CREATE TABLE commits_0 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 0);
+CREATE TABLE commits_1 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 1);
+CREATE TABLE commits_2 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 2);
+CREATE TABLE commits_3 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 3);
+CREATE TABLE commits_4 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 4);
+CREATE TABLE commits_5 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 5);
+CREATE TABLE commits_6 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 6);
+CREATE TABLE commits_7 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 7);
 
 CREATE TABLE inbox (
     -- Given out while the run is locked, so that those of one run grow in the order of arrival.
@@ -288,7 +285,8 @@ CREATE TABLE callback_key (
 -- A thread as admission sees it: the run in front is the holder, or the first in line while nobody holds it.
 CREATE VIEW threads_shown AS
 SELECT
-    t.thread, t.tenant, t.id, t.created_at, t.metadata, t.head, t.auto_approved_by,
+    t.thread, t.tenant, t.id, t.created_at, t.metadata, t.auto_approved_by,
+    (SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1) AS head,
     f.id AS front, f.status AS front_status, f.in_doubt AS front_in_doubt,
     (SELECT count(*) FROM runs q WHERE q.thread = t.thread AND q.ended_at IS NULL AND NOT q.holds) AS queued,
     ARRAY(SELECT l.tool FROM leave l WHERE l.thread = t.thread AND NOT l.taken_back ORDER BY l.tool) AS approved_tools

@@ -160,16 +160,14 @@ BEGIN
     RETURN false;
 END $$;
 
--- Messages of one or several runs, each on a thread of its own that is locked, and the last one of each run, if it has
--- one. What waits to join a thread counts as being in it: the message of a run that has not started, and the one that
--- each call gets.
-CREATE FUNCTION write_messages(
-    p_runs bigint[], p_heads text[], p_message_runs bigint[], p_ids text[], p_seqs bigint[], p_roles text[]
-) RETURNS void LANGUAGE plpgsql AS $$
+-- Messages of one or several runs, each on a thread of its own that is locked. What waits to join a thread counts as being
+-- in it: the message of a run that has not started, and the one that each call gets.
+CREATE FUNCTION write_messages(p_runs bigint[], p_ids text[], p_seqs bigint[], p_roles text[]) RETURNS void
+LANGUAGE plpgsql AS $$
 DECLARE
     taken text;
 BEGIN
-    SELECT m.id INTO taken FROM unnest(p_message_runs, p_ids, p_roles) AS m (run, id, role)
+    SELECT m.id INTO taken FROM unnest(p_runs, p_ids, p_roles) AS m (run, id, role)
     JOIN runs r ON r.run = m.run
     WHERE EXISTS (SELECT 1 FROM runs q WHERE q.thread = r.thread AND q.promised = m.id)
         OR (m.role <> 'tool' AND starts_with(m.id, 'msg_')
@@ -181,10 +179,7 @@ BEGIN
     SELECT r.tenant, r.thread, m.id, m.run, m.seq, m.role,
         coalesce((SELECT max(q.place) FROM messages q WHERE q.thread = r.thread), 0)
             + row_number() OVER (PARTITION BY m.run ORDER BY m.seq)
-    FROM unnest(p_message_runs, p_ids, p_seqs, p_roles) AS m (run, id, seq, role) JOIN runs r ON r.run = m.run;
-    UPDATE threads t SET head = h.head
-    FROM unnest(p_runs, p_heads) AS h (run, head) JOIN runs r ON r.run = h.run
-    WHERE t.thread = r.thread AND h.head IS NOT NULL;
+    FROM unnest(p_runs, p_ids, p_seqs, p_roles) AS m (run, id, seq, role) JOIN runs r ON r.run = m.run;
 END $$;
 
 -- Calls of one or several runs, in the same way.
@@ -212,10 +207,7 @@ DECLARE
     one jsonb;
 BEGIN
     IF p_entry ? 'messages' THEN
-        PERFORM write_messages(
-            ARRAY[p_run], ARRAY[p_entry -> 'messages' -> -1 ->> 'id'], array_agg(p_run), array_agg(m.id),
-            array_agg(m.seq), array_agg(m.role)
-        )
+        PERFORM write_messages(array_agg(p_run), array_agg(m.id), array_agg(m.seq), array_agg(m.role))
         FROM jsonb_to_recordset(p_entry -> 'messages') AS m (id text, seq bigint, role text);
     END IF;
     IF p_entry ? 'calls' THEN

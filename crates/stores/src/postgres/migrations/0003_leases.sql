@@ -79,7 +79,9 @@ CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     control bytea, tickets bigint[], items text[]
 ) LANGUAGE sql STABLE AS $$
     SELECT
-        r.run, r.tenant, r.id, t.id, r.epoch, r.holds, coalesce(r.begins_after, t.head), r.doubt_at, r.control,
+        r.run, r.tenant, r.id, t.id, r.epoch, r.holds,
+        coalesce(r.begins_after, (SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1)),
+        r.doubt_at, r.control,
         ARRAY(SELECT i.ticket FROM inbox i WHERE i.run = r.run ORDER BY i.ticket),
         ARRAY(SELECT i.item FROM inbox i WHERE i.run = r.run ORDER BY i.ticket)
     FROM unnest(p_runs) WITH ORDINALITY AS p (run, place)
@@ -149,7 +151,9 @@ BEGIN
     END IF;
     PERFORM still_stands(p_node, p_at);
     -- What was locked is read in a statement of its own.
-    SELECT t.id, coalesce(claim_run.begins_after, t.head) INTO thread, begins_after
+    SELECT t.id, coalesce(claim_run.begins_after, (
+        SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1
+    )) INTO thread, begins_after
     FROM threads t WHERE t.thread = its_thread;
     SELECT coalesce(array_agg(i.ticket ORDER BY i.ticket), '{}'), coalesce(array_agg(i.item ORDER BY i.ticket), '{}'),
         sum(octet_length(i.item))

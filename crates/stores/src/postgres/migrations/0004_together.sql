@@ -13,7 +13,7 @@
 CREATE FUNCTION append_together(
     p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[], p_seqs bigint[],
     p_statuses text[], p_wake_ats bigint[], p_in_doubt boolean[], p_started_ats bigint[], p_ended_ats bigint[],
-    p_checkpoints text[], p_controls bytea[], p_bodies text[], p_heads text[], p_message_runs bigint[],
+    p_checkpoints text[], p_controls bytea[], p_bodies text[], p_message_runs bigint[],
     p_message_ids text[], p_message_seqs bigint[], p_message_roles text[], p_call_runs bigint[], p_call_ids text[],
     p_beside_runs bigint[], p_besides jsonb[]
 ) RETURNS text[] LANGUAGE plpgsql AS $$
@@ -26,13 +26,11 @@ BEGIN
     IF standing_of(p_node, p_at) <> 'held' THEN
         RETURN array_fill('alone'::text, ARRAY[cardinality(p_runs)]);
     END IF;
-    SELECT array_agg(l.thread) INTO locked FROM (
-        SELECT thread FROM threads WHERE thread = ANY (ARRAY(SELECT r.thread FROM runs r WHERE r.run = ANY (p_runs)))
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS l;
     SELECT array_agg(l.run) INTO locked FROM (
-        SELECT run FROM runs WHERE run = ANY (p_runs) AND thread = ANY (locked) FOR NO KEY UPDATE SKIP LOCKED
+        SELECT r.run FROM runs r JOIN threads t ON t.thread = r.thread
+        WHERE r.run = ANY (p_runs) FOR NO KEY UPDATE OF t, r SKIP LOCKED
     ) AS l;
+    -- What was locked is read in a statement of its own.
     SELECT
         array_agg(e.outcome ORDER BY e.place), array_agg(e.run) FILTER (WHERE e.outcome = 'held')
     INTO outcomes, kept
@@ -73,9 +71,9 @@ BEGIN
     ) AS e (run, seq, status, wake_at, in_doubt, started_at, ended_at, control)
     WHERE r.run = e.run AND r.run = ANY (kept);
     INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
-    SELECT r.tenant, e.run, e.expected + 1, e.seq, e.checkpoint, e.body
-    FROM unnest(p_runs, p_expected, p_seqs, p_checkpoints, p_bodies) AS e (run, expected, seq, checkpoint, body)
-    JOIN runs r ON r.run = e.run
+    SELECT e.tenant, e.run, e.expected + 1, e.seq, e.checkpoint, e.body
+    FROM unnest(p_tenants, p_runs, p_expected, p_seqs, p_checkpoints, p_bodies)
+        AS e (tenant, run, expected, seq, checkpoint, body)
     WHERE e.run = ANY (kept);
     IF cardinality(kept) < cardinality(p_runs) THEN
         SELECT coalesce(array_agg(m.run), '{}'), array_agg(m.id), array_agg(m.seq), array_agg(m.role)
@@ -84,11 +82,9 @@ BEGIN
         WHERE m.run = ANY (kept);
         SELECT coalesce(array_agg(c.run), '{}'), array_agg(c.id) INTO p_call_runs, p_call_ids
         FROM unnest(p_call_runs, p_call_ids) AS c (run, id) WHERE c.run = ANY (kept);
-        SELECT array_agg(h.run), array_agg(h.head) INTO p_runs, p_heads
-        FROM unnest(p_runs, p_heads) AS h (run, head) WHERE h.run = ANY (kept);
     END IF;
     IF cardinality(p_message_runs) > 0 THEN
-        PERFORM write_messages(p_runs, p_heads, p_message_runs, p_message_ids, p_message_seqs, p_message_roles);
+        PERFORM write_messages(p_message_runs, p_message_ids, p_message_seqs, p_message_roles);
     END IF;
     IF cardinality(p_call_runs) > 0 THEN
         PERFORM write_calls(p_call_runs, p_call_ids);
@@ -110,7 +106,7 @@ CREATE FUNCTION create_together(
     p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_exist boolean[], p_seen_heads text[],
     p_ids text[], p_agents text[], p_user_messages text[], p_seqs bigint[], p_statuses text[], p_wake_ats bigint[],
     p_in_doubt boolean[], p_created_ats bigint[], p_started_ats bigint[], p_checkpoints text[], p_controls bytea[],
-    p_bodies text[], p_heads text[], p_message_places integer[], p_message_ids text[], p_message_seqs bigint[],
+    p_bodies text[], p_message_places integer[], p_message_ids text[], p_message_seqs bigint[],
     p_message_roles text[], p_call_places integer[], p_call_ids text[], p_brought_places integer[],
     p_brought_digests bytea[], p_brought_texts text[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -128,27 +124,30 @@ BEGIN
         WHERE NOT e.there ORDER BY e.tenant, e.thread
         ON CONFLICT (tenant, id) DO NOTHING RETURNING thread, tenant, id
     ), found AS (
-        SELECT t.thread, t.tenant, t.id, t.head FROM unnest(p_tenants, p_threads, p_exist) AS e (tenant, thread, there)
+        SELECT t.thread, t.tenant, t.id FROM unnest(p_tenants, p_threads, p_exist) AS e (tenant, thread, there)
         JOIN threads t ON t.tenant = e.tenant AND t.id = e.thread
         WHERE e.there FOR NO KEY UPDATE OF t SKIP LOCKED
     )
     SELECT array_agg(coalesce(m.thread, f.thread) ORDER BY e.place) INTO threads_there
-    FROM unnest(p_tenants, p_threads, p_seen_heads) WITH ORDINALITY AS e (tenant, thread, head, place)
+    FROM unnest(p_tenants, p_threads) WITH ORDINALITY AS e (tenant, thread, place)
     LEFT JOIN made m ON m.tenant = e.tenant AND m.id = e.thread
     LEFT JOIN found f ON f.tenant = e.tenant AND f.id = e.thread;
-    -- What was locked is read in a statement of its own.
+    -- What was locked is read in a statement of its own. A thread that was made has nothing yet.
     SELECT array_agg(CASE
-        WHEN t.head IS NOT DISTINCT FROM e.head AND NOT EXISTS (
-            SELECT 1 FROM runs r WHERE r.thread = e.thread AND r.ended_at IS NULL
-        ) AND (NOT e.there OR e.user_message IS NULL OR NOT (
-            EXISTS (SELECT 1 FROM messages m WHERE m.thread = e.thread AND m.id = e.user_message)
-            OR (starts_with(e.user_message, 'msg_')
-                AND EXISTS (SELECT 1 FROM call_ids c WHERE c.thread = e.thread AND c.id = substr(e.user_message, 5)))
-        )) THEN e.thread
+        WHEN NOT e.there OR (
+            (SELECT m.id FROM messages m WHERE m.thread = e.thread ORDER BY m.place DESC LIMIT 1)
+                IS NOT DISTINCT FROM e.head
+            AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.thread = e.thread AND r.ended_at IS NULL)
+            AND (e.user_message IS NULL OR NOT (
+                EXISTS (SELECT 1 FROM messages m WHERE m.thread = e.thread AND m.id = e.user_message)
+                OR (starts_with(e.user_message, 'msg_') AND EXISTS (
+                    SELECT 1 FROM call_ids c WHERE c.thread = e.thread AND c.id = substr(e.user_message, 5)
+                ))
+            ))
+        ) THEN e.thread
     END ORDER BY e.place) INTO threads_there
     FROM unnest(threads_there, p_exist, p_seen_heads, p_user_messages) WITH ORDINALITY
-        AS e (thread, there, head, user_message, place)
-    LEFT JOIN threads t ON t.thread = e.thread;
+        AS e (thread, there, head, user_message, place);
     WITH made AS (
         INSERT INTO runs (
             tenant, id, thread, agent, promised, status, holds, seq, epoch, node, in_doubt, ready, wake_at, created_at,
@@ -172,8 +171,7 @@ BEGIN
     SELECT e.tenant, e.run, 1, e.seq, e.checkpoint, e.body
     FROM unnest(p_tenants, created, p_seqs, p_checkpoints, p_bodies) AS e (tenant, run, seq, checkpoint, body)
     WHERE e.run IS NOT NULL;
-    PERFORM write_messages(created, p_heads, array_agg(created[m.place]), array_agg(m.id), array_agg(m.seq),
-        array_agg(m.role))
+    PERFORM write_messages(array_agg(created[m.place]), array_agg(m.id), array_agg(m.seq), array_agg(m.role))
     FROM unnest(p_message_places, p_message_ids, p_message_seqs, p_message_roles) AS m (place, id, seq, role)
     WHERE created[m.place] IS NOT NULL HAVING count(*) > 0;
     PERFORM write_calls(array_agg(created[c.place]), array_agg(c.id))

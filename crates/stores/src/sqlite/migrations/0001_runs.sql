@@ -59,6 +59,8 @@ CREATE TABLE runs (
     CHECK (holds = 1 OR status IN ('queued', 'completed', 'failed', 'interrupted'))
 ) STRICT;
 CREATE INDEX runs_by_status ON runs (tenant, status, created_at, id);
+-- The same of one agent: a list of few among many must not look at all of them.
+CREATE INDEX runs_by_agent ON runs (tenant, agent, status, created_at, id);
 -- Shown as interrupting from the moment the interrupt is accepted, whatever the log says.
 CREATE INDEX runs_interrupting ON runs (tenant, created_at, id)
     WHERE ended_at IS NULL AND (interrupt_accepted = 1 OR status = 'interrupting');

@@ -61,7 +61,7 @@ impl Approve {
             let held: Approval = read(connection, &connection.get(&path).await?)?;
             can_be_approved(&held)?;
             let question = question(&held, edited.as_ref(), self.apply_to_future);
-            if !agrees(&question, &mut io::stdin().lock(), &mut io::stderr().lock()) {
+            if !agrees(&question, forget_typed, &mut io::stdin().lock(), &mut io::stderr().lock()) {
                 say("Nothing was decided.");
                 return Ok(Done::Found);
             }
@@ -116,14 +116,21 @@ fn question(held: &Approval, edited: Option<&Value>, future: bool) -> String {
     if future {
         text.push_str("Later calls of this tool in this thread would not be held.\n");
     }
-    text.push_str("Approve? [y/N] ");
     text
 }
 
+const PROMPT: &str = "Approve? [y/N] ";
+
 /// Only a plain yes is one; nothing, and the end of the input, are not.
-fn agrees(question: &str, input: &mut impl BufRead, output: &mut impl io::Write) -> bool {
-    // What could not be shown cannot be agreed to.
-    if output.write_all(question.as_bytes()).and_then(|()| output.flush()).is_err() {
+fn agrees(
+    question: &str,
+    forget_typed: impl FnOnce() -> io::Result<()>,
+    input: &mut impl BufRead,
+    output: &mut impl io::Write,
+) -> bool {
+    let mut show = |text: &str| output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    // What could not be shown cannot be agreed to, and neither can what was not shown yet.
+    if show(question).and_then(|()| forget_typed()).and_then(|()| show(PROMPT)).is_err() {
         return false;
     }
     let mut line = String::new();
@@ -131,6 +138,18 @@ fn agrees(question: &str, input: &mut impl BufRead, output: &mut impl io::Write)
         Ok(_) => matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"),
         Err(_) => false,
     }
+}
+
+/// A yes that was typed earlier was about something else.
+#[cfg(unix)]
+fn forget_typed() -> io::Result<()> {
+    use rustix::termios::{QueueSelector, tcflush};
+    Ok(tcflush(io::stdin(), QueueSelector::IFlush)?)
+}
+
+#[cfg(not(unix))]
+fn forget_typed() -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(test)]
@@ -161,15 +180,27 @@ mod tests {
             ("\ny\n", false),
         ] {
             let mut shown = Vec::new();
-            assert_eq!(agrees("Approve? ", &mut typed.as_bytes(), &mut shown), expected, "{typed:?}");
-            assert_eq!(shown, b"Approve? ");
+            assert_eq!(
+                agrees("It pays.\n", || Ok(()), &mut typed.as_bytes(), &mut shown),
+                expected,
+                "{typed:?}"
+            );
+            assert_eq!(shown, b"It pays.\nApprove? [y/N] ");
         }
     }
 
     #[test]
     fn what_cannot_be_shown_is_not_approved() {
         let mut nowhere: &mut [u8] = &mut [];
-        assert!(!agrees("Approve? ", &mut "y\n".as_bytes(), &mut nowhere));
+        assert!(!agrees("It pays.\n", || Ok(()), &mut "y\n".as_bytes(), &mut nowhere));
+    }
+
+    #[test]
+    fn where_earlier_words_cannot_be_forgotten_nothing_is_approved() {
+        let mut shown = Vec::new();
+        let cannot = || Err(io::Error::other("no terminal"));
+        assert!(!agrees("It pays.\n", cannot, &mut "y\n".as_bytes(), &mut shown));
+        assert_eq!(shown, b"It pays.\n");
     }
 
     #[test]
@@ -178,7 +209,7 @@ mod tests {
         assert!(text.starts_with("clerk wants to call pay\\u001b[2K\n  Pays.\n  | \\u009bA\n"), "{text}");
         assert!(text.contains("\"to\": \"bob\\u202e\"") && text.contains(&"x".repeat(5_000)));
         assert!(text.contains("instead:\n  {\n    \"to\": \"eve\"\n  }\n"), "{text}");
-        assert!(text.ends_with("would not be held.\nApprove? [y/N] "), "{text}");
+        assert!(text.ends_with("would not be held.\n"), "{text}");
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
     }
 

@@ -1,0 +1,138 @@
+//! JSON Schemas: those of the configuration, and those that somebody sent with a message or with a question.
+//!
+//! What is configured is trusted as far as it can be followed at all. What was sent is not: its size, what it unfolds to,
+//! its patterns and the work of checking one value are bounded, so that no check takes a thread for long.
+
+mod pattern;
+#[cfg(test)]
+mod tests;
+mod unfolding;
+mod work;
+
+use std::collections::BTreeMap;
+
+use jsonschema::PatternOptions;
+use machine::depth::too_deep;
+use serde_json::Value;
+
+use unfolding::{Bounds, unfold};
+use work::Work;
+
+/// Of one schema that was sent.
+pub(crate) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Of what one message, or one question, brings.
+pub(crate) const PATTERNS_MAX: usize = 64;
+/// Of all patterns of one message: some megabytes once they are compiled.
+pub(crate) const PATTERN_WEIGHT_MAX: u64 = 16 * 1024;
+/// Behind what is computed here; what is larger all the same is refused.
+const PATTERN_BYTES_MAX: usize = 512 * 1024;
+/// Memory with which a pattern is followed quickly; with less of it the same is found out slowly.
+const PATTERN_CACHE_BYTES: usize = 64 * 1024;
+/// Steps of one check: some tenths of a second.
+const WORK_MAX: u64 = 4_000_000;
+
+/// A compiled schema. Compiling is slow, so it is done once for each tool.
+#[derive(Debug)]
+pub struct Schema {
+    validator: jsonschema::Validator,
+    text: Value,
+    patterns: BTreeMap<String, u64>,
+    origin: Origin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Configured,
+    Sent,
+}
+
+impl Schema {
+    /// One of whoever runs this process.
+    pub fn compile(schema: &Value) -> Result<Self, String> {
+        unfold(schema, &Bounds::CONFIGURED)?;
+        let validator = jsonschema::validator_for(schema).map_err(|error| error.to_string())?;
+        Ok(Self {
+            validator,
+            text: schema.clone(),
+            patterns: pattern::weights(schema).unwrap_or_default(),
+            origin: Origin::Configured,
+        })
+    }
+
+    /// One of somebody else.
+    pub(crate) fn compile_sent(schema: &Value) -> Result<Self, String> {
+        let Extent { patterns, .. } = Extent::of(schema)?;
+        let options = PatternOptions::fancy_regex()
+            .backtrack_limit(pattern::BACKTRACKS_MAX)
+            .size_limit(PATTERN_BYTES_MAX)
+            .dfa_size_limit(PATTERN_CACHE_BYTES);
+        let validator = jsonschema::options().with_pattern_options(options).build(schema);
+        let validator = validator.map_err(|error| error.to_string())?;
+        Ok(Self { validator, text: schema.clone(), patterns, origin: Origin::Sent })
+    }
+
+    /// The first thing that is wrong, if anything is.
+    #[must_use]
+    pub fn fault(&self, value: &Value) -> Option<String> {
+        if Work::new(&self.text, &self.patterns, WORK_MAX).takes(value) {
+            return self.validator.validate(value).err().map(|error| {
+                match error.instance_path().to_string() {
+                    root if root.is_empty() => error.to_string(),
+                    path => format!("{path}: {error}"),
+                }
+            });
+        }
+        match self.origin {
+            Origin::Sent => Some(
+                "it takes too much work to check this against its schema; make one of the two simpler".into(),
+            ),
+            // Whether it fits is found out faster than why it does not.
+            Origin::Configured => (!self.validator.is_valid(value))
+                .then(|| "it does not fit its schema, and is too large to say where".into()),
+        }
+    }
+
+    /// How much memory it keeps, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        let weight = self.patterns.values().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
+        let states = usize::try_from(weight).unwrap_or(usize::MAX).saturating_mul(STATE_BYTES);
+        states.saturating_add(self.patterns.len() * PATTERN_CACHE_BYTES)
+    }
+}
+
+/// Of one state of a compiled pattern, forward and backward.
+const STATE_BYTES: usize = 128;
+
+/// How much there is of a schema that was sent. One that is too large, or cannot be followed, has none.
+#[derive(Debug)]
+pub(crate) struct Extent {
+    pub(crate) bytes: usize,
+    pub(crate) patterns: BTreeMap<String, u64>,
+}
+
+impl Extent {
+    pub(crate) fn of(schema: &Value) -> Result<Self, String> {
+        let bytes = schema.to_string().len();
+        if too_deep(schema) || bytes > SCHEMA_BYTES_MAX {
+            return Err(format!("it is nested too deeply, or has more than {SCHEMA_BYTES_MAX} bytes"));
+        }
+        unfold(schema, &Bounds::SENT)?;
+        let patterns = pattern::weights(schema)?;
+        check_patterns(&patterns)?;
+        Ok(Self { bytes, patterns })
+    }
+}
+
+pub(crate) fn check_patterns(patterns: &BTreeMap<String, u64>) -> Result<(), String> {
+    if patterns.len() > PATTERNS_MAX {
+        return Err(format!("there are {} patterns; at most {PATTERNS_MAX} may come along", patterns.len()));
+    }
+    let weight = patterns.values().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
+    if weight > PATTERN_WEIGHT_MAX {
+        return Err(format!(
+            "its patterns are too large: they come to {weight} states, and at most {PATTERN_WEIGHT_MAX} may come \
+             along; repeat less in them"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! RunEnd of a run that was taken off: an interrupt waits for no plugin, so they are asked behind the end.
+
+use machine::phase::{HookOutcome, Phase};
+use machine::termination::Termination;
+
+use super::Worker;
+use super::floor::Floor;
+use crate::plugin::Subject;
+
+impl Worker {
+    /// Once, in as much time as any hook has. Nothing is stored behind the terminal event: what they answer is dropped.
+    pub(super) fn ask_behind_the_end(&self) {
+        let Some(termination @ Termination::Cancelled(_)) = self.run.control.ended() else { return };
+        if !self.phases().has(Phase::RunEnd) {
+            return;
+        }
+        // The lease has gone with the run, and so have the hooks that were asked under it.
+        let (floor, store) = (Floor::new(), self.node.store.clone());
+        let hooks = self.hooks_on(floor.clone());
+        let subject = Subject::RunEnd { termination: Some(termination.clone()) };
+        self.node.tasks.spawn(async move {
+            match store.state(&hooks.tenant, &hooks.run).await {
+                Ok(state) => floor.show(&state.into()),
+                Err(refused) => {
+                    tracing::warn!(run = %hooks.run, %refused, "what plugins keep cannot be read; RunEnd goes without");
+                }
+            }
+            let (heard, _turn) = hooks.ask(subject).await;
+            for answer in heard.answers {
+                if let HookOutcome::Failed(why) = answer.outcome {
+                    tracing::warn!(run = %hooks.run, plugin = %answer.plugin, why, "RunEnd failed behind the end");
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,313 @@
+//! A run that cannot go on keeps nobody else waiting, an engine that stops does not wait for it, and an interrupt ends it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use engine::agent::Agent;
+use engine::deciding::Decide;
+use engine::plugin::Phase;
+use engine::store::{
+    Append, Appended, Committed, Lease, Loaded, Refused, Store, Task, Tenant, Trouble, Wrapper,
+};
+use engine::{Engine, Settings};
+use machine::event::{Event, Fact};
+use machine::id::{Digest, RunId, ThreadId};
+use machine::termination::{Cancelled, Termination};
+use serde_json::json;
+use stores::memory::MemoryStore;
+
+use crate::plugged::FunctionPlugin;
+use crate::stage::{Sent, Stage, accepted, asking, call, held, let_go, rest, to_assistant};
+
+/// A store in which something of one run is damaged.
+struct Damaged {
+    inner: MemoryStore,
+    run: Mutex<Option<RunId>>,
+    log_is_damaged: AtomicBool,
+    event_is_lost: AtomicBool,
+    result_is_lost: AtomicBool,
+    is_out_of_reach: AtomicBool,
+    /// A result contradicts what is stored.
+    result_is_impossible: AtomicBool,
+    revisions_are_damaged: AtomicBool,
+}
+
+impl Damaged {
+    fn on(inner: &MemoryStore) -> Arc<Self> {
+        Arc::new(Self {
+            inner: inner.clone(),
+            run: Mutex::default(),
+            log_is_damaged: AtomicBool::default(),
+            event_is_lost: AtomicBool::default(),
+            result_is_lost: AtomicBool::default(),
+            is_out_of_reach: AtomicBool::default(),
+            result_is_impossible: AtomicBool::default(),
+            revisions_are_damaged: AtomicBool::default(),
+        })
+    }
+
+    fn damage(&self, what: &AtomicBool, run: &RunId) {
+        *self.run.lock().unwrap() = Some(run.clone());
+        what.store(true, Ordering::Release);
+    }
+
+    fn is(&self, what: &AtomicBool, run: &RunId) -> bool {
+        what.load(Ordering::Acquire) && self.run.lock().unwrap().as_ref() == Some(run)
+    }
+}
+
+fn corrupt<'a, T: Send + 'a>() -> Task<'a, Result<T, Refused>> {
+    Box::pin(std::future::ready(Err(Trouble::Corrupt("a page is damaged".into()).into())))
+}
+
+impl Wrapper for Damaged {
+    fn behind(&self) -> &dyn Store {
+        &self.inner
+    }
+
+    fn revision(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        digest: &Digest,
+    ) -> Task<'_, Result<Option<String>, Refused>> {
+        if self.revisions_are_damaged.load(Ordering::Acquire) {
+            return corrupt();
+        }
+        self.inner.revision(tenant, thread, digest)
+    }
+
+    fn events(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        after: u64,
+        limit: usize,
+    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+        if self.is(&self.log_is_damaged, run) {
+            return corrupt();
+        }
+        self.inner.events(tenant, run, after, limit)
+    }
+
+    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
+        if self.is(&self.event_is_lost, &lease.run) {
+            return Box::pin(std::future::ready(Err(Refused::NotFound)));
+        }
+        let is_lost = self.is(&self.result_is_lost, &lease.run);
+        let event = self.inner.event(lease, seq);
+        Box::pin(async move {
+            let event = event.await?;
+            let is_result = matches!(event.fact, Fact::ExecutionSucceeded { .. });
+            if is_lost && is_result { Err(Refused::NotFound) } else { Ok(event) }
+        })
+    }
+
+    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
+        if self.is(&self.is_out_of_reach, &lease.run) {
+            let trouble = Trouble::Unavailable("nobody answers".into());
+            return Box::pin(std::future::ready(Err(trouble.into())));
+        }
+        self.inner.load(lease)
+    }
+
+    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+        let has_result =
+            append.events.iter().any(|event| matches!(event.fact, Fact::ExecutionSucceeded { .. }));
+        if has_result && self.is(&self.result_is_impossible, &lease.run) {
+            let why = "the result is there twice".into();
+            return Box::pin(std::future::ready(Err(Refused::Impossible(why))));
+        }
+        self.inner.append(lease, append)
+    }
+}
+
+/// One place, and an agent that wants to transfer money. What was let go is read again.
+async fn with_one_place(stage: &Stage, store: &Arc<Damaged>, sent: &Sent) -> Engine {
+    with_one_place_for(stage, store, transferring(sent)).await
+}
+
+fn transferring(sent: &Sent) -> Agent {
+    Agent::new("assistant", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer())
+}
+
+async fn with_one_place_for(stage: &Stage, store: &Arc<Damaged>, agent: Agent) -> Engine {
+    let settings = Settings { running_runs_max: 1, shelf_bytes: 0, ..Settings::default() };
+    stage.engine_on(store.clone()).settings(settings).agent(agent).start().await.unwrap()
+}
+
+/// Without the time going on.
+async fn ends(stage: &Stage, run: &RunId) -> Termination {
+    for _ in 0..10_000 {
+        if let Some(how) = stage.ended(run).await {
+            return how;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{run} does not end");
+}
+
+/// Without the time going on, somebody else gets as far as a held call.
+async fn has_a_free_place(engine: &Engine) {
+    let began = tokio::time::Instant::now();
+    held(engine, to_assistant()).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+async fn drains_at_once(engine: &Engine) {
+    let began = tokio::time::Instant::now();
+    engine.drain(Duration::from_secs(60)).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+async fn interrupt(engine: &Engine, run: &RunId) {
+    accepted(engine.interrupt(&Tenant::default(), run, &"ann".into()).await);
+}
+
+const INTERRUPTED: Termination = Termination::Cancelled(Cancelled::Interrupted);
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_agent_cannot_be_read_gives_its_place_away_and_hears_an_interrupt_once_it_can() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let old = Agent::new("old", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
+    let engine = stage.start(old).await;
+    let (run, _) = held(&engine, engine::posting::Message::to("old", "go")).await;
+    let_go(&engine).await;
+    engine.abort();
+    let stage = stage.reopen();
+    let store = Damaged::on(&stage.store);
+    let engine = with_one_place(&stage, &store, &sent).await;
+    store.revisions_are_damaged.store(true, Ordering::Release);
+    interrupt(&engine, &run).await;
+    has_a_free_place(&engine).await;
+    assert_eq!(stage.ended(&run).await, None);
+    store.revisions_are_damaged.store(false, Ordering::Release);
+    rest(&mut engine.subscribe(&Tenant::default(), &run, 0)).await;
+    assert_eq!(stage.ended(&run).await, Some(INTERRUPTED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_stops_does_not_wait_for_a_run_whose_agent_cannot_be_read() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let old = Agent::new("old", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
+    let engine = stage.start(old).await;
+    let (run, _) = held(&engine, engine::posting::Message::to("old", "go")).await;
+    let_go(&engine).await;
+    engine.abort();
+    let stage = stage.reopen();
+    let store = Damaged::on(&stage.store);
+    let engine = with_one_place(&stage, &store, &sent).await;
+    store.revisions_are_damaged.store(true, Ordering::Release);
+    interrupt(&engine, &run).await;
+    assert_eq!(engine.held_count(), 1);
+    drains_at_once(&engine).await;
+}
+
+/// A run whose call was approved and sent, and whose log cannot be read for the next model call.
+async fn with_a_damaged_log() -> (Stage, Engine, RunId) {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let store = Damaged::on(&stage.store);
+    let engine = with_one_place(&stage, &store, &sent).await;
+    let (run, _) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    store.damage(&store.log_is_damaged, &run);
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    has_a_free_place(&engine).await;
+    assert_eq!(sent.count(), 1);
+    (stage, engine, run)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_log_cannot_be_read_gives_its_place_away_and_hears_an_interrupt() {
+    let (stage, engine, run) = with_a_damaged_log().await;
+    interrupt(&engine, &run).await;
+    assert_eq!(ends(&stage, &run).await, INTERRUPTED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_stops_does_not_wait_for_a_run_whose_log_cannot_be_read() {
+    let (_, engine, _) = with_a_damaged_log().await;
+    drains_at_once(&engine).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_misses_one_event_is_not_forgotten() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let store = Damaged::on(&stage.store);
+    let engine = with_one_place(&stage, &store, &sent).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    store.damage(&store.event_is_lost, &run);
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    has_a_free_place(&engine).await;
+    store.event_is_lost.store(false, Ordering::Release);
+    rest(&mut watched).await;
+    assert_eq!((stage.ended(&run).await, sent.count()), (Some(Termination::NaturalEnd), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_result_is_lost_before_a_plugin_hears_of_it_is_not_forgotten() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let store = Damaged::on(&stage.store);
+    let listens = FunctionPlugin::answering(Phase::AfterToolExecute, Vec::new());
+    let engine = with_one_place_for(&stage, &store, transferring(&sent).plugin(listens)).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    store.damage(&store.result_is_lost, &run);
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    has_a_free_place(&engine).await;
+    assert_eq!((sent.count(), stage.ended(&run).await), (1, None));
+    store.result_is_lost.store(false, Ordering::Release);
+    rest(&mut watched).await;
+    assert_eq!((stage.ended(&run).await, sent.count()), (Some(Termination::NaturalEnd), 1));
+}
+
+/// A run whose result the store can never take.
+async fn with_an_impossible_result() -> (Stage, Engine, RunId) {
+    let (stage, engine, run, _) = on_a_store_with_an_impossible_result().await;
+    (stage, engine, run)
+}
+
+async fn on_a_store_with_an_impossible_result() -> (Stage, Engine, RunId, Arc<Damaged>) {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let store = Damaged::on(&stage.store);
+    let engine = with_one_place(&stage, &store, &sent).await;
+    let (run, _) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    store.damage(&store.result_is_impossible, &run);
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    has_a_free_place(&engine).await;
+    assert_eq!((sent.count(), stage.ended(&run).await), (1, None));
+    (stage, engine, run, store)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a23_a_run_that_a_mistake_of_ours_has_stopped_hears_an_interrupt() {
+    let (stage, engine, run) = with_an_impossible_result().await;
+    interrupt(&engine, &run).await;
+    assert_eq!(ends(&stage, &run).await, INTERRUPTED);
+    let_go(&engine).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_run_hears_an_interrupt_that_came_while_the_store_did_not_answer() {
+    let (stage, engine, run, store) = on_a_store_with_an_impossible_result().await;
+    store.damage(&store.is_out_of_reach, &run);
+    let told = tokio::time::timeout(Duration::from_secs(60), interrupt(&engine, &run)).await;
+    assert!(told.is_ok(), "whoever interrupts is not kept waiting");
+    // The bell is heard, and what it rings for is not.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(stage.ended(&run).await, None);
+    store.is_out_of_reach.store(false, Ordering::Release);
+    let mut watched = engine.subscribe(&Tenant::default(), &run, 0);
+    let ended = tokio::time::timeout(Duration::from_secs(600), rest(&mut watched)).await;
+    assert!(ended.is_ok(), "it is heard later");
+    assert_eq!(stage.ended(&run).await, Some(INTERRUPTED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_stops_does_not_wait_for_a_run_that_is_stopped() {
+    let (_, engine, _) = with_an_impossible_result().await;
+    drains_at_once(&engine).await;
+}

@@ -1,0 +1,69 @@
+//! Connections: how many there may be, of one address too, and who is answered all the same.
+
+use std::time::Duration;
+
+use holdpoint_http::Limits;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::stage::{Kept, Plan, Stage};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn with_limits(limits: Limits) -> Stage {
+    let mut plan = Plan::one_write(Kept::InMemory);
+    plan.limits = limits;
+    plan.build().await
+}
+
+/// Somebody who begins to ask, and takes their time.
+async fn lingering(stage: &Stage) -> TcpStream {
+    let mut stream = TcpStream::connect(stage.client.address).await.expect("the server listens");
+    stream.write_all(b"GET /v1/ru").await.expect("it reads");
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_every_place_taken_the_operator_is_answered_and_the_others_are_told_when_to_come_again() {
+    let stage = with_limits(Limits { connections_max: 2, ..Limits::default() }).await;
+    let lingering = [lingering(&stage).await, lingering(&stage).await];
+    let client = &stage.client;
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(client.get(path).await.status, 200, "{path}");
+    }
+    let refused = client.get("/v1/runs").await;
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(refused.headers["connection"], "close");
+    refused.refused(429, "RATE_LIMITED");
+    drop(lingering);
+    // The places are free once the server has noticed that nobody is there.
+    let again = async { while client.get("/v1/runs").await.status != 200 {} };
+    tokio::time::timeout(PATIENCE, again).await.expect("the places are given back");
+}
+
+/// Other systems have no second address of this machine unless somebody sets one up.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_address_does_not_take_the_places_of_the_others() {
+    let limits = Limits { connections_max: 8, connections_per_address_max: Some(2), ..Limits::default() };
+    let stage = with_limits(limits).await;
+    let _lingering = [lingering(&stage).await, lingering(&stage).await];
+    let ask = async |mut stream: TcpStream| {
+        let head =
+            format!("GET /healthz HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", stage.client.address);
+        let mut received = Vec::new();
+        let asked = async {
+            // Whoever is not let in may not even get as far as this.
+            let _ = stream.write_all(head.as_bytes()).await;
+            let _ = stream.read_to_end(&mut received).await;
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("the server answers or hangs up");
+        String::from_utf8(received).expect("a text")
+    };
+    let third = TcpStream::connect(stage.client.address).await.expect("the server listens");
+    assert_eq!(ask(third).await, "", "the third of one address is not answered");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.2:0".parse().expect("an address")).expect("it is of this machine");
+    let other = socket.connect(stage.client.address).await.expect("the server listens");
+    assert!(ask(other).await.starts_with("HTTP/1.1 200"), "another address has its own");
+}

@@ -1,0 +1,144 @@
+//! What the page of each code shows is what a server says: each is provoked, and compared with its page.
+
+#[path = "../../../holdpoint/tests/pages/expected.rs"]
+mod expected;
+
+use std::collections::BTreeMap;
+
+use engine::posting::PostRefused;
+use engine::store::{Refused, Trouble};
+use holdpoint_http::error::{ApiError, Code};
+use holdpoint_http::{Limits, Role};
+use hyper::Method;
+use machine::thread::Busy;
+use models::scripted::Reply;
+use serde_json::{Value, json};
+
+use crate::client::{Client, JSON};
+use crate::stage::{CALLBACKS, Kept, Plan};
+
+/// What was said, by its code.
+#[derive(Default)]
+struct Said(BTreeMap<String, Value>);
+
+impl Said {
+    fn note(&mut self, body: Value) {
+        let code = body["error"]["code"].as_str().unwrap_or_else(|| panic!("no refusal: {body}")).to_owned();
+        let before = self.0.insert(code, body.clone());
+        assert_eq!(before, None, "twice: {body}");
+    }
+
+    fn note_error(&mut self, error: impl Into<ApiError>) {
+        self.note(serde_json::to_value(error.into().body()).expect("a body"));
+    }
+
+    fn check(&self) {
+        assert_eq!(self.0.len(), Code::ALL.len(), "each code is provoked once: {:?}", self.0.keys());
+        let mut other = Vec::new();
+        for (name, said) in &self.0 {
+            let page = format!("{}/../../docs/errors/{name}.md", env!("CARGO_MANIFEST_DIR"));
+            let page = std::fs::read_to_string(page).expect("every code has a page");
+            let (_, after) = page.split_once("```json\n").expect("a page shows a body");
+            let (shown, _) = after.split_once("```").expect("the body has an end");
+            if !expected::json_fits(shown, &said.to_string()) {
+                other.push(said.to_string());
+            }
+        }
+        assert!(other.is_empty(), "the pages show something else than is said:\n{}", other.join("\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_error_page_shows_what_is_said() {
+    let mut said = Said::default();
+    of_doors(&mut said).await;
+    of_things(&mut said).await;
+    of_held_calls(&mut said).await;
+    of_other_holds(&mut said).await;
+    // What takes a broken store, a stopping server or a hundred runs is said by these.
+    said.note_error(PostRefused::Draining);
+    said.note_error(PostRefused::Busy(Busy::QueueFull));
+    said.note_error(PostRefused::Busy(Busy::InDoubt("run_0198f2c4".into())));
+    said.note_error(PostRefused::TooLarge { bytes: 2 * 1_048_576 });
+    said.note_error(Refused::Trouble(Trouble::Unavailable("no route to it".into())));
+    said.note_error(Refused::Impossible("two heads".into()));
+    said.check();
+}
+
+async fn of_doors(said: &mut Said) {
+    let plan = Plan::one_write(Kept::InMemory).with_keys(&[("front-end", "acme", &[Role::Run])]);
+    let stage = plan.build().await;
+    said.note(stage.client.get("/v1/runs").await.json());
+    said.note(stage.as_key("front-end").post_nothing("/v1/approvals/apr_1/approve").await.json());
+
+    let mut plan = Plan::one_write(Kept::InMemory).with_keys(&[("ann", "acme", &[Role::Run])]);
+    plan.limits = Limits { burst_max: 1, requests_per_second_max: 1, ..Limits::default() };
+    let stage = plan.build().await;
+    let ann = stage.as_key("ann");
+    let mut answer = ann.get("/v1/runs").await;
+    while answer.status == 200 {
+        answer = ann.get("/v1/runs").await;
+    }
+    said.note(answer.json());
+
+    let stage = Plan::one_write(Kept::InMemory).build().await;
+    let elsewhere = [("origin", "https://example.com")];
+    said.note(stage.client.send(Method::GET, "/v1/runs", &elsewhere, None).await.json());
+    said.note(stage.client.send(Method::PUT, "/v1/threads", &[], None).await.json());
+    said.note(stage.client.get("/v1/thread").await.json());
+    let plain = [("content-type", "text/plain")];
+    said.note(stage.client.send(Method::POST, "/v1/threads", &plain, Some("{}".into())).await.json());
+}
+
+async fn of_things(said: &mut Said) {
+    let stage = Plan::one_write(Kept::InMemory).build().await;
+    let client = &stage.client;
+    said.note(client.get("/v1/threads/thr_0198f2c4").await.json());
+    said.note(client.get("/v1/runs/run_0198f2c4").await.json());
+    said.note(client.get("/v1/approvals/apr_0198f2c4").await.json());
+    let thread = client.post("/v1/threads", json!({})).await.ok(201);
+    let path = format!("/v1/threads/{}/messages", thread["id"].as_str().expect("an id"));
+    said.note(client.post(&path, json!({"agent": "asistant", "text": "hello"})).await.json());
+    let brought = json!({"agent": "assistant", "text": "hello", "tools": [{"name": "count"}]});
+    said.note(client.post(&path, brought).await.json());
+    let message = |text: &str| json!({"agent": "assistant", "text": text});
+    let run = client.post_under_key(&path, "k", message("write it")).await.ok(202);
+    client.run_reaches(run["run_id"].as_str().expect("an id"), "waiting_approval").await;
+    said.note(client.post_under_key(&path, "k", message("write more")).await.json());
+    said.note(client.post(&path, message("and this")).await.json());
+}
+
+async fn of_held_calls(said: &mut Said) {
+    let call = Reply::call("call_0", "count", json!({"by": 1}));
+    let stage = Plan::new(Kept::InMemory, [call, Reply::text("Done.")]).build().await;
+    let client = &stage.client;
+    let (_, approval) = client.begin_held_run("count").await;
+    let path = format!("/v1/approvals/{approval}/approve");
+    said.note(client.post(&path, json!({"expect_digset": "29dd"})).await.json());
+    said.note(client.post(&path, json!({"expect_digest": "29dd"})).await.json());
+    said.note(client.post(&path, json!({"arguments": {"by": "five"}})).await.json());
+    client.post_nothing(&format!("/v1/approvals/{approval}/reject")).await.ok(200);
+    said.note(client.post_nothing(&path).await.json());
+    let (_, approval) = client.begin_held_run("count").await;
+    stage.change_tool("count").await;
+    said.note(client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.json());
+}
+
+async fn of_other_holds(said: &mut Said) {
+    let ask = Reply::call("call_0", "ask_user", json!({"question": "Sure?"}));
+    let stage = Plan::new(Kept::InMemory, [ask]).build().await;
+    let (_, question) = stage.client.begin_held_run("ask").await;
+    said.note(stage.client.post_nothing(&format!("/v1/approvals/{question}/approve")).await.json());
+
+    let later = Reply::call("call_0", "later", json!({}));
+    let stage = Plan::new(Kept::InMemory, [later]).build().await;
+    let run = stage.client.begin_run("later").await;
+    stage.client.run_reaches(&run, "waiting_tool").await;
+    stage.client.post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(202);
+    stage.client.run_reaches(&run, "interrupted").await;
+    let callback = stage.callbacks.lock().expect("nobody panicked")[0].clone();
+    let path = callback.url.strip_prefix(CALLBACKS).expect("it is under the address that was configured");
+    let tool: Client = stage.client.with_token(callback.token.as_str());
+    let body = Some(json!({"result": 1}).to_string());
+    said.note(tool.send(Method::POST, &format!("/v1/callbacks{path}"), &[JSON], body).await.json());
+}
