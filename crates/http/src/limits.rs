@@ -54,7 +54,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 4_096,
-            connections_per_address_max: Some(1_024),
+            connections_per_address_max: Some(3_072),
             requests_max: 256,
             turn_time: Duration::from_secs(5),
             streams_per_tenant_max: 1_024,

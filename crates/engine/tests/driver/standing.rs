@@ -167,8 +167,8 @@ async fn interrupt(engine: &Engine, run: &RunId) {
 
 const INTERRUPTED: Termination = Termination::Cancelled(Cancelled::Interrupted);
 
-#[tokio::test(start_paused = true)]
-async fn a_run_whose_agent_cannot_be_read_gives_its_place_away_and_hears_an_interrupt_once_it_can() {
+/// A run that is interrupted, and whose agent cannot be read.
+async fn with_an_unreadable_agent() -> (Stage, Arc<Damaged>, Engine, RunId) {
     let (stage, sent) = (Stage::new(), Sent::default());
     let old = Agent::new("old", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
     let engine = stage.start(old).await;
@@ -180,6 +180,12 @@ async fn a_run_whose_agent_cannot_be_read_gives_its_place_away_and_hears_an_inte
     let engine = with_one_place(&stage, &store, &sent).await;
     store.revisions_are_damaged.store(true, Ordering::Release);
     interrupt(&engine, &run).await;
+    (stage, store, engine, run)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_agent_cannot_be_read_gives_its_place_away_and_hears_an_interrupt_once_it_can() {
+    let (stage, store, engine, run) = with_an_unreadable_agent().await;
     has_a_free_place(&engine).await;
     assert_eq!(stage.ended(&run).await, None);
     store.revisions_are_damaged.store(false, Ordering::Release);
@@ -189,17 +195,7 @@ async fn a_run_whose_agent_cannot_be_read_gives_its_place_away_and_hears_an_inte
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_stops_does_not_wait_for_a_run_whose_agent_cannot_be_read() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let old = Agent::new("old", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
-    let engine = stage.start(old).await;
-    let (run, _) = held(&engine, engine::posting::Message::to("old", "go")).await;
-    let_go(&engine).await;
-    engine.abort();
-    let stage = stage.reopen();
-    let store = Damaged::on(&stage.store);
-    let engine = with_one_place(&stage, &store, &sent).await;
-    store.revisions_are_damaged.store(true, Ordering::Release);
-    interrupt(&engine, &run).await;
+    let (_, _, engine, _) = with_an_unreadable_agent().await;
     assert_eq!(engine.held_count(), 1);
     drains_at_once(&engine).await;
 }

@@ -32,7 +32,7 @@ fn an_empty_file_means_the_defaults() {
             "server": {
                 "listen": "127.0.0.1:8787",
                 "max_running_runs": 256,
-                "max_connections_per_address": 1024,
+                "max_connections_per_address": 3072,
                 "public_url": "http://127.0.0.1:8787",
                 "drain": "30s",
             },

@@ -123,7 +123,8 @@ impl Telling {
         let mut requested = requested(&ready);
         let told = ready.iter().map(|committed| self.tell(committed, &mut requested)).collect();
         // What is told together with others may have been needed among them.
-        if let [alone] = ready.as_slices().0
+        if ready.len() == 1
+            && let Some(alone) = ready.front()
             && self.forgets
             && alone.weight() > KEPT_BYTES_MAX
             && let Some(call_id) = settled_by(&alone.event.fact)

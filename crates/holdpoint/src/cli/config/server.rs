@@ -27,7 +27,7 @@ impl Default for Server {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
             running_runs_max: 256,
-            connections_per_address_max: Some(1_024),
+            connections_per_address_max: holdpoint_http::Limits::default().connections_per_address_max,
             public_url: None,
             drain: Duration::from_secs(30),
         }
