@@ -211,27 +211,19 @@ impl Shared {
         let expected: Vec<i64> = appends.iter().map(|append| number(append.entry.expected_seq)).collect();
         let ended_ats: Vec<Option<i64>> =
             appends.iter().map(|append| append.entry.state.ended_at().map(millis)).collect();
-        let of = |places: &[i32]| -> Vec<i64> {
-            places
-                .iter()
-                .filter_map(|place| usize::try_from(place - 1).ok().and_then(|index| runs.get(index)))
-                .copied()
-                .collect()
-        };
-        let (message_runs, call_runs) = (of(&columns.message_places), of(&columns.call_places));
         let mut besides = Vec::new();
-        for append in appends {
+        for (append, place) in appends.iter().zip(1..) {
             if let Some(beside) = Beside::of(&append.entry) {
-                besides.push((append.lease.row, json(&beside)?));
+                besides.push((place, json(&beside)?));
             }
         }
-        let (beside_runs, besides): (Vec<i64>, Vec<String>) = besides.into_iter().unzip();
+        let (beside_places, besides): (Vec<i32>, Vec<String>) = besides.into_iter().unzip();
         let row = self
             .connections
             .write_one(
                 "SELECT append_together(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23, $24::text[]::jsonb[]
+                    $22, $23, $24, $25::text[]::jsonb[]
                 )",
                 &[
                     &node,
@@ -250,13 +242,14 @@ impl Shared {
                     &columns.checkpoints,
                     &columns.controls,
                     &columns.bodies,
-                    &message_runs,
+                    &columns.message_places,
+                    &columns.message_nths,
                     &columns.message_ids,
                     &columns.message_seqs,
                     &columns.message_roles,
-                    &call_runs,
+                    &columns.call_places,
                     &columns.call_ids,
-                    &beside_runs,
+                    &beside_places,
                     &besides,
                 ],
             )
@@ -309,7 +302,7 @@ impl Shared {
             .write_one(
                 "SELECT create_together(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23, $24, $25, $26, $27
+                    $22, $23, $24, $25, $26, $27, $28
                 )",
                 &[
                     &node,
@@ -331,6 +324,7 @@ impl Shared {
                     &columns.controls,
                     &columns.bodies,
                     &columns.message_places,
+                    &columns.message_nths,
                     &columns.message_ids,
                     &columns.message_seqs,
                     &columns.message_roles,
@@ -364,6 +358,8 @@ struct Columns<'e> {
     controls: Vec<&'e [u8]>,
     bodies: Vec<Option<&'e str>>,
     message_places: Vec<i32>,
+    /// Which of the messages of its own commit it is, from 1 on.
+    message_nths: Vec<i32>,
     message_ids: Vec<Cow<'e, str>>,
     message_seqs: Vec<i64>,
     message_roles: Vec<&'static str>,
@@ -393,13 +389,14 @@ impl<'e> Columns<'e> {
         self.checkpoints.push(entry.log.as_ref().map(|log| log.checkpoint));
         self.controls.push(&state.control);
         self.bodies.push(entry.log.as_ref().map(|log| log.body.as_str()));
-        entry.rows.messages.iter().for_each(|row| self.add_message(row, place));
+        entry.rows.messages.iter().zip(1..).for_each(|(row, nth)| self.add_message(row, place, nth));
         entry.rows.calls.iter().for_each(|call| self.add_call(call, place));
         entry.brought.iter().for_each(|brought| self.add_brought(brought, place));
     }
 
-    fn add_message(&mut self, row: &'e MessageRow, place: i32) {
+    fn add_message(&mut self, row: &'e MessageRow, place: i32, nth: i32) {
         self.message_places.push(place);
+        self.message_nths.push(nth);
         self.message_ids.push(kept(row.id.as_str()));
         self.message_seqs.push(number(row.seq));
         self.message_roles.push(role_word(row.role));

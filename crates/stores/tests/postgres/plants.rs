@@ -304,7 +304,7 @@ async fn what_the_database_cannot_read_is_found_and_the_rest_is_read_on() {
     assert!(found[0].what.contains("invalid page in block 7"), "{found:?}");
 }
 
-/// No foreign key keeps rows of the tables that commits write most of, so each of them is looked at.
+/// No foreign key keeps rows of the tables that every commit writes to, so each of them is looked at.
 #[tokio::test]
 async fn rows_of_nobody_are_found_in_every_table() {
     let looked = Looked::with_a_crowd().await;

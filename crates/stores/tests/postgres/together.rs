@@ -30,6 +30,42 @@ pub(crate) async fn at_once<F: Future>(futures: impl IntoIterator<Item = F>) -> 
 }
 
 #[tokio::test]
+async fn a_run_that_somebody_is_about_to_change_is_left_out_and_waits_for_them_alone() {
+    for lock in ["runs WHERE id = 'run_1'", "threads WHERE id = 'thr_1'"] {
+        let cluster = Cluster::new();
+        let node = cluster.node().await;
+        let mut workers = Vec::new();
+        for index in 0..2 {
+            let mut worker = started(&node.world, &format!("thr_{index}"), &format!("run_{index}")).await;
+            worker.asks(&[("a", "echo")]);
+            workers.push(worker);
+        }
+        let (somebody, looks) = (cluster.client().await, cluster.client().await);
+        let sql = format!("BEGIN; SELECT 1 FROM {lock} FOR NO KEY UPDATE");
+        somebody.batch_execute(&sql).await.unwrap();
+        let mut tasks = workers.iter().map(|worker| {
+            let (store, lease, append) = (node.store.clone(), worker.lease.clone(), worker.append());
+            tokio::spawn(async move { store.append(&lease, append).await })
+        });
+        let (free, locked) = (tasks.next().unwrap(), tasks.next().unwrap());
+        assert!(free.await.unwrap().is_ok(), "nobody changes this one");
+        let stored = async |run: i64| {
+            let sql = "SELECT r.seq, (SELECT count(*) FROM commits c WHERE c.run = r.run),
+                (SELECT count(*) FROM messages m WHERE m.thread = r.thread),
+                (SELECT count(*) FROM call_ids c WHERE c.thread = r.thread) FROM runs r WHERE r.run = $1";
+            let row = looks.query_one(sql, &[&run]).await.unwrap();
+            [0, 1, 2, 3].map(|column| row.get::<_, i64>(column))
+        };
+        let (here, there) = (stored(workers[0].lease.row).await, stored(workers[1].lease.row).await);
+        assert!(there.iter().zip(here).all(|(there, here)| *there < here), "{there:?} of {here:?}");
+        assert!(!locked.is_finished(), "it is waited for");
+        somebody.batch_execute("COMMIT").await.unwrap();
+        assert!(locked.await.unwrap().is_ok(), "{lock}");
+        assert_eq!(stored(workers[1].lease.row).await, here);
+    }
+}
+
+#[tokio::test]
 async fn appends_that_come_together_share_a_sync_and_each_has_its_own_answer() {
     let cluster = Cluster::new();
     let node = cluster.node().await;

@@ -1,6 +1,6 @@
 //! What belongs to no thread: rows of nobody, and frozen agents.
 //!
-//! What each commit writes many rows of has no foreign key, so nobody but this looks for a row whose run or thread is gone.
+//! What every commit writes to has no foreign key, so nobody but this looks for a row whose run or thread is gone.
 
 use machine::id::Digest;
 
@@ -47,7 +47,7 @@ pub(super) async fn references(
             SELECT (SELECT t.{column} FROM {table} t WHERE t.{column} > o.owner ORDER BY t.{column} LIMIT 1), o.place + 1
             FROM owners o WHERE o.owner IS NOT NULL AND o.place < $2
         )
-        SELECT o.owner, EXISTS (SELECT 1 FROM {of} w WHERE w.{column} = o.owner)
+        SELECT o.owner, (SELECT true FROM {of} w WHERE w.{column} = o.owner LIMIT 1) IS NOT NULL
         FROM owners o WHERE o.owner IS NOT NULL ORDER BY o.owner"
     );
     let mut behind = i64::MIN;

@@ -1,10 +1,56 @@
 -- Nodes, threads, runs, their logs, and what is shown beside the logs. Texts and arguments stand in `commits` alone.
 -- Names are compared byte by byte, whatever the language of the database.
 --
--- What each commit writes many rows of (`commits`, `messages`, `call_ids`) has no foreign key: looking up the same locked run
--- once more for every row is a seventh of what a commit costs. Every statement that writes there takes the number of the
--- run or thread from its row, which it has locked or made; so without the row it writes nothing. And a thread goes only
--- with all that is kept of it (`drop_thread`).
+-- What every commit writes to (`runs`, `commits`, `messages`, `call_ids`) has no foreign key: looking up the same locked row
+-- once more for every row that is written is a seventh of what a commit costs. Every function that writes there takes the
+-- number of the run or thread from its row, which it has locked or made; so without the row it writes nothing. And a thread
+-- goes only with all that is kept of it (`drop_thread`).
+--
+-- What a row of these tables may be is a function for each of them: the text of a CHECK is read and planned again by every
+-- statement that writes to its table, and of `commits` once more for each part. Written out, the checks were a seventh of
+-- what a commit costs too. Whoever changes one of these functions has to look at the rows that are there: the database does
+-- not.
+
+CREATE FUNCTION run_is_possible(
+    status text, holds boolean, seq bigint, epoch bigint, node bigint, ready smallint, ready_at bigint, wake_at bigint,
+    started_at bigint, ended_at bigint, promised text, parent bigint, parent_call text
+) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN seq >= 1
+        -- An epoch begins with a holder.
+        AND epoch >= CASE WHEN node IS NULL THEN 0 ELSE 1 END
+        AND ready BETWEEN 0 AND 2
+        AND (ready = 0) = (ready_at IS NULL)
+        AND (parent IS NULL) = (parent_call IS NULL)
+        AND (promised IS NULL OR (started_at IS NULL AND ended_at IS NULL))
+        AND CASE
+            WHEN status IN ('completed', 'failed', 'interrupted') THEN
+                ended_at IS NOT NULL AND NOT holds AND ready = 0 AND wake_at IS NULL AND node IS NULL
+            -- Only the run that holds the thread may start. One that nobody has in hand is looked for.
+            WHEN status = 'queued' THEN
+                ended_at IS NULL AND CASE WHEN holds THEN node IS NOT NULL OR ready <> 0 ELSE ready <> 2 END
+            -- Only the run that holds the thread is under way.
+            WHEN status IN ('running', 'interrupting') THEN
+                ended_at IS NULL AND holds AND ready <> 2 AND (node IS NOT NULL OR ready <> 0)
+            WHEN status IN ('waiting_approval', 'waiting_tool') THEN
+                ended_at IS NULL AND holds AND ready <> 2
+            ELSE false
+        END;
+END $$;
+
+CREATE FUNCTION commit_is_possible(first_seq bigint, last_seq bigint, checkpoint text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN first_seq >= 1 AND last_seq >= first_seq AND checkpoint IN (
+        'user_message', 'assistant_turn', 'tool_results', 'replay_results', 'waiting', 'run_finished'
+    );
+END $$;
+
+CREATE FUNCTION message_is_possible(seq bigint, role text, place bigint) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN seq >= 1 AND role IN ('user', 'assistant', 'tool', 'note') AND place >= 1;
+END $$;
 
 -- Who holds runs. A row that is gone is a lease that is over, for ever: a node that comes back gets another number.
 CREATE TABLE nodes (
@@ -22,16 +68,18 @@ CREATE TABLE threads (
     id text COLLATE "C" NOT NULL,
     created_at bigint NOT NULL,
     metadata json NOT NULL,
-    auto_approved_by text COLLATE "C",
-    UNIQUE (tenant, id)
+    auto_approved_by text COLLATE "C"
 );
 CREATE INDEX threads_by_age ON threads (tenant, created_at, id);
+-- Behind those that have an `id` further back, here and below: among indexes that promise the same the last one is taken,
+-- and in a small table these do.
+ALTER TABLE threads ADD UNIQUE (tenant, id);
 
 CREATE TABLE runs (
     run bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
-    thread bigint NOT NULL REFERENCES threads (thread),
+    thread bigint NOT NULL,
     agent text COLLATE "C" NOT NULL,
     -- A parent may be deleted before its children.
     parent bigint,
@@ -39,13 +87,10 @@ CREATE TABLE runs (
     begins_after text COLLATE "C",
     -- The message that joins the thread when the run starts. Nobody else can bring it.
     promised text COLLATE "C",
-    status text COLLATE "C" NOT NULL CHECK (status IN (
-        'queued', 'running', 'waiting_approval', 'waiting_tool', 'interrupting',
-        'completed', 'failed', 'interrupted'
-    )),
+    status text COLLATE "C" NOT NULL,
     holds boolean NOT NULL,
-    seq bigint NOT NULL CHECK (seq >= 1),
-    epoch bigint NOT NULL CHECK (epoch >= 0),
+    seq bigint NOT NULL,
+    epoch bigint NOT NULL,
     -- Rises with every commit and every item, so that whoever judged what was there can tell that it still is.
     change bigint NOT NULL DEFAULT 0,
     -- Who works on it. A run whose node is gone is nobody's, and is looked for.
@@ -56,7 +101,7 @@ CREATE TABLE runs (
     in_doubt boolean NOT NULL,
     -- 1: woken, or its worker is gone. 2: it may start. 0: nothing to claim it for but `wake_at`. A run that is held
     -- and woken has something in its inbox.
-    ready smallint NOT NULL CHECK (ready IN (0, 1, 2)),
+    ready smallint NOT NULL,
     -- In microseconds: the order of arrival.
     ready_at bigint,
     wake_at bigint,
@@ -64,19 +109,9 @@ CREATE TABLE runs (
     started_at bigint,
     ended_at bigint,
     control bytea NOT NULL,
-    CHECK ((parent IS NULL) = (parent_call IS NULL)),
-    CHECK ((ready = 0) = (ready_at IS NULL)),
-    CHECK (promised IS NULL OR (started_at IS NULL AND ended_at IS NULL)),
-    CHECK (ready <> 2 OR (status = 'queued' AND holds)),
-    CHECK ((status IN ('completed', 'failed', 'interrupted')) = (ended_at IS NOT NULL)),
-    CHECK (ended_at IS NULL OR (NOT holds AND ready = 0 AND wake_at IS NULL AND node IS NULL)),
-    -- Only the run that holds the thread is under way.
-    CHECK (holds OR status IN ('queued', 'completed', 'failed', 'interrupted')),
-    -- An epoch begins with a holder.
-    CHECK (node IS NULL OR epoch >= 1),
-    -- A run that nobody holds and that is under way is looked for.
-    CHECK (node IS NOT NULL OR ready <> 0 OR status NOT IN ('running', 'interrupting')),
-    CHECK (node IS NOT NULL OR ready <> 0 OR status <> 'queued' OR NOT holds)
+    CHECK (run_is_possible(
+        status, holds, seq, epoch, node, ready, ready_at, wake_at, started_at, ended_at, promised, parent, parent_call
+    ))
     -- Room for the next version of a row on its own page: no index changes with most commits.
 ) WITH (fillfactor = 60);
 -- Compact already.
@@ -90,9 +125,6 @@ CREATE INDEX runs_by_agent ON runs (tenant, agent, (status || ''), created_at, i
 -- Shown as interrupting from the moment the interrupt is accepted, whatever the log says.
 CREATE INDEX runs_interrupting ON runs (tenant, created_at, id)
     WHERE ended_at IS NULL AND (interrupt_accepted OR status = 'interrupting');
--- Behind the two that have an `id` further back: among indexes that promise the same the last one is taken, and in a small
--- table these do.
-ALTER TABLE runs ADD UNIQUE (tenant, id);
 CREATE INDEX runs_by_thread ON runs (thread, created_at, id);
 CREATE UNIQUE INDEX runs_one_holder ON runs (thread) WHERE holds;
 CREATE INDEX runs_unended ON runs (thread, run) WHERE ended_at IS NULL;
@@ -106,20 +138,20 @@ CREATE INDEX runs_startable ON runs (tenant, ready_at, run) WHERE ready = 2 AND 
 -- What a node holds, and what of it has something to hear.
 CREATE INDEX runs_held ON runs (node, run) WHERE node IS NOT NULL;
 CREATE INDEX runs_rung ON runs (node) WHERE ready = 1 AND node IS NOT NULL;
+ALTER TABLE runs ADD UNIQUE (tenant, id);
 
 -- One row per commit: far fewer rows than one per event. In parts from the beginning, so that each part stays small
 -- enough to be cleaned and indexed by itself.
 CREATE TABLE commits (
     tenant text COLLATE "C" NOT NULL,
     run bigint NOT NULL,
-    first_seq bigint NOT NULL CHECK (first_seq >= 1),
-    last_seq bigint NOT NULL CHECK (last_seq >= first_seq),
-    checkpoint text COLLATE "C" NOT NULL CHECK (checkpoint IN (
-        'user_message', 'assistant_turn', 'tool_results', 'replay_results', 'waiting', 'run_finished'
-    )),
+    first_seq bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    checkpoint text COLLATE "C" NOT NULL,
     -- The stored events, one a line.
     body text NOT NULL,
-    PRIMARY KEY (run, last_seq)
+    PRIMARY KEY (run, last_seq),
+    CHECK (commit_is_possible(first_seq, last_seq, checkpoint))
 ) PARTITION BY HASH (run);
 CREATE TABLE commits_0 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 0);
 CREATE TABLE commits_1 PARTITION OF commits FOR VALUES WITH (MODULUS 8, REMAINDER 1);
@@ -202,13 +234,14 @@ CREATE TABLE messages (
     thread bigint NOT NULL,
     id text COLLATE "C" NOT NULL,
     run bigint NOT NULL,
-    seq bigint NOT NULL CHECK (seq >= 1),
-    role text COLLATE "C" NOT NULL CHECK (role IN ('user', 'assistant', 'tool', 'note')),
+    seq bigint NOT NULL,
+    role text COLLATE "C" NOT NULL,
     -- In the order in which they joined the thread, from 1 on.
-    place bigint NOT NULL CHECK (place >= 1),
-    PRIMARY KEY (thread, id),
-    UNIQUE (thread, place)
+    place bigint NOT NULL,
+    UNIQUE (thread, place),
+    CHECK (message_is_possible(seq, role, place))
 );
+ALTER TABLE messages ADD PRIMARY KEY (thread, id);
 
 CREATE TABLE call_ids (
     tenant text COLLATE "C" NOT NULL,

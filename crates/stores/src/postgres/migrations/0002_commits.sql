@@ -6,6 +6,9 @@
 --
 -- What looks at a table is written in PL/pgSQL, which keeps its plans for as long as a session lasts; a function in SQL is
 -- planned anew with each call, which takes longer than what it does.
+--
+-- What is looked for once for each of several rows is a `SELECT true … LIMIT 1`, null where there is nothing, and not an
+-- EXISTS: that may be answered by reading a whole table first, and is, where the plan was made while the table was small.
 
 -- `at` is given by tests alone; else the clock of the database counts.
 CREATE FUNCTION now_ms(at bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
@@ -160,44 +163,69 @@ BEGIN
     RETURN false;
 END $$;
 
--- Messages of one or several runs, each on a thread of its own that is locked. What waits to join a thread counts as being
--- in it: the message of a run that has not started, and the one that each call gets.
-CREATE FUNCTION write_messages(p_runs bigint[], p_ids text[], p_seqs bigint[], p_roles text[]) RETURNS void
-LANGUAGE plpgsql AS $$
+-- Messages of one or several runs, each on a thread of its own that is locked. Tenants, threads and runs stand in the same
+-- order; a message names its own by their place, and is the `nth` of its run in this commit. What waits to join a thread
+-- counts as being in it: the message of a run that has not started, and the one that each call gets.
+CREATE FUNCTION write_messages(
+    p_tenants text[], p_threads bigint[], p_runs bigint[], p_places integer[], p_nths integer[], p_ids text[],
+    p_seqs bigint[], p_roles text[]
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
+    written bigint;
     taken text;
 BEGIN
-    SELECT m.id INTO taken FROM unnest(p_runs, p_ids, p_roles) AS m (run, id, role)
-    JOIN runs r ON r.run = m.run
-    WHERE EXISTS (SELECT 1 FROM runs q WHERE q.thread = r.thread AND q.promised = m.id)
-        OR (m.role <> 'tool' AND starts_with(m.id, 'msg_')
-            AND EXISTS (SELECT 1 FROM call_ids c WHERE c.thread = r.thread AND c.id = substr(m.id, 5)));
-    IF FOUND THEN
+    INSERT INTO messages (tenant, thread, id, run, seq, role, place)
+    SELECT p_tenants[m.place], p_threads[m.place], m.id, p_runs[m.place], p_seqs[m.i], m.role,
+        coalesce((SELECT max(q.place) FROM messages q WHERE q.thread = p_threads[m.place]), 0) + p_nths[m.i]
+    FROM (
+        SELECT u.id, u.i, p_places[u.i] AS place, p_roles[u.i] AS role FROM unnest(p_ids) WITH ORDINALITY AS u (id, i)
+    ) AS m
+    WHERE CASE
+        WHEN (SELECT true FROM runs q WHERE q.thread = p_threads[m.place] AND q.promised = m.id LIMIT 1) THEN false
+        WHEN m.role = 'tool' OR NOT starts_with(m.id, 'msg_') THEN true
+        ELSE (
+            SELECT true FROM call_ids c WHERE c.thread = p_threads[m.place] AND c.id = substr(m.id, 5) LIMIT 1
+        ) IS NULL
+    END;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written < cardinality(p_ids) THEN
+        SELECT m.id INTO taken FROM unnest(p_places, p_ids, p_seqs) AS m (place, id, seq)
+        WHERE (
+            SELECT true FROM messages w WHERE w.thread = p_threads[m.place] AND w.id = m.id
+                AND w.run = p_runs[m.place] AND w.seq = m.seq LIMIT 1
+        ) IS NULL;
         PERFORM impossible(format('message %s is somebody else''s', taken));
     END IF;
-    INSERT INTO messages (tenant, thread, id, run, seq, role, place)
-    SELECT r.tenant, r.thread, m.id, m.run, m.seq, m.role,
-        coalesce((SELECT max(q.place) FROM messages q WHERE q.thread = r.thread), 0)
-            + row_number() OVER (PARTITION BY m.run ORDER BY m.seq)
-    FROM unnest(p_runs, p_ids, p_seqs, p_roles) AS m (run, id, seq, role) JOIN runs r ON r.run = m.run;
 END $$;
 
 -- Calls of one or several runs, in the same way.
-CREATE FUNCTION write_calls(p_runs bigint[], p_ids text[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION write_calls(
+    p_tenants text[], p_threads bigint[], p_runs bigint[], p_places integer[], p_ids text[]
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
+    written bigint;
     taken text;
 BEGIN
-    SELECT c.id INTO taken FROM unnest(p_runs, p_ids) AS c (run, id) JOIN runs r ON r.run = c.run
-    WHERE EXISTS (
-            SELECT 1 FROM messages m WHERE m.thread = r.thread AND m.id = 'msg_' || c.id
-                AND NOT (m.run = c.run AND m.role = 'tool')
-        )
-        OR EXISTS (SELECT 1 FROM runs q WHERE q.thread = r.thread AND q.promised = 'msg_' || c.id);
-    IF FOUND THEN
+    INSERT INTO call_ids (tenant, thread, id)
+    SELECT p_tenants[c.place], p_threads[c.place], c.id FROM unnest(p_places, p_ids) AS c (place, id)
+    WHERE CASE
+        WHEN (
+            SELECT true FROM messages m WHERE m.thread = p_threads[c.place] AND m.id = 'msg_' || c.id
+                AND NOT (m.run = p_runs[c.place] AND m.role = 'tool') LIMIT 1
+        ) THEN false
+        ELSE (
+            SELECT true FROM runs q WHERE q.thread = p_threads[c.place] AND q.promised = 'msg_' || c.id LIMIT 1
+        ) IS NULL
+    END;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written < cardinality(p_ids) THEN
+        SELECT c.id INTO taken FROM unnest(p_places, p_ids) AS c (place, id)
+        WHERE (
+            SELECT true FROM messages m WHERE m.thread = p_threads[c.place] AND m.id = 'msg_' || c.id
+                AND NOT (m.run = p_runs[c.place] AND m.role = 'tool') LIMIT 1
+        ) OR (SELECT true FROM runs q WHERE q.thread = p_threads[c.place] AND q.promised = 'msg_' || c.id LIMIT 1);
         PERFORM impossible(format('the message of call %s is somebody else''s', taken));
     END IF;
-    INSERT INTO call_ids (tenant, thread, id)
-    SELECT r.tenant, r.thread, c.id FROM unnest(p_runs, p_ids) AS c (run, id) JOIN runs r ON r.run = c.run;
 END $$;
 
 -- Messages, calls, leave and plugin state.
@@ -207,11 +235,15 @@ DECLARE
     one jsonb;
 BEGIN
     IF p_entry ? 'messages' THEN
-        PERFORM write_messages(array_agg(p_run), array_agg(m.id), array_agg(m.seq), array_agg(m.role))
-        FROM jsonb_to_recordset(p_entry -> 'messages') AS m (id text, seq bigint, role text);
+        PERFORM write_messages(
+            ARRAY[p_tenant], ARRAY[p_thread], ARRAY[p_run], array_agg(1), array_agg(m.nth::integer), array_agg(m.id),
+            array_agg(m.seq), array_agg(m.role)
+        )
+        FROM ROWS FROM (jsonb_to_recordset(p_entry -> 'messages') AS (id text, seq bigint, role text)) WITH ORDINALITY
+            AS m (id, seq, role, nth);
     END IF;
     IF p_entry ? 'calls' THEN
-        PERFORM write_calls(array_agg(p_run), array_agg(c.id))
+        PERFORM write_calls(ARRAY[p_tenant], ARRAY[p_thread], ARRAY[p_run], array_agg(1), array_agg(c.id))
         FROM jsonb_array_elements_text(p_entry -> 'calls') AS c (id);
     END IF;
     -- One after the other: a commit may put the same key twice, and the last one counts.
@@ -685,13 +717,13 @@ BEGIN
     events_gone := 0;
     FOR one IN
         SELECT t.thread,
-            EXISTS (SELECT 1 FROM runs r WHERE r.thread = t.thread)
+            (SELECT true FROM runs r WHERE r.thread = t.thread LIMIT 1) IS NOT NULL
             AND have_ended(ARRAY[t.thread], p_before)
             -- It goes with whoever delegated to it.
-            AND NOT EXISTS (
-                SELECT 1 FROM runs r JOIN runs p ON p.run = r.parent
-                WHERE r.thread = t.thread AND p.thread <> t.thread
-            ) AS may_go
+            AND (
+                SELECT true FROM runs r JOIN runs p ON p.run = r.parent
+                WHERE r.thread = t.thread AND p.thread <> t.thread LIMIT 1
+            ) IS NULL AS may_go
         FROM threads t WHERE t.thread > p_behind ORDER BY t.thread LIMIT p_look_max
     LOOP
         seen := one.thread;

@@ -23,7 +23,7 @@ BEGIN
     FROM (
         SELECT run AS of_run,
             CASE
-                WHEN EXISTS (SELECT 1 FROM inbox i WHERE i.run = r.run) THEN 1::smallint
+                WHEN (SELECT true FROM inbox i WHERE i.run = r.run LIMIT 1) THEN 1::smallint
                 ELSE ready_as(r.status, r.holds)
             END AS ready
         FROM runs r WHERE run = ANY (p_runs)

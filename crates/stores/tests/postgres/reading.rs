@@ -1,0 +1,77 @@
+//! What a commit reads does not grow with the tables, also by a plan that was made while they were empty.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
+
+use crate::nodes::Cluster;
+use crate::postgres_server::Server;
+use crate::worker::started;
+
+/// As every session of a store has it.
+const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
+    SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
+/// Rows of tables and entries of indexes that this session has looked at.
+const LOOKED_AT: &str = "SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(c.oid)), 0)::bigint
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1";
+/// The next commit of a run, with a message that might be of a call and a call that might have a message.
+const APPEND: &str = "SELECT append_together($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', ARRAY[$3::bigint],
+    ARRAY[$4::bigint], ARRAY[$4 + 1], '{running}', '{NULL}', '{false}', '{NULL}', '{NULL}', '{waiting}', '{x}', '{x}', '{1}',
+    '{1}', '{msg_said}', ARRAY[$4 + 1], '{user}', '{1}', '{asked}', '{}', '{}') = '{held}'";
+/// The first commit of another run on a thread that is free.
+const CREATION: &str = "SELECT (create_together($1, NULL, '{acme}', '{free}', '{true}', ARRAY[$2::text], '{next}',
+    '{assistant}', '{msg_new}', '{1}', '{running}', '{NULL}', '{false}', '{1}', '{1}', '{user_message}', '{x}', '{x}', '{1}',
+    '{1}', '{msg_new}', '{1}', '{user}', '{1}', '{asked}', '{}', '{}', '{}'))[1] IS NOT NULL";
+/// Many rows of others wherever something is looked for.
+const OTHERS: &str = "
+    INSERT INTO threads (tenant, id, created_at, metadata) VALUES ('acme', 'others', 1, 'null');
+    INSERT INTO runs (
+        tenant, id, thread, agent, status, holds, seq, epoch, in_doubt, ready, created_at, ended_at, control
+    ) SELECT 'acme', 'other' || i, thread, 'a', 'completed', false, 1, 0, false, 0, 1, 1, ''
+    FROM threads, generate_series(1, 3000) AS i WHERE id = 'others';
+    INSERT INTO inbox (tenant, run, kind, item) SELECT 'acme', run, 'interrupt', 'x' FROM runs WHERE id LIKE 'other%';
+    INSERT INTO call_ids (tenant, thread, id)
+    SELECT 'acme', thread, i FROM threads, generate_series(1, 3000) AS i WHERE id = 'others';
+    INSERT INTO messages (tenant, thread, id, run, seq, role, place)
+    SELECT 'acme', thread, i, 1, 1, 'user', i FROM threads, generate_series(1, 3000) AS i WHERE id = 'others'";
+
+/// A statement that says whether it went well; it is undone afterwards.
+async fn looks_at(client: &Client, schema: &String, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> i64 {
+    client.batch_execute("BEGIN").await.unwrap();
+    let looked_at = async || client.query_one(LOOKED_AT, &[schema]).await.unwrap().get::<_, i64>(0);
+    let before = looked_at().await;
+    assert!(client.query_one(sql, parameters).await.unwrap().get::<_, bool>(0), "{sql}");
+    let count = looked_at().await - before;
+    client.batch_execute("ROLLBACK").await.unwrap();
+    count
+}
+
+#[tokio::test]
+async fn what_a_commit_reads_does_not_grow_with_the_tables() {
+    // Of its own: so many tables come and go on that of the others that plans are made anew there all the time.
+    let server = Server::start();
+    let cluster = Cluster::on(&server);
+    let node = cluster.node().await;
+    let worker = started(&node.world, "thr", "run").await;
+    let mut ended = started(&node.world, "free", "ended").await;
+    ended.says("done");
+    ended.commit(&node.world).await.unwrap();
+    let client = cluster.client().await;
+    client.batch_execute(PLANS).await.unwrap();
+    let run = "SELECT run, node, epoch, seq FROM runs WHERE id = 'run'";
+    let run = client.query_one(run, &[]).await.unwrap();
+    let (number, holder, epoch, seq): (i64, i64, i64, i64) = (run.get(0), run.get(1), run.get(2), run.get(3));
+    assert_eq!(number, worker.lease.row);
+    let head = "SELECT id FROM messages WHERE run <> $1 ORDER BY place DESC LIMIT 1";
+    let head: String = client.query_one(head, &[&number]).await.unwrap().get(0);
+    let appends =
+        async || looks_at(&client, &cluster.schema, APPEND, &[&holder, &number, &epoch, &seq]).await;
+    let creates = async || looks_at(&client, &cluster.schema, CREATION, &[&holder, &head]).await;
+    let alone = (appends().await, creates().await);
+    assert!(alone.0 > 0 && alone.1 > 0, "nothing is counted: {alone:?}");
+    client.batch_execute(OTHERS).await.unwrap();
+    let among_many = (appends().await, creates().await);
+    assert!(
+        among_many.0 <= alone.0 + 10 && among_many.1 <= alone.1 + 10,
+        "{among_many:?} instead of {alone:?}"
+    );
+}
