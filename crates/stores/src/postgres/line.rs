@@ -3,17 +3,25 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use engine::store::Tenant;
 use machine::id::ThreadId;
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 /// More would make the first of them wait for the last.
 const TOGETHER_MAX: usize = 64;
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// So many have to wait before a lane is opened beside a busy one. A statement costs by itself what four commits in it
+/// So many have to wait before a lane is opened beside a busy one. A statement costs by itself what three commits in it
 /// do: fewer lose less by waiting for the busy lane than everybody loses by the work of another statement.
-const WORTH_A_LANE: usize = 24;
+const WORTH_A_LANE: usize = 16;
+
+/// What takes longer, a hundred times as long as it should, holds up nobody: its connection may lead nowhere any more.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// So many of these may be on the way beside the lanes of a line: each has a connection.
+const LATE_MAX: usize = 2;
 
 /// What may stand in a line.
 pub(super) trait Waiting {
@@ -28,6 +36,7 @@ pub(super) struct Line<W> {
     inner: Mutex<Inner<W>>,
     /// Statements that the database works on at once; the next ones gather meanwhile.
     lane_count: usize,
+    late: Arc<Semaphore>,
 }
 
 struct Inner<W> {
@@ -36,8 +45,9 @@ struct Inner<W> {
 }
 
 impl<W> Line<W> {
-    pub(super) const fn new(lane_count: usize) -> Self {
-        Self { inner: Mutex::new(Inner { waiting: VecDeque::new(), lanes_busy: 0 }), lane_count }
+    pub(super) fn new(lane_count: usize) -> Self {
+        let inner = Mutex::new(Inner { waiting: VecDeque::new(), lanes_busy: 0 });
+        Self { inner, lane_count, late: Arc::new(Semaphore::new(LATE_MAX)) }
     }
 }
 
@@ -58,15 +68,26 @@ impl<W: Waiting> Line<W> {
     }
 
     /// A lane: sends what goes next until there is nothing. A panic ends what it happened in, and not the lane: whoever
-    /// stands behind it would wait for ever.
+    /// stands behind it would wait for ever. Nor do they wait for what is late: the lane leaves it to itself.
     pub(super) async fn work_off<F>(&self, send: impl Fn(Vec<W>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         while let Some(together) = self.next() {
-            if let Err(ended) = tokio::spawn(send(together)).await {
-                tracing::error!(%ended, "commits that went together came to nothing");
-            }
+            let mut sent = tokio::spawn(send(together));
+            let Ok(ended) = tokio::time::timeout(PATIENCE, &mut sent).await else {
+                match self.late.clone().try_acquire_owned() {
+                    Ok(place) => {
+                        tokio::spawn(async move {
+                            note(sent.await);
+                            drop(place);
+                        });
+                    }
+                    Err(_) => note(sent.await),
+                }
+                continue;
+            };
+            note(ended);
         }
     }
 
@@ -104,6 +125,12 @@ impl<W: Waiting> Line<W> {
         }
         inner.lanes_busy += 1;
         Some(together)
+    }
+}
+
+fn note(ended: Result<(), JoinError>) {
+    if let Err(why) = ended {
+        tracing::error!(%why, "commits that went together came to nothing");
     }
 }
 
@@ -178,7 +205,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_ends_only_what_it_happened_in() {
         let line = Line::new(2);
-        let sent = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let sent = Arc::new(Mutex::new(Vec::new()));
         for thread in ["a", "panics", "a", "b"] {
             line.join(work(thread, 1));
         }
@@ -193,6 +220,49 @@ mod tests {
         line.work_off(send).await;
         assert_eq!(*sent.lock().unwrap_or_else(PoisonError::into_inner), ["a"], "it came behind the panic");
         assert!(line.join(work("c", 1)), "no lane is left busy");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_late_holds_up_nobody_but_those_behind_too_many_of_it() {
+        let line = Arc::new(Line::new(1));
+        let answered = Arc::new(Semaphore::new(0));
+        let (sent, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        for thread in ["late 1", "a"] {
+            line.join(work(thread, BYTES_MAX));
+        }
+        let lane = tokio::spawn({
+            let (line, answered) = (line.clone(), answered.clone());
+            async move {
+                line.work_off(move |together: Vec<Work>| {
+                    let (sent, answered) = (sent.clone(), answered.clone());
+                    async move {
+                        for name in names(Some(together)) {
+                            let is_late = name.starts_with("late");
+                            sent.send(name).unwrap();
+                            if is_late {
+                                answered.acquire().await.unwrap().forget();
+                            }
+                        }
+                    }
+                })
+                .await;
+            }
+        });
+        let began = tokio::time::Instant::now();
+        assert_eq!(seen.recv().await.unwrap(), "late 1");
+        for thread in ["late 2", "b", "late 3", "c"] {
+            line.join(work(thread, BYTES_MAX));
+        }
+        for name in ["a", "late 2", "b", "late 3"] {
+            assert_eq!(seen.recv().await.unwrap(), name);
+        }
+        assert_eq!(began.elapsed(), PATIENCE * 2, "two were waited for, and left");
+        tokio::time::advance(PATIENCE * 100).await;
+        assert!(seen.try_recv().is_err(), "as many are late as may be: the next one is waited for");
+        answered.add_permits(3);
+        assert_eq!(seen.recv().await.unwrap(), "c");
+        lane.await.unwrap();
+        assert!(line.join(work("d", 1)), "no lane is left busy");
     }
 
     #[test]
