@@ -5,6 +5,9 @@ use crate::policy::{OnBusy, Policy, PolicyRequest, WhileWaiting};
 
 /// Runs that line up behind the one that holds the thread.
 pub const QUEUE_MAX: usize = 100;
+/// With those that take its place: a full queue does not keep anybody from that, but while it is on its way to its end they
+/// stand in line too.
+const LINE_MAX: usize = 2 * QUEUE_MAX;
 
 /// The unended runs of a thread, as the store shows them inside its transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +72,7 @@ pub fn admit(thread: &Thread, asked: Option<OnBusy>, request: &PolicyRequest, ag
     match wish {
         Wish::Reject => Admission::Refuse(Busy::ActiveRun(front.clone())),
         Wish::TakeOver if *in_doubt => Admission::Refuse(Busy::InDoubt(front.clone())),
+        Wish::TakeOver if *queued >= LINE_MAX => Admission::Refuse(Busy::QueueFull),
         Wish::TakeOver => Admission::TakeOver { from: front.clone() },
         Wish::Enqueue if *queued >= QUEUE_MAX => Admission::Refuse(Busy::QueueFull),
         Wish::Enqueue => Admission::Enqueue,

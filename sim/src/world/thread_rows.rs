@@ -221,7 +221,7 @@ fn check_admission(state: &Thread, posted: &Posted, own: &Policy, admission: &Ad
                 OnBusy::Reject => is_refused(admission),
                 OnBusy::Enqueue if *queued >= QUEUE_MAX => is_refused(admission),
                 OnBusy::Enqueue => *admission == Admission::Enqueue,
-                OnBusy::Interrupt if *in_doubt => is_refused(admission),
+                OnBusy::Interrupt if *in_doubt || *queued >= 2 * QUEUE_MAX => is_refused(admission),
                 OnBusy::Interrupt => matches!(admission, Admission::TakeOver { .. }),
             }
         }

@@ -184,13 +184,15 @@ fn nobody_takes_the_place_of_a_run_in_doubt() {
 }
 
 #[test]
-fn the_queue_has_an_end_and_taking_over_does_not_stand_in_it() {
+fn the_queue_has_an_end_behind_which_as_many_again_may_take_over() {
     for front in [Front::Executes, Front::Queued, Front::Waits] {
         let enqueue = |queued| by_policy(&busy(front, false, queued), OnBusy::Enqueue, WhileWaiting::Enqueue);
         assert_eq!(enqueue(QUEUE_MAX - 1), Admission::Enqueue);
         assert_eq!(enqueue(QUEUE_MAX), Admission::Refuse(Busy::QueueFull));
-        let full = busy(front, false, QUEUE_MAX);
-        assert_eq!(by_policy(&full, OnBusy::Interrupt, WhileWaiting::Supersede), take_over());
+        let take_place =
+            |queued| by_policy(&busy(front, false, queued), OnBusy::Interrupt, WhileWaiting::Supersede);
+        assert_eq!(take_place(2 * QUEUE_MAX - 1), take_over());
+        assert_eq!(take_place(2 * QUEUE_MAX), Admission::Refuse(Busy::QueueFull));
     }
     assert_eq!(QUEUE_MAX, 100);
 }
