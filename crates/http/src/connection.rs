@@ -12,6 +12,7 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -43,6 +44,7 @@ pub(crate) async fn accept_all(
     listener: TcpListener,
     routers: Routers,
     limits: &Limits,
+    refused: Counter,
     stopped: CancellationToken,
 ) {
     let entrance = Entrance {
@@ -50,6 +52,7 @@ pub(crate) async fn accept_all(
         spare: Arc::new(Semaphore::new(SPARE_MAX)),
         addresses: Arc::default(),
         per_address_max: limits.connections_per_address_max,
+        refused,
     };
     let mut connections = JoinSet::new();
     loop {
@@ -80,6 +83,7 @@ struct Entrance {
     spare: Arc<Semaphore>,
     addresses: Arc<Addresses>,
     per_address_max: Option<usize>,
+    refused: Counter,
 }
 
 /// The place of one connection, until it is dropped.
@@ -112,7 +116,10 @@ impl Entrance {
             }
             match self.addresses.count(peer.ip(), self.per_address_max) {
                 Some(counted) => return (stream, Seat { is_spare, _place: place, _of_address: counted }),
-                None => tracing::debug!(address = %peer.ip(), "too many connections of one address"),
+                None => {
+                    self.refused.inc();
+                    tracing::debug!(address = %peer.ip(), "too many connections of one address");
+                }
             }
         }
     }

@@ -28,6 +28,8 @@ pub(crate) struct Metrics {
     refusals: Family<Labels, Counter>,
     decisions: Family<Labels, Counter>,
     decision_seconds: Histogram,
+    /// Connections that were closed at once.
+    pub(crate) connections_refused: Counter,
 }
 
 /// From a tenth of a millisecond to half a minute.
@@ -60,13 +62,28 @@ impl Metrics {
             "From a decision's arrival to its commit, which also starts the call where this process holds the run",
             decision_seconds.clone(),
         );
+        let connections_refused = Counter::default();
+        registry.register(
+            "connections_refused",
+            "Connections that were closed at once: their address had as many as it may have",
+            connections_refused.clone(),
+        );
         let counted = Arc::<Counted>::default();
         registry.register_collector(Box::new(Looked {
             engine: engine.clone(),
             streams: streams.clone(),
             counted: counted.clone(),
         }));
-        Self { registry, counted, requests, request_seconds, refusals, decisions, decision_seconds }
+        Self {
+            registry,
+            counted,
+            requests,
+            request_seconds,
+            refusals,
+            decisions,
+            decision_seconds,
+            connections_refused,
+        }
     }
 
     pub(crate) fn answered(

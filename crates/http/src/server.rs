@@ -69,7 +69,9 @@ impl Server {
     /// drains meanwhile.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, draining: CancellationToken) {
         let routers = Routers { usual: self.router(), when_full: router::when_full(&self) };
-        let answering = connection::accept_all(listener, routers, &self.limits, self.stopped.clone());
+        let refused = self.metrics.connections_refused.clone();
+        let answering =
+            connection::accept_all(listener, routers, &self.limits, refused, self.stopped.clone());
         let draining = async {
             draining.cancelled().await;
             self.drain();

@@ -48,9 +48,9 @@ async fn one_address_does_not_take_the_places_of_the_others() {
     let limits = Limits { connections_max: 8, connections_per_address_max: Some(2), ..Limits::default() };
     let stage = with_limits(limits).await;
     let _lingering = [lingering(&stage).await, lingering(&stage).await];
-    let ask = async |mut stream: TcpStream| {
+    let ask = async |mut stream: TcpStream, path: &str| {
         let head =
-            format!("GET /healthz HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", stage.client.address);
+            format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", stage.client.address);
         let mut received = Vec::new();
         let asked = async {
             // Whoever is not let in may not even get as far as this.
@@ -61,9 +61,16 @@ async fn one_address_does_not_take_the_places_of_the_others() {
         String::from_utf8(received).expect("a text")
     };
     let third = TcpStream::connect(stage.client.address).await.expect("the server listens");
-    assert_eq!(ask(third).await, "", "the third of one address is not answered");
-    let socket = TcpSocket::new_v4().expect("a socket");
-    socket.bind("127.0.0.2:0".parse().expect("an address")).expect("it is of this machine");
-    let other = socket.connect(stage.client.address).await.expect("the server listens");
-    assert!(ask(other).await.starts_with("HTTP/1.1 200"), "another address has its own");
+    assert_eq!(ask(third, "/healthz").await, "", "the third of one address is not answered");
+    let elsewhere = async || {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.2:0".parse().expect("an address")).expect("it is of this machine");
+        socket.connect(stage.client.address).await.expect("the server listens")
+    };
+    assert!(
+        ask(elsewhere().await, "/healthz").await.starts_with("HTTP/1.1 200"),
+        "another address has its own"
+    );
+    let numbers = ask(elsewhere().await, "/metrics").await;
+    assert!(numbers.contains("\nholdpoint_connections_refused_total 1\n"), "{numbers}");
 }
