@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{CallId, Digest, SuspensionId, ToolName};
 use crate::rules::Asker;
 use crate::status::CallStatus;
-use crate::suspension::Suspension;
+use crate::suspension::{Held, Suspension};
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
 
@@ -168,5 +168,23 @@ impl Call {
             CallState::New | CallState::Suspended(_) | CallState::Resuming => !self.doubted.is_empty(),
             CallState::Succeeded { .. } | CallState::Failed { .. } | CallState::Cancelled { .. } => false,
         }
+    }
+
+    /// What becomes of it when the run waits for it no longer: may it have taken effect all the same? Whoever else was
+    /// given it, a service that answers later or a child run, does not stop with that, or not in time.
+    #[must_use]
+    pub const fn may_take_effect(&self) -> bool {
+        let elsewhere = match self.suspension() {
+            Some(open) => match open.held {
+                Held::External | Held::ChildRun { .. } => self.attempts > 0,
+                Held::Approval { .. } | Held::ClientTool | Held::Question | Held::InDoubt { .. } => false,
+            },
+            None => false,
+        };
+        let writes = match self.class {
+            Some(class) => !class.repeatable(),
+            None => true,
+        };
+        self.may_have_written() || (elsewhere && writes)
     }
 }

@@ -1,7 +1,7 @@
 //! The ledger hears what happens to calls.
 
 use machine::Timestamp;
-use machine::event::{Event, Fact, Opened, Usage};
+use machine::event::{CancelReason, Event, Fact, Opened, Usage};
 use machine::id::{CallId, RunId, ToolName};
 use machine::policy::StepEnd;
 use machine::status::CallStatus;
@@ -50,8 +50,8 @@ impl RunLedger {
                 self.become_call(call_id, CallStatus::Succeeded, Some(seq))
             }
             Fact::ExecutionFailed { call_id, .. } => self.become_call(call_id, CallStatus::Failed, Some(seq)),
-            Fact::ToolCancelled { call_id, outcome_unknown, .. } => {
-                self.hear_cancelled(call_id, *outcome_unknown, seq, cause)
+            Fact::ToolCancelled { call_id, reason, outcome_unknown, .. } => {
+                self.hear_cancelled(call_id, *reason, *outcome_unknown, seq, cause)
             }
             Fact::ChildStarted { call_id, run_id, grant_tokens, .. } => {
                 let call = self.expect_call(call_id)?;
@@ -281,10 +281,32 @@ impl RunLedger {
         Ok(())
     }
 
-    fn hear_cancelled(&mut self, id: &CallId, outcome_unknown: bool, seq: u64, cause: Cause<'_>) -> Checked {
+    fn hear_cancelled(
+        &mut self,
+        id: &CallId,
+        reason: CancelReason,
+        outcome_unknown: bool,
+        seq: u64,
+        cause: Cause<'_>,
+    ) -> Checked {
         self.close(id, cause)?;
         let call = self.expect_call(id)?;
-        let writing = call.status == CallStatus::Running && call.class == Some(EffectClass::Write);
+        let is_person = match reason {
+            CancelReason::Decided | CancelReason::GivenUp => true,
+            CancelReason::Expired
+            | CancelReason::RunEnded
+            | CancelReason::Interrupted
+            | CancelReason::Superseded
+            | CancelReason::ChildInterrupted => false,
+        };
+        // Whoever was given the call goes on with it; a person who cancels it knows better.
+        let given = call.attempt > 0
+            && call
+                .open
+                .as_ref()
+                .is_some_and(|open| matches!(open.kind, SuspensionKind::External | SuspensionKind::ChildRun));
+        let under_way = call.status == CallStatus::Running || (given && !is_person);
+        let writing = under_way && call.class == Some(EffectClass::Write);
         // A doubt outlives the wish for another attempt.
         let right = outcome_unknown == (writing || !call.doubted.is_empty());
         ensure(right, Invariant::WriteStartsOnce, || {

@@ -61,7 +61,7 @@ impl Draft<'_> {
                 text: None,
                 by: Principal::system(),
                 decision_id: None,
-                outcome_unknown: call.may_have_written(),
+                outcome_unknown: call.may_take_effect(),
                 suspension_id: Some(open.id.clone()),
             }
         })?;

@@ -94,7 +94,7 @@ impl Draft<'_> {
             text: None,
             by: Principal::system(),
             decision_id: None,
-            outcome_unknown: call.may_have_written(),
+            outcome_unknown: call.may_take_effect(),
             suspension_id: call.suspension().map(|open| open.id.clone()),
         })?;
         Ok(())

@@ -12,7 +12,7 @@ use machine::revision::{Limits, Revision, StopCondition};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, SuspensionKind};
 use machine::termination::{Cancelled, StopCode, Termination};
-use machine::tool::{Performer, Tool};
+use machine::tool::{EffectClass, Performer, Tool};
 use machine::{Answer, Event, Input, Rejection};
 use serde_json::json;
 
@@ -107,6 +107,12 @@ fn a100_the_childs_end_settles_the_call() {
     let mut story = delegating(Revision::default());
     let input = ended(&story, "A", ChildEnd::Interrupted);
     assert_eq!(names(&story.ok(input))[..3], ["child.ended", "tool.cancelled", "run.resumed"]);
+    assert_eq!(story.tool_text("A"), "Cancelled; it may have taken effect", "some of its work may be done");
+    let mut story = Story::begin();
+    story.tools.get_mut("researcher").unwrap().class = EffectClass::Read;
+    story.asks_for(&[("A", "researcher")]);
+    let input = ended(&story, "A", ChildEnd::Interrupted);
+    story.ok(input);
     assert_eq!(story.tool_text("A"), "Cancelled: the child run was interrupted");
     assert_eq!(story.run_status(), &RunStatus::Running);
 }
@@ -259,7 +265,7 @@ fn b49_end_run_closes_a_child_too() {
     let cause = InterruptCause::Parent(before.run.clone());
     let wanted = [Delivery { to: child, item: Item::Interrupt { cause } }];
     assert_eq!(deliveries(Some(&before), &events, "").unwrap(), wanted);
-    assert_eq!(story.tool_text("A"), "Cancelled: run_ended");
+    assert_eq!(story.tool_text("A"), "Cancelled; it may have taken effect");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use machine::event::InterruptCause;
 use machine::input::{Outcome, ToolAnswer};
-use machine::phase::Action;
+use machine::phase::{Action, AskKind, SuspendRequest};
 use machine::policy::{Execution, OnBlock, OnReject, Policy};
 use machine::status::{CallStatus, RunStatus};
 use machine::suspension::ResumeMode;
@@ -12,7 +12,7 @@ use machine::{Effect, Event, Fact, Input, Rejection};
 use serde_json::json;
 
 use crate::props::{hook, lines, payload, payloads, termination};
-use crate::story::{Story, names, not_sent, pending, resume, success, unknown};
+use crate::story::{Story, cancel, names, not_sent, pending, question, resume, success, unknown};
 
 use CallStatus::{Cancelled, Running};
 
@@ -353,15 +353,51 @@ fn a_cancelled_call_names_the_suspension_that_is_closed_with_it() {
     given_up.asks_for(&[("A", "post")]);
     given_up.returns("A", unknown());
     let a = open(&given_up, "A");
-    assert_eq!(closes(&given_up.decides("A", crate::story::cancel())), [a]);
+    assert_eq!(closes(&given_up.decides("A", cancel())), [a]);
     let mut expired = Story::begin();
     expired.asks_for(&[("A", "echo")]);
-    let asks = machine::phase::SuspendRequest {
-        expires_in_ms: Some(10),
-        ..crate::story::question(ResumeMode::ReplayToolCall)
-    };
+    let asks = SuspendRequest { expires_in_ms: Some(10), ..question(ResumeMode::ReplayToolCall) };
     expired.returns("A", Outcome::Answered(ToolAnswer::Pending(asks)));
     let a = open(&expired, "A");
     expired.later(10);
     assert_eq!(closes(&expired.ok(Input::DeadlineReached)), [a]);
+}
+
+#[test]
+fn what_somebody_else_was_given_may_have_taken_effect_when_nobody_waits_for_it_any_more() {
+    let given = |tool: &str| {
+        let mut story = Story::begin();
+        story.asks_for(&[("A", tool), ("B", "transfer")]);
+        let asks = question(ResumeMode::UseDecisionAsToolResult);
+        let asks = SuspendRequest { kind: AskKind::External, expires_in_ms: Some(10), ..asks };
+        story.returns("A", Outcome::Answered(ToolAnswer::Pending(asks)));
+        story
+    };
+    let unknown = "Cancelled; it may have taken effect";
+    for (tool, is_unknown) in [("post", true), ("upsert", false), ("echo", false)] {
+        let reads = |story: &Story, reason: &str| {
+            let plain = format!("Cancelled: {reason}");
+            assert_eq!(story.tool_text("A"), if is_unknown { unknown } else { &plain }, "{tool}");
+        };
+        let mut ended = given(tool);
+        ended.denies("B", Some(OnReject::EndRun));
+        reads(&ended, "run_ended");
+        let mut interrupted = given(tool);
+        interrupted.ok(Input::Interrupt { cause: InterruptCause::Person("ana".into()) });
+        reads(&interrupted, "interrupted");
+        let mut superseded = given(tool);
+        superseded.ok(Input::Interrupt { cause: InterruptCause::Superseded("run_2".into()) });
+        reads(&superseded, "superseded");
+        let mut expired = given(tool);
+        expired.later(10);
+        expired.ok(Input::DeadlineReached);
+        reads(&expired, "expired");
+        let mut decided = given(tool);
+        decided.decides("A", cancel());
+        assert_eq!(decided.tool_text("A"), "Cancelled", "whoever cancels it knows");
+    }
+    let mut awaited = Story::begin();
+    awaited.asks_for(&[("A", "webhook"), ("B", "transfer")]);
+    awaited.denies("B", Some(OnReject::EndRun));
+    assert_eq!(awaited.tool_text("A"), "Cancelled: run_ended", "nothing was sent");
 }
