@@ -216,8 +216,12 @@ pub(crate) fn made_up_call_id(run: &RunId, step: u32, index: u16) -> String {
     format!("call_{short}_{step}_{index}")
 }
 
+/// Those of one moment are in the order in which they were opened: a list that begins with the oldest shows them so.
 pub(crate) fn suspension_id(prefix: &str, at: Timestamp, run: &RunId, ordinal: u32) -> SuspensionId {
-    let hash = hash_of(&["suspension", run.as_str(), &format!("{ordinal}")]);
+    let mut hash = hash_of(&["suspension", run.as_str(), &format!("{ordinal}")]);
+    let [_, _, high, low] = ordinal.to_be_bytes();
+    let [first, second, ..] = &mut hash.0;
+    (*first, *second) = (high, low);
     SuspensionId::from(format!("{prefix}_{}", uuid_v7(at, &hash)))
 }
 

@@ -371,3 +371,15 @@ fn a93_what_a_hook_holds_is_shown_as_the_hook_wants_it() {
         assert_eq!(opened.asked_by, [Asker::Plugin("asker".into())]);
     }
 }
+
+#[test]
+fn approvals_that_open_at_one_moment_are_in_the_order_of_their_calls() {
+    let mut story = Story::begin();
+    let ids: Vec<String> = (10..30).map(|index| format!("call_{index}")).collect();
+    let calls: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "transfer")).collect();
+    story.asks_for(&calls);
+    let mut pending = story.run.control.pending();
+    pending.sort_by_key(|held| held.suspension_id.to_string());
+    let listed: Vec<&str> = pending.iter().map(|held| held.call_id.as_str()).collect();
+    assert_eq!(listed, ids);
+}
