@@ -33,6 +33,9 @@ pub struct Agent {
     /// Under which the model is known: runs are pinned to the name.
     pub model_name: String,
     pub tools: Vec<Arc<dyn Tool>>,
+    /// Other models that there are, by name: a run that began with one of them goes on with it, also when no agent uses it
+    /// any more.
+    pub other_models: BTreeMap<String, Arc<dyn Model>>,
     /// Names of other tools of the server, which nobody else's tool may have.
     pub reserved: BTreeSet<ToolName>,
     pub plugins: Vec<Arc<dyn Plugin>>,
@@ -54,6 +57,7 @@ impl Agent {
             model: Arc::new(model),
             model_name: name.to_owned(),
             tools: Vec::new(),
+            other_models: BTreeMap::new(),
             reserved: BTreeSet::new(),
             plugins: Vec::new(),
             policy: Policy::default(),
@@ -145,6 +149,7 @@ impl std::error::Error for AgentFault {}
 pub(crate) struct LiveAgent {
     pub(crate) name: AgentName,
     pub(crate) model: Arc<dyn Model>,
+    pub(crate) other_models: BTreeMap<String, Arc<dyn Model>>,
     pub(crate) tools: BTreeMap<ToolName, LiveTool>,
     pub(crate) reserved: BTreeSet<ToolName>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
@@ -215,8 +220,8 @@ impl LiveAgent {
             },
         };
         let pinned = Arc::new(Pinned::compile(&frozen).map_err(|why| fault(why.to_string()))?);
-        let Agent { name, model, reserved, plugins, .. } = agent;
-        Ok(Self { name, model, tools, reserved, plugins, frozen, pinned })
+        let Agent { name, model, other_models, reserved, plugins, .. } = agent;
+        Ok(Self { name, model, other_models, tools, reserved, plugins, frozen, pinned })
     }
 }
 

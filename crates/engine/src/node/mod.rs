@@ -127,9 +127,9 @@ impl Agents {
 
     /// Under one name agents may have different models, such as one with others behind it: a run's own agent comes first.
     pub(crate) fn model(&self, agent: &AgentName, name: &str) -> Option<Arc<dyn Model>> {
-        let own = self.by_name.get(agent);
-        let agent = own.into_iter().chain(self.by_name.values()).find(|agent| agent.pinned.model == name)?;
-        Some(agent.model.clone())
+        let agents = || self.by_name.get(agent).into_iter().chain(self.by_name.values());
+        let used = agents().find(|agent| agent.pinned.model == name).map(|agent| &agent.model);
+        used.or_else(|| agents().find_map(|agent| agent.other_models.get(name))).cloned()
     }
 }
 

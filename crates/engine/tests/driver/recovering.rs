@@ -110,6 +110,31 @@ async fn a_run_stays_pinned_to_the_instructions_and_tools_that_it_began_with() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_goes_on_with_its_model_though_no_agent_uses_it_any_more() {
+    for is_there in [true, false] {
+        let (stage, sent) = (Stage::new(), Sent::default());
+        let (main, other) = (asking(&[("a", "transfer", json!({}))]), asking(&[]));
+        let mut agent = Agent::new("assistant", main.clone()).tool(sent.transfer());
+        "main".clone_into(&mut agent.model_name);
+        let engine = stage.start(agent).await;
+        let (run, _) = crate::stage::held(&engine, to_assistant()).await;
+        crate::stage::let_go(&engine).await;
+        engine.abort();
+        let stage = stage.reopen();
+        let mut agent = Agent::new("assistant", other.clone()).tool(sent.transfer());
+        "other".clone_into(&mut agent.model_name);
+        if is_there {
+            agent.other_models.insert("main".into(), Arc::new(main.clone()));
+        }
+        let engine = stage.start(agent).await;
+        accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+        rest(&mut engine.subscribe(&Tenant::default(), &run, 0)).await;
+        assert_eq!(stage.ended(&run).await == Some(Termination::NaturalEnd), is_there);
+        assert_eq!((main.requests().len() == 2, other.requests().len()), (is_there, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_model_call_that_went_with_its_worker_is_made_again_and_announced() {
     let (stage, begun) = (Stage::new(), Arc::new(Notify::new()));
     let agent = || {

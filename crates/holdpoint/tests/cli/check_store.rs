@@ -356,6 +356,9 @@ async fn a_run_whose_agent_or_model_is_gone_fails() {
         entry("agent_gone")
     );
     assert_eq!(why(&FILE.replace("demo]", "main]").replace("\"demo\"", "\"main\"")), []);
+    // No agent uses it, and the run goes on with it all the same.
+    let beside = "[models.main]\nprovider = \"scripted\"\nscript = \"demo.json\"\n";
+    assert_eq!(why(&format!("{FILE}\n{beside}")), []);
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ impl Why {
 
     const fn in_words(self) -> &'static str {
         match self {
-            Self::ModelGone => "no agent uses its model any more",
+            Self::ModelGone => "its model is gone",
             Self::AgentGone => "its agent is gone",
             Self::ToolGone => "its agent does not have the tool any more",
             Self::Blocked => "the tool is blocked",
@@ -99,7 +99,7 @@ impl Agents {
         };
         let agents = &configuration.agents;
         Self {
-            models: agents.iter().map(|agent| agent.model_name.clone()).collect(),
+            models: configuration.providers.keys().cloned().collect(),
             by_name: agents.iter().map(|agent| (agent.name.clone(), tools(agent))).collect(),
         }
     }
@@ -116,7 +116,7 @@ impl Agents {
         }
     }
 
-    /// The frozen agent, if an agent of the configuration uses its model.
+    /// The frozen agent, if the configuration has its model.
     fn pinned(&self, revision: &str) -> Option<Frozen> {
         Frozen::read(revision).ok().filter(|frozen| self.models.iter().any(|model| model == frozen.model()))
     }

@@ -73,6 +73,11 @@ fn read_agent(name: &str, mut table: Table<'_>, offered: &Offered) -> Option<(Ag
         instructions: instructions?.to_owned(),
         model,
         model_name,
+        other_models: offered
+            .models
+            .iter()
+            .filter_map(|(name, model)| Some((name.clone(), model.as_ref()?.model.clone())))
+            .collect(),
         tools: tools.usable,
         reserved: offered.tools.keys().map(|name| ToolName::from(name.as_str())).collect(),
         plugins: Vec::new(),
