@@ -57,7 +57,7 @@ impl Default for Limits {
             connections_per_address_max: Some(3_072),
             requests_max: 256,
             turn_time: Duration::from_secs(5),
-            streams_per_tenant_max: 1_024,
+            streams_per_tenant_max: 2_048,
             body_bytes_max: 2 * 1024 * 1024,
             bodies_bytes_max: 128 * 1024 * 1024,
             whole_run_bytes_max: 64 * 1024 * 1024,

@@ -7,6 +7,7 @@ use engine::tool::{AskKind, OnExpiry, Outcome, ResumeMode, SuspendRequest, ToolA
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
+use hyper::http::response::Parts;
 use hyper::{HeaderMap, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,7 +26,7 @@ pub(super) async fn outcome(response: Response<Incoming>, repeatable: bool, byte
         Err(error) => return lost(&*error),
     };
     match meaning(head.status, repeatable) {
-        Meaning::Done => done(&head.headers, body.as_ref(), bytes_max),
+        Meaning::Done => done(&head, body.as_ref(), bytes_max),
         Meaning::Pending => match body {
             Some(body) => Outcome::Answered(ToolAnswer::Pending(pending(&body))),
             None => failed(&format!(
@@ -66,13 +67,13 @@ pub(super) fn meaning(status: StatusCode, repeatable: bool) -> Meaning {
     }
 }
 
-fn done(headers: &HeaderMap, body: Option<&Bytes>, bytes_max: usize) -> Outcome {
+fn done(head: &Parts, body: Option<&Bytes>, bytes_max: usize) -> Outcome {
     // It did run: whoever reads this must not take it for a call that did nothing.
     let Some(body) = body else {
         return failed(&format!("the call succeeded, but its answer has more than {bytes_max} bytes"));
     };
-    let said = headers.get(WARNING).map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
-    let (value, unreadable) = result(headers, body);
+    let said = head.headers.get(WARNING).map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
+    let (value, unreadable) = result(head, body);
     let warning = match (said, unreadable) {
         (Some(said), Some(unreadable)) => Some(format!("{said}; {unreadable}")),
         (said, unreadable) => said.or(unreadable),
@@ -81,13 +82,14 @@ fn done(headers: &HeaderMap, body: Option<&Bytes>, bytes_max: usize) -> Outcome 
 }
 
 /// The result, and what is wrong with how it was said.
-fn result(headers: &HeaderMap, body: &Bytes) -> (Value, Option<String>) {
-    if body.is_empty() {
-        return (Value::Null, None);
-    }
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+fn result(head: &Parts, body: &Bytes) -> (Value, Option<String>) {
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_json = kind == "application/json" || kind.ends_with("+json");
+    if body.is_empty() {
+        let has_none = is_json || head.status == StatusCode::NO_CONTENT;
+        return (if has_none { Value::Null } else { Value::from("") }, None);
+    }
     let parsed = if is_json {
         serde_json::from_slice(body).map_err(|error| error.to_string())
     } else {

@@ -44,6 +44,8 @@ async fn a_body_is_the_result_and_json_where_it_says_so() {
         (Turn::answer("201 Created", "application/hal+json", "1.5"), json!(1.5)),
         (Turn::answer("200 OK", "text/plain", r#"{"id":7}"#), json!(r#"{"id":7}"#)),
         (Turn::with("200 OK", "", "sent"), json!("sent")),
+        (Turn::with("200 OK", "", ""), json!("")),
+        (Turn::answer("200 OK", "application/json", ""), Value::Null),
         (Turn::with("204 No Content", "", ""), Value::Null),
     ];
     for (turn, value) in cases {
