@@ -20,9 +20,6 @@ const WORTH_A_LANE: usize = 16;
 
 /// What takes longer, a hundred times as long as it should, holds up nobody: its connection may lead nowhere any more.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// So many of these may be on the way beside the lanes of a line: each has a connection.
-const LATE_MAX: usize = 2;
-
 /// What may stand in a line.
 pub(super) trait Waiting {
     /// Only one goes at a time of each thread.
@@ -36,6 +33,7 @@ pub(super) struct Line<W> {
     inner: Mutex<Inner<W>>,
     /// Statements that the database works on at once; the next ones gather meanwhile.
     lane_count: usize,
+    /// Places for what is late, beside the lanes: each has a connection.
     late: Arc<Semaphore>,
 }
 
@@ -45,9 +43,9 @@ struct Inner<W> {
 }
 
 impl<W> Line<W> {
-    pub(super) fn new(lane_count: usize) -> Self {
+    pub(super) fn new(lane_count: usize, late: Arc<Semaphore>) -> Self {
         let inner = Mutex::new(Inner { waiting: VecDeque::new(), lanes_busy: 0 });
-        Self { inner, lane_count, late: Arc::new(Semaphore::new(LATE_MAX)) }
+        Self { inner, lane_count, late }
     }
 }
 
@@ -75,19 +73,19 @@ impl<W: Waiting> Line<W> {
     {
         while let Some(together) = self.next() {
             let mut sent = tokio::spawn(send(together));
-            let Ok(ended) = tokio::time::timeout(PATIENCE, &mut sent).await else {
-                match self.late.clone().try_acquire_owned() {
-                    Ok(place) => {
-                        tokio::spawn(async move {
-                            note(sent.await);
-                            drop(place);
-                        });
-                    }
-                    Err(_) => note(sent.await),
-                }
+            if let Ok(ended) = tokio::time::timeout(PATIENCE, &mut sent).await {
+                note(ended);
                 continue;
-            };
-            note(ended);
+            }
+            tokio::select! {
+                ended = &mut sent => note(ended),
+                place = self.late.clone().acquire_owned() => {
+                    tokio::spawn(async move {
+                        note(sent.await);
+                        drop(place);
+                    });
+                }
+            }
         }
     }
 
@@ -165,6 +163,11 @@ mod tests {
         }
     }
 
+    /// Two may be late.
+    fn line(lane_count: usize) -> Line<Work> {
+        Line::new(lane_count, Arc::new(Semaphore::new(2)))
+    }
+
     fn work(thread: &str, bytes: u64) -> Work {
         Work { tenant: Tenant::default(), thread: ThreadId::from(thread), bytes, given_up: false }
     }
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_came_while_the_lanes_were_busy_goes_together() {
-        let line = Line::new(2);
+        let line = line(2);
         assert!(line.join(work("a", 1)), "a lane is free");
         assert!(!line.join(work("b", 1)), "whoever is about to go takes it along");
         assert_eq!(names(line.next()), ["a", "b"]);
@@ -187,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_lane_beside_a_busy_one_is_for_many() {
-        let line = Line::new(2);
+        let line = line(2);
         line.join(work("first", 1));
         assert_eq!(names(line.next()), ["first"], "on the way");
         let begun = |line: &Line<Work>, name: &str| {
@@ -204,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_only_what_it_happened_in() {
-        let line = Line::new(2);
+        let line = line(2);
         let sent = Arc::new(Mutex::new(Vec::new()));
         for thread in ["a", "panics", "a", "b"] {
             line.join(work(thread, 1));
@@ -224,7 +227,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_late_holds_up_nobody_but_those_behind_too_many_of_it() {
-        let line = Arc::new(Line::new(1));
+        let line = Arc::new(line(1));
         let answered = Arc::new(Semaphore::new(0));
         let (sent, mut seen) = tokio::sync::mpsc::unbounded_channel();
         for thread in ["late 1", "a"] {
@@ -267,7 +270,7 @@ mod tests {
 
     #[test]
     fn two_of_one_thread_go_one_after_the_other_and_in_their_order() {
-        let line = Line::new(2);
+        let line = line(2);
         for thread in ["a", "b", "a", "c"] {
             line.join(work(thread, 1));
         }
@@ -277,7 +280,7 @@ mod tests {
 
     #[test]
     fn not_more_go_together_than_the_first_of_them_can_wait_for() {
-        let line = Line::new(2);
+        let line = line(2);
         for index in 0..TOGETHER_MAX + 1 {
             line.join(work(&index.to_string(), 1));
         }
@@ -292,7 +295,7 @@ mod tests {
 
     #[test]
     fn what_nobody_waits_for_any_more_is_not_begun() {
-        let line = Line::new(2);
+        let line = line(2);
         line.join(Work { given_up: true, ..work("a", 1) });
         line.join(work("b", 1));
         assert_eq!(names(line.next()), ["b"]);

@@ -10,7 +10,7 @@ use engine::store::{Brought, Lease, Refused, Tenant, ThreadView};
 use machine::id::{CallId, ThreadId};
 use machine::inbox::Item;
 use machine::rows::MessageRow;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::Shared;
 use super::binding::Beside;
@@ -31,6 +31,10 @@ const CREATION_LANES: usize = 1;
 /// Nothing is synced: what is asked meanwhile waits for less than it would cost by itself.
 const UNSYNCED_LANES: usize = 1;
 
+/// Statements that take far too long and that their lines go on without. With every lane busy, and as many lists and logs as
+/// may be, each still has one of the sixteen connections that there are by default.
+const LATE_MAX: usize = 3;
+
 /// The lines in which plain commits wait, and what is asked beside them.
 pub(super) struct Together {
     appends: Line<PlainAppend>,
@@ -41,11 +45,12 @@ pub(super) struct Together {
 
 impl Default for Together {
     fn default() -> Self {
+        let late = Arc::new(Semaphore::new(LATE_MAX));
         Self {
-            appends: Line::new(APPEND_LANES),
-            creations: Line::new(CREATION_LANES),
-            askings: Line::new(UNSYNCED_LANES),
-            releases: Line::new(UNSYNCED_LANES),
+            appends: Line::new(APPEND_LANES, late.clone()),
+            creations: Line::new(CREATION_LANES, late.clone()),
+            askings: Line::new(UNSYNCED_LANES, late.clone()),
+            releases: Line::new(UNSYNCED_LANES, late),
         }
     }
 }
