@@ -127,9 +127,12 @@ impl Agents {
 
     /// Under one name agents may have different models, such as one with others behind it: a run's own agent comes first.
     pub(crate) fn model(&self, agent: &AgentName, name: &str) -> Option<Arc<dyn Model>> {
-        let agents = || self.by_name.get(agent).into_iter().chain(self.by_name.values());
-        let used = agents().find(|agent| agent.pinned.model == name).map(|agent| &agent.model);
-        used.or_else(|| agents().find_map(|agent| agent.other_models.get(name))).cloned()
+        let mut agents = self.by_name.get(agent).into_iter().chain(self.by_name.values());
+        let of = |agent: &LiveAgent| {
+            let used = (agent.pinned.model == name).then_some(&agent.model);
+            used.or_else(|| agent.other_models.get(name)).cloned()
+        };
+        agents.find_map(|agent| of(agent))
     }
 }
 
