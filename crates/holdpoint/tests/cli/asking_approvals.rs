@@ -232,6 +232,19 @@ fn at_a_terminal(address: &str, arguments: &str, typed: &str) -> (Option<i32>, S
 }
 
 #[test]
+fn whoever_is_at_a_terminal_and_cannot_see_or_answer_the_question_has_not_agreed() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["serve"]);
+    let (run, id) = held(&server, "write");
+    for elsewhere in ["2>/dev/null", "</dev/null"] {
+        let arguments = format!("approvals approve {id} {elsewhere}");
+        let (code, said) = at_a_terminal(server.address(), &arguments, "y\n");
+        assert_eq!(code, Some(2), "{elsewhere}: {said}");
+    }
+    server.run_with(&run, "waiting_approval");
+}
+
+#[test]
 fn whoever_is_at_a_terminal_is_shown_what_would_run_and_asked() {
     let folder = folder();
     let server = Server::start(folder.path(), &["serve"]);

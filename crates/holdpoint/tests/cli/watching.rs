@@ -26,7 +26,8 @@ fn a_watcher_goes_on_over_the_death_of_its_server_and_ends_with_the_run() {
 
     let second = Server::start(folder.path(), &["serve", "--listen", &address]);
     let id = approval(&second.run_with(&run, "waiting_approval"));
-    client.shows(&["approvals", "approve", &id, "--yes"]);
+    // Nobody can be asked here, so nobody is.
+    client.shows(&["approvals", "approve", &id]);
     assert_eq!((watcher.ended(), frames.ended()), (Some(0), Some(0)), "{:#?}", watcher.said);
     // Whoever watched was told the story, every event of it once.
     let sentences = |lines: &[String]| -> Vec<String> {

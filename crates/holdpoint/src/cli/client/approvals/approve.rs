@@ -12,13 +12,13 @@ use crate::cli::client::plain::{lines, plain, pretty};
 use crate::cli::client::refusal::Refusal;
 use crate::cli::client::wire::{Approval, read};
 use crate::cli::output::say;
-use crate::cli::problem::Problem;
+use crate::cli::problem::{Exit, Problem};
 use crate::cli::{Done, Outcome};
 
 /// Approve a held call: it runs, once
 ///
-/// On a terminal, shows the tool and the arguments and asks first; only what was shown is approved then. Without a terminal
-/// nobody is asked: --expect-digest approves these arguments alone.
+/// On a terminal, shows the tool and the arguments and asks first; only what was shown is approved then. Where there is no
+/// terminal at all nobody is asked: --expect-digest approves these arguments alone.
 #[derive(Debug, Args)]
 pub(super) struct Approve {
     /// The id of the approval
@@ -41,11 +41,23 @@ pub(super) struct Approve {
 }
 
 impl Approve {
+    /// Somebody is there who cannot see the question, or cannot answer it: nothing is decided for them.
+    pub(super) fn refuse_unasked(&self) -> Result<(), Problem> {
+        if self.yes || io::stdin().is_terminal() == io::stderr().is_terminal() {
+            return Ok(());
+        }
+        Err(Problem::new(
+            "WRONG_COMMAND_LINE",
+            "there is a terminal, but the question cannot be shown and answered there",
+            "Add --yes to approve without a question, and --expect-digest to approve these arguments alone.",
+            Exit::Configuration,
+        ))
+    }
+
     pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
         let edited = self.arguments.as_deref().map(|text| json_of("--arguments", text)).transpose()?;
         let mut digest = self.expect_digest.clone();
-        let somebody_is_there = io::stdin().is_terminal() && io::stderr().is_terminal();
-        if !self.yes && somebody_is_there {
+        if !self.yes && io::stdin().is_terminal() {
             let path = format!("/v1/approvals/{}", encoded(&self.id));
             let held: Approval = read(connection, &connection.get(&path).await?)?;
             can_be_approved(&held)?;

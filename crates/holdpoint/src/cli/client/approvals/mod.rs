@@ -39,6 +39,10 @@ enum Wish {
 
 impl Approvals {
     pub(in crate::cli) fn run(&self, everywhere: &Everywhere) -> Outcome {
+        // Whoever cannot be asked is told so before a server is.
+        if let Some(Wish::Approve(approve)) = &self.wish {
+            approve.refuse_unasked()?;
+        }
         let connection = self.server.connect(everywhere)?;
         let json = everywhere.json;
         runtime()?.block_on(async {
