@@ -109,6 +109,12 @@ impl From<LookFailed> for Problem {
                 "Name the store with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
+            LookFailed::Older { .. } => Self::new(
+                "STORE_TOO_OLD",
+                cause,
+                "Start a server of this version once: it upgrades the store. Make a backup with the old version first.",
+                Exit::Other,
+            ),
             LookFailed::Newer { .. } => Self::new(
                 "STORE_TOO_NEW",
                 cause,

@@ -8,12 +8,18 @@ use super::connection::{Address, Connections};
 use super::hearing::Opening;
 use super::trouble::OpenFailed;
 
-/// In order; the version of a store is how many of them it has seen.
-const MIGRATIONS: [&str; 4] = [
-    include_str!("migrations/0001_tables.sql"),
-    include_str!("migrations/0002_commits.sql"),
-    include_str!("migrations/0003_leases.sql"),
-    include_str!("migrations/0004_together.sql"),
+/// What each version changed in the tables, in order: the version of a store is how many of them it has seen. A migration
+/// that was released is never edited. Versions 2 to 4 changed functions only.
+const MIGRATIONS: [&str; 4] = [include_str!("migrations/0001_tables.sql"), "", "", ""];
+
+/// Views and functions as this version has them. An upgrade drops those of the earlier version and creates these, so a
+/// change here needs a new version as well, if only an empty migration.
+const FUNCTIONS: [&str; 5] = [
+    include_str!("functions/clear.sql"),
+    include_str!("functions/views.sql"),
+    include_str!("functions/commits.sql"),
+    include_str!("functions/leases.sql"),
+    include_str!("functions/together.sql"),
 ];
 
 /// The only one that keeps every text.
@@ -86,6 +92,11 @@ async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
         transaction.batch_execute(migration).await?;
         let done = "INSERT INTO migrations (version, applied_at) VALUES ($1, clock_timestamp())";
         transaction.execute(done, &[&version]).await?;
+    }
+    if found < known {
+        for functions in FUNCTIONS {
+            transaction.batch_execute(functions).await?;
+        }
     }
     transaction.commit().await?;
     Ok(())

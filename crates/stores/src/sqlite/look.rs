@@ -7,11 +7,9 @@ use std::time::{Duration, SystemTime};
 use engine::store::Trouble;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::file::APPLICATION_ID;
+use super::file::{APPLICATION_ID, MIGRATIONS};
 use super::trouble::trouble;
 
-/// The version whose tables are known here. A migration that changes a table changes what a doctor must look for.
-const VERSION: u32 = 1;
 /// Only a recovery of the log makes a reader wait.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// More than any one look has.
@@ -26,6 +24,11 @@ pub enum LookFailed {
     /// A file, but none of ours.
     NotAStore {
         path: PathBuf,
+    },
+    /// Written by an earlier version of this software. A server of this version upgrades it when it opens it.
+    Older {
+        found: u32,
+        known: u32,
     },
     /// Written by a later version of this software.
     Newer {
@@ -44,6 +47,9 @@ impl fmt::Display for LookFailed {
         match self {
             Self::NotFound { path } => write!(f, "there is no file {}", path.display()),
             Self::NotAStore { path } => write!(f, "{} is not a store", path.display()),
+            Self::Older { found, known } => {
+                write!(f, "the store has version {found} and this software reads version {known}")
+            }
             Self::Newer { found, known } => {
                 write!(f, "the store has version {found} and this software knows versions up to {known}")
             }
@@ -137,10 +143,12 @@ fn prepare(path: &Path, connection: Connection) -> Result<Connection, LookFailed
     if application != APPLICATION_ID {
         return Err(LookFailed::NotAStore { path: path.into() });
     }
+    let known = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
     match found {
         0 => Err(LookFailed::NotAStore { path: path.into() }),
-        VERSION => Ok(connection),
-        _ => Err(LookFailed::Newer { found, known: VERSION }),
+        older if older < known => Err(LookFailed::Older { found, known }),
+        newer if newer > known => Err(LookFailed::Newer { found, known }),
+        _ => Ok(connection),
     }
 }
 

@@ -8,16 +8,15 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, params};
 
 use crate::doctor::{Fault, FindingCode, Findings};
-
-const TABLES: [&str; 1] = [include_str!("../migrations/0001_runs.sql")];
+use crate::sqlite::file::MIGRATIONS;
 
 /// By kind and name. An index that a table makes by itself has no text.
 type Definitions = BTreeMap<(String, String), Option<String>>;
 
 pub(super) fn examine(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
     let ours = Connection::open_in_memory()?;
-    for tables in TABLES {
-        ours.execute_batch(tables)?;
+    for migration in MIGRATIONS {
+        ours.execute_batch(migration)?;
     }
     let told = definitions(&ours)?;
     let found = definitions(connection)?;

@@ -1,0 +1,41 @@
+-- A thread as admission sees it: the run in front is the holder, or the first in line while nobody holds it.
+CREATE VIEW threads_shown AS
+SELECT
+    t.thread, t.tenant, t.id, t.created_at, t.metadata, t.auto_approved_by,
+    (SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1) AS head,
+    f.id AS front, f.status AS front_status, f.in_doubt AS front_in_doubt,
+    (SELECT count(*) FROM runs q WHERE q.thread = t.thread AND q.ended_at IS NULL AND NOT q.holds) AS queued,
+    ARRAY(SELECT l.tool FROM leave l WHERE l.thread = t.thread AND NOT l.taken_back ORDER BY l.tool) AS approved_tools
+FROM threads t
+LEFT JOIN LATERAL (
+    SELECT r.id, r.status, r.in_doubt FROM runs r
+    WHERE r.thread = t.thread AND r.ended_at IS NULL
+    ORDER BY r.holds DESC, r.run LIMIT 1
+) f ON true;
+
+-- A suspension with the commit that opened it, the answer that its run has not heard, and the way down to it: no run is
+-- nested deeper than 64.
+CREATE VIEW suspensions_shown AS
+SELECT
+    s.*, (SELECT i.item FROM inbox i WHERE i.ticket = s.answered_by) AS answer, r.id AS run_id, r.agent, t.id AS thread_id, c.first_seq, c.body,
+    p.runs AS above_runs, p.agents AS above_agents, p.calls AS above_calls
+FROM suspensions s
+JOIN runs r ON r.run = s.run
+JOIN threads t ON t.thread = r.thread
+CROSS JOIN LATERAL (
+    SELECT first_seq, body FROM commits WHERE commits.run = s.run AND last_seq >= s.seq ORDER BY last_seq LIMIT 1
+) c
+CROSS JOIN LATERAL (
+    WITH RECURSIVE above AS (
+        SELECT r.parent, r.parent_call, 1 AS depth WHERE r.parent IS NOT NULL
+        UNION ALL
+        SELECT a.parent, a.parent_call, above.depth + 1
+        FROM above JOIN runs a ON a.run = above.parent
+        WHERE a.parent IS NOT NULL AND above.depth < 63
+    )
+    SELECT
+        coalesce(array_agg(a.id ORDER BY above.depth DESC), '{}') AS runs,
+        coalesce(array_agg(a.agent ORDER BY above.depth DESC), '{}') AS agents,
+        coalesce(array_agg(above.parent_call ORDER BY above.depth DESC), '{}') AS calls
+    FROM above JOIN runs a ON a.run = above.parent
+) p;
