@@ -12,6 +12,7 @@ mod check_store;
 mod database;
 mod delegation;
 mod demo;
+mod earlier;
 mod follower;
 mod http_tools;
 #[path = "../../../stores/tests/postgres/server.rs"]

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::program::Folder;
 
 /// Nothing here takes so long; what does is stuck.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// A process that listens. It is killed with the test.
 pub(crate) struct Server {

@@ -164,6 +164,16 @@ impl Server {
         self.run(psql.arg(format!("host=127.0.0.1 port={} user=holdpoint dbname=postgres", self.port)));
     }
 
+    /// Runs a script of any length, such as a dump.
+    #[allow(dead_code, reason = "tests of the store have a client of their own")]
+    pub(crate) fn load(&self, script: &str) {
+        let file = self.folder.join("script.sql");
+        fs::write(&file, script).expect("the script can be written");
+        let mut psql = self.program("psql");
+        psql.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--file"]).arg(file);
+        self.run(psql.arg(format!("host=127.0.0.1 port={} user=holdpoint dbname=postgres", self.port)));
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
