@@ -1,6 +1,6 @@
 //! Who asks, and whether they may: decided before anything is looked up.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::extract::{FromRequestParts, Request, State};
@@ -27,28 +27,53 @@ use crate::setup::{Auth, Key, Origins, Role, Roles};
 /// Longer tokens are nobody's.
 const TOKEN_BYTES_MAX: usize = 1024;
 
+/// The principal of every caller where the server has no keys.
+const ANONYMOUS: &str = "anonymous";
+
 /// Whoever sent a request, as their key says. Nothing of this ever comes from a body.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) tenant: Tenant,
     pub(crate) roles: Roles,
+    entrance: Entrance,
     /// Where their request is worked on.
     pub(crate) place: Arc<Place>,
     /// Cancelled once the key counts for nothing any more: what goes on in its name ends.
     pub(crate) revoked: CancellationToken,
 }
 
+/// Through which mode of the server a caller came in. It says what they lack where they may not do something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entrance {
+    /// The server has no keys.
+    Open,
+    /// With a key.
+    Key,
+}
+
 impl Caller {
-    /// Whether a decision on a call that is held for this reason is theirs to give.
-    pub(crate) const fn may_decide(&self, kind: SuspensionKind) -> bool {
-        match kind {
-            SuspensionKind::Approval | SuspensionKind::InDoubt => self.roles.has(Role::Approve),
-            SuspensionKind::ClientTool | SuspensionKind::External => self.roles.has(Role::Run),
-            SuspensionKind::Question => self.roles.has(Role::Run) || self.roles.has(Role::Approve),
-            // Nobody can answer it; whoever tries is told so.
-            SuspensionKind::ChildRun => self.roles.has(Role::Run) || self.roles.has(Role::Approve),
+    /// The refusal where a caller has none of these roles. Without keys it is the server's token that they lack.
+    pub(crate) fn lacks(&self, roles: &[Role], server: &Server) -> ApiError {
+        match self.entrance {
+            Entrance::Key => forbidden(roles),
+            Entrance::Open => server.access.needs_token(),
         }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.entrance == Entrance::Open
+    }
+
+    /// Whether this caller may decide on a call that is held for this reason.
+    pub(crate) fn may_decide(&self, kind: SuspensionKind, server: &Server) -> Result<(), ApiError> {
+        let roles: &[Role] = match kind {
+            SuspensionKind::Approval | SuspensionKind::InDoubt => &[Role::Approve],
+            SuspensionKind::ClientTool | SuspensionKind::External => &[Role::Run],
+            // Only the child run answers the last one; the decision itself is refused later.
+            SuspensionKind::Question | SuspensionKind::ChildRun => &[Role::Run, Role::Approve],
+        };
+        if roles.iter().any(|role| self.roles.has(*role)) { Ok(()) } else { Err(self.lacks(roles, server)) }
     }
 }
 
@@ -69,8 +94,16 @@ pub(crate) struct Access {
 }
 
 enum Doors {
-    Open(Holder),
+    Open(Box<OpenDoor>),
     Keys(Vec<([u8; 32], Holder)>),
+}
+
+/// A server without keys: every local caller may read and post, and the server's token allows the rest.
+#[derive(Clone)]
+struct OpenDoor {
+    token_sha256: [u8; 32],
+    without_token: Holder,
+    with_token: Holder,
 }
 
 /// Whoever has a key, and how much they may take of the server.
@@ -101,7 +134,11 @@ impl Doors {
             revoked: CancellationToken::new(),
         };
         match auth {
-            Auth::Open => Self::Open(holder("anonymous", Tenant::default(), Roles::ALL)),
+            Auth::Open { token_sha256 } => Self::Open(Box::new(OpenDoor {
+                token_sha256,
+                without_token: holder(ANONYMOUS, Tenant::default(), Roles::of(&[Role::Run])),
+                with_token: holder(ANONYMOUS, Tenant::default(), Roles::ALL),
+            })),
             Auth::Keys(keys) => Self::Keys(
                 keys.into_iter()
                     .map(|Key { name, sha256, tenant, roles }| (sha256, holder(&name, tenant, roles)))
@@ -114,8 +151,8 @@ impl Doors {
     /// the others hear that they are gone.
     fn take_over(&mut self, before: &Self) -> Vec<CancellationToken> {
         match (self, before) {
-            (Self::Open(holder), Self::Open(known)) => {
-                *holder = known.clone();
+            (Self::Open(door), Self::Open(known)) => {
+                *door = known.clone();
                 Vec::new()
             }
             (Self::Keys(holders), Self::Keys(known)) => {
@@ -128,7 +165,9 @@ impl Doors {
                 }
                 gone
             }
-            (Self::Keys(_), Self::Open(known)) => vec![known.revoked.clone()],
+            (Self::Keys(_), Self::Open(known)) => {
+                vec![known.without_token.revoked.clone(), known.with_token.revoked.clone()]
+            }
             (Self::Open(_), Self::Keys(known)) => known.iter().map(|(_, old)| old.revoked.clone()).collect(),
         }
     }
@@ -162,21 +201,40 @@ impl Access {
         self.doors.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whoever holds the key. Every key is compared, and each in the same time, so that the time tells nothing.
-    fn holder(&self, headers: &HeaderMap) -> Option<Holder> {
+    /// The key's holder. Every key is compared, and each in the same time, so that the time tells nothing. Without keys
+    /// a wrong token is as good as none: it opens nothing, and reading needs none.
+    fn holder(&self, headers: &HeaderMap) -> Option<(Entrance, Holder)> {
+        let digest = bearer_token(headers).map(|token| <[u8; 32]>::from(Sha256::digest(token)));
         match &*self.doors() {
-            Doors::Open(holder) => Some(holder.clone()),
+            Doors::Open(door) => {
+                let OpenDoor { token_sha256, without_token, with_token } = &**door;
+                let is_known = digest.is_some_and(|digest| bool::from(token_sha256.ct_eq(&digest)));
+                Some((Entrance::Open, if is_known { with_token } else { without_token }.clone()))
+            }
             Doors::Keys(holders) => {
-                let digest: [u8; 32] = Sha256::digest(bearer_token(headers)?).into();
+                let digest = digest?;
                 let mut found = None;
                 for (sha256, holder) in holders {
                     if bool::from(sha256.ct_eq(&digest)) {
                         found = Some(holder);
                     }
                 }
-                found.cloned()
+                found.map(|holder| (Entrance::Key, holder.clone()))
             }
         }
+    }
+
+    /// The refusal where a server without keys is asked for something that needs its token.
+    fn needs_token(&self) -> ApiError {
+        let file = open_token_file(self.origins.listen);
+        ApiError::new(
+            Code::Unauthorized,
+            format!(
+                "this needs the server's token, and nothing was changed; send `Authorization: Bearer TOKEN`. The server \
+                 prints the token when it starts, on the line after \"listening on\", and keeps it in \
+                 $XDG_STATE_HOME/holdpoint/{file} (default: ~/.local/state/holdpoint/{file})"
+            ),
+        )
     }
 
     /// Without keys only whoever is on this machine may ask, and no page of another site: such a page can send
@@ -218,6 +276,14 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     fits.then_some(token.as_bytes())
 }
 
+/// The name of the file that keeps the token of a server without keys. The names of this machine are one host: a client
+/// that was given another of them looks for the same file.
+#[must_use]
+pub fn open_token_file(listen: SocketAddr) -> String {
+    let host = if listen.ip().is_loopback() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
+    format!("{host}-{}.token", listen.port())
+}
+
 fn is_loopback_host(host: &str) -> bool {
     !host.contains('@') && host.parse::<Authority>().is_ok_and(|authority| is_loopback(authority.host()))
 }
@@ -250,23 +316,48 @@ pub(crate) async fn at_home(State(server): State<Arc<Server>>, request: Request,
     }
 }
 
-/// Whoever may go through: one of these roles, or with none named anybody who has a key.
+/// Which callers a route takes.
 #[derive(Clone)]
 pub(crate) struct Guard {
     pub(crate) server: Arc<Server>,
+    /// A key needs one of these roles; with none named, any key will do.
     pub(crate) roles: &'static [Role],
+    pub(crate) without_keys: WithoutKeys,
+}
+
+/// What a route needs where the server has no keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WithoutKeys {
+    /// Any caller on this machine.
+    Free,
+    /// The token that the server drew: an agent's tool on this machine must not be able to do this.
+    Token,
+}
+
+impl Guard {
+    fn admits(&self, entrance: Entrance, roles: Roles) -> Result<(), ApiError> {
+        match (entrance, self.without_keys) {
+            (Entrance::Key, WithoutKeys::Free | WithoutKeys::Token) => {
+                let admitted = self.roles.is_empty() || self.roles.iter().any(|role| roles.has(*role));
+                if admitted { Ok(()) } else { Err(forbidden(self.roles)) }
+            }
+            (Entrance::Open, WithoutKeys::Free) => Ok(()),
+            (Entrance::Open, WithoutKeys::Token) if roles == Roles::ALL => Ok(()),
+            (Entrance::Open, WithoutKeys::Token) => Err(self.server.access.needs_token()),
+        }
+    }
 }
 
 pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let server = &guard.server;
-    let Some(holder) = server.access.holder(request.headers()) else {
+    let Some((entrance, holder)) = server.access.holder(request.headers()) else {
         return unauthorized().into_response();
     };
     if !holder.bucket.take() {
         return too_much("this key asks too often").into_response();
     }
-    if !guard.roles.is_empty() && !guard.roles.iter().any(|role| holder.roles.has(*role)) {
-        return forbidden(guard.roles).into_response();
+    if let Err(refused) = guard.admits(entrance, holder.roles) {
+        return refused.into_response();
     }
     if server.is_draining() && !matches!(*request.method(), Method::GET | Method::HEAD) {
         return draining().into_response();
@@ -276,6 +367,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
             principal: holder.principal.clone(),
             tenant: holder.tenant.clone(),
             roles: holder.roles,
+            entrance,
             place: place.clone(),
             revoked: holder.revoked.clone(),
         });
@@ -316,7 +408,7 @@ fn unauthorized() -> ApiError {
     )
 }
 
-pub(crate) fn forbidden(roles: &[Role]) -> ApiError {
+fn forbidden(roles: &[Role]) -> ApiError {
     let names: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
     ApiError::new(
         Code::Forbidden,
@@ -351,7 +443,7 @@ mod tests {
     fn access(public_url: Option<&str>) -> Access {
         let listen = "127.0.0.1:8787".parse().expect("an address");
         let origins = Origins { listen, public_url: public_url.map(str::to_owned) };
-        Access::new(Auth::Open, origins, &Limits::default())
+        Access::new(Auth::open("drawn"), origins, &Limits::default())
     }
 
     fn judged(access: &Access, host: Option<&str>, origin: Option<&str>) -> bool {
@@ -411,7 +503,7 @@ mod tests {
         let name = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, value.parse().expect("a header"));
-            access.holder(&headers).map(|holder| holder.principal.to_string())
+            access.holder(&headers).map(|(_, holder)| holder.principal.to_string())
         };
         assert_eq!(name("Bearer token-b").as_deref(), Some("b"));
         assert_eq!(name("bearer token-a").as_deref(), Some("a"));

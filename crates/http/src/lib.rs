@@ -36,6 +36,7 @@ mod streaming;
 mod telling;
 pub mod wire;
 
+pub use access::open_token_file;
 pub use limits::Limits;
 pub use reporting::callbacks_at;
 pub use router::openapi;

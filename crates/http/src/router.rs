@@ -16,7 +16,7 @@ use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{Guard, at_home, guard};
+use crate::access::{Guard, WithoutKeys, at_home, guard};
 use crate::error::{ApiError, Code, ErrorBody};
 use crate::frame::frame;
 use crate::limits::too_much;
@@ -36,14 +36,15 @@ struct Group {
 enum Who {
     /// Without a key too.
     Anybody,
-    /// One of these roles; with none named, any key.
-    Key(&'static [Role]),
+    /// One of these roles; with none named, any key. And what it takes where the server has no keys.
+    Key(&'static [Role], WithoutKeys),
     /// A tool with the token of its callback; no key helps.
     Tool,
 }
 
 /// Every route stands in exactly one group, so none is without its guard.
-fn groups() -> [Group; 7] {
+fn groups() -> [Group; 10] {
+    use WithoutKeys::{Free, Token};
     let group = |who, routes| Group { who, routes };
     [
         group(
@@ -51,22 +52,23 @@ fn groups() -> [Group; 7] {
             OpenApiRouter::new().routes(routes!(health::alive)).routes(routes!(health::ready)),
         ),
         group(
-            Who::Key(&[]),
+            Who::Key(&[], Free),
             OpenApiRouter::new()
                 .routes(routes!(openapi_json))
                 .routes(routes!(agents::list))
                 .routes(routes!(agents::show)),
         ),
         group(
-            Who::Key(&[Role::Run]),
+            Who::Key(&[Role::Run], Free),
             OpenApiRouter::new()
                 .routes(routes!(threads::create, threads::list))
-                .routes(routes!(threads::show, threads::delete))
+                .routes(routes!(threads::show))
                 .routes(routes!(messages::post, messages::list))
                 .routes(routes!(runs::interrupt)),
         ),
+        group(Who::Key(&[Role::Run], Token), OpenApiRouter::new().routes(routes!(threads::delete))),
         group(
-            Who::Key(&[Role::Run, Role::Approve]),
+            Who::Key(&[Role::Run, Role::Approve], Free),
             OpenApiRouter::new()
                 .routes(routes!(runs::list))
                 .routes(routes!(runs::show))
@@ -78,19 +80,21 @@ fn groups() -> [Group; 7] {
                 .routes(routes!(approvals::answer)),
         ),
         group(
-            Who::Key(&[Role::Approve]),
+            Who::Key(&[Role::Approve], Free),
             OpenApiRouter::new()
-                .routes(routes!(threads::auto_approve))
                 .routes(routes!(approvals::list))
                 .routes(routes!(approvals::stream))
-                .routes(routes!(approvals::show))
+                .routes(routes!(approvals::show)),
+        ),
+        group(
+            Who::Key(&[Role::Approve], Token),
+            OpenApiRouter::new()
+                .routes(routes!(threads::auto_approve))
                 .routes(routes!(approvals::approve))
                 .routes(routes!(approvals::reject)),
         ),
-        group(
-            Who::Key(&[Role::Admin]),
-            OpenApiRouter::new().routes(routes!(agents::reload)).routes(routes!(health::metrics)),
-        ),
+        group(Who::Key(&[Role::Admin], Token), OpenApiRouter::new().routes(routes!(agents::reload))),
+        group(Who::Key(&[Role::Admin], Free), OpenApiRouter::new().routes(routes!(health::metrics))),
         group(Who::Tool, OpenApiRouter::new().routes(routes!(callbacks::report))),
     ]
 }
@@ -101,8 +105,8 @@ pub(crate) fn of(server: &Arc<Server>) -> Router {
         let (routes, _) = routes.split_for_parts();
         let guarded = match who {
             Who::Anybody => routes,
-            Who::Key(roles) => {
-                let door = Guard { server: server.clone(), roles };
+            Who::Key(roles, without_keys) => {
+                let door = Guard { server: server.clone(), roles, without_keys };
                 routes.route_layer(from_fn_with_state(door, guard))
             }
             Who::Tool => routes.route_layer(from_fn_with_state(server.clone(), report_guard)),
@@ -114,7 +118,7 @@ pub(crate) fn of(server: &Arc<Server>) -> Router {
 
 /// What is answered on a connection for which there was no place: whether the server is alive, and how it is doing.
 pub(crate) fn when_full(server: &Arc<Server>) -> Router {
-    let door = Guard { server: server.clone(), roles: &[Role::Admin] };
+    let door = Guard { server: server.clone(), roles: &[Role::Admin], without_keys: WithoutKeys::Free };
     let metrics =
         Router::new().route("/metrics", get(health::metrics)).route_layer(from_fn_with_state(door, guard));
     let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
@@ -199,8 +203,8 @@ fn requirements(who: &Who) -> Vec<SecurityRequirement> {
     match who {
         Who::Anybody => Vec::new(),
         Who::Tool => vec![SecurityRequirement::new("callback", [""; 0])],
-        Who::Key([]) => vec![SecurityRequirement::new("key", [""; 0])],
-        Who::Key(roles) => {
+        Who::Key([], _) => vec![SecurityRequirement::new("key", [""; 0])],
+        Who::Key(roles, _) => {
             let admin = [Role::Admin];
             let all = roles.iter().chain(admin.iter().filter(|admin| !roles.contains(admin)));
             all.map(|role| SecurityRequirement::new("key", [role.as_str()])).collect()

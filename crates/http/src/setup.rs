@@ -7,6 +7,7 @@ use engine::store::Tenant;
 use engine::{Engine, Task};
 use serde::Serialize;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
 /// What a server needs before it can answer.
@@ -31,10 +32,20 @@ pub struct Reloaded {
 /// Who may come in.
 #[derive(Clone)]
 pub enum Auth {
-    /// Everybody on this machine, with every role. A request has to name this machine, so that a web page cannot ask.
-    Open,
+    /// No keys: every caller on this machine may read and post. Whatever decides, loosens, deletes or reloads needs the
+    /// token with this digest, so that a tool of an agent cannot approve its own calls. A request has to name this
+    /// machine, so that a web page cannot ask.
+    Open { token_sha256: [u8; 32] },
     /// Whoever has one of these.
     Keys(Vec<Key>),
+}
+
+impl Auth {
+    /// No keys, and this token.
+    #[must_use]
+    pub fn open(token: &str) -> Self {
+        Self::Open { token_sha256: Sha256::digest(token).into() }
+    }
 }
 
 /// A key as it is configured. The token itself is known to its holder alone.

@@ -10,6 +10,7 @@ mod config;
 mod database;
 mod demo;
 mod doctor;
+mod open_token;
 mod output;
 mod problem;
 mod progress;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::Said;
+use crate::program::{Said, state_home};
 use crate::server::{CONFIGURATION, Server};
 
 /// Nothing here takes so long; what does is stuck.
@@ -37,6 +37,7 @@ impl Client {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
         command.args(arguments).env("HOLDPOINT_URL", &self.url).env_remove("HOLDPOINT_TOKEN");
+        command.env("XDG_STATE_HOME", state_home());
         if let Some(token) = &self.token {
             command.env("HOLDPOINT_TOKEN", token);
         }

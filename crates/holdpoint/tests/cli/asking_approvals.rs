@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::asking::{Client, Parrot, answer, approval, assert_plain, configuration};
-use crate::program::Folder;
+use crate::program::{Folder, state_home};
 use crate::server::{Server, configured, write};
 
 fn folder() -> Folder {
@@ -190,6 +190,7 @@ impl Terminal {
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
         command.env("HOLDPOINT_URL", format!("http://{address}")).env_remove("HOLDPOINT_TOKEN");
+        command.env("XDG_STATE_HOME", state_home());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("`script` of util-linux gives a program a terminal");
         let keyboard = child.stdin.take().expect("it has a standard input");

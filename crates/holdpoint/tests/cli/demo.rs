@@ -22,6 +22,10 @@ fn commands(server: &Server) -> Vec<String> {
 /// What curl would do with a line, as far as these lines go.
 #[track_caller]
 fn curl(line: &str) -> (u16, Value) {
+    let (line, header) = match line.split_once(" -H ") {
+        Some((line, header)) => (line, header.trim_matches('\'').split_once(": ")),
+        None => (line, None),
+    };
     let words: Vec<&str> = line.split(' ').collect();
     let (method, url) = match words.as_slice() {
         ["curl", url] => ("GET", *url),
@@ -30,7 +34,8 @@ fn curl(line: &str) -> (u16, Value) {
     };
     let rest = url.strip_prefix("http://").expect("an address");
     let (address, path) = rest.split_once('/').expect("a path");
-    call(address, method, &format!("/{path}"), &[("accept", "*/*")], "")
+    let headers: Vec<(&str, &str)> = [("accept", "*/*")].into_iter().chain(header).collect();
+    call(address, method, &format!("/{path}"), &headers, "")
 }
 
 #[test]
@@ -50,6 +55,9 @@ fn the_three_lines_of_the_demo_are_true() {
     assert_eq!((code, run["status"].as_str()), (200, Some("waiting_approval")), "{run}");
     assert!(!minutes.exists(), "nothing is written before it is approved");
 
+    let (bare, _) = approve.split_once(" -H ").expect("it sends the server's token");
+    assert_eq!(curl(bare).0, 401, "without the token nothing is approved");
+    assert_eq!(curl(show).1["status"], "waiting_approval");
     let (code, approved) = curl(approve);
     assert_eq!((code, approved["id"].as_str()), (200, held["id"].as_str()), "{approved}");
     let id = run["id"].as_str().expect("it has an id");
@@ -66,7 +74,10 @@ fn a_demo_in_a_folder_goes_on_where_it_was_killed() {
     first.kill();
     let second = Server::start(folder.path(), &DEMO);
     let after = commands(&second);
-    let path = |line: &str| line.rsplit_once("/v1/").map(|(_, path)| path.to_owned());
+    let path = |line: &str| {
+        let (_, path) = line.split_once("/v1/").expect("a path");
+        path.split(' ').next().map(str::to_owned)
+    };
     assert_eq!(path(&before[1]), path(&after[1]), "the same approval");
     assert_eq!(curl(&after[1]).0, 200);
 }

@@ -9,6 +9,11 @@ use holdpoint::prelude::*;
 use holdpoint::store::Store;
 use serde_json::Value;
 
+/// Where the servers and commands of these tests keep and find tokens.
+pub(crate) fn state_home() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("state")
+}
+
 /// A folder that goes with the test. The program is started in it.
 pub(crate) struct Folder(PathBuf);
 
@@ -70,7 +75,7 @@ impl Folder {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Said {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
-        Said::of(command.current_dir(&self.0).args(arguments))
+        Said::of(command.current_dir(&self.0).args(arguments).env("XDG_STATE_HOME", state_home()))
     }
 }
 

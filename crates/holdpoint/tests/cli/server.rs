@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::Folder;
+use crate::program::{Folder, state_home};
 
 /// Nothing here takes so long; what does is stuck.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
@@ -42,7 +42,8 @@ impl Server {
     #[track_caller]
     pub(crate) fn start_with(folder: &Path, arguments: &[&str], variables: &[(&str, &OsStr)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
-        command.current_dir(folder).args(arguments).envs(variables.iter().copied()).stdin(Stdio::null());
+        command.current_dir(folder).args(arguments).stdin(Stdio::null());
+        command.env("XDG_STATE_HOME", state_home()).envs(variables.iter().copied());
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let out = lines(child.stdout.take().expect("it has a standard output"));
@@ -105,7 +106,7 @@ impl Server {
 
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> (u16, Value) {
-        call(&self.address, "GET", path, &[], "")
+        self.call("GET", path, &[], "")
     }
 
     /// The body as it is written.
@@ -118,12 +119,21 @@ impl Server {
 
     #[track_caller]
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        call(&self.address, "POST", path, &[("content-type", "application/json")], &body.to_string())
+        self.call("POST", path, &[("content-type", "application/json")], &body.to_string())
     }
 
     #[track_caller]
     pub(crate) fn post_nothing(&self, path: &str) -> (u16, Value) {
-        call(&self.address, "POST", path, &[], "")
+        self.call("POST", path, &[], "")
+    }
+
+    /// With the server's token, where it has one.
+    #[track_caller]
+    fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+        let token = open_bearer(&self.address);
+        let token = token.as_deref().map(|token| ("authorization", token));
+        let headers: Vec<(&str, &str)> = headers.iter().copied().chain(token).collect();
+        call(&self.address, method, path, &headers, body)
     }
 
     /// Posts a message to a new thread, and gives the id of the run.
@@ -156,6 +166,13 @@ impl Server {
             std::thread::yield_now();
         }
     }
+}
+
+/// The header with the token that a server without [auth] at this address keeps.
+pub(crate) fn open_bearer(address: &str) -> Option<String> {
+    let (_, port) = address.rsplit_once(':')?;
+    let path = state_home().join(format!("holdpoint/127.0.0.1-{port}.token"));
+    Some(format!("Bearer {}", std::fs::read_to_string(path).ok()?.trim_end()))
 }
 
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::follower::{EventStream, Follower, Over, Seen};
 use crate::program::Folder;
-use crate::server::{Server, try_call, write};
+use crate::server::{Server, open_bearer, try_call, write};
 use chance::Chance;
 
 const KILLS: u64 = 6;
@@ -157,7 +157,8 @@ fn answer_people(world: &World) {
                 Some("in_doubt") => ("answer", json!({"choice": "retry"})),
                 other => panic!("nobody can answer {other:?}"),
             };
-            let headers = [("content-type", "application/json")];
+            let bearer = open_bearer(&address).expect("a token is kept");
+            let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
             let path = format!("/v1/approvals/{id}/{action}");
             // An answer that is lost is given again: the next stream starts over.
             if let Ok((code, said)) = try_call(&address, "POST", &path, &headers, &body.to_string()) {

@@ -20,6 +20,8 @@ const ADDRESS: &str = "127.0.0.1:8787";
 /// Where whatever a page starts beside it listens.
 const BESIDE_PORT: &str = "9100";
 const CONFIGURATION: &str = "holdpoint.toml";
+/// How a page writes the token of a server without [auth].
+const TOKEN: &str = "Bearer TOKEN";
 const DONE: &str = "--- the commands before this line have ended ---";
 
 /// The program under its name, with a port of its own.
@@ -64,6 +66,8 @@ struct Last {
 struct Server {
     child: Child,
     address: String,
+    /// Where there is no [auth].
+    token: Option<String>,
     out: Receiver<String>,
     said: String,
 }
@@ -179,7 +183,13 @@ impl Reader {
             }
         }
         match &self.server {
-            Some(server) => commands.replace(ADDRESS, &server.address),
+            Some(server) => {
+                let commands = commands.replace(ADDRESS, &server.address);
+                match &server.token {
+                    Some(token) => commands.replace(TOKEN, &format!("Bearer {token}")),
+                    None => commands,
+                }
+            }
             None => commands,
         }
     }
@@ -234,19 +244,32 @@ impl Reader {
         command.current_dir(place).stdin(Stdio::null()).process_group(0);
         let mut child = command.spawn().expect("it starts");
         let (out, err) = (lines(child.stdout.take()), lines(child.stderr.take()));
-        let mut server = Server { child, address: String::new(), out, said: String::new() };
+        let mut server = Server { child, address: String::new(), token: None, out, said: String::new() };
         let until = Instant::now() + STUCK_AFTER;
         let mut told = String::new();
         while let Ok(line) = err.recv_timeout(until.saturating_duration_since(Instant::now())) {
             if let Some((_, address)) = line.split_once("listening on http://") {
                 server.address = address.trim().to_owned();
                 server.said = format!("{line}\n");
+                server.token = self.token(&server.address);
+                if let Some(token) = &server.token {
+                    let next = err.recv_timeout(until.saturating_duration_since(Instant::now()));
+                    assert_eq!(next.ok().as_deref(), Some(&*format!("token: {token}")), "the next line");
+                    server.said.push_str(&format!("token: {token}\n"));
+                }
                 return server;
             }
             told.push_str(&line);
             told.push('\n');
         }
         panic!("{}:{}: the server does not listen: {told}", self.page, block.line)
+    }
+
+    /// What the server at this address keeps for whoever decides.
+    fn token(&self, address: &str) -> Option<String> {
+        let (_, port) = address.rsplit_once(':')?;
+        let path = self.folder.join(format!("state/holdpoint/127.0.0.1-{port}.token"));
+        Some(std::fs::read_to_string(path).ok()?.trim_end().to_owned())
     }
 
     /// Whoever only looks may look again: what was begun goes on meanwhile.
@@ -304,6 +327,7 @@ fn command(folder: &Path, line: &str) -> Command {
         .current_dir(folder.join("desk"))
         .env("PATH", format!("{}:{path}", folder.join("bin").display()))
         .env("HOLDPOINT_PROGRAM", env!("CARGO_BIN_EXE_holdpoint"))
+        .env("XDG_STATE_HOME", folder.join("state"))
         // Whatever the terminal of whoever runs the tests has set.
         .env_remove("HOLDPOINT_TOKEN")
         .env_remove("MAKEFLAGS")

@@ -13,7 +13,7 @@ use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::id::{RunId, SuspensionId, ThreadId};
 use machine::rows::ApprovalStatus as Standing;
 
-use crate::access::{Caller, forbidden};
+use crate::access::Caller;
 use crate::approval_stream;
 use crate::body::{Answer, Approve, Reject};
 use crate::error::ApiError;
@@ -23,7 +23,6 @@ use crate::repeats::Repeat;
 use crate::routes::runs;
 use crate::server::Server;
 use crate::settling::settle;
-use crate::setup::Role;
 use crate::shown::{shown, shown_if_there};
 use crate::streaming;
 use crate::wire::approval::Approval;
@@ -149,9 +148,7 @@ pub(crate) async fn answer(
 ) -> Result<Response, ApiError> {
     let asked: Answer = received.strict()?;
     let held = found(&server, &caller, &id).await?;
-    if !caller.may_decide(held.kind) {
-        return Err(forbidden(&[Role::Approve]));
-    }
+    caller.may_decide(held.kind, &server)?;
     let decide = asked.into_decide(&held, caller.principal.clone());
     decided(&server, &caller, &received, held, decide).await
 }

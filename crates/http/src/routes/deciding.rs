@@ -83,8 +83,8 @@ async fn one(
             return Ok(DecisionResult::judged(&call, id.as_deref(), &Verdict::Refused(Refusal::IdUsed)));
         }
     } else if let Some(open) = open {
-        if !caller.may_decide(open.held.kind()) {
-            return Ok(DecisionResult::forbidden(&call, id.as_deref()));
+        if let Err(refused) = caller.may_decide(open.held.kind(), server) {
+            return Ok(DecisionResult::of(&call, id.as_deref(), Outcome::Forbidden, &refused.message));
         }
         if is_other {
             return Ok(DecisionResult::other_opening(&call, id.as_deref()));

@@ -14,7 +14,7 @@ use engine::store::{Listed, MessageView, Page, PostKey, Refused};
 use machine::id::ThreadId;
 use machine::thread::Busy;
 
-use crate::access::{Caller, forbidden};
+use crate::access::Caller;
 use crate::body::PostMessage;
 use crate::error::ApiError;
 use crate::paging::Filling;
@@ -48,12 +48,14 @@ pub(crate) async fn post(
     // Before anything is looked up: whoever may not approve may not ask that fewer calls wait.
     let may_loosen = caller.roles.has(Role::Approve);
     if asked.auto_approve == Some(true) && !may_loosen {
-        return Err(forbidden(&[Role::Approve]));
+        return Err(caller.lacks(&[Role::Approve], &server));
     }
     let named = thread.clone();
     let mut message =
         asked.into_message(caller.tenant.clone(), thread, caller.principal.clone(), may_loosen)?;
-    server.engine.may_ask(&message)?;
+    if let Err(refused) = server.engine.may_ask(&message) {
+        return Err(told(&server, &caller, &named, refused).await?);
+    }
     found(&server, &caller, &named).await?;
     message.key = scope_of(&caller, &received).map(|scope| PostKey { scope, body: received.digest() });
     match server.engine.post(message).await {
@@ -73,6 +75,9 @@ async fn told(
         PostRefused::Busy(Busy::ActiveRun(run) | Busy::InDoubt(run)) => Some(run.clone()),
         // The thread was deleted meanwhile.
         PostRefused::Store(Refused::NotFound) => return Ok(ApiError::no_thread(thread.as_str())),
+        PostRefused::Loosening(_) if caller.is_open() => {
+            return Ok(caller.lacks(&[Role::Approve], server));
+        }
         PostRefused::Busy(Busy::QueueFull)
         | PostRefused::NoSuchAgent(_)
         | PostRefused::Empty

@@ -58,12 +58,6 @@ impl DecisionResult {
             "the call is not held by the suspension that `suspension_id` names; nothing was changed";
         Self::of(call_id, decision_id, Outcome::Conflict, message)
     }
-
-    #[must_use]
-    pub fn forbidden(call_id: &str, decision_id: Option<&str>) -> Self {
-        let message = "this key may not decide on a call that is held like this; nothing was changed";
-        Self::of(call_id, decision_id, Outcome::Forbidden, message)
-    }
 }
 
 impl Outcome {

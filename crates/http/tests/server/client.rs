@@ -61,6 +61,10 @@ impl Client {
         Self { address: self.address, token: Some(token.to_owned()) }
     }
 
+    pub(crate) const fn without_token(&self) -> Self {
+        Self::new(self.address)
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send(Method::GET, path, &[], None).await
     }

@@ -28,6 +28,7 @@ mod limits;
 mod lists;
 mod metrics;
 mod neighbours;
+mod open_mode;
 mod outputs;
 mod places;
 mod questions;

@@ -69,7 +69,7 @@ impl Plan {
         Self {
             kept,
             replies: replies.into_iter().collect(),
-            auth: Auth::Open,
+            auth: Auth::open(OPEN_TOKEN),
             limits: Limits::default(),
             settings: Settings { callbacks_at: Some(CALLBACKS.into()), ..Settings::default() },
             change: |agent| agent,
@@ -101,6 +101,9 @@ pub(crate) fn keys_of(keys: &[(&str, &str, &[Role])]) -> Auth {
     });
     Auth::Keys(keys.collect())
 }
+
+/// No keys: deciding needs this token, which the client of a stage sends unless it is told otherwise.
+pub(crate) const OPEN_TOKEN: &str = "drawn-by-the-server";
 
 /// The token of the key with this name.
 pub(crate) fn token(name: &str) -> String {
@@ -170,6 +173,7 @@ impl Stage {
             Engine::on_shared(store).settings(plan.settings).agent(agent).start().await.expect("it starts");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
+        let is_open = matches!(plan.auth, Auth::Open { .. });
         let again = Again { agents: vec![shown.clone()], auth: plan.auth.clone() };
         let next = Arc::new(Mutex::new(again));
         let read = next.clone();
@@ -187,6 +191,7 @@ impl Stage {
         let draining = CancellationToken::new();
         tokio::spawn(server.clone().serve(listener, draining.clone()));
         let client = Client::new(address);
+        let client = if is_open { client.with_token(OPEN_TOKEN) } else { client };
         Self {
             client,
             engine,

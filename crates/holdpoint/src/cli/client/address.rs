@@ -9,6 +9,7 @@ use hyper::header::HeaderValue;
 
 use super::connection::Connection;
 use crate::cli::Everywhere;
+use crate::cli::open_token::OpenToken;
 use crate::cli::output::say;
 use crate::cli::problem::{Exit, Problem};
 
@@ -21,7 +22,8 @@ const HIDDEN: &str = "[token]";
 
 pub(super) const ENVIRONMENT: &str = "Environment:\n  \
     HOLDPOINT_URL    the server, where --url does not name it; else http://127.0.0.1:8787\n  \
-    HOLDPOINT_TOKEN  the token, where the server wants one; it is never an argument";
+    HOLDPOINT_TOKEN  the token, where the server wants one; it is never an argument. The token of a server without [auth] on\n                   \
+    this machine is found without it";
 
 /// The server, as a command line names it.
 #[derive(Debug, Args)]
@@ -49,7 +51,10 @@ impl ServerAddress {
             (None, Err(VarError::NotUnicode(_))) => return Err(no_address(URL_VARIABLE)),
         };
         let place = Place::parse(text.trim()).ok_or_else(|| no_address(named_by))?;
-        let token = Token::of_environment()?;
+        let token = match Token::of_environment()? {
+            Some(token) => Some(token),
+            None => place.open_token(),
+        };
         if token.is_some() && !place.is_secure && !place.is_near {
             say(&format!("note: the token goes to {} unencrypted; https would hide it", place.base));
         }
@@ -75,6 +80,7 @@ pub(super) struct Place {
     pub(super) is_secure: bool,
     /// On this machine.
     is_near: bool,
+    port: Option<u16>,
 }
 
 impl Place {
@@ -91,7 +97,24 @@ impl Place {
         // A name may begin like a number: 127.example.com is anywhere.
         let near = ["localhost", "[::1]"].contains(&host)
             || host.parse::<Ipv4Addr>().is_ok_and(|number| number.is_loopback());
-        is_plain.then(|| Self { base: text.trim_end_matches('/').to_owned(), is_secure, is_near: near })
+        let port = authority.port_u16();
+        is_plain.then(|| Self { base: text.trim_end_matches('/').to_owned(), is_secure, is_near: near, port })
+    }
+
+    /// What a server without [auth] on this machine keeps. No other machine is ever sent it.
+    fn open_token(&self) -> Option<Token> {
+        if self.is_secure || !self.is_near {
+            return None;
+        }
+        match OpenToken::for_client(self.port.unwrap_or(80)) {
+            Ok(token) => Token::new(&token?),
+            Err(why) => {
+                say(&format!(
+                    "note: the server's token is not used: {why}; set {TOKEN_VARIABLE} in its place"
+                ));
+                None
+            }
+        }
     }
 }
 

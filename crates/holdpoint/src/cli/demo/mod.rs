@@ -10,10 +10,11 @@ use engine::store::{SuspensionView, Tenant};
 use serde_json::json;
 
 use super::config::listen_address;
-use super::output::{print, print_json, say};
+use super::open_token::OpenToken;
+use super::output::{print, print_json};
 use super::problem::{Exit, Problem};
 use super::scratch::Scratch;
-use super::serve::{LogForm, LogLevel, Running, Wanted, begin_log, on_a_runtime};
+use super::serve::{LogForm, LogLevel, Running, Wanted, announce, begin_log, on_a_runtime};
 use super::{Everywhere, Outcome};
 
 const FILES: [(&str, &str); 2] =
@@ -49,17 +50,19 @@ impl Demo {
             let running = Running::start(wanted, configuration).await?;
             let held = something_held(running.engine()).await?;
             let url = format!("http://{}", running.address());
-            say(&format!("listening on {url}"));
+            let token = running.open_token();
+            announce(LogForm::Text, running.address(), token);
+            let commands = commands(&url, &held, token);
             if everywhere.json {
                 print_json(&json!({
                     "url": url,
                     "folder": folder.display().to_string(),
                     "run_id": held.run.as_str(),
                     "approval_id": held.id.as_str(),
-                    "commands": commands(&url, &held),
+                    "commands": commands,
                 }))?;
             } else {
-                print(&story(folder, &commands(&url, &held)))?;
+                print(&story(folder, &commands))?;
             }
             running.until_told_to_stop().await
         })
@@ -105,10 +108,11 @@ async fn something_held(engine: &Engine) -> Result<SuspensionView, Problem> {
 }
 
 /// To list what is held, to approve it, and to look at its run.
-fn commands(url: &str, held: &SuspensionView) -> [String; 3] {
+fn commands(url: &str, held: &SuspensionView, token: Option<&OpenToken>) -> [String; 3] {
+    let header = token.map(|token| format!(" -H 'authorization: Bearer {}'", token.text));
     [
         format!("curl {url}/v1/approvals"),
-        format!("curl -X POST {url}/v1/approvals/{}/approve", held.id),
+        format!("curl -X POST {url}/v1/approvals/{}/approve{}", held.id, header.unwrap_or_default()),
         format!("curl {url}/v1/runs/{}", held.run),
     ]
 }

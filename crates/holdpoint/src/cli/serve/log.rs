@@ -1,11 +1,13 @@
 //! What an operator reads on standard error. What runs, tools and clients say does not stand there.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::json;
 use tracing::Level;
 
+use crate::cli::open_token::OpenToken;
 use crate::cli::output::say;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,12 +60,32 @@ pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) {
     }
 }
 
-/// The one line that others wait for: it is said however little the log has.
-pub(in crate::cli) fn announce(form: LogForm, address: SocketAddr) {
-    let line = format!("listening on http://{address}");
-    match form {
-        LogForm::Text => say(&line),
-        LogForm::Json if tracing::enabled!(Level::INFO) => tracing::info!("{line}"),
-        LogForm::Json => say(&json!({"level": "INFO", "message": line}).to_string()),
+/// The lines that others wait for: they are printed whatever the level of the log is.
+pub(in crate::cli) fn announce(form: LogForm, address: SocketAddr, token: Option<&OpenToken>) {
+    let mut lines = vec![format!("listening on http://{address}")];
+    if let Some(token) = token {
+        lines.extend([format!("token: {}", token.text), open_mode(&token.kept)]);
     }
+    match form {
+        // At once, so that no line of the log comes between them.
+        LogForm::Text => say(&lines.join("\n")),
+        LogForm::Json if tracing::enabled!(Level::INFO) => {
+            lines.iter().for_each(|line| tracing::info!("{line}"));
+        }
+        LogForm::Json => {
+            lines.iter().for_each(|line| say(&json!({"level": "INFO", "message": line}).to_string()));
+        }
+    }
+}
+
+fn open_mode(kept: &Result<PathBuf, String>) -> String {
+    let kept = match kept {
+        Ok(path) => format!("kept in {}", path.display()),
+        Err(why) => format!("not kept, because {why}"),
+    };
+    format!(
+        "no [auth]: this mode is for trying. Every process on this machine can read and post; approving, deleting and \
+         reloading need the token, which is {kept}. Add [auth] before an agent gets a tool that reaches the network or \
+         a shell"
+    )
 }

@@ -16,13 +16,14 @@ use super::config::{Configuration, listen_address};
 use super::problem::{Exit, Problem};
 use super::store::StoreUrl;
 use super::{Everywhere, Outcome};
-pub(super) use log::{LogForm, LogLevel, begin as begin_log};
+pub(super) use log::{LogForm, LogLevel, announce, begin as begin_log};
 pub(super) use running::{Running, on_a_runtime};
 
 /// Serve the configuration over HTTP
 ///
-/// Listens where the configuration says, and prints "listening on http://HOST:PORT" on standard error. Without --store, runs
-/// are kept where the configuration says. SIGTERM and Ctrl-C let running calls finish for as long as `server.drain` says, and
+/// Listens where the configuration says, and prints "listening on http://HOST:PORT" on standard error. Without [auth] the
+/// next line is "token: TOKEN": approving, deleting and reloading need it, and the other commands find it by themselves.
+/// Without --store, runs are kept where the configuration says. SIGTERM and Ctrl-C let running calls finish for as long as `server.drain` says, and
 /// a second one ends it at once: nothing is lost either way. SIGHUP reads the configuration again; a mistake in it changes
 /// nothing.
 #[derive(Debug, Args)]
@@ -52,7 +53,7 @@ impl Serve {
         begin_log(self.log, self.log_level);
         on_a_runtime(async {
             let running = Running::start(wanted, configuration).await?;
-            log::announce(self.log, running.address());
+            announce(self.log, running.address(), running.open_token());
             running.until_told_to_stop().await
         })
     }

@@ -49,12 +49,13 @@ impl Fixed {
 }
 
 /// Reads the file again, and takes over its agents and keys or changes nothing.
-pub(super) fn reload(engine: Engine, wanted: Wanted, started: &Configuration) -> Reload {
-    let fixed = Fixed::of(started);
+pub(super) fn reload(engine: Engine, wanted: Wanted, started: &Configuration, open_token: String) -> Reload {
+    let (fixed, open_token) = (Fixed::of(started), Arc::<str>::from(open_token));
     Arc::new(move || {
         let (engine, wanted, fixed) = (engine.clone(), wanted.clone(), fixed.clone());
+        let open_token = open_token.clone();
         Box::pin(async move {
-            let again = read_again(&engine, wanted, &fixed).await;
+            let again = read_again(&engine, wanted, &fixed, &open_token).await;
             match &again {
                 Ok(Reloaded { agents, .. }) => {
                     tracing::info!(agents = agents.len(), "the configuration was read again");
@@ -66,7 +67,12 @@ pub(super) fn reload(engine: Engine, wanted: Wanted, started: &Configuration) ->
     })
 }
 
-async fn read_again(engine: &Engine, wanted: Wanted, fixed: &Fixed) -> Result<Reloaded, String> {
+async fn read_again(
+    engine: &Engine,
+    wanted: Wanted,
+    fixed: &Fixed,
+    open_token: &str,
+) -> Result<Reloaded, String> {
     let file = wanted.config.display().to_string();
     let read = tokio::task::spawn_blocking(move || wanted.read()).await;
     let configuration = read.map_err(|why| why.to_string())?.map_err(|problem| problem.to_string())?;
@@ -76,7 +82,7 @@ async fn read_again(engine: &Engine, wanted: Wanted, fixed: &Fixed) -> Result<Re
         return Err(format!("{file}: {keys} cannot change while the server runs; restart it, or undo that"));
     }
     let agents = shown::agents(&configuration);
-    let auth = shown::auth(configuration.auth.as_ref());
+    let auth = shown::auth(configuration.auth.as_ref(), open_token);
     engine.replace_agents(configuration.agents).await.map_err(|why| why.to_string())?;
     Ok(Reloaded { agents, auth })
 }

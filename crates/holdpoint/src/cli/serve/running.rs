@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::signals::{Signals, Told};
 use super::{Wanted, reload, shown, store};
 use crate::cli::config::{self, Configuration};
+use crate::cli::open_token::OpenToken;
 use crate::cli::problem::{Exit, Problem};
 use crate::cli::{Done, Outcome};
 
@@ -24,6 +25,8 @@ pub(in crate::cli) struct Running {
     engine: Engine,
     server: Arc<Server>,
     address: SocketAddr,
+    /// Where there is no [auth].
+    open_token: Option<OpenToken>,
     drain: Duration,
     serving: JoinHandle<()>,
     signals: Signals,
@@ -49,15 +52,21 @@ impl Running {
         let store = store::open(&configuration.store).await?;
         let listener = listen(settings.listen).await?;
         let address = listener.local_addr().map_err(|why| cannot_listen(settings.listen, &why))?;
+        let open_token = match configuration.auth {
+            Some(_) => None,
+            None => Some(OpenToken::for_server(address)?),
+        };
         let mut engine = Engine::on_shared(store).settings(engine_settings(settings, address));
         for agent in &configuration.agents {
             engine = engine.agent(agent.clone());
         }
         let engine = engine.start().await.map_err(Problem::from)?;
-        let reload = reload::reload(engine.clone(), wanted, &configuration);
+        let token = open_token.as_ref().map(|token| token.text.clone()).unwrap_or_default();
+        let auth = shown::auth(configuration.auth.as_ref(), &token);
+        let reload = reload::reload(engine.clone(), wanted, &configuration, token);
         let setup = Setup {
             engine: engine.clone(),
-            auth: shown::auth(configuration.auth.as_ref()),
+            auth,
             agents: shown::agents(&configuration),
             reload,
             origins: Origins { listen: address, public_url: settings.public_url.clone() },
@@ -66,11 +75,15 @@ impl Running {
         let server = Server::limited(setup, Limits { connections_per_address_max, ..Limits::default() });
         // It is told to drain by name.
         let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
-        Ok(Self { engine, server, address, drain: settings.drain, serving, signals })
+        Ok(Self { engine, server, address, open_token, drain: settings.drain, serving, signals })
     }
 
     pub(in crate::cli) const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(in crate::cli) const fn open_token(&self) -> Option<&OpenToken> {
+        self.open_token.as_ref()
     }
 
     pub(in crate::cli) const fn engine(&self) -> &Engine {

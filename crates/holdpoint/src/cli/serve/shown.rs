@@ -41,8 +41,9 @@ fn word(value: &impl Serialize) -> String {
     }
 }
 
-pub(super) fn auth(auth: Option<&config::Auth>) -> Auth {
-    let Some(auth) = auth else { return Auth::Open };
+/// `open_token` counts where there are no keys.
+pub(super) fn auth(auth: Option<&config::Auth>, open_token: &str) -> Auth {
+    let Some(auth) = auth else { return Auth::open(open_token) };
     let key = |key: &config::Key| Key {
         name: key.name.to_string(),
         sha256: key.sha256,

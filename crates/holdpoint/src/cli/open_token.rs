@@ -1,0 +1,295 @@
+//! The token of a server without `[auth]`. It is drawn once for each address and kept in a file that only its user can
+//! read, where the next start and the other commands find it.
+
+use std::env;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use holdpoint_http::open_token_file;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::problem::{Exit, Problem};
+
+/// 128 random bits.
+const TOKEN_BYTES: usize = 16;
+/// The token and the end of its line; a longer file is not one of ours.
+const FILE_BYTES_MAX: u64 = 64;
+
+/// A server's token, and where the next start finds it.
+pub(super) struct OpenToken {
+    pub(super) text: String,
+    /// Or why it is not kept.
+    pub(super) kept: Result<PathBuf, String>,
+}
+
+/// Why a file is not used.
+#[derive(Debug, PartialEq, Eq)]
+enum Unusable {
+    /// It is not ours alone, so another user may know the token, or may have chosen it.
+    Unsafe(String),
+    /// It cannot be read or written.
+    Failed(String),
+}
+
+impl OpenToken {
+    /// The token that a server at this address had before, or a new one. The port has to be the one that was bound.
+    pub(super) fn for_server(address: SocketAddr) -> Result<Self, Problem> {
+        let Some(folder) = folder() else {
+            let why = "neither XDG_STATE_HOME nor HOME names a folder".to_owned();
+            return Ok(Self { text: draw()?, kept: Err(why) });
+        };
+        let path = folder.join(open_token_file(address));
+        match kept_or_drawn(&folder, &path) {
+            Ok(text) => Ok(Self { text, kept: Ok(path) }),
+            Err(Refused::Problem(problem)) => Err(problem),
+            Err(Refused::File(Unusable::Failed(why))) => Ok(Self { text: draw()?, kept: Err(why) }),
+            Err(Refused::File(Unusable::Unsafe(why))) => Err(Problem::new(
+                "UNSAFE_TOKEN_FILE",
+                format!("the token of this server is not safe there: {why}"),
+                "Remove it, and the server draws another token; or set XDG_STATE_HOME to a folder of your own.",
+                Exit::Other,
+            )),
+        }
+    }
+
+    /// The token that a server on this machine keeps for this port, if there is one. The error says why a file is not used.
+    pub(super) fn for_client(port: u16) -> Result<Option<String>, String> {
+        let Some(folder) = folder() else { return Ok(None) };
+        let path = folder.join(open_token_file(SocketAddr::from((Ipv4Addr::LOCALHOST, port))));
+        match checked(&folder).and_then(|there| if there { read(&path) } else { Ok(None) }) {
+            Ok(token) => Ok(token),
+            Err(Unusable::Unsafe(why) | Unusable::Failed(why)) => Err(why),
+        }
+    }
+}
+
+enum Refused {
+    File(Unusable),
+    Problem(Problem),
+}
+
+impl From<Unusable> for Refused {
+    fn from(unusable: Unusable) -> Self {
+        Self::File(unusable)
+    }
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+fn kept_or_drawn(folder: &Path, path: &Path) -> Result<String, Refused> {
+    if !checked(folder)? {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|why| Unusable::Failed(format!("{} cannot be made: {why}", folder.display())))?;
+        checked(folder)?;
+    }
+    if let Some(kept) = read(path)? {
+        return Ok(kept);
+    }
+    let drawn = draw()?;
+    match keep(folder, path, &drawn) {
+        Ok(()) => Ok(drawn),
+        // Another server of ours on the same port of another loopback address was faster.
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+            let failed = || Unusable::Failed(format!("{} is being replaced", path.display()));
+            Ok(read(path)?.ok_or_else(failed)?)
+        }
+        Err(why) => Err(Unusable::Failed(format!("{} cannot be written: {why}", path.display())).into()),
+    }
+}
+
+fn folder() -> Option<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("holdpoint"))
+}
+
+/// Whether the folder is there. Where another user could put files into it, it is not used.
+fn checked(folder: &Path) -> Result<bool, Unusable> {
+    let name = folder.display();
+    let found = match fs::symlink_metadata(folder) {
+        Ok(found) => found,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(why) => return Err(Unusable::Failed(format!("{name} cannot be looked at: {why}"))),
+    };
+    if !found.is_dir() {
+        return Err(Unusable::Unsafe(format!("{name} is not a folder, or is a symbolic link")));
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(Unusable::Unsafe(format!("{name} belongs to another user")));
+    }
+    if found.mode() & 0o022 != 0 {
+        let mode = found.mode() & 0o7777;
+        return Err(Unusable::Unsafe(format!("other users can write into {name} (mode {mode:04o})")));
+    }
+    Ok(true)
+}
+
+/// Looks at the file that was opened, so that nothing can be exchanged between looking and reading.
+fn read(path: &Path) -> Result<Option<String>, Unusable> {
+    let name = path.display();
+    // Without waiting: a pipe may lie there.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(why) if why.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+            return Err(Unusable::Unsafe(format!("{name} is a symbolic link")));
+        }
+        Err(why) => return Err(Unusable::Unsafe(format!("{name} cannot be opened: {why}"))),
+    };
+    let failed = |why: io::Error| Unusable::Failed(format!("{name} cannot be read: {why}"));
+    let found = file.metadata().map_err(failed)?;
+    if !found.is_file() {
+        return Err(Unusable::Unsafe(format!("{name} is not a regular file")));
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(Unusable::Unsafe(format!("{name} belongs to another user")));
+    }
+    if found.mode() & 0o077 != 0 {
+        let mode = found.mode() & 0o7777;
+        return Err(Unusable::Unsafe(format!("other users have access to {name} (mode {mode:04o})")));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    let token = text.trim_end();
+    let is_ours = token.len() == 2 * TOKEN_BYTES && token.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_ours {
+        Ok(Some(token.to_owned()))
+    } else {
+        Err(Unusable::Unsafe(format!("{name} does not contain a token")))
+    }
+}
+
+/// All of it or nothing, and never over a file that is there.
+fn keep(folder: &Path, path: &Path, token: &str) -> io::Result<()> {
+    let unfinished = folder
+        .join(format!(".{}.unfinished", draw().map_err(|problem| io::Error::other(problem.to_string()))?));
+    let written = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        file.write_all(format!("{token}\n").as_bytes())?;
+        file.sync_all()?;
+        fs::hard_link(&unfinished, path)
+    };
+    let outcome = written();
+    // Where even this fails, an empty name is left behind, and nothing refers to it.
+    let _ = fs::remove_file(&unfinished);
+    outcome
+}
+
+fn draw() -> Result<String, Problem> {
+    let mut bytes = [0_u8; TOKEN_BYTES];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut bytes).map_err(|_| {
+        let next = "See whether this system has a source of random numbers.";
+        Problem::new("NO_RANDOMNESS", "no random numbers can be drawn for a token", next, Exit::Other)
+    })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            static NUMBER: AtomicU32 = AtomicU32::new(0);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = env::temp_dir().join(format!("holdpoint-token-{}-{number}", std::process::id()));
+            fs::create_dir_all(&path).expect("a folder");
+            Self(path)
+        }
+
+        fn state(&self) -> PathBuf {
+            self.0.join("state")
+        }
+
+        fn token(&self) -> PathBuf {
+            self.state().join("127.0.0.1-8787.token")
+        }
+
+        /// The reason, where nothing is used.
+        fn refused(&self) -> String {
+            match kept_or_drawn(&self.state(), &self.token()) {
+                Err(Refused::File(Unusable::Unsafe(why))) => why,
+                Err(Refused::File(Unusable::Failed(why))) => panic!("it failed: {why}"),
+                Err(Refused::Problem(problem)) => panic!("{problem}"),
+                Ok(token) => panic!("{token} is used"),
+            }
+        }
+
+        fn drawn(&self) -> String {
+            match kept_or_drawn(&self.state(), &self.token()) {
+                Ok(token) => token,
+                Err(_) => panic!("no token"),
+            }
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_token_is_drawn_once_and_kept_for_its_user_alone() {
+        let folder = Folder::new();
+        let token = folder.drawn();
+        assert_eq!(folder.drawn(), token, "the next start finds it");
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").mode() & 0o7777;
+        assert_eq!((mode(&folder.token()), mode(&folder.state())), (0o600, 0o700));
+        let names: Vec<_> = fs::read_dir(folder.state()).expect("the folder").collect();
+        assert_eq!(names.len(), 1, "nothing unfinished is left: {names:?}");
+        assert_ne!(Folder::new().drawn(), token, "another folder has another one");
+    }
+
+    #[test]
+    fn a_file_that_others_could_know_is_not_used() {
+        let folder = Folder::new();
+        let token = folder.drawn();
+        let allow = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        };
+        for mode in [0o640, 0o604, 0o620, 0o666] {
+            allow(&folder.token(), mode);
+            assert!(folder.refused().contains(&format!("{mode:04o}")), "{mode:o}");
+        }
+        allow(&folder.token(), 0o600);
+        allow(&folder.state(), 0o770);
+        assert!(folder.refused().contains("can write into"));
+        allow(&folder.state(), 0o700);
+        assert_eq!(folder.drawn(), token);
+
+        let elsewhere = folder.0.join("elsewhere");
+        fs::rename(folder.token(), &elsewhere).expect("it is moved");
+        symlink(&elsewhere, folder.token()).expect("a link");
+        assert!(folder.refused().contains("symbolic link"));
+        fs::remove_file(folder.token()).expect("it is ours");
+        for wrong in ["", "short\n", &"g".repeat(32), &"a".repeat(33)] {
+            fs::write(folder.token(), wrong).expect("it is written");
+            allow(&folder.token(), 0o600);
+            assert!(folder.refused().contains("does not contain a token"), "{wrong:?}");
+            fs::remove_file(folder.token()).expect("it is ours");
+        }
+        fs::create_dir(folder.token()).expect("a folder");
+        assert!(folder.refused().contains("not a regular file"));
+
+        let linked = Folder::new();
+        symlink(folder.state(), linked.state()).expect("a link");
+        assert!(linked.refused().contains("symbolic link"));
+    }
+}

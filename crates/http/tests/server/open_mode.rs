@@ -1,0 +1,162 @@
+//! Without keys: every caller on this machine reads and posts; deciding, loosening, deleting and reloading need the token
+//! that the server drew.
+
+use hyper::Method;
+use models::scripted::Reply;
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Client, JSON};
+use crate::stage::{Kept, Plan, Stage};
+
+/// A caller without the token, and one that guesses.
+fn strangers(stage: &Stage) -> [Client; 2] {
+    [stage.client.without_token(), stage.client.with_token("0123456789abcdef0123456789abcdef")]
+}
+
+/// The refusal says where the token is.
+#[track_caller]
+fn needs_token(answer: Answer, stage: &Stage) {
+    assert_eq!(answer.headers["www-authenticate"], "Bearer");
+    let message = answer.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+    let file = format!("/holdpoint/127.0.0.1-{}.token", stage.client.address.port());
+    assert!(message.contains(&file) && message.contains("listening on"), "{message}");
+    answer.refused(401, "UNAUTHORIZED");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_reaches_the_server_cannot_approve_its_own_call() {
+    let stage = Plan::one_write(Kept::InMemory).build().await;
+    let (run, _) = stage.client.begin_held_run("write it").await;
+    for agent in strangers(&stage) {
+        // All that a tool needs which fetches addresses: it lists what is held, and posts.
+        let listed = agent.get("/v1/approvals").await.ok(200);
+        let held = &listed["approvals"][0];
+        let (approval, call) = (held["id"].as_str().unwrap(), held["call_id"].as_str().unwrap());
+        for verb in ["approve", "reject"] {
+            needs_token(agent.post_nothing(&format!("/v1/approvals/{approval}/{verb}")).await, &stage);
+        }
+        needs_token(
+            agent.post(&format!("/v1/approvals/{approval}/answer"), json!({"result": true})).await,
+            &stage,
+        );
+        for action in ["resume", "cancel"] {
+            let decisions = json!({"decisions": [{"call_id": call, "action": action}]});
+            let judged = agent.post(&format!("/v1/runs/{run}/decisions"), decisions).await.ok(200);
+            assert_eq!(judged["results"][0]["outcome"], "forbidden", "{judged}");
+            assert!(judged["results"][0]["message"].as_str().unwrap().contains(".token"), "{judged}");
+        }
+        let thread = held["thread_id"].as_str().unwrap();
+        for enabled in [true, false] {
+            let path = format!("/v1/threads/{thread}/auto-approve");
+            needs_token(agent.post(&path, json!({"enabled": enabled})).await, &stage);
+        }
+        needs_token(agent.delete(&format!("/v1/threads/{thread}")).await, &stage);
+        needs_token(agent.post_nothing("/v1/admin/reload").await, &stage);
+    }
+    assert_eq!(stage.client.run_reaches(&run, "waiting_approval").await["pending"][0]["kind"], "approval");
+    assert_eq!(stage.note(), None, "nothing was written");
+    let held = stage.client.get("/v1/approvals").await.ok(200);
+    let path = format!("/v1/approvals/{}/approve", held["approvals"][0]["id"].as_str().unwrap());
+    assert_eq!(stage.client.post_nothing(&path).await.ok(200)["decided_by"], "anonymous");
+    stage.client.run_reaches(&run, "completed").await;
+    assert_eq!(stage.note().as_deref(), Some("written"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_token_a_message_may_tighten_and_never_loosen() {
+    let stage = Plan::one_write(Kept::InMemory).build().await;
+    for agent in strangers(&stage) {
+        let thread = agent.post("/v1/threads", json!({})).await.ok(201)["id"].as_str().unwrap().to_owned();
+        let path = format!("/v1/threads/{thread}/messages");
+        for loose in [json!({"auto_approve": true}), json!({"policy": {"approval": "never"}})] {
+            needs_token(agent.post(&path, message(&loose)).await, &stage);
+        }
+        assert_eq!(agent.get(&format!("/v1/runs?thread_id={thread}")).await.ok(200)["runs"], json!([]));
+        let tight = json!({"policy": {"approval": "all_tools"}});
+        let posted = agent.post(&path, message(&tight)).await.ok(202);
+        agent.run_reaches(posted["run_id"].as_str().unwrap(), "waiting_approval").await;
+    }
+    let thread = stage.client.post("/v1/threads", json!({})).await.ok(201)["id"].as_str().unwrap().to_owned();
+    let loose = message(&json!({"auto_approve": true}));
+    let posted = stage.client.post(&format!("/v1/threads/{thread}/messages"), loose).await.ok(202);
+    stage.client.run_reaches(posted["run_id"].as_str().unwrap(), "completed").await;
+}
+
+fn message(more: &Value) -> Value {
+    let mut body = json!({"agent": "assistant", "text": "write it"});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reading_posting_interrupting_and_the_answers_of_a_front_end_need_no_token() {
+    let ask = Reply::call("q", "ask_user", json!({"question": "Sure?"}));
+    let stage = Plan::new(Kept::InMemory, [ask, Reply::text("Done.")]).build().await;
+    for caller in strangers(&stage) {
+        let (run, approval) = caller.begin_held_run("ask").await;
+        let reads = ["/v1/approvals", "/v1/runs", "/v1/threads", "/v1/agents", "/metrics", "/openapi.json"];
+        for path in reads.map(str::to_owned).into_iter().chain([
+            format!("/v1/approvals/{approval}"),
+            format!("/v1/runs/{run}"),
+            format!("/v1/runs/{run}/events"),
+            format!("/v1/runs/{run}/calls"),
+            format!("/v1/runs/{run}/transcript"),
+            format!("/v1/runs/{run}/state"),
+        ]) {
+            assert_eq!(caller.get(&path).await.status, 200, "{path}");
+        }
+        caller.post(&format!("/v1/approvals/{approval}/answer"), json!({"result": "yes"})).await.ok(200);
+        caller.run_reaches(&run, "completed").await;
+        let (run, _) = caller.begin_held_run("ask").await;
+        caller.post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(202);
+    }
+
+    let pick = Reply::call("p", "pick", json!({}));
+    let later = Reply::call("l", "later", json!({}));
+    let stage = Plan::new(Kept::InMemory, [pick, later, Reply::text("Done.")]).build().await;
+    for caller in strangers(&stage) {
+        let thread = caller.post("/v1/threads", json!({})).await.ok(201)["id"].as_str().unwrap().to_owned();
+        let tools = json!([{"name": "pick", "description": "Picks", "parameters": {"type": "object"}}]);
+        let body = message(&json!({"tools": tools}));
+        let posted = caller.post(&format!("/v1/threads/{thread}/messages"), body).await.ok(202);
+        let run = posted["run_id"].as_str().unwrap();
+        for (call, kind) in [("p", "client_tool"), ("l", "external")] {
+            let waits = |run: &Value| run["pending"][0]["kind"] == kind;
+            caller.run_until(run, waits).await;
+            let decisions =
+                json!({"decisions": [{"call_id": call, "action": "resume", "result": {"chosen": "a"}}]});
+            let judged = caller.post(&format!("/v1/runs/{run}/decisions"), decisions).await.ok(200);
+            assert_eq!(judged["results"][0]["outcome"], "applied", "{judged}");
+        }
+        caller.run_reaches(run, "completed").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_in_doubt_is_settled_with_the_token_only() {
+    let lost = Reply::call("l", "later", json!({"answer": "lost"}));
+    let stage = Plan::new(Kept::InMemory, [lost, Reply::text("Done.")]).build().await;
+    let (run, approval) = stage.client.begin_held_run("lose it").await;
+    let path = format!("/v1/approvals/{approval}/answer");
+    for caller in strangers(&stage) {
+        for answer in [json!({"choice": "retry"}), json!({"choice": "give_up"}), json!({"result": 1})] {
+            needs_token(caller.post(&path, answer).await, &stage);
+        }
+        let decisions =
+            json!({"decisions": [{"call_id": "l", "action": "cancel", "suspension_id": approval}]});
+        let judged = caller.post(&format!("/v1/runs/{run}/decisions"), decisions).await.ok(200);
+        assert_eq!(judged["results"][0]["outcome"], "forbidden", "{judged}");
+    }
+    stage.client.post(&path, json!({"choice": "give_up"})).await.ok(200);
+    stage.client.run_reaches(&run, "completed").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_web_page_with_the_token_is_still_refused() {
+    let stage = Plan::one_write(Kept::InMemory).build().await;
+    let (_, approval) = stage.client.begin_held_run("write it").await;
+    let headers = [JSON, ("origin", "https://evil.example")];
+    let path = format!("/v1/approvals/{approval}/approve");
+    let answer = stage.client.send(Method::POST, &path, &headers, Some("{}".to_owned())).await;
+    answer.refused(403, "ORIGIN_REFUSED");
+}
