@@ -422,6 +422,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether several tenants share the places in which runs execute, from here on
+    /// ([`Settings::several_tenants`]).
+    pub fn share_places(&self, several_tenants: bool) {
+        self.inner.node.share_places(several_tenants);
+    }
+
     /// Runs that are in memory at this moment.
     #[must_use]
     pub fn held_count(&self) -> usize {

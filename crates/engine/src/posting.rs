@@ -19,7 +19,7 @@ pub use crate::brought::BROUGHT_MAX;
 use crate::brought::{self, Pin};
 use crate::history::{History, each_up_to};
 use crate::media;
-use crate::node::Node;
+use crate::node::{Need, Node};
 use crate::store::{Create, PostKey, Refused, SCOPE_BYTES_MAX, Tenant, ThreadView};
 use crate::tool::ToolDefinition;
 use crate::worker::{Batch, Entry, Newborn, committed};
@@ -337,7 +337,11 @@ async fn create(
     let now = node.clock.now();
     let (mut batch, mut run) =
         Batch::born(order, pinned.revision.clone(), now).map_err(|error| impossible(error.to_string()))?;
-    let place = if admission == Admission::Hold { node.place_past_nobody() } else { None };
+    let place = if admission == Admission::Hold {
+        node.place_past_nobody(&message.tenant, Need::Start)
+    } else {
+        None
+    };
     let after = message.after.clone().or_else(|| seen.head.clone());
     // A thread without a message has no history to be read.
     let mut history = after.is_none().then(History::default);
@@ -377,11 +381,11 @@ async fn create(
             let newborn = Newborn { lease, run, control, pinned, history, feed };
             node.begin(&message.tenant, &run_id, Entry::Created(Box::new(newborn)), place);
         }
-        (Some(_) | None, _) if holds => node.wake(&message.tenant, &run_id),
+        (Some(_) | None, _) if holds => node.wake(&message.tenant, &run_id, Need::Start),
         (Some(_) | None, _) => {}
     }
     for woken in created.woken {
-        node.wake(&message.tenant, &woken);
+        node.wake(&message.tenant, &woken, Need::Continue);
     }
     Ok(Posted { run: run_id, thread, status })
 }

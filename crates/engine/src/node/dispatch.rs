@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use machine::Timestamp;
 
-use super::{Mail, Node, Place};
+use super::{Mail, Need, Node, Place};
 use crate::agent::milliseconds;
 use crate::live::lock;
 use crate::store::{Claim, Claimed, Refused, Ring};
@@ -63,7 +63,7 @@ impl Node {
                 ring = self.store.rung() => ring,
             };
             match ring {
-                Ring::Run { tenant, run } => self.wake(&tenant, &run),
+                Ring::Run { tenant, run } => self.wake(&tenant, &run, Need::Continue),
                 Ring::Ready => self.later(),
                 Ring::Committed { run } => self.feeds.heard_of(&run),
                 Ring::Approvals { tenant, run } => self.approvals.changed(&tenant, &run),
@@ -86,36 +86,35 @@ impl Node {
         }
     }
 
-    /// Claims as many as there are places, and says when to look again. Without a place, what is interrupted or due is
-    /// claimed all the same.
+    /// Claims as many as there are places, and says when to look again. Without a place, or with none for the runs of one
+    /// tenant, what is interrupted or due is claimed all the same.
     async fn claim_ready(self: &Arc<Self>) -> Result<Timestamp, Refused> {
         while self.backlog.swap(false, Ordering::AcqRel) {
-            let mut places: Vec<Place> = Vec::new();
-            while places.len() < CLAIM_MAX
-                && let Some(place) = self.place()
-            {
-                places.push(place);
-            }
+            let (mut places, mut full) = self.places_to_claim(CLAIM_MAX);
             if places.is_empty() {
                 // Whoever leaves a place from here on rings; one may have been left just before.
                 self.backlog.store(true, Ordering::SeqCst);
-                match self.place() {
-                    Some(place) => places.push(place),
-                    None => {
-                        self.has_line.store(true, Ordering::SeqCst);
-                        return self.claim_pressing().await;
-                    }
+                (places, full) = self.places_to_claim(CLAIM_MAX);
+                if places.is_empty() {
+                    self.has_line.store(true, Ordering::SeqCst);
+                    return self.claim_pressing().await;
                 }
             }
-            let claimed = self.store.claim(Claim::Next { limit: places.len() }).await?;
+            let claim = Claim::Next { limit: places.len(), pass_over: full.clone() };
+            let claimed = self.store.claim(claim).await?;
             // Whoever came meanwhile has rung, and is looked for next.
             let may_be_more = claimed.len() == places.len();
             self.has_line.store(may_be_more, Ordering::SeqCst);
             if may_be_more {
                 self.backlog.store(true, Ordering::Release);
             }
-            for (claimed, place) in claimed.into_iter().zip(places) {
-                self.take(claimed, place);
+            self.take_all(claimed, places);
+            if !may_be_more && let Some(full) = full {
+                // What was passed over is looked for again as soon as its tenant leaves a place, as above.
+                self.backlog.store(true, Ordering::SeqCst);
+                if self.is_full(&full) {
+                    return self.claim_pressing().await;
+                }
             }
         }
         self.next_due().await
@@ -137,13 +136,7 @@ impl Node {
                 }
             };
             let is_all = claimed.len() < places.len();
-            let mut claimed = claimed.into_iter();
-            for place in places {
-                match claimed.next() {
-                    Some(claimed) => self.take(claimed, place),
-                    None => place.give_back(),
-                }
-            }
+            self.take_all(claimed, places);
             if is_all {
                 return self.next_due().await;
             }
@@ -156,7 +149,18 @@ impl Node {
         Ok(self.store.next_wake().await?.map_or(NEVER, |at| at.max(soonest)))
     }
 
-    fn take(self: &Arc<Self>, claimed: Claimed, place: Place) {
+    fn take_all(self: &Arc<Self>, claimed: Vec<Claimed>, places: Vec<Place>) {
+        let mut claimed = claimed.into_iter();
+        for place in places {
+            match claimed.next() {
+                Some(claimed) => self.take(claimed, place),
+                None => place.give_back(),
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, claimed: Claimed, mut place: Place) {
+        place.belongs_to(&claimed.lease.tenant);
         let (tenant, run) = (claimed.lease.tenant.clone(), claimed.lease.run.clone());
         let mut active = lock(&self.active);
         let Some(held) = active.held.get(&(tenant.clone(), run.clone())) else {

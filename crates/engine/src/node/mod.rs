@@ -7,7 +7,7 @@ mod place;
 
 use kept::Kept;
 pub(crate) use mail::{Direct, Look, Mail, Reply};
-pub(crate) use place::Place;
+pub(crate) use place::{Need, Place};
 use place::{Places, Unbegun};
 
 use std::collections::BTreeMap;
@@ -42,6 +42,9 @@ use crate::worker::{self, Entry};
 pub struct Settings {
     /// Runs that execute together; more are queued.
     pub running_runs_max: usize,
+    /// Several tenants share this engine: none of them gets all the places in which runs execute. 90 % of them are for
+    /// any tenant's runs; the rest is for other tenants, and half of it also for runs that continue, such as decided ones.
+    pub several_tenants: bool,
     /// How long a hook of a plugin may take.
     pub hook_timeout: Duration,
     /// How long one model call may take. One that took longer failed, and is tried again.
@@ -65,6 +68,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             running_runs_max: 256,
+            several_tenants: false,
             hook_timeout: Duration::from_secs(30),
             model_timeout: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(5),
@@ -177,7 +181,7 @@ impl Node {
         agents: Agents,
     ) -> Arc<Self> {
         Arc::new(Self {
-            places: Places::new(settings.running_runs_max),
+            places: Places::new(settings.running_runs_max, settings.several_tenants),
             unbegun: Unbegun::default(),
             shelf: Shelf::new(settings.shelf_bytes),
             store,
@@ -270,7 +274,7 @@ impl Node {
             }
             match &submitted {
                 Ok(Verdict::Accepted | Verdict::ToolChanged | Verdict::AlreadyApplied) => {
-                    node.wake(&tenant, &run)
+                    node.wake(&tenant, &run, Need::Continue)
                 }
                 Ok(Verdict::Refused(_)) => {}
                 // It may be stored all the same, and then somebody has to hear it.
@@ -320,24 +324,21 @@ impl Node {
             let has_room = held.mail.capacity() > 1;
             return (has_room && held.mail.try_send(mail).is_ok()).then_some(answer);
         }
-        let place = self.place_past_nobody()?;
+        let place = self.place_past_nobody(tenant, Need::Continue)?;
         self.start(&mut active, tenant, run, Entry::Claim, Some(mail), place);
         Some(answer)
     }
 
     /// There is something for this run. It gets a worker now, or as soon as a place is free.
-    pub(crate) fn wake(self: &Arc<Self>, tenant: &Tenant, run: &RunId) {
+    pub(crate) fn wake(self: &Arc<Self>, tenant: &Tenant, run: &RunId, need: Need) {
         let mut active = lock(&self.active);
         if let Some(held) = active.held.get(&(tenant.clone(), run.clone())) {
             held.look.ring();
             return;
         }
-        match self.place_past_nobody() {
+        match self.place_past_nobody(tenant, need) {
             Some(place) => self.start(&mut active, tenant, run, Entry::Claim, None, place),
-            None => {
-                self.has_line.store(true, Ordering::SeqCst);
-                self.later();
-            }
+            None => self.line_up(tenant, need),
         }
     }
 

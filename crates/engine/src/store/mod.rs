@@ -22,6 +22,7 @@
 //!    ([`RunView::shown_status`]).
 //! 7. [`Store::claim`] hands out runs that were woken, interrupted, fell due or lost their worker first, then queued
 //!    runs that hold their thread, one tenant after the other; never more than asked for, never one that is held.
+//!    Runs of the tenant that it is told to pass over ([`PassOver`]) stay where they are in that order.
 //!    [`Claim::Pressing`] hands out those of them that an interrupt waits for or that fell due, and no others.
 //! 8. Commits are counted ([`Store::counts`]). Creation, claim and start are one commit; a claim by itself is none in
 //!    an embedded store.
@@ -51,7 +52,7 @@
 //! 18. [`Store::events`] stops with the event that brings it to [`EVENTS_BYTES_MAX`] bytes, however many were asked for:
 //!     whoever reads goes on behind the last event that they got, and is at the end where they get none.
 //! 19. [`Store::census`] counts the runs that have not ended, each in the status that is shown, and what is accepted and
-//!     not heard, over all tenants. Runs that have ended cost it nothing.
+//!     not heard, and the approvals among it, over all tenants. Runs that have ended cost it nothing.
 //! 20. [`Store::callback_key`] keeps the first key that it is offered, for as long as the store is there, and gives that
 //!     one to every process: a callback that one gave out is known to all of them.
 //! 21. What came with a message ([`Create::brought`]) is kept in the commit that creates its run, for the thread of that
@@ -60,11 +61,13 @@
 //!     thread and for no other. An agent that was put ([`Store::put_revision`]) is found for all, and stays.
 
 mod append;
+mod claim;
 mod keys;
 mod views;
 mod wrapper;
 
 pub use append::{Append, Appended, Birth, Brought, Create, Created};
+pub use claim::{Claim, PassOver};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
     ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
@@ -138,18 +141,6 @@ pub struct Lease {
     pub epoch: u64,
     /// The store's own number for the run.
     pub row: i64,
-}
-
-/// Which runs a worker wants to have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// This one, if it has not ended and nobody holds it. A queued run that does not hold its thread is given out
-    /// too: an interrupt may be waiting for it.
-    Run { tenant: Tenant, run: RunId },
-    /// As many as this, in the order of rule 7.
-    Next { limit: usize },
-    /// As many as this, of those alone that are interrupted or due, in the same order.
-    Pressing { limit: usize },
 }
 
 /// A run that is held now, as it is loaded.
@@ -288,6 +279,8 @@ pub struct Census {
     pub runs: BTreeMap<ShownStatus, u64>,
     /// Items that were accepted and that no run has heard.
     pub inbox: u64,
+    /// Those of them that approve a call, which has not started for that reason.
+    pub approved: u64,
 }
 
 /// Keeps runs, under the rules of this module.

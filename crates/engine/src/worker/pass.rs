@@ -19,7 +19,7 @@ use super::gate::arguments_in;
 use super::hooks::put;
 use super::{Batch, Desk, NewsBody, Stop, Worker, birth, committed};
 use crate::history::{History, Wanted, has_stored};
-use crate::node::{Direct, Reply};
+use crate::node::{Direct, Need, Reply};
 use crate::store::{Append, Refused};
 
 /// Passes in a row that the store may refuse because something must be heard first.
@@ -290,7 +290,8 @@ impl Worker {
                     self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
                 }
                 for run in woken {
-                    self.node.wake(&self.lease.tenant, &run);
+                    // One that has begun and was woken is found by the dispatcher, beyond what the tenant may start.
+                    self.node.wake(&self.lease.tenant, &run, Need::Start);
                 }
                 Ok(())
             }

@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::{Desk, Stop, Worker};
-use crate::node::{Mail, Place, Reply};
+use crate::node::{Mail, Need, Place, Reply};
 use crate::store::Trouble;
 
 /// Before what cannot be read is read again. Somebody has to mend it first; whoever brings something does not wait for this.
@@ -42,7 +42,7 @@ pub(super) async fn set_aside(desk: &mut Desk, place: &mut Place) -> bool {
         }
     }
     desk.look.take();
-    if let Some(free) = node.place_past_nobody() {
+    if let Some(free) = node.place_past_nobody(&desk.tenant, Need::Continue) {
         *place = free;
     }
     true

@@ -38,7 +38,7 @@ impl Worker {
     /// What is accepted has to stay until something that executes is done, and keeps the run held.
     async fn wait_for_a_place(&mut self, desk: &mut Desk, place: &mut Place) {
         let node = self.node.clone();
-        let free = node.next_place();
+        let free = node.next_place(&self.lease.tenant);
         let deadline = self.run.next_deadline().map(|deadline| deadline.at);
         let due = async {
             match deadline {

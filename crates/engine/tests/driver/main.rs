@@ -14,6 +14,7 @@ mod brought_tools;
 mod crowds;
 mod delegation;
 mod draining;
+mod fair_shares;
 mod faulty_store;
 mod feeds;
 mod full_house;

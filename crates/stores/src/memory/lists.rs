@@ -9,12 +9,21 @@ use engine::store::{
     SuspensionView, Tenant, ThreadView,
 };
 use machine::Timestamp;
+use machine::decision::DecisionAction;
 use machine::event::{Fact, Opened};
 use machine::id::{MessageId, SuspensionId, ThreadId};
 use machine::rows::{ApprovalStatus, ClosedRow, ShownStatus};
+use machine::suspension::SuspensionKind;
 use machine::thread::Thread;
 
 use super::state::{State, StoredRun, StoredSuspension, StoredThread};
+
+/// Calls of the run whose approval is accepted and that it has not heard of.
+fn approved_count(run: &StoredRun) -> u64 {
+    let approvals = run.suspensions.values().filter(|held| held.opened.kind == SuspensionKind::Approval);
+    let answers = approvals.filter_map(|held| run.inbox.get(&held.answered_by?)?.decision());
+    answers.filter(|decision| matches!(decision.action, DecisionAction::Resume(_))).count() as u64
+}
 
 impl State {
     pub(super) fn thread_view(&self, tenant: &Tenant, id: &ThreadId) -> ThreadView {
@@ -46,6 +55,7 @@ impl State {
         for run in self.runs.values().filter(|run| !run.standing.status.ended()) {
             *census.runs.entry(run.standing.status).or_default() += 1;
             census.inbox += run.inbox.len() as u64;
+            census.approved += approved_count(run);
         }
         census
     }

@@ -200,7 +200,7 @@ impl Store for MemoryStore {
 
     fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
         self.change(|state, now| match claim {
-            Claim::Next { limit } => state.claim_next(limit, now),
+            Claim::Next { limit, pass_over } => state.claim_next(limit, pass_over.as_ref(), now),
             Claim::Pressing { limit } => state.claim_pressing(limit, now),
             Claim::Run { tenant, run } => {
                 let free = state

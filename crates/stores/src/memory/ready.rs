@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use engine::store::{Claimed, Lease, Refused, Tenant};
+use engine::store::{Claimed, Lease, PassOver, Refused, Tenant};
 use machine::Timestamp;
 
 use super::state::{Row, State, StoredRun, lost_row};
@@ -111,13 +111,16 @@ impl Ready {
         self.wakes.first().map(|(at, _)| *at)
     }
 
-    fn next(&mut self, now: Timestamp) -> Option<Row> {
-        self.next_urgent(now, |_| true).or_else(|| self.next_queued())
-    }
-
-    /// What is due, or the first of those that must not wait and that are meant, whichever became so first.
-    fn next_urgent(&self, now: Timestamp, is_meant: impl Fn(Row) -> bool) -> Option<Row> {
-        let due = self.wakes.first().filter(|(at, _)| *at <= now);
+    /// What is due and may be given out, or the first of those that must not wait and that are meant, whichever became so
+    /// first.
+    fn next_urgent(
+        &self,
+        now: Timestamp,
+        is_meant: impl Fn(Row) -> bool,
+        may_be_due: impl Fn(Row) -> bool,
+    ) -> Option<Row> {
+        let mut due = self.wakes.iter().take_while(|(at, _)| *at <= now);
+        let due = due.find(|(_, row)| may_be_due(*row));
         match (self.urgent.iter().find(|(_, _, row)| is_meant(*row)), due) {
             (Some((since, _, _)), Some((at, row))) if at < since => Some(*row),
             (Some((_, _, row)), _) | (None, Some((_, row))) => Some(*row),
@@ -125,10 +128,10 @@ impl Ready {
         }
     }
 
-    fn next_queued(&mut self) -> Option<Row> {
+    fn next_queued(&mut self, pass_over: Option<&Tenant>) -> Option<Row> {
         let after = self.served.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let (tenant, queue) =
-            self.queued.range((after, Bound::Unbounded)).next().or_else(|| self.queued.first_key_value())?;
+        let in_turn = self.queued.range((after, Bound::Unbounded)).chain(&self.queued);
+        let (tenant, queue) = in_turn.into_iter().find(|(tenant, _)| Some(*tenant) != pass_over)?;
         let row = queue.first().map(|(_, row)| *row);
         self.served = Some(tenant.clone());
         row
@@ -136,11 +139,19 @@ impl Ready {
 }
 
 impl State {
-    pub(super) fn claim_next(&mut self, limit: usize, now: Timestamp) -> Result<Vec<Claimed>, Refused> {
+    pub(super) fn claim_next(
+        &mut self,
+        limit: usize,
+        pass_over: Option<&PassOver>,
+        now: Timestamp,
+    ) -> Result<Vec<Claimed>, Refused> {
+        let not_woken = pass_over.filter(|full| full.woken).map(|full| &full.tenant);
+        let not_queued = pass_over.map(|full| &full.tenant);
         let mut claimed = Vec::new();
-        while claimed.len() < limit
-            && let Some(row) = self.ready.next(now)
-        {
+        while claimed.len() < limit {
+            let is_meant = |row: Row| self.runs.get(&row).is_none_or(|run| Some(&run.tenant) != not_woken);
+            let urgent = self.ready.next_urgent(now, is_meant, is_meant);
+            let Some(row) = urgent.or_else(|| self.ready.next_queued(not_queued)) else { break };
             claimed.push(self.take(row, now)?);
         }
         Ok(claimed)
@@ -150,7 +161,7 @@ impl State {
         let mut claimed = Vec::new();
         while claimed.len() < limit {
             let is_interrupted = |row| self.runs.get(&row).is_some_and(|run| run.interrupt_accepted);
-            let Some(row) = self.ready.next_urgent(now, is_interrupted) else { break };
+            let Some(row) = self.ready.next_urgent(now, is_interrupted, |_| true) else { break };
             claimed.push(self.take(row, now)?);
         }
         Ok(claimed)

@@ -73,12 +73,22 @@ impl Shared {
                 let asked: Parameters<'_> = &[&node, &tenant, &run, &self.clock.given()];
                 self.connections.ask(Does::Write, sql, asked).await?
             }
-            Claim::Next { limit } | Claim::Pressing { limit } => {
+            Claim::Next { limit, .. } | Claim::Pressing { limit } => {
                 let limit = i32::try_from(*limit).unwrap_or(i32::MAX);
                 let pressing = matches!(claim, Claim::Pressing { .. });
+                let full = claim.pass_over();
+                let not_woken = full.filter(|full| full.woken).map(|full| kept(full.tenant.as_str()));
+                let not_startable = full.map(|full| kept(full.tenant.as_str()));
                 let sql = include_str!("sql/claim_next.sql");
-                let asked: Parameters<'_> =
-                    &[&node, &limit, &self.turn.last(), &self.clock.given(), &pressing];
+                let asked: Parameters<'_> = &[
+                    &node,
+                    &limit,
+                    &self.turn.last(),
+                    &self.clock.given(),
+                    &pressing,
+                    &not_woken,
+                    &not_startable,
+                ];
                 self.connections.ask(Does::Write, sql, asked).await?
             }
         };

@@ -25,6 +25,7 @@ pub(super) async fn census(connections: &Connections) -> Result<Census, Stop> {
         let (what, count): (&str, i64) = (row.try_get(0)?, row.try_get(1)?);
         match what {
             "inbox" => census.inbox = unsigned(count),
+            "approved" => census.approved = unsigned(count),
             status => {
                 census.runs.insert(status_of(status)?, unsigned(count));
             }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
-use engine::store::{Claim, Claimed, Lease, Loaded, Refused, Trouble};
+use engine::store::{Claim, Claimed, Lease, Loaded, PassOver, Refused, Tenant, Trouble};
 use machine::Timestamp;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
 use super::desk::Desk;
 use super::lease::{Aside, Held, Leases};
@@ -70,6 +70,15 @@ impl Line {
         }
     }
 
+    /// The same without the runs of one tenant.
+    const fn of_others_in_order(self) -> &'static str {
+        match self {
+            Self::Woken => include_str!("sql/claim_woken_of_others.sql"),
+            Self::Interrupted => include_str!("sql/claim_interrupted_of_others.sql"),
+            Self::Due => include_str!("sql/claim_due_of_others.sql"),
+        }
+    }
+
     /// Whether it has an entry for this place and row.
     const fn has_entry(self) -> &'static str {
         match self {
@@ -108,9 +117,20 @@ struct Met {
     /// No entry of a line is tried twice.
     tried: BTreeSet<Aside>,
     trouble: Option<Stop>,
+    /// Whose runs are not given out.
+    pass_over: Option<PassOver>,
 }
 
 impl Met {
+    /// The tenant whose woken runs are passed over too.
+    fn not_woken(&self) -> Option<&Tenant> {
+        self.pass_over.as_ref().filter(|full| full.woken).map(|full| &full.tenant)
+    }
+
+    fn not_startable(&self, tenant: &str) -> bool {
+        self.pass_over.as_ref().is_some_and(|full| full.tenant.as_str() == tenant)
+    }
+
     /// One run, or one line, that cannot be read now must not keep the others from being given out.
     fn note(&mut self, stop: Stop) {
         tracing::error!(refused = %stop.0, "not all that is ready could be looked at");
@@ -132,7 +152,8 @@ impl Claims<'_> {
                     claimed.extend(self.take(row, Wanted::Unended)?);
                 }
             }
-            Claim::Next { limit } => {
+            Claim::Next { limit, pass_over } => {
+                met.pass_over.clone_from(pass_over);
                 self.claim_woken(Line::Woken, *limit, &mut claimed, &mut met);
                 if let Err(stop) = self.claim_startable(*limit, &mut claimed, &mut met) {
                     met.note(stop);
@@ -221,7 +242,7 @@ impl Claims<'_> {
             let missing = limit.saturating_sub(claimed.len());
             let mut candidates = Vec::new();
             for line in [line, Line::Due] {
-                if let Err(stop) = self.candidates(line, missing, &met.tried, &mut candidates) {
+                if let Err(stop) = self.candidates(line, missing, met, &mut candidates) {
                     met.note(stop);
                 }
             }
@@ -246,15 +267,15 @@ impl Claims<'_> {
         &self,
         line: Line,
         limit: usize,
-        tried: &BTreeSet<Aside>,
+        met: &Met,
         candidates: &mut Vec<Entry>,
     ) -> Result<(), Stop> {
         let mut missing = limit;
-        self.walk(line, |entry| {
+        self.walk(line, met.not_woken(), |entry| {
             if matches!(line, Line::Due) && entry.at > millis(self.now) || missing == 0 {
                 return ControlFlow::Break(());
             }
-            if !tried.contains(&entry.aside()) {
+            if !met.tried.contains(&entry.aside()) {
                 candidates.push(entry);
                 missing -= 1;
             }
@@ -263,9 +284,15 @@ impl Claims<'_> {
     }
 
     /// Along a line, past runs that somebody holds and past what is damaged.
-    fn walk(&self, line: Line, mut each: impl FnMut(Entry) -> ControlFlow<()>) -> Result<(), Stop> {
-        let mut statement = self.connection.prepare_cached(line.in_order())?;
-        let mut rows = statement.query([])?;
+    fn walk(
+        &self,
+        line: Line,
+        but: Option<&Tenant>,
+        mut each: impl FnMut(Entry) -> ControlFlow<()>,
+    ) -> Result<(), Stop> {
+        let sql = if but.is_some() { line.of_others_in_order() } else { line.in_order() };
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params_from_iter(but.map(Tenant::as_str)))?;
         while let Some(columns) = rows.next()? {
             let entry = Entry { line, row: columns.get(0)?, at: columns.get(1)? };
             let held = self.leases.lock();
@@ -296,6 +323,10 @@ impl Claims<'_> {
                 tenant = None;
                 continue;
             };
+            if met.not_startable(&next) {
+                tenant = Some(next);
+                continue;
+            }
             let place = seen.entry(next.clone()).or_insert((i64::MIN, i64::MIN));
             while let Some((row, ready_at)) = self.startable_after(&next, *place)? {
                 *place = (ready_at, row);
@@ -336,7 +367,7 @@ impl Claims<'_> {
 
     pub(super) fn next_wake(&self) -> Result<Option<Timestamp>, Stop> {
         let mut first = None;
-        self.walk(Line::Due, |entry| {
+        self.walk(Line::Due, None, |entry| {
             first = Some(timestamp(entry.at));
             ControlFlow::Break(())
         })?;

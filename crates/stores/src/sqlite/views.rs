@@ -29,6 +29,8 @@ pub(super) fn census(connection: &Connection) -> Result<Census, Stop> {
     }
     let count = connection.query_row("SELECT count(*) FROM inbox", [], |row| row.get(0))?;
     census.inbox = unsigned(count);
+    let count = connection.query_row(include_str!("sql/census_approved.sql"), [], |row| row.get(0))?;
+    census.approved = unsigned(count);
     Ok(census)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::store::Claim;
+use engine::store::{Claim, PassOver, Tenant};
 use machine::event::InterruptCause;
 use machine::inbox::Item;
 
@@ -127,6 +127,34 @@ pub(crate) async fn rule_07_nobody_starves_behind_a_long_queue<F: Fixture>() {
         claimed.extend(next(&world, 1).await);
     }
     assert!(claimed.contains(&"short".to_owned()), "{claimed:?}");
+}
+
+async fn next_but(world: &World, tenant: &str, woken: bool) -> Vec<String> {
+    let pass_over = Some(PassOver { tenant: Tenant::from(tenant), woken });
+    let claimed = world.store.claim(Claim::Next { limit: 10, pass_over }).await.unwrap();
+    claimed.into_iter().map(|claimed| claimed.lease.run.to_string()).collect()
+}
+
+pub(crate) async fn rule_07_runs_of_a_tenant_that_is_passed_over_stay_in_line<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    for tenant in ["a", "greedy", "z"] {
+        let world = world.of(tenant);
+        queued(&world, "thr_queued", &format!("{tenant}_queued")).await;
+        parked(&world, "thr_due", &format!("{tenant}_due"), "urgent").await;
+        parked(&world, "thr_woken", &format!("{tenant}_woken"), "transfer").await;
+        interrupt(&world, &format!("{tenant}_woken")).await;
+        world.clock.advance(1);
+    }
+    world.clock.advance(EXPIRES_IN_MS);
+    let mut others = next_but(&world, "greedy", true).await;
+    others.sort();
+    assert_eq!(others, ["a_due", "a_queued", "a_woken", "z_due", "z_queued", "z_woken"]);
+    assert!(next_but(&world, "greedy", true).await.is_empty());
+    let mut begun = next_but(&world, "greedy", false).await;
+    begun.sort();
+    assert_eq!(begun, ["greedy_due", "greedy_woken"]);
+    assert!(next_but(&world, "greedy", false).await.is_empty());
+    assert_eq!(next_but(&world, "other", true).await, ["greedy_queued"]);
 }
 
 pub(crate) async fn rule_07_a_run_behind_another_is_claimed_once_it_holds_the_thread<F: Fixture>() {

@@ -91,7 +91,7 @@ pub(crate) async fn rule_12_a_lease_dies_with_its_process<F: Fixture>() {
     assert_eq!(world.store.load(&lost.lease).await, Err(Refused::Fenced));
     assert_eq!(lost.commit(&world).await, Err(Refused::Fenced));
     assert_eq!(world.store.release(&lost.lease).await, Err(Refused::Fenced));
-    let claimed = world.store.claim(Claim::Next { limit: 10 }).await.unwrap().remove(0);
+    let claimed = world.store.claim(Claim::Next { limit: 10, pass_over: None }).await.unwrap().remove(0);
     assert!(claimed.lease.epoch > lost.lease.epoch, "epochs go on rising");
     let doubt_at = world.clock.now().plus_ms(F::LATE_MS);
     assert_eq!(claimed.doubt_at, doubt_at, "from here on the old process cannot send any more");

@@ -8,10 +8,10 @@ use machine::inbox::Item;
 use machine::rows::ShownStatus;
 
 use crate::fixture::{Fixture, World};
-use crate::worker::{approve, enqueued, held, parked, queued, started};
+use crate::worker::{approve, claim, enqueued, held, parked, queued, reject, started};
 
 async fn census(world: &World) -> (Vec<(ShownStatus, u64)>, u64) {
-    let Census { runs, inbox } = world.store.census().await.unwrap();
+    let Census { runs, inbox, .. } = world.store.census().await.unwrap();
     (runs.into_iter().filter(|(_, count)| *count > 0).collect(), inbox)
 }
 
@@ -34,6 +34,24 @@ pub(crate) async fn rule_19_unended_runs_of_all_tenants_are_counted_by_status<F:
         (ShownStatus::WaitingApproval, 3),
     ]);
     assert_eq!(census(&world).await, (expected.into_iter().collect(), 0));
+}
+
+pub(crate) async fn rule_19_approved_calls_are_counted_until_their_run_has_heard_it<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    for (tenant, run, action) in
+        [("a", "run_1", approve()), ("a", "run_2", reject()), ("b", "run_1", approve())]
+    {
+        let world = world.of(tenant);
+        let thread = format!("thr_{run}");
+        let worker = parked(&world, &thread, run, "transfer").await;
+        world.tell(run, Item::Decision(worker.decision(&format!("call_{run}"), None, action))).await;
+    }
+    assert_eq!(world.store.census().await.unwrap().approved, 2);
+    let a = world.of("a");
+    let mut worker = claim(&a, "run_1").await.unwrap();
+    worker.drain();
+    worker.commit(&a).await.unwrap();
+    assert_eq!(world.store.census().await.unwrap().approved, 1);
 }
 
 pub(crate) async fn rule_19_what_is_not_heard_is_counted_until_it_is<F: Fixture>() {

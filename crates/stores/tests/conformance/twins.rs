@@ -135,7 +135,7 @@ impl Twins {
 
     async fn claim_next(&mut self) {
         // All of them: a run that was given back unchanged has another place in each store's line.
-        self.claim(Claim::Next { limit: 1_000 }).await;
+        self.claim(Claim::Next { limit: 1_000, pass_over: None }).await;
     }
 
     async fn claim_one(&mut self) {

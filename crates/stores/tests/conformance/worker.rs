@@ -176,7 +176,7 @@ pub(crate) async fn claim(world: &World, run: &str) -> Option<Worker> {
 
 /// What a claim hands out, in its order.
 pub(crate) async fn next_workers(world: &World, limit: usize) -> Vec<Worker> {
-    let claimed = world.store.claim(Claim::Next { limit }).await.unwrap();
+    let claimed = world.store.claim(Claim::Next { limit, pass_over: None }).await.unwrap();
     claimed.into_iter().map(|claimed| Worker::of(world, claimed)).collect()
 }
 

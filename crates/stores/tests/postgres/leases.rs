@@ -28,7 +28,9 @@ fn paused(cluster: &Cluster<'_>) -> Settings {
 async fn claims_next(node: &Node) -> engine::store::Claimed {
     patiently("a claim", async {
         loop {
-            if let Some(claimed) = node.world.store.claim(Claim::Next { limit: 1 }).await.unwrap().pop() {
+            if let Some(claimed) =
+                node.world.store.claim(Claim::Next { limit: 1, pass_over: None }).await.unwrap().pop()
+            {
                 return claimed;
             }
             node.hears(|ring| *ring == Ring::Ready).await;
@@ -48,7 +50,10 @@ async fn the_runs_of_a_dead_node_are_taken_over_when_its_lease_has_run_out() {
     let client = cluster.client().await;
     let held_until = "SELECT expires_at FROM nodes n JOIN runs r ON r.node = n.node";
     let expires_at: i64 = client.query_one(held_until, &[]).await.unwrap().get(0);
-    assert!(lives.world.store.claim(Claim::Next { limit: 10 }).await.unwrap().is_empty(), "it may be alive");
+    assert!(
+        lives.world.store.claim(Claim::Next { limit: 10, pass_over: None }).await.unwrap().is_empty(),
+        "it may be alive"
+    );
     let claimed = claims_next(&lives).await;
     let (took, now) = (died.elapsed(), lives.store.now());
     assert_eq!(claimed.lease.run, lost.lease.run);
@@ -80,8 +85,10 @@ async fn a_paused_node_neither_writes_nor_sends_after_others_went_on() {
     assert!(lives.world.store.may_send(&worker.lease));
     // It wakes up: it is another node now, and can hold runs again.
     queued(&sleeps.world, "thr_2", "later").await;
-    until("another lease", || async { sleeps.world.store.claim(Claim::Next { limit: 1 }).await.is_ok() })
-        .await;
+    until("another lease", || async {
+        sleeps.world.store.claim(Claim::Next { limit: 1, pass_over: None }).await.is_ok()
+    })
+    .await;
     assert_eq!(lost.commit(&sleeps.world).await, Err(Refused::Fenced));
     assert!(!sleeps.world.store.may_send(&lost.lease));
 }
@@ -102,7 +109,10 @@ async fn a_lease_that_ran_out_and_was_taken_by_nobody_is_renewed() {
     worker.asks(&[("a", "transfer")]);
     let refused = node.world.store.append(&worker.lease, worker.append()).await;
     assert!(is_unavailable(&refused, "lease"), "{refused:?}");
-    assert!(is_unavailable(&node.world.store.claim(Claim::Next { limit: 1 }).await, "lease"));
+    assert!(is_unavailable(
+        &node.world.store.claim(Claim::Next { limit: 1, pass_over: None }).await,
+        "lease"
+    ));
     // As its pulse would.
     client.execute("UPDATE nodes SET expires_at = now_ms(NULL) + 60000", &[]).await.unwrap();
     worker.commit(&node.world).await.unwrap();

@@ -152,7 +152,7 @@ async fn whoever_watches_on_another_node_hears_of_a_commit() {
     let cluster = Cluster::new();
     let watches = cluster.node_with(Settings { look_every: NEVER, ..cluster.settings() }).await;
     // It is a node like others, and those who come later see it.
-    assert!(watches.world.store.claim(Claim::Next { limit: 1 }).await.unwrap().is_empty());
+    assert!(watches.world.store.claim(Claim::Next { limit: 1, pass_over: None }).await.unwrap().is_empty());
     watches.opens_its_ear(&cluster).await;
     let works = cluster.node().await;
     let mut worker = started(&works.world, "thr", "run").await;
@@ -208,7 +208,7 @@ async fn whoever_may_tell_others_nothing_still_looks_and_takes_over() {
     assert!(lives.world.store.release(&started(&lives.world, "thr_3", "let_go").await.lease).await.unwrap());
     drop(dies);
     until("the runs of the node that is gone", || async {
-        let claimed = lives.world.store.claim(Claim::Next { limit: 10 }).await.unwrap();
+        let claimed = lives.world.store.claim(Claim::Next { limit: 10, pass_over: None }).await.unwrap();
         claimed.iter().any(|claimed| claimed.lease.run == lost.lease.run)
     })
     .await;

@@ -177,9 +177,9 @@ BEGIN
 END $$;
 
 -- Woken, interrupted, without the worker that they had, or due: in the order in which they became so. The pressing ones
--- are interrupted or due.
+-- are interrupted or due. Runs of the tenant `p_but` are passed over.
 CREATE FUNCTION claim_woken(
-    p_node bigint, p_limit integer, p_at bigint, p_pressing boolean
+    p_node bigint, p_limit integer, p_at bigint, p_pressing boolean, p_but text
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     due_at bigint := now_ms(p_at);
@@ -196,11 +196,11 @@ BEGIN
             SELECT c.run, c.place FROM (
                 (SELECT run, ready_at AS place FROM runs
                 WHERE ready = 1 AND node IS NULL AND (ready_at, run) > (seen_place, seen_run)
-                    AND (interrupt_accepted OR NOT p_pressing)
+                    AND (interrupt_accepted OR NOT p_pressing) AND (p_but IS NULL OR tenant <> p_but)
                 ORDER BY ready_at, run LIMIT p_limit)
                 UNION ALL
                 (SELECT run, wake_at * 1000 FROM runs
-                WHERE node IS NULL AND wake_at <= due_at
+                WHERE node IS NULL AND wake_at <= due_at AND (p_but IS NULL OR tenant <> p_but)
                     AND (wake_at, run) >= (seen_place / 1000, CASE seen_place % 1000 WHEN 0 THEN seen_run ELSE -1 END)
                     AND (wake_at * 1000, run) > (seen_place, seen_run)
                 ORDER BY wake_at, run LIMIT p_limit)
@@ -220,8 +220,11 @@ BEGIN
     RETURN taken;
 END $$;
 
--- Queued runs that hold their thread, one tenant after the other, beginning behind the one that was served last.
-CREATE FUNCTION claim_startable(p_node bigint, p_limit integer, p_served text) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- Queued runs that hold their thread, one tenant after the other, beginning behind the one that was served last, without
+-- those of the tenant `p_but`.
+CREATE FUNCTION claim_startable(
+    p_node bigint, p_limit integer, p_served text, p_but text
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     taken bigint[] := '{}';
     the_tenant text := p_served;
@@ -244,6 +247,7 @@ BEGIN
             CONTINUE;
         END IF;
         the_tenant := next_tenant;
+        CONTINUE WHEN the_tenant = p_but;
         SELECT run INTO the_run FROM runs
         WHERE ready = 2 AND node IS NULL AND tenant = the_tenant
         ORDER BY ready_at, run LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
@@ -259,8 +263,8 @@ END $$;
 -- As many as this, those that must not wait first; of the pressing ones, no others. `queued` counts those at the end that
 -- were not begun.
 CREATE FUNCTION claim_next(
-    p_node bigint, p_limit integer, p_served text, p_at bigint, p_pressing boolean,
-    OUT outcome text, OUT taken bigint[], OUT queued integer
+    p_node bigint, p_limit integer, p_served text, p_at bigint, p_pressing boolean, p_not_woken text,
+    p_not_startable text, OUT outcome text, OUT taken bigint[], OUT queued integer
 ) LANGUAGE plpgsql AS $$
 DECLARE
     started bigint[];
@@ -272,9 +276,9 @@ BEGIN
         RETURN;
     END IF;
     SET LOCAL synchronous_commit = off;
-    taken := claim_woken(p_node, p_limit, p_at, p_pressing);
+    taken := claim_woken(p_node, p_limit, p_at, p_pressing, p_not_woken);
     IF cardinality(taken) < p_limit AND NOT p_pressing THEN
-        started := claim_startable(p_node, p_limit - cardinality(taken), p_served);
+        started := claim_startable(p_node, p_limit - cardinality(taken), p_served, p_not_startable);
         queued := cardinality(started);
         taken := taken || started;
     END IF;

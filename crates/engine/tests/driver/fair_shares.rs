@@ -1,0 +1,195 @@
+//! Several tenants on one engine: none of them takes all the places in which runs execute.
+
+use std::sync::Arc;
+
+use engine::agent::Agent;
+use engine::deciding::Decide;
+use engine::feed::Subscription;
+use engine::model::{ModelAnswer, ModelRequest};
+use engine::posting::{Message, Posted};
+use engine::store::Tenant;
+use engine::{Engine, Settings};
+use machine::id::{Principal, RunId};
+use machine::rows::ShownStatus;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::stage::{FunctionModel, Sent, Stage, accepted, ask, call, rest, until_named};
+
+/// Of 20 places 18 are for the starting runs of one tenant, and one more for its decided ones.
+const PLACES: usize = 20;
+const SHARE: usize = 18;
+
+/// Runs that are told to "sleep" do so until one of them is woken; those that are told to "pay" ask first; others answer.
+struct Shared {
+    stage: Stage,
+    engine: Engine,
+    sent: Sent,
+    sleep: Arc<Semaphore>,
+}
+
+impl Shared {
+    async fn with(several_tenants: bool, running_runs_max: usize) -> Self {
+        let (stage, sent, sleep) = (Stage::new(), Sent::default(), Arc::new(Semaphore::new(0)));
+        let wakes = sleep.clone();
+        let model = FunctionModel(move |request: ModelRequest, _| {
+            let sleep = wakes.clone();
+            async move {
+                let text = request.last_user_text().unwrap().to_owned();
+                match (text.as_str(), request.step) {
+                    ("sleep", _) => sleep.acquire().await.unwrap().forget(),
+                    ("pay", 1) => return Ok(ask(&[("a", "transfer", json!({}))])),
+                    ("pay and sleep", 1) => return Ok(ask(&[("a", "transfer", json!({}))])),
+                    ("pay and sleep", _) => sleep.acquire().await.unwrap().forget(),
+                    _ => {}
+                }
+                Ok(ModelAnswer::text("Done."))
+            }
+        });
+        let agent = Agent::new("assistant", model).tool(sent.transfer());
+        let settings = Settings { running_runs_max, several_tenants, ..Settings::default() };
+        let engine = stage.engine().settings(settings).agent(agent).start().await.unwrap();
+        Self { stage, engine, sent, sleep }
+    }
+
+    async fn post(&self, tenant: &str, text: &str) -> (Posted, Subscription) {
+        let message = Message::to("assistant", text).of_tenant(Tenant::from(tenant));
+        self.engine.stream(message).await.unwrap()
+    }
+
+    async fn held(&self, tenant: &str, text: &str) -> (RunId, Subscription) {
+        let (posted, mut watched) = self.post(tenant, text).await;
+        until_named(&mut watched, "run.waiting").await;
+        (posted.run, watched)
+    }
+
+    async fn approve(&self, tenant: &str, run: &RunId) {
+        let decision = Decide::approve(run, &call("a"), "ann").of_tenant(Tenant::from(tenant));
+        accepted(self.engine.decide(decision).await);
+    }
+
+    /// How many of these posts begin at once.
+    async fn begun(&self, tenant: &str, text: &str, count: usize) -> usize {
+        let mut begun = 0;
+        for _ in 0..count {
+            begun += usize::from(self.post(tenant, text).await.0.status == ShownStatus::Running);
+        }
+        begun
+    }
+
+    /// Until nothing moves any more.
+    async fn settle(&self) {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+
+    async fn approved_not_started(&self) -> u64 {
+        self.engine.store().census().await.unwrap().approved
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_tenant_gets_nine_tenths_of_the_places_and_another_one_starts_at_once() {
+    let shared = Shared::with(true, PLACES).await;
+    assert_eq!(shared.begun("greedy", "sleep", 40).await, SHARE);
+    shared.settle().await;
+    assert_eq!(shared.engine.held_count(), SHARE);
+    let (posted, mut watched) = shared.post("other", "hello").await;
+    assert_eq!(posted.status, ShownStatus::Running, "it does not wait for the other tenant's runs");
+    rest(&mut watched).await;
+    let (run, mut watched) = shared.held("other", "pay").await;
+    shared.approve("other", &run).await;
+    rest(&mut watched).await;
+    assert_eq!(shared.sent.count(), 1, "the approved call has run");
+    assert_eq!(shared.engine.held_count(), SHARE, "no run of the greedy tenant has ended or begun meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_waiting_and_256_sleeping_runs_of_one_tenant_keep_no_other_waiting() {
+    let shared = Shared::with(true, 256).await;
+    let mut waiting = Vec::new();
+    for _ in 0..100 {
+        waiting.push(shared.held("greedy", "pay and sleep").await.0);
+    }
+    assert_eq!(shared.begun("greedy", "sleep", 256).await, 230);
+    assert_eq!(shared.begun("greedy", "queued", 10_000 - 100).await, 0);
+    for run in &waiting {
+        shared.approve("greedy", run).await;
+    }
+    shared.settle().await;
+    assert_eq!(shared.engine.held_count(), 243, "13 decided runs have got a place of the reserve");
+    assert_eq!(shared.approved_not_started().await, 87);
+    let (run, mut watched) = shared.held("other", "pay").await;
+    shared.approve("other", &run).await;
+    rest(&mut watched).await;
+    assert_eq!(
+        shared.sent.count(),
+        13 + 1,
+        "the approved calls of both tenants have run as far as there is room"
+    );
+    assert_eq!(shared.engine.held_count(), 243, "no run of the greedy tenant has ended meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decided_run_of_the_greedy_tenant_itself_gets_a_place_of_the_reserve() {
+    let shared = Shared::with(true, PLACES).await;
+    let (first, mut watched) = shared.held("greedy", "pay").await;
+    let (second, _) = shared.held("greedy", "pay and sleep").await;
+    let (third, mut last) = shared.held("greedy", "pay").await;
+    shared.begun("greedy", "sleep", 40).await;
+    shared.settle().await;
+    shared.approve("greedy", &first).await;
+    rest(&mut watched).await;
+    assert_eq!(shared.sent.count(), 1);
+    // The next one keeps the place, so the one after it waits; other tenants still have theirs.
+    shared.approve("greedy", &second).await;
+    shared.approve("greedy", &third).await;
+    shared.settle().await;
+    assert_eq!(shared.engine.held_count(), SHARE + 1);
+    assert_eq!(shared.approved_not_started().await, 1);
+    assert_eq!(shared.post("other", "hello").await.0.status, ShownStatus::Running);
+    // Before those that have not begun.
+    shared.sleep.add_permits(1);
+    rest(&mut last).await;
+    assert_eq!(shared.approved_not_started().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_a_tenant_at_its_bound_leaves_goes_to_the_first_of_its_line() {
+    let shared = Shared::with(true, PLACES).await;
+    shared.begun("greedy", "sleep", SHARE).await;
+    let (first, mut watched) = shared.post("greedy", "first").await;
+    assert_eq!(first.status, ShownStatus::Queued);
+    shared.begun("greedy", "sleep", 5).await;
+    shared.sleep.add_permits(1);
+    rest(&mut watched).await;
+    shared.settle().await;
+    assert_eq!(shared.engine.held_count(), SHARE, "and then to the next ones");
+    shared.sleep.add_permits(100);
+    shared.settle().await;
+    assert_eq!(shared.engine.held_count(), 0);
+    assert_eq!(shared.stage.pending().await.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_run_of_a_tenant_at_its_bound_is_interrupted_at_once() {
+    let shared = Shared::with(true, PLACES).await;
+    shared.begun("greedy", "sleep", SHARE).await;
+    let (queued, mut watched) = shared.post("greedy", "sleep").await;
+    let by = Principal::from("ann");
+    accepted(shared.engine.interrupt(&Tenant::from("greedy"), &queued.run, &by).await);
+    rest(&mut watched).await;
+    assert_eq!(shared.engine.held_count(), SHARE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_one_tenant_no_place_is_kept_free() {
+    let shared = Shared::with(false, PLACES).await;
+    assert_eq!(shared.begun("default", "sleep", 40).await, PLACES);
+    shared.engine.share_places(true);
+    shared.sleep.add_permits(10);
+    shared.settle().await;
+    assert_eq!(shared.engine.held_count(), SHARE, "with several of them some are");
+    shared.engine.share_places(false);
+    shared.settle().await;
+    assert_eq!(shared.engine.held_count(), PLACES);
+}

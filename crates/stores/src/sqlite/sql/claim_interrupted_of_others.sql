@@ -1,0 +1,1 @@
+SELECT row, ready_at FROM runs WHERE ready = 1 AND interrupt_accepted = 1 AND tenant <> ?1 ORDER BY ready_at, row
