@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use machine::depth::too_deep;
 use machine::id::Digest;
+use machine::json_text::{self, Bounds};
+use machine::json_value;
 use machine::tool::Arguments;
 use serde_json::{Number, Value};
 
@@ -21,10 +22,11 @@ pub fn of_text(text: &str, schema: Option<&Schema>) -> Arguments {
         return Arguments::Invalid { raw: String::new(), why };
     }
     let text = if text.trim().is_empty() { "{}" } else { text };
-    match serde_json::from_str::<Value>(text) {
+    match json_text::parse(text, &Bounds::VALUE) {
         Ok(value) => of_value(Arc::new(value), schema),
-        Err(error) => {
-            Arguments::Invalid { raw: text.to_owned(), why: format!("the arguments are not JSON: {error}") }
+        Err(fault) => {
+            let what = if fault.is_syntax() { "are not JSON" } else { "cannot be used" };
+            Arguments::Invalid { raw: text.to_owned(), why: format!("the arguments {what}: {fault}") }
         }
     }
 }
@@ -32,9 +34,8 @@ pub fn of_text(text: &str, schema: Option<&Schema>) -> Arguments {
 /// As somebody who decides gave them, or as they were stored.
 #[must_use]
 pub fn of_value(value: Arc<Value>, schema: Option<&Schema>) -> Arguments {
-    if too_deep(&value) {
-        let why = "the arguments are nested too deeply".to_owned();
-        return Arguments::Invalid { raw: String::new(), why };
+    if let Some(fault) = json_value::fault(&value) {
+        return Arguments::unstorable(fault);
     }
     let digest = match digest(&value) {
         Ok(digest) => digest,

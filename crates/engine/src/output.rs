@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use machine::event::{Fact, Message};
 use machine::id::RunId;
-use machine::output::{JudgedOutput, OutputFit, object_in};
+use machine::output::{JudgedOutput, OutputFit, stored_output};
 use serde_json::Value;
 
 use crate::engine::Engine;
@@ -63,6 +63,6 @@ impl Engine {
         else {
             return Err(Refused::Impossible(format!("event {seq} of run {run} is no answer")));
         };
-        Ok(object_in(text).ok())
+        Ok(stored_output(text))
     }
 }

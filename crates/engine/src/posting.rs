@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use machine::depth::too_deep;
 use machine::event::{Event, Fact, Message as Said, Order, UserMessage};
 use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId, ToolName};
+use machine::json_value::{self, ValueFault};
 use machine::policy::{LooseningRefused, resolve};
 pub use machine::policy::{OnBusy, PolicyRequest};
 use machine::rows::ShownStatus;
@@ -26,6 +26,8 @@ use crate::worker::{Batch, Entry, Newborn, committed};
 
 /// Longer ones are refused.
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// JSON values in the content of one message; with more it is refused. The content stays in memory as long as its run.
+pub const MESSAGE_NODES_MAX: usize = 10_000;
 /// Messages of agents and tools have ids that are derived and begin like this.
 const RESERVED_PREFIXES: [&str; 3] = ["msg_run_", "late_", "note_"];
 /// How often a thread may change under an admission before the sender is told to try again.
@@ -124,7 +126,8 @@ pub enum PostRefused {
     TooLarge {
         bytes: usize,
     },
-    TooDeep,
+    /// Its content could not be stored and read back, or has too many values.
+    Unstorable(ValueFault),
     /// A part of the content would be refused by a provider, and in every later run of the thread again.
     BadPart {
         /// Counted from 0.
@@ -170,7 +173,7 @@ impl fmt::Display for PostRefused {
             Self::TooLarge { bytes } => {
                 write!(f, "the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX}")
             }
-            Self::TooDeep => f.write_str("the message is nested too deeply"),
+            Self::Unstorable(fault) => write!(f, "the message cannot be stored: {fault}"),
             Self::BadPart { place, why } => write!(f, "part {place} of the message cannot be sent: {why}"),
             Self::Busy(Busy::ActiveRun(run)) => {
                 write!(f, "run {run} of this thread has not ended; wait for it, interrupt it, or enqueue")
@@ -401,8 +404,8 @@ fn check_content(content: Option<&Value>) -> Result<(), PostRefused> {
     if empty {
         return Err(PostRefused::Empty);
     }
-    if too_deep(content) {
-        return Err(PostRefused::TooDeep);
+    if let Some(fault) = json_value::fault_within(content, MESSAGE_NODES_MAX) {
+        return Err(PostRefused::Unstorable(fault));
     }
     let bytes = match content {
         Value::String(text) => text.len(),

@@ -20,7 +20,7 @@ use crate::answers::counted;
 use crate::error::{ApiError, Code};
 use crate::limits::{Bucket, Limits, too_much};
 use crate::places::{Place, Places, Share};
-use crate::received::{body_bytes, whole};
+use crate::received::{Walked, body_bytes, whole};
 use crate::server::Server;
 use crate::setup::{Auth, Key, Origins, Role, Roles};
 
@@ -390,6 +390,14 @@ pub(crate) async fn answered(
         return Err(too_much("too many bodies are on their way"));
     };
     let mut request = whole(request, &server.limits).await?;
+    let memory = request.extensions().get::<Walked>().and_then(Walked::memory_bytes);
+    let values = match memory {
+        Some(bytes) => match share.values_room(bytes).await {
+            Some(taken) => Some(taken),
+            None => return Err(too_much("too many large JSON values are worked on")),
+        },
+        None => None,
+    };
     let Some(place) = share.place().await else {
         return Err(too_much("too many requests are worked on"));
     };
@@ -397,7 +405,7 @@ pub(crate) async fn answered(
     admitted(&place, &mut request);
     let only_shows = matches!(*request.method(), Method::GET | Method::HEAD);
     let response = next.run(request).await;
-    drop(room);
+    drop((room, values));
     counted(share, place, only_shows, response).await
 }
 

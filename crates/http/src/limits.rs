@@ -25,6 +25,9 @@ pub struct Limits {
     pub body_bytes_max: usize,
     /// Of all bodies that are there or on their way, of one tenant half as much.
     pub bodies_bytes_max: usize,
+    /// Memory of all values that are built from bodies with many of them, of one tenant half as much. A short text can
+    /// need a hundred times its length.
+    pub values_bytes_max: usize,
     /// What is shown of one run at once, where it is not shown in pages.
     pub whole_run_bytes_max: usize,
     /// Of all large answers that are put together or not taken yet, of one tenant half as much; in any case as much as
@@ -60,6 +63,7 @@ impl Default for Limits {
             streams_per_tenant_max: 2_048,
             body_bytes_max: 2 * 1024 * 1024,
             bodies_bytes_max: 128 * 1024 * 1024,
+            values_bytes_max: 64 * 1024 * 1024,
             whole_run_bytes_max: 64 * 1024 * 1024,
             answers_bytes_max: 256 * 1024 * 1024,
             head_time: Duration::from_secs(15),

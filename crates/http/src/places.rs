@@ -19,6 +19,7 @@ const UNIT_BYTES: usize = 1024;
 pub(crate) struct Places {
     requests: Pool,
     bodies: Pool,
+    values: Pool,
     answers: Pool,
     shares: BTreeMap<Tenant, Share>,
 }
@@ -28,6 +29,7 @@ pub(crate) struct Places {
 pub(crate) struct Share {
     requests: Portion,
     bodies: Portion,
+    values: Portion,
     answers: Portion,
     turn_time: Duration,
 }
@@ -38,6 +40,7 @@ impl Places {
         Self {
             requests: Pool::new(limits.requests_max, 1),
             bodies: Pool::new(units(limits.bodies_bytes_max), body_units),
+            values: Pool::new(units(limits.values_bytes_max), 1),
             answers: Pool::new(units(limits.answers_bytes_max), units(limits.whole_run_bytes_max)),
             shares: BTreeMap::new(),
         }
@@ -48,6 +51,7 @@ impl Places {
         let new = || Share {
             requests: self.requests.portion(),
             bodies: self.bodies.portion(),
+            values: self.values.portion(),
             answers: self.answers.portion(),
             turn_time: limits.turn_time,
         };
@@ -59,6 +63,12 @@ impl Share {
     /// Room for a body of so many bytes, for as long as it is kept; none where there is none in time.
     pub(crate) async fn room(&self, bytes: usize) -> Option<Taken> {
         self.in_time(self.bodies.take(units(bytes))).await
+    }
+
+    /// Room for values of that much memory, while their request is worked on; none where there is none in time. One that
+    /// needs more than the tenant's half takes all of the half.
+    pub(crate) async fn values_room(&self, bytes: usize) -> Option<Taken> {
+        self.in_time(self.values.take(units(bytes))).await
     }
 
     /// Room for an answer of so many bytes, until it is sent; none where there is none in time.

@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use engine::arguments;
 use machine::id::{AgentName, Digest, RunId, SuspensionId, ThreadId};
+use machine::json_text::{Cost, TextFault};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -32,6 +33,48 @@ pub(crate) struct Received {
     pub(crate) key: Option<String>,
     content_type: Option<String>,
     bytes: Bytes,
+    walked: Walked,
+}
+
+/// What was found when the body's text was walked.
+#[derive(Clone)]
+pub(crate) struct Walked(Arc<Result<Cost, TextFault>>);
+
+impl Walked {
+    async fn of(bytes: &Bytes) -> Self {
+        let text = bytes.clone();
+        Self(Arc::new(apart(bytes.len(), move || body::walked(&text)).await))
+    }
+
+    /// Memory that is needed to read it and to keep what it says while the request is worked on. None where that is
+    /// little, and where the body is refused.
+    pub(crate) fn memory_bytes(&self) -> Option<usize> {
+        let cost = self.0.as_ref().as_ref().ok()?;
+        let bytes = COPIES * cost.memory_bytes;
+        (bytes > SMALL_BYTES_MAX).then_some(bytes)
+    }
+}
+
+/// Of a value that a body brings, at the same time: as it was read, and as it is handed on.
+const COPIES: usize = 2;
+/// Smaller values are bounded by the number of requests.
+const SMALL_BYTES_MAX: usize = 256 * 1024;
+/// A longer text is not read on a thread of the runtime, which others wait for.
+const LONG_BYTES: usize = 64 * 1024;
+
+/// Works on so many bytes: on a thread of its own where there are many.
+async fn apart<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+    if bytes <= LONG_BYTES {
+        return work();
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(failed) => match failed.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only a runtime that is being dropped cancels it, and this task with it.
+            Err(_) => std::future::pending().await,
+        },
+    }
 }
 
 impl FromRequest<Arc<Server>> for Received {
@@ -52,10 +95,15 @@ impl FromRequest<Arc<Server>> for Received {
         }
         let method = request.method().as_str().to_owned();
         let path = request.uri().path().to_owned();
+        let walked = request.extensions().get::<Walked>().cloned();
         // All of it is there: whoever let the request in has waited for it.
         let bytes =
             Bytes::from_request(request, server).await.map_err(|_| unread("the body cannot be read"))?;
-        Ok(Self { method, path, key, content_type, bytes })
+        let walked = match walked {
+            Some(walked) => walked,
+            None => Walked::of(&bytes).await,
+        };
+        Ok(Self { method, path, key, content_type, bytes, walked })
     }
 }
 
@@ -75,7 +123,12 @@ pub(crate) async fn whole(request: Request, limits: &Limits) -> Result<Request, 
     // How long it may be stands there.
     bearer.extensions_mut().clone_from(&parts.extensions);
     match tokio::time::timeout(limits.body_time, Bytes::from_request(bearer, &())).await {
-        Ok(Ok(bytes)) => Ok(Request::from_parts(parts, Body::from(bytes))),
+        Ok(Ok(bytes)) => {
+            let walked = Walked::of(&bytes).await;
+            let mut request = Request::from_parts(parts, Body::from(bytes));
+            request.extensions_mut().insert(walked);
+            Ok(request)
+        }
         Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
             let bytes_max = limits.body_bytes_max;
             Err(ApiError::new(
@@ -90,22 +143,35 @@ pub(crate) async fn whole(request: Request, limits: &Limits) -> Result<Request, 
 }
 
 impl Received {
-    pub(crate) fn strict<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        body::strict(self.content_type.as_deref(), &self.bytes, false)
+    pub(crate) async fn strict<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, ApiError> {
+        self.read(false).await
     }
 
     /// Where nothing at all means `{}`.
-    pub(crate) fn strict_or_empty<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        body::strict(self.content_type.as_deref(), &self.bytes, true)
+    pub(crate) async fn strict_or_empty<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, ApiError> {
+        self.read(true).await
+    }
+
+    async fn read<T: DeserializeOwned + Send + 'static>(&self, empty_allowed: bool) -> Result<T, ApiError> {
+        let (content_type, bytes, walked) =
+            (self.content_type.clone(), self.bytes.clone(), self.walked.clone());
+        apart(self.bytes.len(), move || {
+            body::strict_walked(content_type.as_deref(), &bytes, empty_allowed, &walked.0)
+        })
+        .await
     }
 
     /// The same for the same JSON, however it was written. Read it strictly first.
-    pub(crate) fn digest(&self) -> Digest {
-        let value = match serde_json::from_slice::<Value>(&self.bytes) {
-            Ok(value) => value,
-            Err(_) => Value::Object(serde_json::Map::new()),
+    pub(crate) async fn digest(&self) -> Digest {
+        let bytes = self.bytes.clone();
+        let digest = move || {
+            let value = match serde_json::from_slice::<Value>(&bytes) {
+                Ok(value) => value,
+                Err(_) => Value::Object(serde_json::Map::new()),
+            };
+            arguments::digest(&value).unwrap_or_else(|_| Digest::of(&bytes))
         };
-        arguments::digest(&value).unwrap_or_else(|_| Digest::of(&self.bytes))
+        apart(self.bytes.len(), digest).await
     }
 }
 

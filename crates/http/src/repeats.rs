@@ -39,8 +39,16 @@ pub(crate) fn scope_of(caller: &Caller, received: &Received) -> Option<String> {
 }
 
 impl<'a> Repeat<'a> {
-    pub(crate) fn of(store: &'a dyn Store, caller: &'a Caller, received: &Received, run: &RunId) -> Self {
-        let key = scope_of(caller, received).map(|scope| (scope, received.digest()));
+    pub(crate) async fn of(
+        store: &'a dyn Store,
+        caller: &'a Caller,
+        received: &Received,
+        run: &RunId,
+    ) -> Self {
+        let key = match scope_of(caller, received) {
+            Some(scope) => Some((scope, received.digest().await)),
+            None => None,
+        };
         Self { store, caller, run: run.clone(), key }
     }
 

@@ -16,6 +16,7 @@ pub mod thread;
 pub mod time;
 pub mod words;
 
+use machine::json_text::{self, Bounds};
 use machine::tool::Arguments;
 use serde_json::Value;
 
@@ -24,7 +25,7 @@ pub(crate) fn arguments(arguments: &Arguments) -> Value {
     match arguments {
         Arguments::Valid { value, .. } => (**value).clone(),
         Arguments::Invalid { raw, .. } => {
-            serde_json::from_str(raw).unwrap_or_else(|_| Value::String(raw.clone()))
+            json_text::parse(raw, &Bounds::VALUE).unwrap_or_else(|_| Value::String(raw.clone()))
         }
     }
 }

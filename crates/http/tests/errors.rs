@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use engine::posting::PostRefused;
 use engine::store::{Refused, Trouble};
 use holdpoint_http::error::{ApiError, Code};
+use machine::json_value::ValueFault;
 use machine::policy::{ApprovalScope, LooseningRefused};
 use machine::thread::Busy;
 use serde_json::{Value, json};
@@ -94,7 +95,9 @@ fn d21_every_refused_message_has_its_code() {
         (PostRefused::NoSuchAgent("a".into()), Code::AgentNotFound),
         (PostRefused::Empty, Code::BadRequest),
         (PostRefused::TooLarge { bytes: 1 }, Code::TooLarge),
-        (PostRefused::TooDeep, Code::BadRequest),
+        (PostRefused::Unstorable(ValueFault::TooDeep), Code::BadRequest),
+        (PostRefused::Unstorable(ValueFault::ReservedKey), Code::BadRequest),
+        (PostRefused::Unstorable(ValueFault::TooManyNodes { nodes_max: 1 }), Code::TooLarge),
         (PostRefused::BadPart { place: 0, why: "no".into() }, Code::BadRequest),
         (PostRefused::Busy(Busy::QueueFull), Code::QueueFull),
         (PostRefused::Busy(Busy::InDoubt("run_1".into())), Code::InDoubt),
@@ -132,7 +135,7 @@ const fn kind(refused: &PostRefused) -> usize {
         PostRefused::NoSuchAgent(_) => 0,
         PostRefused::Empty => 1,
         PostRefused::TooLarge { .. } => 2,
-        PostRefused::TooDeep => 3,
+        PostRefused::Unstorable(_) => 3,
         PostRefused::BadPart { .. } => 4,
         PostRefused::Busy(_) => 5,
         PostRefused::Loosening(_) => 6,

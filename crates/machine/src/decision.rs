@@ -6,8 +6,8 @@ use alloc::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::depth::too_deep;
 use crate::id::{CallId, DecisionId, Digest, Principal, SuspensionId};
+use crate::json_value::{self, ValueFault};
 use crate::policy::OnReject;
 use crate::suspension::{ResumeMode, SuspensionKind};
 use crate::time::Timestamp;
@@ -102,16 +102,15 @@ impl Resume {
             && edited(self) == edited(other)
     }
 
-    fn too_deep(&self) -> bool {
+    /// Of a value that could not be stored.
+    fn value_fault(&self) -> Option<ValueFault> {
         let payload = match &self.payload {
-            Payload::Result(value) => too_deep(value),
-            Payload::Absent | Payload::Error(_) => false,
+            Payload::Result(value) => Some(value),
+            Payload::Absent | Payload::Error(_) => None,
         };
-        let deep = |arguments: &Option<Arguments>| match arguments {
-            Some(Arguments::Valid { value, .. }) => too_deep(value),
-            Some(Arguments::Invalid { .. }) | None => false,
-        };
-        payload || deep(&self.arguments) || deep(&self.payload_arguments)
+        let arguments = [&self.arguments, &self.payload_arguments].into_iter().flatten();
+        let mut values = payload.into_iter().chain(arguments.filter_map(Arguments::value));
+        values.find_map(|value| json_value::fault(value))
     }
 }
 
@@ -156,8 +155,8 @@ pub fn meaning(
         }
         DecisionAction::Resume(resume) => resume,
     };
-    if resume.too_deep() {
-        return Err("the result or the arguments are nested too deeply".into());
+    if let Some(fault) = resume.value_fault() {
+        return Err(format!("the result or the arguments cannot be stored: {fault}"));
     }
     if let Some(why) = &resume.payload_fault {
         return Err(format!("the result does not fit the schema: {why}"));

@@ -5,7 +5,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::depth::too_deep;
+use crate::json_text::{self, Bounds};
 use crate::termination::cut;
 
 /// Whether an answer is the output that is wanted. Schemas are judged by the shell.
@@ -67,12 +67,16 @@ impl JudgedOutput {
 
 /// The JSON that an answer consists of. Models like to put a fence around it, and that is no reason to ask again.
 pub fn object_in(text: &str) -> Result<Value, String> {
-    let value: Value =
-        serde_json::from_str(unfenced(text.trim())).map_err(|error| format!("it is not JSON: {error}"))?;
-    if too_deep(&value) {
-        return Err("it is nested too deeply".into());
-    }
-    Ok(value)
+    json_text::parse(unfenced(text.trim()), &Bounds::VALUE).map_err(|fault| {
+        let what = if fault.is_syntax() { "it is not JSON" } else { "it cannot be used" };
+        format!("{what}: {fault}")
+    })
+}
+
+/// The output in the text of a stored answer that was [judged](object_in) when it came.
+#[must_use]
+pub fn stored_output(text: &str) -> Option<Value> {
+    serde_json::from_str(unfenced(text.trim())).ok()
 }
 
 fn unfenced(text: &str) -> &str {

@@ -8,8 +8,8 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::depth::too_deep;
 use crate::id::{PluginName, ToolName};
+use crate::json_value::{self, ValueFault};
 use crate::suspension::{ResumeMode, SuspensionKind};
 use crate::tool::{Arguments, OnExpiry};
 
@@ -180,20 +180,18 @@ impl Action {
         }
     }
 
-    /// It carries a value that could not be read back from the log.
-    fn too_deep(&self) -> bool {
-        let in_request = |request: &SuspendRequest| {
-            [&request.schema, &request.resume_state].into_iter().flatten().any(|value| too_deep(value))
-        };
+    /// Of a value that could not be read back from the log.
+    fn value_fault(&self) -> Option<ValueFault> {
         match self {
-            Self::SetState { value, .. } | Self::SetParam { value, .. } => too_deep(value),
-            Self::SetArguments { arguments, .. } => match arguments {
-                Arguments::Valid { value, .. } => too_deep(value),
-                Arguments::Invalid { .. } => false,
-            },
-            Self::Suspend(request) | Self::SetResult(SuppliedResult::Pending(request)) => in_request(request),
-            Self::SetResult(SuppliedResult::Success { value, .. }) => too_deep(value),
-            Self::SetResult(SuppliedResult::Error { .. })
+            Self::SetState { value, .. }
+            | Self::SetParam { value, .. }
+            | Self::SetArguments { arguments: Arguments::Valid { value, .. }, .. }
+            | Self::SetResult(SuppliedResult::Success { value, .. }) => json_value::fault(value),
+            Self::Suspend(request) | Self::SetResult(SuppliedResult::Pending(request)) => {
+                request.value_fault()
+            }
+            Self::SetArguments { arguments: Arguments::Invalid { .. }, .. }
+            | Self::SetResult(SuppliedResult::Error { .. })
             | Self::End
             | Self::AddInstruction { .. }
             | Self::HideTool { .. }
@@ -201,7 +199,7 @@ impl Action {
             | Self::SkipInference
             | Self::DropCall { .. }
             | Self::Block { .. }
-            | Self::AddNote { .. } => false,
+            | Self::AddNote { .. } => None,
         }
     }
 
@@ -243,6 +241,12 @@ pub struct SuspendRequest {
 }
 
 impl SuspendRequest {
+    /// Of its schema or its state, where one could not be read back from the log.
+    pub(crate) fn value_fault(&self) -> Option<ValueFault> {
+        let mut values = [&self.schema, &self.resume_state].into_iter().flatten();
+        values.find_map(|value| json_value::fault(value))
+    }
+
     /// Somebody has to say yes before the call runs.
     #[must_use]
     pub fn approval(question: &str) -> Self {
@@ -399,8 +403,9 @@ fn fault_of(answer: &HookAnswer, phase: Phase) -> Option<String> {
     match &answer.outcome {
         HookOutcome::Failed(why) => Some(format!("{plugin} failed in {phase}: {why}")),
         HookOutcome::Actions(actions) => {
-            if let Some(deep) = actions.iter().find(|action| action.too_deep()) {
-                return Some(format!("{plugin} answered {} with a value nested too deeply", deep.name()));
+            let faulty = actions.iter().find_map(|action| Some((action.name(), action.value_fault()?)));
+            if let Some((name, fault)) = faulty {
+                return Some(format!("{plugin} answered {name} with a value that cannot be stored: {fault}"));
             }
             let wrong = actions.iter().find(|action| !action.belongs_to(phase))?;
             Some(format!("{plugin} answered {} in {phase}, where it has no meaning", wrong.name()))

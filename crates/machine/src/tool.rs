@@ -1,12 +1,13 @@
 //! What the machine is told about a tool and about the arguments of a call.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::depth::too_deep;
 use crate::id::{AgentName, Digest, Principal};
+use crate::json_value::{self, ValueFault};
 
 /// What a tool does to the world. It decides what an attempt of unknown outcome may lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,15 +90,16 @@ pub enum Arguments {
 }
 
 impl Arguments {
-    /// Arguments that are nested too deeply are bad arguments.
+    /// Arguments that cannot be stored are bad arguments.
     #[must_use]
     pub fn bounded(&self) -> Self {
-        match self {
-            Self::Valid { value, .. } if too_deep(value) => {
-                Self::Invalid { raw: String::new(), why: "the arguments are nested too deeply".into() }
-            }
-            Self::Valid { .. } | Self::Invalid { .. } => self.clone(),
-        }
+        let fault = self.value().and_then(|value| json_value::fault(value));
+        fault.map_or_else(|| self.clone(), Self::unstorable)
+    }
+
+    #[must_use]
+    pub fn unstorable(fault: ValueFault) -> Self {
+        Self::Invalid { raw: String::new(), why: format!("the arguments cannot be stored: {fault}") }
     }
 
     /// None where they are bad.

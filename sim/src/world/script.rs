@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use machine::Input;
-use machine::depth::VALUE_DEPTH_MAX;
 use machine::event::{Origin, Usage};
 use machine::id::CallId;
 use machine::input::{AskedCall, ModelAnswered, ModelFailure, Outcome, ToolAnswer};
+use machine::json_value::VALUE_DEPTH_MAX;
 use machine::phase::{HookAnswers, Phase, SuspendRequest};
 use machine::revision::{RESUME_STATE_BYTES_MAX, Revision, StopCondition};
 use serde_json::{Value, json};

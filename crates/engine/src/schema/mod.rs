@@ -12,7 +12,7 @@ mod work;
 use std::collections::BTreeMap;
 
 use jsonschema::PatternOptions;
-use machine::depth::too_deep;
+use machine::json_value;
 use serde_json::Value;
 
 use unfolding::{Bounds, unfold};
@@ -49,6 +49,7 @@ enum Origin {
 impl Schema {
     /// One of whoever runs this process.
     pub fn compile(schema: &Value) -> Result<Self, String> {
+        check_storable(schema)?;
         unfold(schema, &Bounds::CONFIGURED)?;
         let validator = jsonschema::validator_for(schema).map_err(|error| error.to_string())?;
         Ok(Self {
@@ -112,15 +113,21 @@ pub(crate) struct Extent {
 
 impl Extent {
     pub(crate) fn of(schema: &Value) -> Result<Self, String> {
+        check_storable(schema)?;
         let bytes = schema.to_string().len();
-        if too_deep(schema) || bytes > SCHEMA_BYTES_MAX {
-            return Err(format!("it is nested too deeply, or has more than {SCHEMA_BYTES_MAX} bytes"));
+        if bytes > SCHEMA_BYTES_MAX {
+            return Err(format!("it has {bytes} bytes, at most {SCHEMA_BYTES_MAX}"));
         }
         unfold(schema, &Bounds::SENT)?;
         let patterns = pattern::weights(schema)?;
         check_patterns(&patterns)?;
         Ok(Self { bytes, patterns })
     }
+}
+
+/// Schemas are stored with the agents and the runs that use them.
+fn check_storable(schema: &Value) -> Result<(), String> {
+    json_value::fault(schema).map_or(Ok(()), |fault| Err(format!("it cannot be stored: {fault}")))
 }
 
 pub(crate) fn check_patterns(patterns: &BTreeMap<String, u64>) -> Result<(), String> {

@@ -1,42 +1,81 @@
 //! Bytes become a request, or a refusal that names the field.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
-use machine::depth::VALUE_DEPTH_MAX;
+use machine::json_text::{self, Bounds, Cost, FaultKind, TextFault};
+use machine::json_value::{VALUE_DEPTH_MAX, VALUE_NODES_MAX};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::error::{ApiError, Code};
 
 /// A value may be as deep as anywhere else, inside the fields that are around it.
 pub const BODY_DEPTH_MAX: usize = VALUE_DEPTH_MAX + 4;
+/// JSON values in one body. More cost too much memory, however short they are written.
+pub const BODY_NODES_MAX: usize = VALUE_NODES_MAX;
 /// What a refusal repeats of a request.
 const QUOTED_CHARS_MAX: usize = 300;
 
-/// Reads a body. An empty one is `{}` where that is allowed, and then needs no content type.
+/// Reads a body that has not been walked. An empty one is `{}` where that is allowed, and then needs no content type.
 pub fn strict<T: DeserializeOwned>(
     content_type: Option<&str>,
     bytes: &[u8],
     empty_allowed: bool,
+) -> Result<T, ApiError> {
+    strict_walked(content_type, bytes, empty_allowed, &walked(bytes))
+}
+
+/// What the body's value would cost, or why it is refused.
+pub(crate) fn walked(bytes: &[u8]) -> Result<Cost, TextFault> {
+    json_text::walk(bytes, &Bounds { depth_max: BODY_DEPTH_MAX, nodes_max: BODY_NODES_MAX })
+}
+
+/// Reads a body whose text was walked when it came in.
+pub(crate) fn strict_walked<T: DeserializeOwned>(
+    content_type: Option<&str>,
+    bytes: &[u8],
+    empty_allowed: bool,
+    walked: &Result<Cost, TextFault>,
 ) -> Result<T, ApiError> {
     let bytes = match (bytes.is_empty(), empty_allowed) {
         (true, true) => b"{}",
         (true, false) => return Err(bad("", "the body is empty; send a JSON object")),
         (false, _) => {
             check_content_type(content_type)?;
+            if let Err(fault) = walked {
+                return Err(refused(fault));
+            }
             bytes
         }
     };
-    check_shape(bytes)?;
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let mut track = serde_path_to_error::Track::new();
     let read = object(serde_path_to_error::Deserializer::new(&mut json, &mut track));
     match read {
         Ok(read) => Ok(read),
         Err(error) => Err(bad(&track.path().to_string(), &error.to_string())),
+    }
+}
+
+/// A text that is not read at all. A key that appears twice means one thing to one reader and another to the next.
+fn refused(fault: &TextFault) -> ApiError {
+    let TextFault { kind, path, .. } = fault;
+    match kind {
+        FaultKind::TooManyNodes { nodes_max } => ApiError::new(
+            Code::TooLarge,
+            format!("the body has more than {nodes_max} JSON values and nothing was done; send fewer"),
+        )
+        .with("nodes_max", *nodes_max),
+        FaultKind::DuplicateKey(key) | FaultKind::ReservedKey(key) => {
+            let dot = if path.is_empty() { "" } else { "." };
+            bad(&format!("{path}{dot}{key}"), &kind.to_string())
+        }
+        FaultKind::TooDeep { .. } => bad(path, &kind.to_string()),
+        FaultKind::NotJson(_) | FaultKind::LoneSurrogate | FaultKind::NumberOutOfRange => {
+            bad(path, &format!("{kind}, at line {} column {}", fault.line, fault.column))
+        }
     }
 }
 
@@ -50,15 +89,6 @@ fn check_content_type(content_type: Option<&str>) -> Result<(), ApiError> {
         "the body was not read because it is not declared as JSON, and nothing was changed; send the header \
          `content-type: application/json`",
     ))
-}
-
-/// Whether it is JSON at all, without a key twice in one object and not nested too deeply. A key that stands twice
-/// means one thing to one reader and another to the next.
-fn check_shape(bytes: &[u8]) -> Result<(), ApiError> {
-    let mut path = Vec::new();
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let walked = Walk { path: &mut path, depth: 1 }.deserialize(&mut json).and_then(|()| json.end());
-    walked.map_err(|error| bad(&path.join(".").replace(".[", "["), &error.to_string()))
 }
 
 /// `{}` and nothing else: a list of values in the right order is not an object.
@@ -116,86 +146,4 @@ fn bad(path: &str, why: &str) -> ApiError {
         );
     }
     ApiError::new(Code::BadRequest, format!("`{field}`: {why}; nothing was changed")).with("field", field)
-}
-
-struct Walk<'p> {
-    /// Stays where it is when something is wrong there.
-    path: &'p mut Vec<String>,
-    depth: usize,
-}
-
-impl Walk<'_> {
-    fn deeper<E: serde::de::Error>(&mut self, step: String) -> Result<Walk<'_>, E> {
-        self.path.push(step);
-        if self.depth >= BODY_DEPTH_MAX {
-            self.path.truncate(1);
-            return Err(E::custom(format!("nested too deeply, at most {BODY_DEPTH_MAX}")));
-        }
-        Ok(Walk { path: self.path, depth: self.depth + 1 })
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Walk<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        let mut index = 0_usize;
-        while items.next_element_seed(self.deeper(format!("[{index}]"))?)?.is_some() {
-            self.path.pop();
-            index += 1;
-        }
-        self.path.pop();
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
-        let mut seen = BTreeSet::new();
-        while let Some(key) = fields.next_key::<String>()? {
-            if seen.contains(&key) {
-                fields.next_value::<IgnoredAny>()?;
-                self.path.push(key);
-                return Err(A::Error::custom("the key stands twice in its object"));
-            }
-            fields.next_value_seed(self.deeper(key.clone())?)?;
-            self.path.pop();
-            seen.insert(key);
-        }
-        Ok(())
-    }
 }

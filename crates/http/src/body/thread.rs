@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::strict::present;
 use super::text::Id;
 use crate::error::{ApiError, bad_field};
-use machine::depth::too_deep;
+use machine::json_value;
 
 /// All metadata of a thread, as JSON.
 const METADATA_BYTES_MAX: usize = 16 * 1024;
@@ -29,8 +29,8 @@ impl PostThread {
     /// The metadata to store, where it is not too much.
     pub fn metadata(&self) -> Result<Value, ApiError> {
         let metadata = Value::Object(self.metadata.clone().unwrap_or_default());
-        if too_deep(&metadata) {
-            return Err(bad_field("metadata", "it is nested too deeply; nothing was changed"));
+        if let Some(fault) = json_value::fault(&metadata) {
+            return Err(bad_field("metadata", &format!("{fault}; nothing was changed")));
         }
         let bytes = metadata.to_string().len();
         if bytes > METADATA_BYTES_MAX {

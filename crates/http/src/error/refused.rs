@@ -3,6 +3,7 @@
 
 use engine::posting::{MESSAGE_BYTES_MAX, PostRefused};
 use engine::store::{Refused, Trouble};
+use machine::json_value::ValueFault;
 use machine::policy::{ApprovalScope, LooseningRefused};
 use machine::thread::{Busy, QUEUE_MAX};
 
@@ -75,8 +76,15 @@ impl From<PostRefused> for ApiError {
                 format!("the message has {bytes} bytes and was not taken; send at most {MESSAGE_BYTES_MAX}"),
             )
             .with("bytes_max", MESSAGE_BYTES_MAX),
-            PostRefused::TooDeep => {
-                bad_field("content", "the message is nested too deeply; send a flatter one")
+            PostRefused::Unstorable(ValueFault::TooManyNodes { nodes_max }) => Self::new(
+                Code::TooLarge,
+                format!(
+                    "the content has more than {nodes_max} JSON values and no run was started; send fewer parts"
+                ),
+            )
+            .with("nodes_max", nodes_max),
+            PostRefused::Unstorable(fault @ (ValueFault::TooDeep | ValueFault::ReservedKey)) => {
+                bad_field("content", &format!("{fault}; no run was started"))
             }
             PostRefused::BadPart { place, why } => {
                 bad_field(&format!("content[{place}]"), &format!("{why}; no run was started"))

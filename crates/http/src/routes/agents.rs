@@ -45,7 +45,7 @@ pub(crate) async fn reload(
     State(server): State<Arc<Server>>,
     received: Received,
 ) -> Result<Json<Agents>, ApiError> {
-    let AdminReload {} = received.strict_or_empty()?;
+    let AdminReload {} = received.strict_or_empty().await?;
     match server.reload().await {
         Ok(()) => Ok(list(State(server)).await),
         Err(why) => {

@@ -113,7 +113,7 @@ pub(crate) async fn approve(
     ApprovalPath(id): ApprovalPath,
     received: Received,
 ) -> Result<Response, ApiError> {
-    let asked: Approve = received.strict_or_empty()?;
+    let asked: Approve = received.strict_or_empty().await?;
     let held = found(&server, &caller, &id).await?;
     let decide = asked.into_decide(&held, caller.principal.clone());
     decided(&server, &caller, &received, held, decide).await
@@ -129,7 +129,7 @@ pub(crate) async fn reject(
     ApprovalPath(id): ApprovalPath,
     received: Received,
 ) -> Result<Response, ApiError> {
-    let asked: Reject = received.strict_or_empty()?;
+    let asked: Reject = received.strict_or_empty().await?;
     let held = found(&server, &caller, &id).await?;
     let run = runs::found(&server, &caller, &held.run).await?;
     let decide = asked.into_decide(&held, &run.control.policy, caller.principal.clone());
@@ -146,7 +146,7 @@ pub(crate) async fn answer(
     ApprovalPath(id): ApprovalPath,
     received: Received,
 ) -> Result<Response, ApiError> {
-    let asked: Answer = received.strict()?;
+    let asked: Answer = received.strict().await?;
     let held = found(&server, &caller, &id).await?;
     caller.may_decide(held.kind, &server)?;
     let decide = asked.into_decide(&held, caller.principal.clone());
@@ -162,7 +162,7 @@ async fn decided(
     decide: Result<Decide, ApiError>,
 ) -> Result<Response, ApiError> {
     let store = server.engine.store().clone();
-    let repeat = Repeat::of(&*store, caller, received, &held.run);
+    let repeat = Repeat::of(&*store, caller, received, &held.run).await;
     if let Some(answer) = repeat.answer().await? {
         return Ok(answer);
     }

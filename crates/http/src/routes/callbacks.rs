@@ -33,7 +33,7 @@ pub(crate) async fn report(
     Reporter { about, place }: Reporter,
     received: Received,
 ) -> Result<Json<DecisionResult>, ApiError> {
-    let said = received.strict::<Report>()?.said()?;
+    let said = received.strict::<Report>().await?.said()?;
     let began = Instant::now();
     let until = began + server.limits.decided_time;
     let mut goes_on = true;

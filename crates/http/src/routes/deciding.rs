@@ -34,10 +34,10 @@ pub(crate) async fn decisions(
     RunPath(run): RunPath,
     received: Received,
 ) -> Result<Response, ApiError> {
-    let asked: Decisions = received.strict()?;
+    let asked: Decisions = received.strict().await?;
     found(&server, &caller, &run).await?;
     let store = server.engine.store().clone();
-    let repeat = Repeat::of(&*store, &caller, &received, &run);
+    let repeat = Repeat::of(&*store, &caller, &received, &run).await;
     if let Some(answer) = repeat.answer().await? {
         return Ok(answer);
     }

@@ -44,7 +44,7 @@ pub(crate) async fn post(
     ThreadPath(thread): ThreadPath,
     received: Received,
 ) -> Result<impl IntoResponse, ApiError> {
-    let asked: PostMessage = received.strict()?;
+    let asked: PostMessage = received.strict().await?;
     // Before anything is looked up: whoever may not approve may not ask that fewer calls wait.
     let may_loosen = caller.roles.has(Role::Approve);
     if asked.auto_approve == Some(true) && !may_loosen {
@@ -57,7 +57,9 @@ pub(crate) async fn post(
         return Err(told(&server, &caller, &named, refused).await?);
     }
     found(&server, &caller, &named).await?;
-    message.key = scope_of(&caller, &received).map(|scope| PostKey { scope, body: received.digest() });
+    if let Some(scope) = scope_of(&caller, &received) {
+        message.key = Some(PostKey { scope, body: received.digest().await });
+    }
     match server.engine.post(message).await {
         Ok(posted) => Ok((StatusCode::ACCEPTED, Json(Posted::of(&posted)))),
         Err(refused) => Err(told(&server, &caller, &named, refused).await?),
@@ -82,7 +84,7 @@ async fn told(
         | PostRefused::NoSuchAgent(_)
         | PostRefused::Empty
         | PostRefused::TooLarge { .. }
-        | PostRefused::TooDeep
+        | PostRefused::Unstorable(_)
         | PostRefused::BadPart { .. }
         | PostRefused::Loosening(_)
         | PostRefused::ToolNameTaken(_)

@@ -223,10 +223,10 @@ pub(crate) async fn interrupt(
     RunPath(run): RunPath,
     received: Received,
 ) -> Result<Response, ApiError> {
-    let Interrupt {} = received.strict_or_empty()?;
+    let Interrupt {} = received.strict_or_empty().await?;
     let before = found(&server, &caller, &run).await?;
     let store = server.engine.store().clone();
-    let repeat = Repeat::of(&*store, &caller, &received, &run);
+    let repeat = Repeat::of(&*store, &caller, &received, &run).await;
     if let Some(answer) = repeat.answer().await? {
         return Ok(answer);
     }

@@ -36,7 +36,7 @@ pub(crate) async fn create(
     caller: Caller,
     received: Received,
 ) -> Result<impl IntoResponse, ApiError> {
-    let asked: PostThread = received.strict()?;
+    let asked: PostThread = received.strict().await?;
     let metadata = asked.metadata()?;
     let id = match &asked.id {
         Some(id) => ThreadId::from(&**id),
@@ -120,7 +120,7 @@ pub(crate) async fn auto_approve(
     ThreadPath(id): ThreadPath,
     received: Received,
 ) -> Result<Json<Thread>, ApiError> {
-    let asked: AutoApprove = received.strict()?;
+    let asked: AutoApprove = received.strict().await?;
     found(&server, &caller, &id).await?;
     let by = asked.enabled.then_some(&caller.principal);
     match server.engine.store().set_auto_approve(&caller.tenant, &id, by).await {

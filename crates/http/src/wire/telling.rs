@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::store::Committed;
 use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody};
 use machine::id::{CallId, RunId, ThreadId, ToolName};
-use machine::output::{OutputFit, object_in};
+use machine::output::{OutputFit, stored_output};
 use machine::phase::note_text;
 use machine::tool::Arguments;
 use machine::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
@@ -173,7 +173,7 @@ impl Telling {
                 self.notes.extend(note_text(actions).map(|note| (event.seq, note)));
             }
             Fact::RunEnded { output: Some(_), .. } => {
-                let output = self.output.take().and_then(|text| object_in(&text).ok());
+                let output = self.output.take().and_then(|text| stored_output(&text));
                 return Body { output, ..Body::default() };
             }
             Fact::ToolApproved { .. }

@@ -8,10 +8,10 @@ use super::draft::Draft;
 use super::recovery::running;
 use crate::call::Call;
 use crate::control::Stage;
-use crate::depth::too_deep;
 use crate::event::{CallError, CallErrorCode, CancelReason, Fact, Opened, ResultFrom};
 use crate::id::{CallId, Principal, suspension_id};
 use crate::input::{Outcome, ToolAnswer};
+use crate::json_value;
 use crate::phase::{AskKind, SuspendRequest};
 use crate::rejection::Rejection;
 use crate::revision::{ATTEMPT_COUNT_MAX, PENDING_ROUNDS_MAX, RESUME_STATE_BYTES_MAX};
@@ -91,12 +91,12 @@ impl Draft<'_> {
         by: ResultFrom,
     ) -> Result<(), Rejection> {
         match answer {
-            // It did run: whoever reads this must not take it for a call that did nothing.
-            ToolAnswer::Success { value, .. } if too_deep(value) => {
-                let why = "the call succeeded, but its result is nested too deeply to be kept";
-                self.fail(call, CallErrorCode::StateFull, why.into())
-            }
             ToolAnswer::Success { value, warning } => {
+                if let Some(fault) = json_value::fault(value) {
+                    // It did run: the reader must not take it for a call that did nothing.
+                    let why = alloc::format!("the call succeeded, but its result cannot be stored: {fault}");
+                    return self.fail(call, CallErrorCode::StateFull, why);
+                }
                 self.record(Fact::ExecutionSucceeded {
                     call_id: call.id.clone(),
                     result: value.clone(),
@@ -134,9 +134,9 @@ impl Draft<'_> {
                 return self.fail(call, CallErrorCode::ToolError, why.into());
             }
         };
-        if [&request.schema, &request.resume_state].into_iter().flatten().any(|value| too_deep(value)) {
-            let why = "the question's schema or state is nested too deeply";
-            return self.fail(call, CallErrorCode::StateFull, why.into());
+        if let Some(fault) = request.value_fault() {
+            let why = alloc::format!("the question's schema or state cannot be stored: {fault}");
+            return self.fail(call, CallErrorCode::StateFull, why);
         }
         let state_bytes = request.resume_state.as_ref().map_or(0, |state| state.to_string().len());
         if state_bytes > RESUME_STATE_BYTES_MAX {

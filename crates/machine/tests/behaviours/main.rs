@@ -28,6 +28,7 @@ mod how_runs_end;
 mod inbox;
 mod interception;
 mod interrupts;
+mod json_texts;
 mod late_answers;
 mod lifecycle;
 mod lost_at_the_gate;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use machine::decision::{DecisionAction, Payload, Resume};
-use machine::depth::{VALUE_DEPTH_MAX, too_deep};
 use machine::event::{CallErrorCode, Fact, Usage};
 use machine::id::CallId;
 use machine::input::{ChildEnd, ChildEnded, Outcome, ToolAnswer};
+use machine::json_value::{self, VALUE_DEPTH_MAX, ValueFault};
 use machine::phase::{Action, Phase, Scope, SuppliedResult, SuspendRequest};
 use machine::status::CallStatus;
 use machine::suspension::{Held, ResumeMode};
@@ -21,6 +21,10 @@ use crate::story::{Story, question, resume, resume_with, success, unknown, valid
 /// Arrays in arrays, so many levels with the number inside.
 fn nested(levels: usize) -> Value {
     (1..levels).fold(json!(7), |inner, _| Value::Array(vec![inner]))
+}
+
+fn too_deep(value: &Value) -> bool {
+    json_value::fault(value) == Some(ValueFault::TooDeep)
 }
 
 fn deepest() -> Value {
@@ -74,7 +78,7 @@ fn arguments_at_the_limit_run_and_deeper_ones_are_bad_arguments() {
     let story = asked(deepest());
     assert!(matches!(
         story.arguments.get(&CallId::from("A")),
-        Some(Arguments::Invalid { why, .. }) if why == "the arguments are nested too deeply"
+        Some(Arguments::Invalid { why, .. }) if why == "the arguments cannot be stored: nested too deeply"
     ));
     assert_eq!(failure(&story.log).map(|(code, _)| code), Some(CallErrorCode::BadArguments));
 }
@@ -90,7 +94,7 @@ fn a_result_at_the_limit_is_the_result_and_a_deeper_one_fails_the_call() {
         failure(&events),
         Some((
             CallErrorCode::StateFull,
-            "the call succeeded, but its result is nested too deeply to be kept"
+            "the call succeeded, but its result cannot be stored: nested too deeply"
         ))
     );
 }
@@ -104,7 +108,7 @@ fn a_question_whose_schema_or_state_is_too_deep_fails_the_call() {
     ] {
         let mut story = running("echo");
         let events = story.returns("A", Outcome::Answered(ToolAnswer::Pending(asks)));
-        let why = "the question's schema or state is nested too deeply";
+        let why = "the question's schema or state cannot be stored: nested too deeply";
         assert_eq!(failure(&events), Some((CallErrorCode::StateFull, why)));
     }
 }
@@ -127,7 +131,7 @@ fn a_decision_with_a_result_or_arguments_too_deep_is_invalid_and_changes_nothing
         (asking, pass),
     ] {
         let decision = story.decision("A", action);
-        let why = "the result or the arguments are nested too deeply".into();
+        let why = "the result or the arguments cannot be stored: nested too deeply".into();
         let invalid = Rejection::Invalid { call: CallId::from("A"), why };
         assert_eq!(story.refused(Input::Decide(decision)), invalid);
         assert_eq!(story.status("A"), CallStatus::Suspended);
@@ -147,7 +151,7 @@ fn a_hook_of_the_gate_that_answers_with_a_value_too_deep_fails_the_gate() {
         let mut story = Story::begin();
         story.gate_hooks.insert("A".into(), one("guard", action));
         let events = story.asks_for(&[("A", "echo")]);
-        let why = format!("guard answered {name} with a value nested too deeply");
+        let why = format!("guard answered {name} with a value that cannot be stored: nested too deeply");
         assert_eq!(failure(&events), Some((CallErrorCode::GateFailed, why.as_str())));
     }
 }
@@ -164,7 +168,12 @@ fn a_hook_of_another_phase_that_answers_with_a_value_too_deep_is_at_fault_as_if_
         let name = action.name();
         story.ok(Input::PhaseAnswered { phase, hooks: one("guard", action) });
         let end = format!("{:?}", termination(&story));
-        assert!(end.contains(&format!("guard answered {name} with a value nested too deeply")), "{end}");
+        assert!(
+            end.contains(&format!(
+                "guard answered {name} with a value that cannot be stored: nested too deeply"
+            )),
+            "{end}"
+        );
     }
     // Where a failing hook does not stop the run, it goes on without what the hook said.
     let mut story = Story::begin_with(hooked(&[Phase::StepEnd]));
@@ -181,7 +190,10 @@ fn arguments_too_deep_that_a_hook_sets_are_a_fault_of_the_hook() {
     answered.hooks = one("guard", Action::SetArguments { index: 0, arguments: valid(beyond()) });
     story.ok(Input::ModelAnswered(answered));
     let end = format!("{:?}", termination(&story));
-    assert!(end.contains("guard answered set_arguments with a value nested too deeply"), "{end}");
+    assert!(
+        end.contains("guard answered set_arguments with a value that cannot be stored: nested too deeply"),
+        "{end}"
+    );
 }
 
 #[test]
@@ -207,7 +219,7 @@ fn a_childs_answer_too_deep_fails_the_call() {
         failure(&events),
         Some((
             CallErrorCode::StateFull,
-            "the call succeeded, but its result is nested too deeply to be kept"
+            "the call succeeded, but its result cannot be stored: nested too deeply"
         ))
     );
 }

@@ -10,12 +10,14 @@
 mod chance;
 mod crowd;
 mod inputs;
+mod json_texts;
 mod laws;
 mod mutation;
 mod parts;
 #[path = "../behaviours/plain_transcript.rs"]
 mod plain_transcript;
 mod stored;
+mod walked;
 mod world;
 
 use std::env;

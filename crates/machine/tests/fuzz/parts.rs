@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use machine::depth::VALUE_DEPTH_MAX;
 use machine::event::{Origin, Sealed, Usage};
 use machine::id::{Digest, MessageId, PluginName, ToolName};
 use machine::input::{Outcome, ToolAnswer};
+use machine::json_value::VALUE_DEPTH_MAX;
 use machine::output::OutputFit;
 use machine::phase::{
     Action, AskKind, HookAnswer, HookAnswers, HookOutcome, Phase, Scope, SuppliedResult, SuspendRequest,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use engine::model::{AssistantCall, Messages, ModelMessage, ModelRequest};
+use machine::json_text::{self, Bounds};
 use machine::tool::Arguments;
 use serde_json::{Map, Value};
 
@@ -101,7 +102,7 @@ pub(super) fn arguments(call: &AssistantCall) -> Value {
     match &call.arguments {
         Arguments::Valid { value, .. } if value.is_object() => (**value).clone(),
         Arguments::Valid { value, .. } => garbled(value.to_string()),
-        Arguments::Invalid { raw, .. } => match serde_json::from_str(raw) {
+        Arguments::Invalid { raw, .. } => match json_text::parse(raw, &Bounds::VALUE) {
             Ok(Value::Object(object)) => Value::Object(object),
             Ok(_) | Err(_) => garbled(raw.clone()),
         },

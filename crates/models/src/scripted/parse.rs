@@ -7,9 +7,9 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use engine::model::{ModelAnswer, ModelCall};
+use machine::json_text::{self, Bounds};
 use regex::Regex;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Reply, Rule, Script, When};
@@ -134,13 +134,17 @@ fn call(part: &RawValue, place: String) -> Result<ModelCall, ScriptError> {
     let mut fields = Fields::read(part, place, &["id", "name", "arguments", "arguments_text"])?;
     let id: Option<String> = fields.value("id")?;
     let tool: String = fields.needed("name", "the name of the tool")?;
-    let arguments = match (fields.value::<Value>("arguments")?, fields.value("arguments_text")?) {
+    let arguments = match (fields.part("arguments"), fields.value("arguments_text")?) {
         (Some(_), Some(_)) => {
             let what =
                 "`arguments_text` stands beside `arguments`, but a call has one or the other; keep one";
             return Err(ScriptError::at(&fields.place, what));
         }
-        (Some(value), None) => value.to_string(),
+        // What no model may say is bad arguments when it is said: the text keeps, for example, a key that appears twice.
+        (Some((_, part)), None) => match json_text::parse(part.get(), &Bounds::VALUE) {
+            Ok(value) => value.to_string(),
+            Err(_) => part.get().to_owned(),
+        },
         (None, Some(text)) => text,
         (None, None) => "{}".to_owned(),
     };

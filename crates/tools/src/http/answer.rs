@@ -1,5 +1,6 @@
 //! What an answer over HTTP means. Where it does not tell whether anything happened, neither do we.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,6 +10,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
 use hyper::http::response::Parts;
 use hyper::{HeaderMap, Response, StatusCode};
+use machine::json_text::{self, Bounds};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -91,15 +93,20 @@ fn result(head: &Parts, body: &Bytes) -> (Value, Option<String>) {
         return (if has_none { Value::Null } else { Value::from("") }, None);
     }
     let parsed = if is_json {
-        serde_json::from_slice(body).map_err(|error| error.to_string())
+        json_text::parse_bytes(body, &Bounds::VALUE).map_err(|fault| {
+            let what = if fault.is_syntax() {
+                "the answer is called JSON and is none"
+            } else {
+                "the answer is JSON that cannot be stored as such, and is kept as text"
+            };
+            format!("{what}: {fault}")
+        })
     } else {
         Err(String::new())
     };
     match (parsed, std::str::from_utf8(body)) {
         (Ok(value), _) => (value, None),
-        (Err(why), Ok(text)) if is_json => {
-            (Value::from(text), Some(format!("the answer is called JSON and is none: {why}")))
-        }
+        (Err(why), Ok(text)) if is_json => (Value::from(text), Some(why)),
         (Err(_), Ok(text)) => (Value::from(text), None),
         (Err(_), Err(_)) => {
             let count = body.len();
@@ -126,13 +133,17 @@ impl Default for Pending {
 
 /// The tool is at work, whatever else it said: a call that cannot be understood is held all the same.
 fn pending(body: &Bytes) -> SuspendRequest {
+    let unread = |why: &dyn Display| Pending {
+        question: Some(format!("(what the tool said with its 202 could not be read: {why})")),
+        ..Pending::default()
+    };
     let said = if body.is_empty() {
         Pending::default()
     } else {
-        serde_json::from_slice(body).unwrap_or_else(|error| Pending {
-            question: Some(format!("(what the tool said with its 202 could not be read: {error})")),
-            ..Pending::default()
-        })
+        match json_text::walk(body, &Bounds::VALUE) {
+            Ok(_) => serde_json::from_slice(body).unwrap_or_else(|error| unread(&error)),
+            Err(fault) => unread(&fault),
+        }
     };
     SuspendRequest {
         kind: AskKind::External,

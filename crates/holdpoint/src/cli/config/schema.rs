@@ -1,6 +1,7 @@
 //! A JSON Schema, as a table, as JSON in a text, or in a file: the `parameters` of a tool, the `output_schema` of an agent.
 
 use engine::arguments::Schema;
+use machine::json_text::{self, Bounds};
 use serde_json::Value;
 
 use super::table::Entry;
@@ -30,8 +31,9 @@ pub(super) fn read(entry: &Entry<'_>) -> Option<Value> {
 }
 
 fn parsed(entry: &Entry<'_>, text: &str, from: &str) -> Option<Value> {
-    match serde_json::from_str(text) {
+    match json_text::parse(text, &Bounds::VALUE) {
         Ok(schema) => Some(schema),
+        Err(fault) if !fault.is_syntax() => entry.place.refuse(format!("{from}{fault}; correct it")),
         Err(why) => entry.place.refuse(format!("{from}this is not JSON: {why}; correct it")),
     }
 }

@@ -1,0 +1,129 @@
+//! Which values can be stored and read back, and what they cost in memory.
+//!
+//! Text from outside is judged before a value is built ([`json_text`](crate::json_text)). Values that were built in this
+//! process, by a tool or a plugin, are judged here.
+
+use alloc::string::String;
+use alloc::vec;
+use core::fmt;
+use serde_json::Value;
+
+/// Levels of one stored value. Far below what a JSON parser takes, with room for the event around the value.
+pub const VALUE_DEPTH_MAX: usize = 64;
+/// Objects, arrays and scalars of one stored value: at most some 20 MB of memory.
+pub const VALUE_NODES_MAX: usize = 50_000;
+/// `serde_json` gives keys with this prefix a meaning of its own: an object that has one is not read back as it was
+/// written, or not at all.
+pub const RESERVED_KEY_PREFIX: &str = "$serde_json::private::";
+
+/// Why a value cannot be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueFault {
+    TooDeep,
+    TooManyNodes { nodes_max: usize },
+    ReservedKey,
+}
+
+impl fmt::Display for ValueFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooDeep => f.write_str("nested too deeply"),
+            Self::TooManyNodes { nodes_max } => write!(f, "more than {nodes_max} JSON values"),
+            Self::ReservedKey => write!(f, "a key begins with `{RESERVED_KEY_PREFIX}`, which is reserved"),
+        }
+    }
+}
+
+/// None where the value can be stored and read back.
+#[must_use]
+pub fn fault(value: &Value) -> Option<ValueFault> {
+    fault_within(value, VALUE_NODES_MAX)
+}
+
+/// The same with another bound for its size. Walks with a stack of its own: a hostile value must not exhaust the
+/// thread's.
+#[must_use]
+pub fn fault_within(value: &Value, nodes_max: usize) -> Option<ValueFault> {
+    let mut stack = vec![(value, 1)];
+    let mut nodes = 0_usize;
+    while let Some((here, depth)) = stack.pop() {
+        nodes += 1;
+        if depth > VALUE_DEPTH_MAX {
+            return Some(ValueFault::TooDeep);
+        }
+        if nodes > nodes_max {
+            return Some(ValueFault::TooManyNodes { nodes_max });
+        }
+        match here {
+            Value::Array(items) => stack.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(fields) => {
+                if fields.keys().any(is_reserved) {
+                    return Some(ValueFault::ReservedKey);
+                }
+                stack.extend(fields.values().map(|field| (field, depth + 1)));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    None
+}
+
+fn is_reserved(key: &String) -> bool {
+    key.starts_with(RESERVED_KEY_PREFIX)
+}
+
+/// Estimated memory of a value that may not be deep.
+#[must_use]
+pub fn memory_bytes(value: &Value) -> usize {
+    let mut memory = Memory::new();
+    let mut stack = vec![value];
+    while let Some(here) = stack.pop() {
+        memory.add_node();
+        match here {
+            Value::Array(items) => stack.extend(items),
+            Value::Object(fields) => {
+                memory.add_object(fields.len());
+                fields.keys().for_each(|key| memory.add_text(key.len()));
+                stack.extend(fields.values());
+            }
+            Value::String(text) => memory.add_text(text.len()),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    memory.bytes()
+}
+
+/// A sum over the parts of a value. Objects are what costs: one entry takes as much as eleven.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory(usize);
+
+/// Its slot in an array that grows by doubling.
+const NODE_BYTES: usize = 48;
+/// What the allocator adds to a text.
+const TEXT_BYTES: usize = 16;
+/// A leaf of the tree that an object is, which is about half full.
+const LEAF_BYTES: usize = 656;
+const LEAF_ENTRIES: usize = 6;
+
+impl Memory {
+    pub(crate) const fn new() -> Self {
+        Self(0)
+    }
+
+    pub(crate) const fn add_node(&mut self) {
+        self.0 += NODE_BYTES;
+    }
+
+    pub(crate) const fn add_text(&mut self, length: usize) {
+        self.0 += if length == 0 { 0 } else { length + TEXT_BYTES };
+    }
+
+    /// Without its keys and values.
+    pub(crate) const fn add_object(&mut self, entries: usize) {
+        self.0 += entries.div_ceil(LEAF_ENTRIES) * LEAF_BYTES;
+    }
+
+    pub(crate) const fn bytes(self) -> usize {
+        self.0
+    }
+}
