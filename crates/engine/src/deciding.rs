@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::id::{CallId, DecisionId, Digest, Principal, RunId, SuspensionId};
-use machine::inbox::{Item, Refusal, Verdict};
+use machine::inbox::{Item, Verdict, addressed};
 pub use machine::policy::OnReject;
 use machine::suspension::{ResumeMode, Suspension};
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub struct Decide {
     pub tenant: Tenant,
     pub run: RunId,
     pub call: CallId,
-    /// The very opening that it answers; none: the one that is open.
+    /// The suspension that it answers; none: the open one, unless the call is in doubt, which is answered only by name.
     pub suspension: Option<SuspensionId>,
     /// To recognise a repeat; scoped to the run.
     pub id: Option<DecisionId>,
@@ -135,10 +135,10 @@ pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, Re
         None => None,
     };
     let open = run.control.call(&said.call).and_then(|call| call.suspension()).cloned();
-    let suspension = earlier.map(|earlier| earlier.suspension).or_else(|| said.suspension.clone());
-    let Some(suspension) = suspension.or_else(|| open.as_ref().map(|open| open.id.clone())) else {
-        let refusal = if run.status.ended() { Refusal::RunOver } else { Refusal::NotHeld };
-        return Ok(Verdict::Refused(refusal));
+    let named = earlier.map(|earlier| earlier.suspension).or_else(|| said.suspension.clone());
+    let suspension = match addressed(&run.control, &said.call, named.as_ref()) {
+        Ok(suspension) => suspension,
+        Err(refusal) => return Ok(Verdict::Refused(refusal)),
     };
     let decision = complete(node, &run, &said, suspension, open.as_ref()).await?;
     node.submit(&said.tenant, &said.run, Item::Decision(decision)).await

@@ -132,6 +132,8 @@ pub enum Refusal {
     Expired,
     RunOver,
     DigestMismatch,
+    /// The call is in doubt, and the decision does not name the suspension ([`addressed`]).
+    DoubtNotNamed,
     /// Malformed, or it fails the schema: nothing changed, still held.
     Invalid(String),
 }
@@ -158,6 +160,10 @@ impl fmt::Display for Refusal {
             Self::Expired => f.write_str("the time to decide is over"),
             Self::RunOver => f.write_str("the run is over, or on its way to its end"),
             Self::DigestMismatch => f.write_str("the call is held with other arguments than expected"),
+            Self::DoubtNotNamed => f.write_str(
+                "the call is in doubt, and only a decision that names its suspension (`suspension_id`) answers that; \
+                 read the call and decide again",
+            ),
             Self::Invalid(why) => write!(f, "{why}; the call is still held"),
         }
     }
@@ -251,6 +257,24 @@ pub fn suspension_row(control: &Control, call: &CallId, answered: bool) -> Optio
         answered,
         doubted_attempt,
     })
+}
+
+/// The suspension that a decision answers: the one it names, else the one that holds the call. A call in doubt is
+/// answered only by name: a decision that was meant for the approval and is sent again after a crash would otherwise
+/// repeat the write, or be taken for the result.
+pub fn addressed(
+    control: &Control,
+    call: &CallId,
+    named: Option<&SuspensionId>,
+) -> Result<SuspensionId, Refusal> {
+    let open = control.call(call).and_then(Call::suspension);
+    match (named, open) {
+        (Some(named), _) => Ok(named.clone()),
+        (None, Some(open)) if open.held.kind() == SuspensionKind::InDoubt => Err(Refusal::DoubtNotNamed),
+        (None, Some(open)) => Ok(open.id.clone()),
+        (None, None) if control.ended().is_some() => Err(Refusal::RunOver),
+        (None, None) => Err(Refusal::NotHeld),
+    }
 }
 
 /// Decides who wins, in the transaction that marks the suspension answered. `row` is the suspension of the

@@ -136,6 +136,7 @@ pub const fn verdict(verdict: &Verdict) -> &'static str {
         Verdict::Refused(Refusal::Expired) => "Refused(Expired)",
         Verdict::Refused(Refusal::RunOver) => "Refused(RunOver)",
         Verdict::Refused(Refusal::DigestMismatch) => "Refused(DigestMismatch)",
+        Verdict::Refused(Refusal::DoubtNotNamed) => "Refused(DoubtNotNamed)",
         Verdict::Refused(Refusal::Invalid(_)) => "Refused(Invalid)",
     }
 }

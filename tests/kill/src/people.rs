@@ -22,6 +22,10 @@ pub struct People {
     pub decisions: BTreeMap<SuspensionId, Decided>,
     pub interrupts: BTreeMap<RunId, Vec<Word>>,
     pub late_answers: BTreeMap<SuspensionId, Vec<Word>>,
+    /// Answers to approvals without ids.
+    pub unnamed: BTreeMap<CallId, Vec<Word>>,
+    /// Calls in doubt at which an approval without ids was sent again, and its answer.
+    pub resent: BTreeMap<SuspensionId, Word>,
     /// Every suspension that was ever shown.
     pub seen: BTreeMap<SuspensionId, Seen>,
     /// Every call that was ever shown as settled, as it was then.
@@ -74,6 +78,8 @@ enum Subject {
     Interrupt(RunId),
     Tell(CallId, u32),
     LateAnswer(SuspensionId),
+    /// And the suspension that holds the call then.
+    Unnamed(CallId, Option<SuspensionId>),
 }
 
 impl Posted {
@@ -117,6 +123,8 @@ impl People {
             decisions: BTreeMap::new(),
             interrupts: BTreeMap::new(),
             late_answers: BTreeMap::new(),
+            unnamed: BTreeMap::new(),
+            resent: BTreeMap::new(),
             seen: BTreeMap::new(),
             settled: BTreeMap::new(),
             books: None,
@@ -241,6 +249,15 @@ impl People {
             }
             Subject::Interrupt(run) => self.interrupts.entry(run).or_default().push(word),
             Subject::LateAnswer(id) => self.late_answers.entry(id).or_default().push(word),
+            Subject::Unnamed(call, open) => {
+                let doubted = |id: &SuspensionId| {
+                    self.seen.get(id).is_some_and(|seen| seen.open.kind == SuspensionKind::InDoubt)
+                };
+                if let Some(id) = open.filter(doubted) {
+                    self.resent.insert(id, word.clone());
+                }
+                self.unnamed.entry(call).or_default().push(word);
+            }
             Subject::Tell(..) => {}
         }
     }
@@ -251,6 +268,7 @@ impl People {
         let mut commands = Vec::new();
         self.post(&shown, &mut commands);
         self.repeat(&mut commands);
+        self.approve_unnamed(&shown, &mut commands);
         self.decide(&shown, &mut commands);
         self.interrupt(&shown, &mut commands);
         self.tell(&shown, &mut commands);
@@ -283,8 +301,42 @@ impl People {
         }
     }
 
+    /// Said when the call is held, and again to every process and at every doubt, as a client does that never saw the
+    /// answer.
+    fn approve_unnamed(&mut self, shown: &Shown, commands: &mut Vec<Command>) {
+        if !self.story.unnamed {
+            return;
+        }
+        for run in shown.runs.iter().filter(|run| !run.ended) {
+            for call in &run.calls {
+                let open = run.pending.iter().find(|open| open.call_id == call.call);
+                let asked = open.is_some_and(|open| open.kind == SuspensionKind::Approval);
+                if asked {
+                    self.unnamed.entry(call.call.clone()).or_default();
+                }
+                if self.unnamed.contains_key(&call.call) {
+                    let subject =
+                        Subject::Unnamed(call.call.clone(), open.map(|open| open.suspension_id.clone()));
+                    let wish = Wish::ApproveUnnamed { run: run.run.clone(), call: call.call.clone() };
+                    self.say(subject, wish, commands);
+                }
+            }
+        }
+    }
+
     fn decide(&mut self, shown: &Shown, commands: &mut Vec<Command>) {
         for (run, open) in shown.pending() {
+            let is_resent_first = match open.kind {
+                SuspensionKind::Approval => true,
+                SuspensionKind::InDoubt => !self.resent.contains_key(&open.suspension_id),
+                SuspensionKind::Question
+                | SuspensionKind::ClientTool
+                | SuspensionKind::External
+                | SuspensionKind::ChildRun => false,
+            };
+            if self.story.unnamed && is_resent_first {
+                continue;
+            }
             if let Some(reply) = self.reply_to(open) {
                 let given = Given {
                     id: DecisionId::from(format!("decision-{}", open.suspension_id)),

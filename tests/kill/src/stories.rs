@@ -82,6 +82,8 @@ pub struct Story {
     pub messages: Vec<Said>,
     /// To an approval, a question, or whoever performs a call elsewhere; none leaves it to its expiry.
     pub reply: Option<Reply>,
+    /// Whether approvals are given without ids, and sent again as long as the run has not ended.
+    pub unnamed: bool,
     /// To a call in doubt.
     pub doubt: Doubt,
     /// Of the first run.
@@ -208,6 +210,7 @@ fn told(name: &'static str, calls: Vec<Asked>) -> Story {
         name,
         messages: vec![said(calls)],
         reply: Some(Reply::Approve),
+        unnamed: false,
         doubt: Doubt::Retry,
         interrupt: None,
         tell: None,
@@ -261,6 +264,7 @@ fn plain() -> Vec<Story> {
         Story { doubt: Doubt::Happened, ..write("write-happened") },
         Story { doubt: Doubt::GiveUp, ..write("write-given-up") },
         Story { doubt: Doubt::LateAnswer, ..write("late-answer") },
+        Story { unnamed: true, doubt: Doubt::GiveUp, ..write("approved-without-ids") },
         Story {
             reply: Some(Reply::Edit(json!({"for": "a", "with": "care"}))),
             ..told("edited", vec![call("a", TRANSFER), call("b", FILE)])

@@ -42,6 +42,7 @@ pub enum Sight {
     /// A decision whose answer was lost was not stored, and was accepted when it was said again.
     LostDecisionAccepted,
     AcceptedRepeated,
+    ResentInDoubt,
     /// A process was killed while an accepted decision lay in the inbox.
     UnheardInTheInbox,
     KilledAgain,
@@ -51,7 +52,7 @@ pub enum Sight {
 }
 
 impl Sight {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::InDoubt,
         Self::DoubtRetried,
         Self::DoubtGivenUp,
@@ -75,6 +76,7 @@ impl Sight {
         Self::LostAnswerFound,
         Self::LostDecisionAccepted,
         Self::AcceptedRepeated,
+        Self::ResentInDoubt,
         Self::UnheardInTheInbox,
         Self::KilledAgain,
         Self::KilledBeforeTheAnswer,
@@ -107,6 +109,7 @@ impl Sight {
             Self::QueuedAndPromoted => "a queued message gets its turn",
             Self::LostAnswerFound => "a decision's answer is lost, the decision is not",
             Self::LostDecisionAccepted => "a decision is lost unanswered, and accepted when repeated",
+            Self::ResentInDoubt => "an approval without ids is sent again while its call is in doubt",
             Self::AcceptedRepeated => "an accepted decision is repeated and recognised",
             Self::UnheardInTheInbox => "an accepted decision lies unheard in the inbox",
             Self::KilledAgain => "a process that recovers is killed",
@@ -166,6 +169,7 @@ impl Tally {
             run.log.iter().for_each(|event| self.note_event(event));
             self.note_charges(evidence, run);
         }
+        people.resent.values().for_each(|_| self.see(Sight::ResentInDoubt));
         let checks = people.story.doubt == Doubt::Checked;
         for decided in people.decisions.values() {
             self.note_decision(decided);

@@ -21,6 +21,11 @@ pub struct Command {
 pub enum Wish {
     Post(Post),
     Decide(Given),
+    /// Yes to a call, by nothing but its id, and said again whenever the answer may have been lost.
+    ApproveUnnamed {
+        run: RunId,
+        call: CallId,
+    },
     Interrupt {
         run: RunId,
     },

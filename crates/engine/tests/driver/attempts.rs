@@ -79,7 +79,7 @@ async fn a_write_that_panics_is_in_doubt() {
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let shown = stage.pending().await.remove(0);
     assert_eq!((shown.kind, &shown.opened.held), (SuspensionKind::InDoubt, &Held::InDoubt { attempt: 1 }));
-    accepted(engine.decide(Decide::result(&run, &call("a"), "ann", json!("it was written"))).await);
+    accepted(engine.decide(shown.result("ann", json!("it was written"))).await);
     rest(&mut watched).await;
     assert_eq!(model.last_read()[2], "tool a: it was written");
 }
@@ -166,7 +166,7 @@ async fn a_write_that_times_out_is_in_doubt_and_is_repeated_only_when_a_person_s
     let shown = stage.pending().await.remove(0);
     assert_eq!((shown.kind, shown.created_at), (SuspensionKind::InDoubt, Timestamp(BEGIN.0 + 1_000)));
     assert_eq!(sent.count(), 1);
-    assert_eq!(engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap(), Verdict::Accepted);
+    assert_eq!(engine.decide(shown.approve("ann")).await.unwrap(), Verdict::Accepted);
     rest(&mut watched).await;
     let keys: Vec<String> = sent.requests().into_iter().map(|request| request.idempotency_key).collect();
     assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
@@ -178,9 +178,10 @@ async fn a_call_in_doubt_that_is_given_up_says_that_it_may_have_taken_effect() {
     let (stage, model, sent) = (Stage::new(), one("post"), Sent::default());
     let lost = |_: &ToolRequest| Outcome::Unknown { why: "the line is cut".into(), retry_after_ms: None };
     let engine = stage.start(Agent::new("assistant", model.clone()).tool(sent.tool(post(), lost))).await;
-    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let (_, mut watched) = held(&engine, to_assistant()).await;
+    let shown = stage.pending().await.remove(0);
     let answer = Answer::Cancel { reason: None, then: None };
-    accepted(engine.decide(Decide { answer, ..Decide::approve(&run, &call("a"), "ann") }).await);
+    accepted(engine.decide(Decide { answer, ..shown.approve("ann") }).await);
     let cancelled = until_named(&mut watched, "tool.cancelled").await;
     assert!(matches!(cancelled.fact, Fact::ToolCancelled { outcome_unknown: true, .. }), "{cancelled:?}");
     rest(&mut watched).await;

@@ -182,7 +182,7 @@ async fn answer_all(engine: Engine, stage: Stage, run: RunId) {
         }
         for open in stage.pending().await {
             let decision = match open.kind {
-                SuspensionKind::InDoubt => Decide::result(&run, &open.call, "ann", json!("checked")),
+                SuspensionKind::InDoubt => open.result("ann", json!("checked")),
                 _ => Decide::approve(&run, &open.call, "ann"),
             };
             // It may have been answered for an earlier event already.

@@ -8,6 +8,7 @@ use engine::model::{ModelAnswer, ModelRequest};
 use engine::store::Tenant;
 use engine::tool::{Approval, FunctionTool, Tool, ToolDefinition, ToolRequest};
 use machine::event::Fact;
+use machine::inbox::{Refusal, Verdict};
 use machine::suspension::SuspensionKind;
 use machine::termination::Termination;
 use serde_json::json;
@@ -69,8 +70,17 @@ async fn a_write_that_went_with_its_worker_is_in_doubt_and_not_repeated() {
     until_named(&mut watched, "run.waiting").await;
     let shown = stage.pending().await.remove(0);
     assert_eq!((shown.kind, sent.count()), (SuspensionKind::InDoubt, 1));
+    // A decision from before the crash that arrives again answers nothing, whatever it was meant to say.
+    let resent = [
+        Decide::approve(&posted.run, &call("a"), "ann"),
+        Decide::result(&posted.run, &call("a"), "ann", json!(true)),
+        Decide::reject(&posted.run, &call("a"), "ann", "no"),
+    ];
+    for decide in resent {
+        assert_eq!(engine.decide(decide).await.unwrap(), Verdict::Refused(Refusal::DoubtNotNamed));
+    }
     // A person has looked: it was not written, so it is tried once more.
-    accepted(engine.decide(Decide::approve(&posted.run, &call("a"), "ann")).await);
+    accepted(engine.decide(shown.approve("ann")).await);
     rest(&mut watched).await;
     assert_eq!((sent.count(), &*model.last_read()[2]), (2, "tool a: there"));
 }

@@ -50,8 +50,9 @@
 //!
 //! A decision made from such an entry answers that very question, and nothing that may be asked about the call later.
 //! [`Decide::approve`](crate::decision::Decide::approve) and its siblings, made from a run and a call, answer whatever
-//! is open when they arrive. They are meant for the default tenant unless you add
-//! `.of_tenant(tenant)`.
+//! is open when they arrive, except a call in doubt: that is answered only from its entry, or with `.on(suspension)`, so
+//! that a decision that is sent again after a crash never repeats a write. They are meant for the default tenant unless
+//! you add `.of_tenant(tenant)`.
 //!
 //! | answer | an approval | a question, or a tool that somebody else performs | a call in doubt |
 //! |---|---|---|---|

@@ -17,7 +17,9 @@ impl ApiError {
                 Code::IdempotencyConflict,
                 "this Idempotency-Key was used with another body; the first request stands, and this one did nothing",
             ),
-            Refusal::NotHeld | Refusal::Answered => Self::not_pending(held, "is not open any more"),
+            Refusal::NotHeld | Refusal::Answered | Refusal::DoubtNotNamed => {
+                Self::not_pending(held, "is not open any more")
+            }
             Refusal::Expired => Self::not_pending(held, "can not be decided any more: its time is over"),
             Refusal::RunOver => {
                 Self::not_pending(held, "is closed: its run is over, or on its way to its end")

@@ -77,7 +77,8 @@ pub(crate) async fn report(
             | Refusal::Answered
             | Refusal::Expired
             | Refusal::RunOver
-            | Refusal::DigestMismatch,
+            | Refusal::DigestMismatch
+            | Refusal::DoubtNotNamed,
         )
         | Verdict::AlreadyApplied
         | Verdict::ToolChanged => Err(spent(&server, &about).await?),

@@ -11,7 +11,7 @@ use engine::store::RunView;
 use machine::call::Call;
 use machine::decision::Decision;
 use machine::id::{CallId, tool_message_id};
-use machine::inbox::{Refusal, Verdict};
+use machine::inbox::{Refusal, Verdict, addressed};
 use serde_json::Value;
 
 use crate::access::Caller;
@@ -95,7 +95,13 @@ async fn one(
             return Ok(DecisionResult::judged(&call, id.as_deref(), &refused));
         }
         // This opening and no later one: whether the caller may answer that was not asked.
-        decide.suspension = Some(open.id.clone());
+        match addressed(&run.control, &decide.call, decide.suspension.as_ref()) {
+            Ok(suspension) => decide.suspension = Some(suspension),
+            Err(refusal) => {
+                let refused = Verdict::Refused(refusal);
+                return Ok(DecisionResult::judged(&call, id.as_deref(), &refused));
+            }
+        }
     } else {
         let refused = Verdict::Refused(if run.status.ended() { Refusal::RunOver } else { Refusal::NotHeld });
         return Ok(if known.is_some() || had_call(server, caller, run, &decide.call).await? {

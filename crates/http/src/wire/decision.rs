@@ -74,7 +74,8 @@ impl Outcome {
                 | Refusal::Answered
                 | Refusal::Expired
                 | Refusal::RunOver
-                | Refusal::DigestMismatch => Self::Conflict,
+                | Refusal::DigestMismatch
+                | Refusal::DoubtNotNamed => Self::Conflict,
             },
         }
     }

@@ -247,6 +247,7 @@ fn every_verdict_has_its_outcome() {
         Refusal::Expired,
         Refusal::RunOver,
         Refusal::DigestMismatch,
+        Refusal::DoubtNotNamed,
     ] {
         assert_eq!(outcome(Verdict::Refused(refusal)), Outcome::Conflict);
     }

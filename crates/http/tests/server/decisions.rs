@@ -222,6 +222,18 @@ async fn a_decision_that_names_its_opening_answers_no_later_one(kept: Kept) {
     assert_eq!(outcomes(&client.post(&path, yes).await.ok(200)), ["conflict"]);
     let no = json!({"decisions": [{"call_id": "c", "action": "cancel", "suspension_id": opening}]});
     assert_eq!(outcomes(&client.post(&path, no).await.ok(200)), ["conflict"]);
+    // Nor does one that names nothing: neither as a repeat of the write nor as its result.
+    for bare in [
+        json!({"call_id": "c", "action": "resume"}),
+        json!({"call_id": "c", "action": "resume", "result": true}),
+        json!({"call_id": "c", "action": "resume", "decision_id": "other"}),
+        json!({"call_id": "c", "action": "cancel"}),
+    ] {
+        let answer = client.post(&path, json!({"decisions": [bare]})).await.ok(200);
+        assert_eq!(outcomes(&answer), ["conflict"], "{answer}");
+        let message = answer["results"][0]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("`suspension_id`"), "{message}");
+    }
     let doubted = call().await;
     assert_eq!((&doubted["status"], &doubted["attempts"]), (&json!("suspended"), &json!(1)));
     let entry = json!({"call_id": "c", "action": "resume", "decision_id": "d", "suspension_id": doubted["suspension"]["id"]});

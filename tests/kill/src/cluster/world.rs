@@ -412,6 +412,7 @@ impl World<'_> {
                 Wish::Tell { .. } => self.members.living().for_each(|member| member.say(&command)),
                 Wish::Post(_)
                 | Wish::Decide(_)
+                | Wish::ApproveUnnamed { .. }
                 | Wish::Interrupt { .. }
                 | Wish::LateAnswer { .. }
                 | Wish::CountCrossings

@@ -1,9 +1,10 @@
 //! What people were told and what they saw, against what is stored.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use machine::event::{Event, Fact};
-use machine::id::{CallId, DecisionId, SuspensionId};
+use machine::event::{CancelReason, Event, Fact};
+use machine::id::{CallId, DecisionId, Principal, SuspensionId};
 use machine::termination::{Cancelled, Termination};
 
 use super::{Moment, Objections, Rule};
@@ -24,6 +25,7 @@ pub(super) fn judge(evidence: &Evidence, people: &People, moment: Moment, object
         judge_decision(evidence, decided, moment, objections);
     }
     judge_made_up(evidence, people, objections);
+    judge_unnamed(evidence, people, moment, objections);
     judge_interrupts(evidence, people, moment, objections);
     if moment == Moment::End {
         judge_late_answers(evidence, people, objections);
@@ -93,6 +95,40 @@ fn judge_made_up(evidence: &Evidence, people: &People, objections: &mut Objectio
     for event in evidence.runs.iter().flat_map(|run| &run.log) {
         if let Some(id) = decision_of(event) {
             objections.ensure(given.contains(id), Rule::NothingIsMadeUp, || format!("nobody gave {id}"));
+        }
+    }
+}
+
+/// What was approved without ids is approved once, however often that was sent, and nothing in doubt is settled by it.
+fn judge_unnamed(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
+    let log = || evidence.runs.iter().flat_map(|run| &run.log);
+    for (call, words) in &people.unnamed {
+        let accepted = words.iter().filter(|word| is_accepted(word)).count();
+        let is_approval = |event: &&Arc<Event>| {
+            if let Fact::ToolApproved { call_id, decision_id: None, .. } = &event.fact {
+                call_id == call
+            } else {
+                false
+            }
+        };
+        let approved = log().filter(is_approval).count();
+        let kept = match moment {
+            // It may lie in the inbox.
+            Moment::Between => approved <= 1,
+            Moment::End => approved == 1,
+        };
+        objections.ensure(kept && accepted <= 1, Rule::AcceptedIsKept, || {
+            format!("{call} was approved without ids ({words:?}), and that is in the log {approved} times")
+        });
+    }
+    for event in log() {
+        if let Fact::ToolResumed { call_id, decision_id: None, late_attempt: None, by, .. }
+        | Fact::ToolCancelled { call_id, decision_id: None, reason: CancelReason::GivenUp, by, .. } =
+            &event.fact
+        {
+            objections.ensure(*by == Principal::system(), Rule::DoubtIsSettledByRight, || {
+                format!("a decision that names nothing has settled the doubt about {call_id}")
+            });
         }
     }
 }

@@ -239,6 +239,9 @@ async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Word {
             Err(refused) => Word::Refused { why: refused.to_string() },
         },
         Wish::Decide(given) => verdict(engine.decide(decision(given)).await),
+        Wish::ApproveUnnamed { run, call } => {
+            verdict(engine.decide(Decide::approve(&run, &call, PERSON)).await)
+        }
         Wish::Interrupt { run } => verdict(engine.interrupt(&tenant, &run, &Principal::from(PERSON)).await),
         Wish::Tell { call } => {
             desk.told.send_if_modified(|told| told.insert(call));
