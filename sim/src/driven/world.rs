@@ -93,6 +93,8 @@ impl World {
         self.stage.tell(|| format!("process {number} starts; it is lost around {lost_at:?}"));
         let settings = self.stage.draw(|tape| Settings {
             running_runs_max: tape.among([256, 256, 1, 2]),
+            // Not drawn, so that recorded tapes keep their meaning.
+            several_tenants: number % 2 == 0,
             hook_timeout: HOOK_TIMEOUT,
             cancel_grace: Duration::from_millis(tape.among([5_000, 10])),
             model_timeout: Duration::from_secs(600),
