@@ -62,7 +62,7 @@ impl Rule {
 /// One test of one argument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
-    /// The dotted path, split. An absent path does not match, whatever the test.
+    /// The dotted path, split. An absent path matches nothing but [`Test::Absent`].
     pub path: Vec<String>,
     pub test: Test,
 }
@@ -80,6 +80,29 @@ pub enum Test {
     /// A regular expression that the text at the path matches. The machine has none: the verdict comes in as a
     /// [`PatternHit`].
     Matches(String),
+    /// There is a value at the path, null included.
+    Present,
+    /// There is no value at the path.
+    Absent,
+}
+
+impl Test {
+    /// Whether what is at the path passes. `pattern_hit` answers for [`Test::Matches`].
+    pub fn holds(&self, found: Option<&Value>, pattern_hit: impl FnOnce() -> bool) -> bool {
+        let number = found.and_then(Value::as_f64);
+        match self {
+            Self::Eq(wanted) => found.is_some_and(|found| same(found, wanted)),
+            Self::Ne(wanted) => found.is_some_and(|found| !same(found, wanted)),
+            Self::Lt(limit) => number.is_some_and(|number| number < *limit),
+            Self::Lte(limit) => number.is_some_and(|number| number <= *limit),
+            Self::Gt(limit) => number.is_some_and(|number| number > *limit),
+            Self::Gte(limit) => number.is_some_and(|number| number >= *limit),
+            Self::In(wanted) => found.is_some_and(|found| wanted.iter().any(|value| same(found, value))),
+            Self::Matches(_) => found.is_some() && pattern_hit(),
+            Self::Present => found.is_some(),
+            Self::Absent => found.is_none(),
+        }
+    }
 }
 
 /// Condition `condition` of rule `rule` is a pattern, and the call's arguments match it.
@@ -159,11 +182,13 @@ pub fn judge(
     if by.is_empty() { Verdict::Allow { rule: first(Then::Allow) } } else { Verdict::Ask { by } }
 }
 
+/// Arguments that are invalid match no rule: the call fails because of them.
 fn matches(rule: &Rule, index: u16, arguments: &Arguments, hits: &[PatternHit]) -> bool {
     rule.when.iter().zip(0_u16..).all(|(condition, position)| match arguments {
         Arguments::Invalid { .. } => false,
-        Arguments::Valid { value, .. } => at_path(value, &condition.path)
-            .is_some_and(|found| holds(&condition.test, found, index, position, hits)),
+        Arguments::Valid { value, .. } => condition.test.holds(at_path(value, &condition.path), || {
+            hits.contains(&PatternHit { rule: index, condition: position })
+        }),
     })
 }
 
@@ -175,19 +200,6 @@ pub fn at_path<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
         Value::Array(items) => key.parse::<usize>().ok().and_then(|index| items.get(index)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     })
-}
-
-fn holds(test: &Test, found: &Value, rule: u16, condition: u16, hits: &[PatternHit]) -> bool {
-    match test {
-        Test::Eq(wanted) => same(found, wanted),
-        Test::Ne(wanted) => !same(found, wanted),
-        Test::Lt(limit) => found.as_f64().is_some_and(|number| number < *limit),
-        Test::Lte(limit) => found.as_f64().is_some_and(|number| number <= *limit),
-        Test::Gt(limit) => found.as_f64().is_some_and(|number| number > *limit),
-        Test::Gte(limit) => found.as_f64().is_some_and(|number| number >= *limit),
-        Test::In(wanted) => wanted.iter().any(|value| same(found, value)),
-        Test::Matches(_) => hits.contains(&PatternHit { rule, condition }),
-    }
 }
 
 /// 5 and 5.0 are the same amount. Integers beyond the exact range of a double never get here: they are bad

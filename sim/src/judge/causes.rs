@@ -280,6 +280,14 @@ pub(crate) fn askers_of(
 pub fn holds(condition: &Condition, arguments: &Arguments) -> bool {
     let amount = amount_of(arguments);
     let receiver = receiver_of(arguments);
+    if condition.test == Test::Absent {
+        return matches!(arguments, Arguments::Valid { .. })
+            && match condition.path.first().map(String::as_str) {
+                Some("amount") => amount.is_none(),
+                Some("to") => receiver.is_none(),
+                Some(_) | None => true,
+            };
+    }
     match condition.path.first().map(String::as_str) {
         Some("amount") => amount.is_some_and(|amount| match &condition.test {
             Test::Eq(wanted) => wanted.as_f64() == Some(amount),
@@ -289,12 +297,20 @@ pub fn holds(condition: &Condition, arguments: &Arguments) -> bool {
             Test::Gt(limit) => amount > *limit,
             Test::Gte(limit) => amount >= *limit,
             Test::In(wanted) => wanted.iter().any(|value| value.as_f64() == Some(amount)),
-            Test::Matches(_) => false,
+            Test::Present => true,
+            Test::Matches(_) | Test::Absent => false,
         }),
         Some("to") => receiver.is_some_and(|receiver| match &condition.test {
             Test::Eq(wanted) => wanted.as_str() == Some(receiver),
             Test::Matches(_) => receiver.starts_with('x'),
-            Test::Ne(_) | Test::Lt(_) | Test::Lte(_) | Test::Gt(_) | Test::Gte(_) | Test::In(_) => false,
+            Test::Present => true,
+            Test::Ne(_)
+            | Test::Lt(_)
+            | Test::Lte(_)
+            | Test::Gt(_)
+            | Test::Gte(_)
+            | Test::In(_)
+            | Test::Absent => false,
         }),
         Some(_) | None => false,
     }

@@ -205,6 +205,8 @@ fn draw_condition(tape: &mut Tape) -> Condition {
         6 => ("amount", Test::In(vec![json!(1), json!(3)])),
         7 => ("to", Test::Matches("^x".into())),
         8 => ("to", Test::Eq(json!("bank"))),
+        _ if limit == 0.0 => ("to", Test::Absent),
+        _ if limit == 4.0 => ("to", Test::Present),
         _ => ("absent", Test::Ne(json!(0))),
     };
     Condition { path: vec![path.into()], test }

@@ -3,14 +3,14 @@
 mod outlook;
 mod resolved;
 
-use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 use stores::sqlite::held::survey;
 
-use super::config::Configuration;
-use super::output::{print, print_json};
+use super::config::{Configuration, Misconfigured};
+use super::output::{print, print_json, say};
+use super::problem::Problem;
 use super::progress::{Amount, ProgressLine};
 use super::store::StoreUrl;
 use super::{Done, Everywhere, Outcome, database};
@@ -18,8 +18,9 @@ use outlook::{Agents, Outlooks};
 
 /// Check the configuration and print what it means
 ///
-/// Every mistake is told with its line and its key, and the exit code is 2. Keys that the environment does not hold are
-/// told too, and are no mistake. With --store, the file is also compared
+/// Reports every mistake with its line and its key; the exit code is then 2. It is also 2 where a server would not start
+/// because an environment variable that the file names is not set. Warnings are about what is likely not meant, and leave
+/// the exit code at 0. With --store, the file is also compared
 /// with the runs that wait: which it would fail, for which it would ask again, and which it would not touch. Changes
 /// nothing, and works while a server runs.
 #[derive(Debug, Args)]
@@ -51,8 +52,10 @@ impl Check {
                 whole["store_checked"] = everywhere.store.to_string().into();
                 whole["held"] = outlooks.as_json();
             }
-            if let Some(unset) = &configuration.unset {
-                whole["unset"] = unset.as_json()["faults"].take();
+            for (key, found) in [("unset", &configuration.unset), ("warnings", &configuration.warnings)] {
+                if let Some(found) = found {
+                    whole[key] = found.as_json()["faults"].take();
+                }
             }
             print_json(&whole)?;
         } else {
@@ -60,11 +63,15 @@ impl Check {
             if let Some(outlooks) = &outlooks {
                 text.push_str(&outlooks.as_text(&everywhere.store.to_string()));
             }
-            if let Some(unset) = &configuration.unset {
-                let _ = write!(text, "\nA server would not start here:\n{unset}\n");
-            }
             print(&text)?;
+            for warning in configuration.warnings.iter().flat_map(Misconfigured::lines) {
+                say(&format!("warning: {warning}"));
+            }
         }
-        Ok(Done::Well)
+        // What `serve` would fail with.
+        match configuration.unset {
+            Some(unset) => Err(Problem::Misconfigured(unset)),
+            None => Ok(Done::Well),
+        }
     }
 }

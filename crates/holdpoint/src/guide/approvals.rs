@@ -30,7 +30,7 @@
 //! ]);
 //! let clerk = Agent::new("clerk", model)
 //!     .tool(transfer)
-//!     .rule(Rule::allow("transfer").when("euros", Test::Lte(100.0)))
+//!     .rule(Rule::allow("transfer").when("euros", Test::Gte(0.0)).when("euros", Test::Lte(100.0)))
 //!     .rule(Rule::deny("transfer").when("to.name", Test::Eq(json!("eve"))));
 //! let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
 //!

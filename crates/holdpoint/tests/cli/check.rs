@@ -344,7 +344,7 @@ fn the_text_says_what_the_file_means() {
         "{DEMO}[tools.add]\nkind = \"builtin\"\n[tools.pick]\nkind = \"client\"\napproval = \"ask\"\nexpires = \"1d\"\n\
          parameters = {{ type = \"object\" }}\n[agents.clerk]\nmodel = \"demo\"\ninstructions = \"Count.\"\n\
          tools = [\"add\", \"pick\"]\n[[agents.clerk.rules]]\ntool = \"add\"\n\
-         when = {{ a = {{ gt = 5 }}, b = {{ matches = \"x\" }} }}\nthen = \"deny\"\n[agents.porter]\nmodel = \"demo\"\n"
+         when = {{ a = {{ gt = 5 }}, b = {{ present = true }} }}\nthen = \"deny\"\n[agents.porter]\nmodel = \"demo\"\n"
     );
     let said = folder(&file).run(&["check"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
@@ -365,7 +365,7 @@ fn the_text_says_what_the_file_means() {
              \x20   add: builtin, effect read, approval never, timeout 30s\n\
              \x20   pick: client, effect write, approval ask, expires 1d (deny), timeout 30s\n\
              \x20 rules:\n\
-             \x20   0: add when a gt 5.0 and b matches x: deny\n\
+             \x20   0: add when a gt 5.0 and b present true: deny\n\
              \x20 stop: max_rounds 25\n\
              \x20 policy: {policy}\n\
              \n\

@@ -34,6 +34,10 @@ const DEMO: &str = "[models.demo]\nprovider = \"scripted\"\nscript = \"demo.json
 /// Runs through a file of `mistakes/`. There a mistake is a configuration, then each line that is said of it behind `=> `,
 /// then an empty line. `above` stands above every configuration, and the numbers of the lines count it.
 fn each_is_told(mistakes: &str, above: &str) {
+    each(mistakes, above, faults);
+}
+
+fn each(mistakes: &str, above: &str, reported: impl Fn(&str) -> Vec<String>) {
     let (mut configuration, mut expected) = (above.to_owned(), Vec::new());
     for line in mistakes.lines().chain([""]) {
         if let Some(fault) = line.strip_prefix("=> ") {
@@ -42,8 +46,8 @@ fn each_is_told(mistakes: &str, above: &str) {
             configuration.push_str(line);
             configuration.push('\n');
         } else {
-            assert_eq!(line, "", "an empty line goes behind what is said of\n{configuration}");
-            assert_eq!(faults(&configuration), expected, "{configuration}");
+            assert_eq!(line, "", "an empty line comes after what is said of\n{configuration}");
+            assert_eq!(reported(&configuration), expected, "{configuration}");
             (configuration, expected) = (above.to_owned(), Vec::new());
         }
     }
@@ -90,6 +94,64 @@ fn mistakes_in_rules() {
          [[agents.clerk.rules]]\n"
     );
     each_is_told(include_str!("mistakes/rules.txt"), &above);
+}
+
+/// A tool whose schema allows no other arguments, one whose schema does, and the beginning of a rule.
+const TRANSFER: &str = include_str!("mistakes/rules_above.toml");
+
+#[test]
+fn rules_that_the_schema_makes_impossible_are_mistakes() {
+    for then in ["deny", "ask", "allow"] {
+        let above = format!("{DEMO}{TRANSFER}tool = \"transfer\"\nthen = \"{then}\"\n");
+        each_is_told(include_str!("mistakes/impossible_rules.txt"), &above);
+    }
+}
+
+/// Runs through a file of `mistakes/` whose configurations are used all the same.
+#[test]
+fn rules_that_a_model_can_get_around_are_warned_of() {
+    let above = format!("{DEMO}{TRANSFER}");
+    each(include_str!("mistakes/warned_rules.txt"), &above, |configuration| {
+        let said = check(configuration, &[]);
+        assert_eq!(said.code, Some(0), "{configuration}\n{said:?}");
+        let line = |line: &str| line.strip_prefix("warning: holdpoint.toml:").expect("a warning").to_owned();
+        let lines: Vec<String> = said.err.lines().map(line).collect();
+        let in_json = check(configuration, &["--json"]);
+        assert_eq!((in_json.code, in_json.err.as_str()), (Some(0), ""));
+        let warnings = in_json.json()["warnings"].take();
+        let whole = |warning: &serde_json::Value| {
+            format!("{}: {}: {}", warning["line"], word(&warning["key"]), word(&warning["what"]))
+        };
+        assert_eq!(warnings.as_array().expect("a list").iter().map(whole).collect::<Vec<_>>(), lines);
+        lines
+    });
+}
+
+fn word(value: &serde_json::Value) -> &str {
+    value.as_str().expect("a text")
+}
+
+#[test]
+fn rules_that_can_match_and_cannot_be_avoided_are_neither_mistakes_nor_warned_of() {
+    for rules in [
+        // Required, or about nothing but presence.
+        "tool = \"transfer\"\nwhen = { amount = { gt = 100, lt = 200, ne = 150 } }\nthen = \"deny\"\n",
+        "tool = \"transfer\"\nwhen = { to = { matches = \"^x\" } }\nthen = \"ask\"\n",
+        "tool = \"transfer\"\nwhen = { memo = { present = true } }\nthen = \"deny\"\n",
+        "tool = \"transfer\"\nwhen = { memo = { absent = true } }\nthen = \"ask\"\n",
+        // Allowed only where it is there, and the schema is closed.
+        "tool = \"transfer\"\nwhen = { currency = { in = [\"eur\", \"gbp\"] }, account.bank = { eq = \"X\" } }\nthen = \"allow\"\n",
+        "tool = \"transfer\"\nwhen = { amount = { gte = 0, lte = 100 } }\nthen = \"allow\"\n",
+        "tool = \"note\"\nthen = \"allow\"\n",
+        // Another rule is about what is left out.
+        "tool = \"transfer\"\nwhen = { memo = { matches = \"gift\" } }\nthen = \"ask\"\n[[agents.clerk.rules]]\n\
+         tool = \"transfer\"\nwhen = { memo = { absent = true } }\nthen = \"deny\"\n",
+        // A path into what the schema leaves open.
+        "tool = \"note\"\nwhen = { size = { gt = 1 } }\nthen = \"deny\"\n",
+    ] {
+        let said = check(&format!("{DEMO}{TRANSFER}{rules}"), &[]);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{rules}");
+    }
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn a_key_that_the_provider_echoes_is_shown_to_nobody() {
 }
 
 #[test]
-fn a_key_that_is_not_there_keeps_a_server_from_starting_and_no_file_from_being_checked() {
+fn a_key_that_is_not_there_keeps_a_server_from_starting_and_check_says_so() {
     let folder = configured("http://127.0.0.1:9/v1");
     let program = |argument: &str, key: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
@@ -149,10 +149,14 @@ fn a_key_that_is_not_there_keeps_a_server_from_starting_and_no_file_from_being_c
     assert_eq!((served.code, served.err), (Some(2), unset.replace("is not set", "holds no key")));
 
     let checked = program("check", None);
-    assert_eq!(checked.code, Some(0), "{checked:?}");
-    assert!(checked.out.ends_with(&format!("\nA server would not start here:\n{unset}")), "{}", checked.out);
+    assert_eq!((checked.code, checked.err.as_str()), (Some(2), unset.as_str()), "{checked:?}");
+    assert!(
+        checked.out.starts_with("holdpoint.toml is right\n"),
+        "what the file means is shown: {}",
+        checked.out
+    );
     let checked = program("check", Some(KEY));
-    assert!(checked.code == Some(0) && !checked.out.contains("would not start"), "{checked:?}");
+    assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{checked:?}");
 }
 
 fn with_backup(main: &str, backup: &str) -> Folder {

@@ -209,6 +209,40 @@ fn a_bad_file_changes_nothing_and_says_what_is_wrong() {
 }
 
 #[test]
+fn rules_are_checked_against_schemas_at_the_start_and_when_the_file_is_read_again() {
+    let folder = configured(&two_files());
+    let write_rule = |tool: &str, when: &str| {
+        let rule =
+            format!("[[agents.clerk.rules]]\ntool = \"{tool}\"\nwhen = {{ {when} }}\nthen = \"deny\"\n");
+        write(&folder, "holdpoint.toml", &format!("{CONFIGURATION}{rule}"));
+    };
+    write_rule("write_file", "folder = { eq = \"/etc\" }");
+    let said = folder.run(&["serve"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.err.contains("agents.clerk.rules[0].when.folder: the schema of tool write_file"),
+        "{said:?}"
+    );
+
+    write_rule("post_office", "to = { eq = \"eve\" }");
+    let (can_leave_out, rule) = ("the model can leave \"to\" out", "agents.clerk.rules[0].when.to: ");
+    let mut server = Server::start(folder.path(), &SERVE);
+    assert!(
+        server.said().iter().any(|line| line.contains("WARN") && line.contains(rule)),
+        "it warns at the start"
+    );
+    write_rule("write_file", "path = { lt = 5 }");
+    server.signal("HUP");
+    let line = server.wait_for("nothing was changed");
+    assert!(line.contains("agents.clerk.rules[0].when.path.lt: the schema of tool write_file"), "{line}");
+    write_rule("post_office", "to = { eq = \"mallory\" }");
+    server.signal("HUP");
+    let line = server.wait_for(can_leave_out);
+    assert!(line.contains("WARN") && line.contains(rule), "{line}");
+    server.wait_for("was read again");
+}
+
+#[test]
 fn a_second_process_on_one_file_is_refused() {
     let folder = configured(&two_files());
     let server = Server::start(folder.path(), &SERVE);

@@ -69,6 +69,11 @@ impl Server {
         }
     }
 
+    /// On standard error, up to the line that was waited for last.
+    pub(crate) fn said(&self) -> &[String] {
+        &self.said
+    }
+
     /// The next line on standard output.
     #[track_caller]
     pub(crate) fn line(&self) -> String {

@@ -164,10 +164,14 @@ impl Reader {
     }
 
     /// Every file that the page calls a configuration is one: before the next takes its place, and at the end, when
-    /// what it names is there as well.
+    /// what it names is there as well. The environment variables that it names are set for the check.
     pub(crate) fn check_configuration(&mut self) {
-        if self.folder.join("desk").join(CONFIGURATION).exists() {
-            self.run(0, "holdpoint check > /dev/null");
+        if let Ok(text) = std::fs::read_to_string(self.folder.join("desk").join(CONFIGURATION)) {
+            let named = text.lines().filter_map(|line| line.split_once('=')).filter_map(|(key, value)| {
+                let is_variable = key.trim().ends_with("_env");
+                is_variable.then(|| format!("{}=unused ", value.trim().trim_matches('"')))
+            });
+            self.run(0, &format!("{}holdpoint check > /dev/null", named.collect::<String>()));
         }
     }
 

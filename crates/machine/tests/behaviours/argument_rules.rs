@@ -105,6 +105,45 @@ fn an_absent_path_does_not_match_whatever_the_test() {
 }
 
 #[test]
+fn present_and_absent_ask_only_whether_there_is_a_value() {
+    for (arguments, there) in [
+        (json!({"a": {"b": 5}}), true),
+        (json!({"a": {"b": null}}), true),
+        (json!({"a": {"b": false}}), true),
+        (json!({"a": {}}), false),
+        (json!({"a": "b"}), false),
+        (json!({}), false),
+    ] {
+        let arguments = valid(arguments);
+        assert_eq!(matches("a.b", Test::Present, &arguments), there, "{arguments:?}");
+        assert_eq!(matches("a.b", Test::Absent, &arguments), !there, "{arguments:?}");
+    }
+    for test in [Test::Present, Test::Absent] {
+        assert!(!matches("a", test, &invalid("no object")), "invalid arguments match nothing");
+    }
+}
+
+/// Rules are stored with every run. These texts are never edited.
+#[test]
+fn rules_are_stored_in_a_form_that_is_still_read() {
+    let stored = concat!(
+        r#"[{"tool":"transfer","when":[{"path":["amount"],"test":{"lte":100.0}},"#,
+        r#"{"path":["to","name"],"test":{"matches":"^x"}},{"path":["cc"],"test":{"in":["a",1]}}],"then":"deny"},"#,
+        r#"{"tool":"transfer","when":[{"path":["amount"],"test":"absent"},{"path":["to"],"test":"present"}],"#,
+        r#""then":"ask"}]"#,
+    );
+    let rules = vec![
+        Rule::deny("transfer")
+            .when("amount", Test::Lte(100.0))
+            .when("to.name", Test::Matches("^x".into()))
+            .when("cc", Test::In(vec![json!("a"), json!(1)])),
+        Rule::ask("transfer").when("amount", Test::Absent).when("to", Test::Present),
+    ];
+    assert_eq!(serde_json::from_str::<Vec<Rule>>(stored).unwrap(), rules);
+    assert_eq!(serde_json::to_string(&rules).unwrap(), stored);
+}
+
+#[test]
 fn all_conditions_must_hold_and_a_rule_without_any_always_does() {
     let both = [when("a", Test::Eq(json!(1))), when("b", Test::Eq(json!(2)))].concat();
     let tool = tool(EffectClass::Read, Approval::Never);

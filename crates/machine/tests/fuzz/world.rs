@@ -52,7 +52,7 @@ pub(crate) fn policy(chance: &mut Chance) -> Policy {
 }
 
 fn rule(chance: &mut Chance) -> Rule {
-    let test = |chance: &mut Chance| match chance.below(8) {
+    let test = |chance: &mut Chance| match chance.below(10) {
         0 => Test::Eq(parts::value(chance)),
         1 => Test::Ne(parts::value(chance)),
         2 => Test::Lt(100.0),
@@ -60,6 +60,8 @@ fn rule(chance: &mut Chance) -> Rule {
         4 => Test::Gt(-1.0),
         5 => Test::Gte(f64::INFINITY),
         6 => Test::In(chance.some(2, parts::value)),
+        7 => Test::Present,
+        8 => Test::Absent,
         _ => Test::Matches("^a+$".into()),
     };
     Rule {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use engine::agent::{Agent, Condition, Rule, StopCondition, Trim};
+use engine::agent::{Agent, Condition, Rule, StopCondition, Test, Trim};
 use engine::tool::ToolDefinition;
 use serde_json::{Map, Value, json};
 
@@ -109,7 +109,23 @@ fn tool_as_json(tool: &ToolDefinition, configuration: &Configuration) -> Value {
 }
 
 fn condition_as_json(condition: &Condition) -> Value {
-    json!({"path": condition.path.join("."), "test": condition.test})
+    json!({"path": condition.path.join("."), "test": test_as_json(&condition.test)})
+}
+
+/// As the file writes it, where every test has a value.
+fn test_as_json(test: &Test) -> Value {
+    match test {
+        Test::Present => json!({"present": true}),
+        Test::Absent => json!({"absent": true}),
+        Test::Eq(_)
+        | Test::Ne(_)
+        | Test::Lt(_)
+        | Test::Lte(_)
+        | Test::Gt(_)
+        | Test::Gte(_)
+        | Test::In(_)
+        | Test::Matches(_) => json!(test),
+    }
 }
 
 /// In the largest unit that leaves no rest, as the file writes it.
@@ -193,7 +209,7 @@ fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration
 
 fn rule_in_words(rule: &Rule) -> String {
     let condition = |condition: &Condition| {
-        let test = fields(&json!(condition.test));
+        let test = fields(&test_as_json(&condition.test));
         let test: Vec<String> = test.into_iter().map(|(key, value)| format!("{key} {value}")).collect();
         format!("{} {}", condition.path.join("."), test.join(" "))
     };

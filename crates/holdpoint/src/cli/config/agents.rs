@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::agent::{Agent, Limits, ROUNDS_DEFAULT, StopCondition, Trim};
-use engine::tool::Tool;
+use engine::tool::{Tool, ToolDefinition};
 use machine::id::{AgentName, ToolName};
 use models::fallback::{FallbackModel, Named};
 
@@ -182,6 +182,12 @@ impl Tools {
             Some(server) if server.ends_with('.') => tool.starts_with(server),
             Some(_) | None => name == tool,
         })
+    }
+
+    /// None where the file does not say what the tool takes.
+    pub(super) fn definition(&self, tool: &str) -> Option<&ToolDefinition> {
+        let definitions = self.usable.iter().map(|tool| tool.definition().as_ref());
+        definitions.into_iter().find(|definition| definition.name.as_str() == tool)
     }
 
     pub(super) fn names(&self) -> &[String] {

@@ -25,6 +25,11 @@ pub(in crate::cli) struct Misconfigured {
 }
 
 impl Misconfigured {
+    /// One for each fault, as `FILE:LINE: KEY: what and what to do`.
+    pub(in crate::cli) fn lines(&self) -> impl Iterator<Item = String> {
+        self.faults.iter().map(|Fault { line, key, what }| format!("{}:{line}: {key}: {what}", self.file))
+    }
+
     pub(in crate::cli) fn as_json(&self) -> Value {
         let faults: Vec<Value> = self
             .faults
@@ -42,13 +47,8 @@ impl Misconfigured {
     }
 }
 
-/// A line for each fault.
 impl fmt::Display for Misconfigured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Fault { line, key, what }) in self.faults.iter().enumerate() {
-            let before = if index == 0 { "" } else { "\n" };
-            write!(f, "{before}{}:{line}: {key}: {what}", self.file)?;
-        }
-        Ok(())
+        f.write_str(&self.lines().collect::<Vec<_>>().join("\n"))
     }
 }

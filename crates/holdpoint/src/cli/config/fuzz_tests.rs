@@ -2,7 +2,7 @@
 
 #[path = "../../../../machine/tests/fuzz/chance.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "files need little of what runs need")]
-mod chance;
+pub(super) mod chance;
 #[path = "../../../../machine/tests/fuzz/mutation.rs"]
 mod mutation;
 

@@ -13,6 +13,9 @@ mod mcp;
 mod models;
 mod pattern;
 mod policy;
+mod possible;
+#[cfg(test)]
+mod possible_tests;
 mod rules;
 mod schema;
 mod server;
@@ -24,6 +27,7 @@ mod table;
 mod tests;
 mod tools;
 mod trim;
+mod value_sets;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,6 +62,8 @@ pub(super) struct Configuration {
     pub(super) kinds: BTreeMap<ToolName, ToolKind>,
     /// Keys that the environment does not hold. Whoever serves needs them; whoever checks need not.
     pub(super) unset: Option<Misconfigured>,
+    /// What is likely not meant as it is written, and is used all the same.
+    pub(super) warnings: Option<Misconfigured>,
 }
 
 impl Configuration {
@@ -105,5 +111,6 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
             .filter_map(|(name, tool)| Some((ToolName::from(name), tool?.kind)))
             .collect(),
         unset: source.unset(),
+        warnings: source.warnings(),
     })
 }

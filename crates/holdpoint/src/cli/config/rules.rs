@@ -2,22 +2,32 @@
 
 use engine::agent::{Condition, Rule, Test, Then};
 use machine::id::ToolName;
+use serde_json::Value;
 
 use super::agents::Tools;
 use super::pattern;
+use super::possible::Possible;
+use super::source::Place;
 use super::table::{Entry, Table};
 
-const OPERATORS: [&str; 8] = ["eq", "ne", "lt", "lte", "gt", "gte", "in", "matches"];
+const OPERATORS: [&str; 10] = ["eq", "ne", "lt", "lte", "gt", "gte", "in", "matches", "present", "absent"];
 const THEN: [(&str, Then); 3] = [("allow", Then::Allow), ("ask", Then::Ask), ("deny", Then::Deny)];
 
 /// In the order of the file: a refused call names its rule by its place, from 0.
 pub(super) fn read(entry: &Entry<'_>, tools: &Tools) -> Vec<Rule> {
     let items = entry.items("[[agents.NAME.rules]] tables").unwrap_or_default();
-    let rule = |item: Entry<'_>| read_rule(item.table("a table with tool, when and then")?, tools);
-    items.into_iter().filter_map(rule).collect()
+    let tables = items.iter().filter_map(|item| item.table("a table with tool, when and then"));
+    let read: Vec<(Rule, Vec<Placed<'_>>)> = tables.filter_map(|table| read_rule(table, tools)).collect();
+    let rules: Vec<Rule> = read.iter().map(|(rule, _)| rule.clone()).collect();
+    for (rule, when) in &read {
+        if let Some(definition) = tools.definition(rule.tool.as_str()) {
+            check(rule, when, &definition.parameters, &rules);
+        }
+    }
+    rules
 }
 
-fn read_rule(mut table: Table<'_>, tools: &Tools) -> Option<Rule> {
+fn read_rule<'f>(mut table: Table<'f>, tools: &Tools) -> Option<(Rule, Vec<Placed<'f>>)> {
     let tool = table.needed("tool", "the name of a tool of this agent").and_then(|entry| {
         let name = entry.text("the name of a tool of this agent")?;
         if tools.include(name) {
@@ -31,15 +41,23 @@ fn read_rule(mut table: Table<'_>, tools: &Tools) -> Option<Rule> {
             ),
         })
     });
-    let when = table.take("when").map(|entry| conditions(&entry));
+    let when = table.take("when").map(|entry| conditions(&entry)).unwrap_or_default();
     let then = table.needed("then", "one of allow, ask, deny").and_then(|entry| entry.choice(&THEN));
     table.finish();
-    Some(Rule { tool: tool?, when: when.unwrap_or_default(), then: then? })
+    let conditions = when.iter().map(|placed| placed.condition.clone()).collect();
+    Some((Rule { tool: tool?, when: conditions, then: then? }, when))
 }
 
-const WHEN: &str = "conditions, such as { amount = { lte = 100 } }";
+/// A condition, with where its path and its test are written.
+struct Placed<'f> {
+    condition: Condition,
+    path: Place<'f>,
+    test: Place<'f>,
+}
 
-fn conditions(entry: &Entry<'_>) -> Vec<Condition> {
+const WHEN: &str = "conditions, such as { amount = { gte = 0, lte = 100 } }";
+
+fn conditions<'f>(entry: &Entry<'f>) -> Vec<Placed<'f>> {
     let mut found = Vec::new();
     if let Some(table) = entry.table(WHEN) {
         if table.keys().next().is_none() {
@@ -53,7 +71,7 @@ fn conditions(entry: &Entry<'_>) -> Vec<Condition> {
 }
 
 /// A path is written as one key with dots or as tables inside of each other; a table of nothing but tests ends it.
-fn gather(table: Table<'_>, above: &[String], found: &mut Vec<Condition>) {
+fn gather<'f>(table: Table<'f>, above: &[String], found: &mut Vec<Placed<'f>>) {
     for (key, entry) in table.named() {
         let path: Vec<String> = above.iter().cloned().chain(key.split('.').map(String::from)).collect();
         if !entry.is_table() {
@@ -69,8 +87,12 @@ fn gather(table: Table<'_>, above: &[String], found: &mut Vec<Condition>) {
         if key_count == 0 {
             entry.place.fault(format!("there is no test; write one of {}", OPERATORS.join(", ")));
         } else if test_count == key_count {
-            for (operator, entry) in inner.named() {
-                found.extend(test(operator, &entry).map(|test| Condition { path: path.clone(), test }));
+            for (operator, written) in inner.named() {
+                found.extend(test(operator, &written).map(|test| Placed {
+                    condition: Condition { path: path.clone(), test },
+                    path: entry.place.clone(),
+                    test: written.place,
+                }));
             }
         } else if test_count == 0 {
             gather(inner, &path, found);
@@ -99,6 +121,131 @@ fn test(operator: &str, entry: &Entry<'_>) -> Option<Test> {
             items.iter().map(Entry::json).collect::<Option<Vec<_>>>().map(Test::In)
         }
         "matches" => pattern::read(entry).map(Test::Matches),
+        "present" => is_true(entry, "absent").map(|()| Test::Present),
+        "absent" => is_true(entry, "present").map(|()| Test::Absent),
         other => entry.place.refuse(format!("{other:?} is no test")),
+    }
+}
+
+/// `opposite` is the test that `false` would mean.
+fn is_true(entry: &Entry<'_>, opposite: &str) -> Option<()> {
+    if entry.boolean()? {
+        return Some(());
+    }
+    entry.place.refuse(format!("this test is never off; write {opposite} = true for the opposite"))
+}
+
+/// Compares a rule with the schema of its tool. What the schema makes impossible is a fault; what it leaves open and a
+/// model could use is a warning.
+fn check(rule: &Rule, when: &[Placed<'_>], schema: &Value, all: &[Rule]) {
+    let Some(possible) = Possible::new(schema) else { return };
+    let mut checked: Vec<&[String]> = Vec::new();
+    for placed in when {
+        let path = placed.condition.path.as_slice();
+        if !checked.contains(&path) {
+            checked.push(path);
+            let here: Vec<&Placed<'_>> = when.iter().filter(|other| other.condition.path == path).collect();
+            if check_path(rule, &here, &possible) && rule.then != Then::Allow {
+                warn_if_optional(rule, &here, &possible, all);
+            }
+        }
+    }
+    if rule.then == Then::Allow {
+        warn_if_open(rule, when, &possible);
+    }
+}
+
+/// All tests of one path. False where they can never hold.
+fn check_path(rule: &Rule, here: &[&Placed<'_>], possible: &Possible<'_>) -> bool {
+    let Some(first) = here.first() else { return true };
+    let (tool, path) = (&rule.tool, first.condition.path.as_slice());
+    let name = path.join(".");
+    let values = possible.at(path);
+    if values.are_none() {
+        let above = path.split_last().map_or(path, |(_, above)| above);
+        let keys: Vec<String> = possible.at(above).keys().into_iter().map(|key| format!("{key:?}")).collect();
+        let next = match keys.as_slice() {
+            [] => "correct the path, or the schema".to_owned(),
+            keys => format!("use one of {}, or correct the schema", keys.join(", ")),
+        };
+        first.path.fault(format!(
+            "the schema of tool {tool} does not allow {name:?}, so this rule never matches; {next}"
+        ));
+        return false;
+    }
+    let mut each_can_hold = true;
+    for placed in here {
+        let test = &placed.condition.test;
+        let can_hold = match test {
+            Test::Absent => !possible.requires(path),
+            Test::Eq(_)
+            | Test::Ne(_)
+            | Test::Lt(_)
+            | Test::Lte(_)
+            | Test::Gt(_)
+            | Test::Gte(_)
+            | Test::In(_)
+            | Test::Matches(_)
+            | Test::Present => values.can_pass(&[test]),
+        };
+        if !can_hold {
+            each_can_hold = false;
+            placed.test.fault(if *test == Test::Absent {
+                format!(
+                    "the schema of tool {tool} requires {name:?}, so this rule never matches; remove the test, or \
+                     make the argument optional"
+                )
+            } else {
+                format!(
+                    "the schema of tool {tool} allows no {name:?} that passes this test, so this rule never \
+                     matches; there it is {}: correct the test, or the schema",
+                    values.in_words()
+                )
+            });
+        }
+    }
+    let tests: Vec<&Test> = here.iter().map(|placed| &placed.condition.test).collect();
+    if each_can_hold && tests != [&Test::Absent] && !values.can_pass(&tests) {
+        first.path.fault(format!(
+            "no {name:?} that the schema of tool {tool} allows passes all of these tests, so this rule never matches; \
+             correct the tests, or write a rule for each"
+        ));
+        return false;
+    }
+    each_can_hold
+}
+
+/// A model gets around a rule that denies or asks by leaving the argument out.
+fn warn_if_optional(rule: &Rule, here: &[&Placed<'_>], possible: &Possible<'_>, all: &[Rule]) {
+    let Some(first) = here.first() else { return };
+    let path = first.condition.path.as_slice();
+    let asks_only_whether =
+        here.iter().all(|placed| matches!(placed.condition.test, Test::Present | Test::Absent));
+    let covers = |other: &Rule| {
+        let is_about_absence =
+            |condition: &Condition| condition.test == Test::Absent && path.starts_with(&condition.path);
+        other.tool == rule.tool && other.then >= rule.then && other.when.iter().all(is_about_absence)
+    };
+    if asks_only_whether || possible.requires(path) || all.iter().any(covers) {
+        return;
+    }
+    let (name, last) = (path.join("."), path.last().map(String::as_str).unwrap_or_default());
+    first.path.warn(format!(
+        "the model can leave {name:?} out, and then this rule does not match; make the schema of tool {} require it \
+         (type = \"object\", required = [{last:?}]), or add a rule with {name:?} = {{ absent = true }}",
+        rule.tool
+    ));
+}
+
+/// A rule that allows vouches for arguments that it does not look at.
+fn warn_if_open(rule: &Rule, when: &[Placed<'_>], possible: &Possible<'_>) {
+    let open = when.iter().find_map(|placed| Some((placed, possible.first_open(&placed.condition.path)?)));
+    if let Some((placed, above)) = open {
+        let inside = if above.is_empty() { String::new() } else { format!(" in {:?}", above.join(".")) };
+        placed.path.warn(format!(
+            "the schema of tool {} allows other keys{inside}, which this rule does not check and the tool may read \
+             (such as another spelling of this one); add additionalProperties = false to the schema",
+            rule.tool
+        ));
     }
 }

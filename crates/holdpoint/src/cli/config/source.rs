@@ -17,6 +17,7 @@ pub(super) struct Source {
     faults: RefCell<Vec<Fault>>,
     /// What the file asks of its surroundings and does not get.
     unset: RefCell<Vec<Fault>>,
+    warnings: RefCell<Vec<Fault>>,
 }
 
 impl Source {
@@ -24,7 +25,14 @@ impl Source {
         let text = text_of(path)?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         let name = path.display().to_string();
-        Ok(Self { name, folder, text, faults: RefCell::default(), unset: RefCell::default() })
+        Ok(Self {
+            name,
+            folder,
+            text,
+            faults: RefCell::default(),
+            unset: RefCell::default(),
+            warnings: RefCell::default(),
+        })
     }
 
     /// A file of this folder, without being one.
@@ -36,6 +44,7 @@ impl Source {
             text,
             faults: RefCell::default(),
             unset: RefCell::default(),
+            warnings: RefCell::default(),
         }
     }
 
@@ -51,6 +60,10 @@ impl Source {
     /// What is right in the file and missing around it, if anything is.
     pub(super) fn unset(&self) -> Option<Misconfigured> {
         self.misconfigured(self.unset.take())
+    }
+
+    pub(super) fn warnings(&self) -> Option<Misconfigured> {
+        self.misconfigured(self.warnings.take())
     }
 
     fn misconfigured(&self, mut faults: Vec<Fault>) -> Option<Misconfigured> {
@@ -95,6 +108,11 @@ impl<'f> Place<'f> {
     /// Not a mistake of the file: a server cannot start so, but the file can be checked.
     pub(super) fn unset(&self, what: impl AsRef<str>) {
         self.source.unset.borrow_mut().push(self.told(what.as_ref()));
+    }
+
+    /// The file can be used as it is, and is likely not meant so.
+    pub(super) fn warn(&self, what: impl AsRef<str>) {
+        self.source.warnings.borrow_mut().push(self.told(what.as_ref()));
     }
 
     /// A message of several lines becomes one line.

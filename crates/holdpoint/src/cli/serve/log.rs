@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde_json::json;
 use tracing::Level;
 
+use crate::cli::config::{Configuration, Misconfigured};
 use crate::cli::open_token::OpenToken;
 use crate::cli::output::say;
 
@@ -57,6 +58,13 @@ pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) {
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
             tracing::error!(place, "something panicked");
         }));
+    }
+}
+
+/// What is likely not meant as the file says it.
+pub(super) fn warn_of(configuration: &Configuration) {
+    for warning in configuration.warnings.iter().flat_map(Misconfigured::lines) {
+        tracing::warn!("{warning}");
     }
 }
 

@@ -51,6 +51,7 @@ impl Serve {
         };
         let configuration = wanted.read()?;
         begin_log(self.log, self.log_level);
+        log::warn_of(&configuration);
         on_a_runtime(async {
             let running = Running::start(wanted, configuration).await?;
             announce(self.log, running.address(), running.open_token());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::Engine;
 use holdpoint_http::{Reload, Reloaded};
 
-use super::{Wanted, shown};
+use super::{Wanted, log, shown};
 use crate::cli::config::{Configuration, Server};
 use crate::cli::store::StoreUrl;
 
@@ -83,6 +83,7 @@ async fn read_again(
     }
     let agents = shown::agents(&configuration);
     let auth = shown::auth(configuration.auth.as_ref(), open_token);
+    log::warn_of(&configuration);
     engine.replace_agents(configuration.agents).await.map_err(|why| why.to_string())?;
     Ok(Reloaded { agents, auth })
 }
