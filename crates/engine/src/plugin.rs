@@ -158,7 +158,7 @@ impl CallResult {
     /// None for a fact that settles no call.
     pub(crate) fn of(fact: &Fact) -> Option<Self> {
         if let Fact::ExecutionSucceeded { result, warning, .. } = fact {
-            return Some(Self::Succeeded { value: result.clone(), warning: warning.clone() });
+            return Some(Self::Succeeded { value: Arc::new(result.to_value()), warning: warning.clone() });
         }
         if let Fact::ExecutionFailed { error, outcome_unknown, .. } = fact {
             let (code, message) = (error.code, error.message.clone());

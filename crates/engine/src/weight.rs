@@ -1,13 +1,14 @@
 //! What an event takes up in memory, roughly: what is kept for a while is bounded by it.
 
 use machine::event::{Event, Fact, Message};
+use machine::json_value::memory_bytes;
 use machine::phase::Action;
 use machine::tool::Arguments;
 use serde_json::Value;
 
 /// Beside its texts.
 const EVENT_BYTES: usize = 512;
-/// Beside its text.
+/// Of a value that is always small.
 const VALUE_BYTES: usize = 64;
 
 pub(crate) fn weight(event: &Event) -> usize {
@@ -18,7 +19,8 @@ pub(crate) fn weight(event: &Event) -> usize {
         }
         Fact::MessageAdded(Message::Correction { why, .. }) => why.len(),
         Fact::RunQueued(order) => order.message.as_ref().map_or(0, |message| of_value(&message.content)),
-        Fact::ExecutionSucceeded { result, .. } => of_value(result),
+        // With the text that is made of it for the model.
+        Fact::ExecutionSucceeded { result, .. } => 2 * result.as_str().len(),
         Fact::ExecutionFailed { error, .. } => error.message.len(),
         Fact::ToolDenied { reason, .. } => of_text(reason),
         Fact::ToolCancelled { text, .. } => of_text(text),
@@ -76,14 +78,7 @@ fn of_action(action: &Action) -> usize {
     }
 }
 
-/// With the text that is made of it for the model.
+/// Twice, with the text that is made of it for the model.
 fn of_value(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => VALUE_BYTES,
-        Value::String(text) => VALUE_BYTES + 2 * text.len(),
-        Value::Array(items) => VALUE_BYTES + items.iter().map(of_value).sum::<usize>(),
-        Value::Object(fields) => {
-            VALUE_BYTES + fields.iter().map(|(key, value)| 2 * key.len() + of_value(value)).sum::<usize>()
-        }
-    }
+    2 * memory_bytes(value)
 }

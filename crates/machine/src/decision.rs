@@ -103,7 +103,7 @@ impl Resume {
     }
 
     /// Of a value that could not be stored.
-    fn value_fault(&self) -> Option<ValueFault> {
+    pub(crate) fn value_fault(&self) -> Option<ValueFault> {
         let payload = match &self.payload {
             Payload::Result(value) => Some(value),
             Payload::Absent | Payload::Error(_) => None,
@@ -112,6 +112,10 @@ impl Resume {
         let mut values = payload.into_iter().chain(arguments.filter_map(Arguments::value));
         values.find_map(|value| json_value::fault(value))
     }
+}
+
+pub(crate) fn unstorable(fault: ValueFault) -> String {
+    format!("the result or the arguments cannot be stored: {fault}")
 }
 
 /// What a decision means for the call it answers.
@@ -156,7 +160,7 @@ pub fn meaning(
         DecisionAction::Resume(resume) => resume,
     };
     if let Some(fault) = resume.value_fault() {
-        return Err(format!("the result or the arguments cannot be stored: {fault}"));
+        return Err(unstorable(fault));
     }
     if let Some(why) = &resume.payload_fault {
         return Err(format!("the result does not fit the schema: {why}"));

@@ -13,6 +13,7 @@ use crate::id::{
     AgentName, CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId,
     ToolName,
 };
+use crate::json::Json;
 use crate::phase::{Action, Phase, Scope};
 use crate::policy::Policy;
 use crate::rules::Asker;
@@ -196,7 +197,7 @@ pub enum Fact {
     #[serde(rename = "tool.execution_succeeded")]
     ExecutionSucceeded {
         call_id: CallId,
-        result: Arc<Value>,
+        result: Json,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warning: Option<String>,
         by: ResultFrom,

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
 use crate::control::Control;
-use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, meaning};
+use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, meaning, unstorable};
 use crate::event::InterruptCause;
 use crate::id::{CallId, Digest, SuspensionId};
-use crate::input::{ChildEnded, Input, Outcome};
+use crate::input::{ChildEnded, Input, Outcome, ToolAnswer};
 use crate::policy::{Decisions, OnReject};
 use crate::projection::{self, Projection};
 use crate::rows::Standing;
@@ -55,6 +55,29 @@ impl Item {
             Self::LateAnswer { call, .. } => Some(call),
             Self::Interrupt { .. } => None,
         }
+    }
+
+    /// The item as it may be stored, or why it is refused. Of a late answer that could not be read back an error is kept:
+    /// the attempt has ended, and its call is not in doubt any more.
+    pub fn storable(mut self) -> Result<Self, String> {
+        match &mut self {
+            Self::Decision(decision) | Self::Early { decision, .. } => match &decision.action {
+                DecisionAction::Resume(resume) => match resume.value_fault() {
+                    Some(fault) => return Err(unstorable(fault)),
+                    None => {}
+                },
+                DecisionAction::Cancel { .. } => {}
+            },
+            Self::LateAnswer { outcome: Outcome::Answered(answer), .. } => {
+                if let Some(message) = answer.unstorable() {
+                    *answer = ToolAnswer::Error { message };
+                }
+            }
+            Self::LateAnswer { outcome: Outcome::NotSent { .. } | Outcome::Unknown { .. }, .. }
+            | Self::ChildEnded(_)
+            | Self::Interrupt { .. } => {}
+        }
+        Ok(self)
     }
 
     /// The decision in it, if it is one.

@@ -1,6 +1,7 @@
 //! What someone said to a run. Any of it may be rejected.
 
 use alloc::collections::BTreeSet;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,6 +11,7 @@ use serde_json::Value;
 use crate::decision::Decision;
 use crate::event::{InterruptCause, Origin, Usage};
 use crate::id::{CallId, MessageId, RunId, ToolName};
+use crate::json_value;
 use crate::output::OutputFit;
 use crate::phase::{HookAnswers, SuspendRequest};
 use crate::rules::PatternHit;
@@ -132,6 +134,22 @@ pub enum ToolAnswer {
     Success { value: Arc<Value>, warning: Option<String> },
     Error { message: String },
     Pending(SuspendRequest),
+}
+
+impl ToolAnswer {
+    /// What is said in place of an answer that could not be read back from the log. It did run: the reader must not take
+    /// it for a call that did nothing.
+    #[must_use]
+    pub(crate) fn unstorable(&self) -> Option<String> {
+        match self {
+            Self::Success { value, .. } => json_value::fault(value)
+                .map(|fault| format!("the call succeeded, but its result cannot be stored: {fault}")),
+            Self::Pending(request) => request
+                .value_fault()
+                .map(|fault| format!("the question's schema or state cannot be stored: {fault}")),
+            Self::Error { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -44,6 +44,7 @@ pub mod foretold;
 pub mod id;
 pub mod inbox;
 pub mod input;
+pub mod json;
 pub mod json_text;
 pub mod json_value;
 pub mod message;

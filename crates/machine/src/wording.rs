@@ -22,8 +22,8 @@ pub enum ChangedBy {
 pub fn result_text(fact: &Fact, changed: Option<(ChangedBy, &Value)>) -> Option<String> {
     let text = match fact {
         Fact::ExecutionSucceeded { result, warning, .. } => match warning {
-            Some(warning) => format!("{}\nWarning: {warning}", body(result)),
-            None => body(result),
+            Some(warning) => format!("{}\nWarning: {warning}", result.plain_text()),
+            None => result.plain_text().into_owned(),
         },
         Fact::ExecutionFailed { error, outcome_unknown: true, .. } => {
             format!("Error: {}; an earlier attempt may have taken effect", error.message)
@@ -66,15 +66,6 @@ pub fn result_text(fact: &Fact, changed: Option<(ChangedBy, &Value)>) -> Option<
         Some((ChangedBy::Answer, to)) => format!("Arguments were changed by the answer to: {to}\n{text}"),
         None => text,
     })
-}
-
-fn body(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            value.to_string()
-        }
-    }
 }
 
 fn cancelled(reason: CancelReason, text: Option<&str>) -> String {

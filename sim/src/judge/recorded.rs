@@ -24,7 +24,7 @@ fn check_results(input: &Input, events: &[Event]) -> Checked {
     let said = results_in(input);
     for event in events {
         let Fact::ExecutionSucceeded { call_id, result, .. } = &event.fact else { continue };
-        let given = said.iter().any(|(call, value)| *call == call_id && **value == **result);
+        let given = said.iter().any(|(call, value)| *call == call_id && **value == result.to_value());
         ensure(given, Invariant::WhatWasSaidIsStored, || {
             format!("call {call_id} is stored with {result}, said was {said:?}")
         })?;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use machine::Control;
 use machine::id::{AgentName, Digest, RunId, ToolName};
-use machine::inbox::{Item, Verdict};
+use machine::inbox::{Item, Refusal, Verdict};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -256,6 +256,10 @@ impl Node {
         run: &RunId,
         item: Item,
     ) -> Result<Verdict, Refused> {
+        let item = match item.storable() {
+            Ok(item) => item,
+            Err(why) => return Ok(Verdict::Refused(Refusal::Invalid(why))),
+        };
         let mut reply = self.brought(tenant, run, &item).await;
         if matches!(reply, Some(Reply::LetGo)) {
             reply = self.brought(tenant, run, &item).await;

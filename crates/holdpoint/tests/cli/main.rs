@@ -16,6 +16,7 @@ mod earlier;
 mod follower;
 mod http_tools;
 mod open_mode;
+mod memory;
 #[path = "../../../stores/tests/postgres/server.rs"]
 #[allow(dead_code, reason = "the tests of the store use all of it")]
 mod postgres_server;

@@ -84,6 +84,17 @@ impl Server {
         &self.address
     }
 
+    /// Of `VmRSS`, what it takes, or `VmHWM`, the most that it ever took.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn memory_bytes(&self, field: &str) -> usize {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("the process is there");
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let kib =
+            line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.parse::<usize>().ok());
+        kib.expect("the field is there") * 1024
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &id]).status().expect("kill can be run");

@@ -6,6 +6,7 @@ use engine::store::Committed;
 use machine::Timestamp;
 use machine::event::{Event, Fact, Opened};
 use machine::id::CallId;
+use machine::json::Json;
 use machine::status::CallStatus as Status;
 use machine::tool::Arguments;
 use serde::Serialize;
@@ -28,7 +29,7 @@ pub struct Call {
     pub arguments: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
-    pub result: Option<Value>,
+    pub result: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub error: Option<CallError>,
@@ -202,7 +203,7 @@ impl Fold {
 
     fn settle(&mut self, fact: &Fact) {
         if let Fact::ExecutionSucceeded { call_id, result, .. } = fact {
-            self.set_status(call_id, Status::Succeeded, |call| call.result = Some((**result).clone()));
+            self.set_status(call_id, Status::Succeeded, |call| call.result = Some(result.clone()));
         }
         if let Fact::ExecutionFailed { call_id, error, outcome_unknown } = fact {
             self.set_status(call_id, Status::Failed, |call| {

@@ -155,7 +155,7 @@ fn payload(run: &RunId, event: &Event, body: Body) -> Payload {
             Payload::Started(Started { call_id: text(call_id), tool, attempt, rule, let_through_by })
         }
         Fact::ExecutionSucceeded { call_id, result, warning, .. } => {
-            let (result, warning) = ((**result).clone(), warning.clone());
+            let (result, warning) = (result.clone(), warning.clone());
             Payload::Succeeded(Succeeded { call_id: text(call_id), result, warning })
         }
         Fact::ExecutionFailed { call_id, error, outcome_unknown } => {

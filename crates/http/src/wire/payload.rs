@@ -1,6 +1,7 @@
 //! What an event says, by its type.
 
 use machine::event::{CallError as StoredError, CallErrorCode, LostAttempt};
+use machine::json::Json;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -238,7 +239,7 @@ pub struct Started {
 pub struct Succeeded {
     pub call_id: String,
     #[schema(value_type = Value)]
-    pub result: Value,
+    pub result: Json,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub warning: Option<String>,

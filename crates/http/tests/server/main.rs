@@ -23,6 +23,7 @@ mod endings;
 mod error_pages;
 mod fuzz;
 mod heard_later;
+mod json_texts;
 mod keys;
 mod limits;
 mod lists;
@@ -31,6 +32,9 @@ mod neighbours;
 mod open_mode;
 mod outputs;
 mod places;
+#[path = "../../../stores/tests/postgres/server.rs"]
+#[allow(dead_code, reason = "stories need little of what the store's own tests need")]
+mod postgres_server;
 mod questions;
 mod roles;
 mod rotation;

@@ -18,6 +18,7 @@ use models::scripted::{Reply, ScriptedModel};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use stores::memory::MemoryStore;
+use stores::postgres::PostgresStore;
 use stores::sqlite::SqliteStore;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tools::builtin::{Options, builtin};
 
 use crate::client::Client;
+use crate::postgres_server;
 use crate::watched_store::{Notes, WatchedStore};
 
 /// Where runs are kept.
@@ -32,6 +34,7 @@ use crate::watched_store::{Notes, WatchedStore};
 pub(crate) enum Kept {
     InMemory,
     OnSqlite,
+    OnPostgres,
 }
 
 /// Each story on each store.
@@ -50,6 +53,19 @@ macro_rules! on_both_stores {
     };
 }
 pub(crate) use on_both_stores;
+
+/// The same with PostgreSQL, where the store makes a difference.
+macro_rules! on_all_stores {
+    ($($name:ident;)*) => {
+        $crate::stage::on_both_stores! { $($name;)* }
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { super::$name($crate::stage::Kept::OnPostgres).await }
+            )*
+        }
+    };
+}
+pub(crate) use on_all_stores;
 
 /// Where tools are told to report; whoever plays a tool here asks the server of the stage.
 pub(crate) const CALLBACKS: &str = "https://runs.example.org/v1/callbacks";
@@ -157,6 +173,12 @@ impl Stage {
         let store: Arc<dyn Store> = match plan.kept {
             Kept::InMemory => Arc::new(MemoryStore::new()),
             Kept::OnSqlite => Arc::new(SqliteStore::open(folder.join("runs.db")).expect("a store")),
+            Kept::OnPostgres => {
+                let settings =
+                    stores::postgres::Settings { schema: format!("stage_{number}"), ..Default::default() };
+                let store = PostgresStore::open_with(&postgres_server::server().address(), settings).await;
+                Arc::new(store.expect("a store"))
+            }
         };
         let notes = Arc::<Notes>::default();
         let store = Arc::new(WatchedStore { store, notes: notes.clone() });

@@ -1,10 +1,9 @@
 //! A message is told with its text and its arguments, wherever in the log these stand.
 
-use std::sync::Arc;
-
 use engine::store::Committed;
 use holdpoint_http::wire::telling::Telling;
 use machine::event::Fact;
+use machine::json::Json;
 use machine::phase::Action;
 use serde_json::{Value, json};
 
@@ -111,7 +110,7 @@ fn a_large_result_is_read_again_where_it_is_not_kept_and_told_alike() {
     let mut story = stories::named("one_held_call");
     for event in &mut story.events {
         if let Fact::ExecutionSucceeded { result, .. } = &mut event.fact {
-            *result = Arc::new(Value::String("x".repeat(20 * 1024)));
+            *result = Json::from(Value::String("x".repeat(20 * 1024)));
         }
     }
     let (thread, run) = story.ids();

@@ -8,6 +8,7 @@ use crate::call::Call;
 use crate::control::Stage;
 use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, meaning};
 use crate::event::{CallErrorCode, CancelReason, Fact, ResultFrom, VoidReason};
+use crate::json::Json;
 use crate::policy::OnReject;
 use crate::rejection::Rejection;
 use crate::status::RunStatus;
@@ -53,7 +54,7 @@ impl Draft<'_> {
                 self.resume(&call, open, decision, ResumeMode::UseDecisionAsToolResult, None, None)?;
                 self.record(Fact::ExecutionSucceeded {
                     call_id: call.id.clone(),
-                    result: value.clone(),
+                    result: Json::from(&**value),
                     warning: None,
                     by: ResultFrom::Decision,
                 })?;

@@ -11,7 +11,7 @@ use crate::control::Stage;
 use crate::event::{CallError, CallErrorCode, CancelReason, Fact, Opened, ResultFrom};
 use crate::id::{CallId, Principal, suspension_id};
 use crate::input::{Outcome, ToolAnswer};
-use crate::json_value;
+use crate::json::Json;
 use crate::phase::{AskKind, SuspendRequest};
 use crate::rejection::Rejection;
 use crate::revision::{ATTEMPT_COUNT_MAX, PENDING_ROUNDS_MAX, RESUME_STATE_BYTES_MAX};
@@ -92,14 +92,12 @@ impl Draft<'_> {
     ) -> Result<(), Rejection> {
         match answer {
             ToolAnswer::Success { value, warning } => {
-                if let Some(fault) = json_value::fault(value) {
-                    // It did run: the reader must not take it for a call that did nothing.
-                    let why = alloc::format!("the call succeeded, but its result cannot be stored: {fault}");
+                if let Some(why) = answer.unstorable() {
                     return self.fail(call, CallErrorCode::StateFull, why);
                 }
                 self.record(Fact::ExecutionSucceeded {
                     call_id: call.id.clone(),
-                    result: value.clone(),
+                    result: Json::from(&**value),
                     warning: warning.clone(),
                     by,
                 })?;

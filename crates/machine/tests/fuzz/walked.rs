@@ -1,9 +1,8 @@
 //! Whatever passes the walk over its text is stored and read back as it is; everything else is refused as text.
 
-use std::sync::Arc;
-
 use machine::event::{Fact, ResultFrom};
 use machine::id::CallId;
+use machine::json::Json;
 use machine::json_text::{Bounds, parse, walk};
 use machine::json_value::{fault, memory_bytes};
 use machine::{Event, Timestamp, stored};
@@ -45,14 +44,14 @@ fn any_json_text_is_refused_or_stored_and_read_back_as_it_is() {
 fn read_back(value: &Value) -> Value {
     let fact = Fact::ExecutionSucceeded {
         call_id: CallId::from("A"),
-        result: Arc::new(value.clone()),
+        result: Json::from(value),
         warning: None,
         by: ResultFrom::Tool,
     };
     let event = Event { seq: 1, at: Timestamp(1), step: Some(1), fact };
     let text = stored::write(&event).expect("an event can be written");
     match stored::read(&text).expect("what was written is read").fact {
-        Fact::ExecutionSucceeded { result, .. } => (*result).clone(),
+        Fact::ExecutionSucceeded { result, .. } => result.to_value(),
         other => panic!("{other:?}"),
     }
 }

@@ -9,6 +9,7 @@ use super::content::{Media, Part, Source, parts};
 use super::dialect::{Ask, Hearing, corrupt, count, object, said, text};
 use super::failure::told_in_stream;
 use super::growing::{Finish, Growing};
+use super::message::arguments_text;
 use super::naming::arguments;
 use super::sealed::{self, woven};
 
@@ -191,10 +192,10 @@ impl AnthropicHearing {
                 self.calls.insert(count(event, "index"), place);
                 answer.ask(place, text(block, "id")?, text(block, "name")?)?;
                 // Usually empty, and then it comes in pieces.
-                match block.get("input").and_then(Value::as_object).filter(|input| !input.is_empty()) {
-                    Some(input) => answer.add_arguments(place, &Value::from(input.clone()).to_string()),
-                    None => Ok(()),
-                }
+                let whole = block
+                    .get("input")
+                    .filter(|input| input.as_object().is_none_or(|input| !input.is_empty()));
+                whole.and_then(arguments_text).map_or(Ok(()), |input| answer.add_arguments(place, &input))
             }
             Some("text") => said(block, "text").map_or(Ok(()), |text| answer.say(text)),
             Some("thinking") => {

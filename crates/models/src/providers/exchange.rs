@@ -21,7 +21,7 @@ use super::dialect::{Hearing, corrupt};
 use super::failure::{again, for_good, of_status, told_in_stream};
 use super::frames::{Frames, Framing};
 use super::growing::Growing;
-use super::{BadSettings, Timeouts};
+use super::{BadSettings, Timeouts, message};
 
 /// Of a refusal, or of something that should have been a stream.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
@@ -144,7 +144,7 @@ impl Listening {
     fn hear_rest(mut self) -> Result<ModelAnswer, ModelFailure> {
         let frames = std::mem::replace(&mut self.frames, Frames::new(Framing::Events));
         if let Ok(Some(last)) = frames.rest()
-            && serde_json::from_str::<Value>(&last).is_ok()
+            && message::read(&last).is_ok()
         {
             self.hear_message(&last)?;
         }
@@ -159,10 +159,7 @@ impl Listening {
             self.answer.over = true;
             return Ok(());
         }
-        let message: Value = match serde_json::from_str(message) {
-            Ok(message) => message,
-            Err(error) => return Err(corrupt(&format!("a message is no JSON: {error}"))),
-        };
+        let message = message::read(message).map_err(|why| corrupt(&why))?;
         self.hearing.hear(&message, &mut self.answer)
     }
 }

@@ -9,6 +9,7 @@ use super::content::{Media, Part, Source, parts};
 use super::dialect::{Ask, Hearing, corrupt, count, object, said, text};
 use super::failure::{filtered, for_good, told_in_stream};
 use super::growing::{Finish, Growing};
+use super::message::arguments_text;
 use super::naming::arguments;
 use super::sealed::{self, Piece, woven};
 
@@ -164,8 +165,8 @@ fn hear_part(part: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
         }
         let place = answer.call_count();
         answer.ask(place, said(call, "id").unwrap_or_default(), text(call, "name")?)?;
-        let whole = call.get("args").filter(|args| args.is_object());
-        return whole.map_or(Ok(()), |args| answer.add_arguments(place, &args.to_string()));
+        let whole = call.get("args").and_then(arguments_text);
+        return whole.map_or(Ok(()), |args| answer.add_arguments(place, &args));
     }
     let Some(words) = said(part, "text") else { return Ok(()) };
     if part.get("thought").and_then(Value::as_bool) == Some(true) {

@@ -42,6 +42,7 @@ mod frames;
 mod gemini;
 mod growing;
 mod key;
+mod message;
 mod naming;
 mod ollama;
 mod responses;

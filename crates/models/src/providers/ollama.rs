@@ -10,6 +10,7 @@ use super::content::{Part, Source, parts};
 use super::dialect::{Ask, Hearing, corrupt, count, object, said, text};
 use super::failure::told_in_stream;
 use super::growing::{Finish, Growing};
+use super::message::arguments_text;
 use super::naming::arguments;
 
 /// What stands beside the options of a model and not among them.
@@ -110,8 +111,8 @@ impl Hearing for OllamaHearing {
             let function = call.get("function").ok_or_else(|| corrupt("a call without a function"))?;
             let place = answer.call_count();
             answer.ask(place, said(call, "id").unwrap_or_default(), text(function, "name")?)?;
-            if let Some(whole) = function.get("arguments").filter(|whole| whole.is_object()) {
-                answer.add_arguments(place, &whole.to_string())?;
+            if let Some(whole) = function.get("arguments").and_then(arguments_text) {
+                answer.add_arguments(place, &whole)?;
             }
         }
         if line.get("done").and_then(Value::as_bool) == Some(true) {

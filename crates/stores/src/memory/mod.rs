@@ -127,6 +127,7 @@ impl Store for MemoryStore {
         metadata: &Value,
     ) -> Task<'_, Result<bool, Refused>> {
         self.change(|state, now| {
+            crate::check_metadata(metadata)?;
             let rows = state.tenants.entry(tenant.clone()).or_default();
             Ok(rows.put_thread(thread, metadata.clone(), now))
         })

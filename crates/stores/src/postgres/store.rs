@@ -113,6 +113,9 @@ impl Store for PostgresStore {
         thread: &ThreadId,
         metadata: &Value,
     ) -> Task<'_, Result<bool, Refused>> {
+        if let Err(refused) = crate::check_metadata(metadata) {
+            return Box::pin(std::future::ready(Err(refused)));
+        }
         let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.to_string());
         task(async move { self.shared.put_thread(&tenant, &thread, &metadata).await })
     }

@@ -69,6 +69,9 @@ impl Store for SqliteStore {
         thread: &ThreadId,
         metadata: &Value,
     ) -> Task<'_, Result<bool, Refused>> {
+        if let Err(refused) = crate::check_metadata(metadata) {
+            return Box::pin(std::future::ready(Err(refused)));
+        }
         let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.to_string());
         Box::pin(self.route.send(move |desk| thread::put_thread(desk, tenant.as_str(), &thread, &metadata)))
     }

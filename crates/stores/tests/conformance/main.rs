@@ -116,6 +116,7 @@ macro_rules! conformance {
                 rule_08_counts::rule_08_a_taken_item_and_an_append_count_one_each,
                 rule_08_counts::rule_08_what_was_refused_does_not_count,
                 rule_08_counts::rule_08_the_writing_of_a_decision_and_its_tool_start_is_one_commit,
+                rule_09_threads::rule_09_metadata_that_could_not_be_read_back_is_refused,
                 rule_09_threads::rule_09_a_thread_shows_who_is_in_front,
                 rule_09_threads::rule_09_a_thread_shows_that_its_front_is_in_doubt,
                 rule_09_threads::rule_09_a_creation_judged_on_another_thread_is_stale,

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use engine::store::{Claim, Create, Refused};
+use engine::store::{Claim, Create, Page, Refused};
 use machine::Input;
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
 use machine::rows::ShownStatus;
 use machine::thread::{Admission, Busy, Front, Thread};
+use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, World};
 use crate::snapshot::snapshot;
@@ -28,6 +29,23 @@ async fn takes_over(world: &World, thread: &str, run: &str, from: &str) -> Vec<R
     let admission = Admission::TakeOver { from: RunId::from(from) };
     let create = creation(world, order(thread, run), admission, false).await;
     world.store.create(create).await.unwrap().woken
+}
+
+pub(crate) async fn rule_09_metadata_that_could_not_be_read_back_is_refused<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let put = |id: &'static str, metadata: Value| {
+        let (store, tenant) = (world.store.clone(), world.tenant.clone());
+        async move { store.put_thread(&tenant, &id.into(), &metadata).await }
+    };
+    let reserved = json!({"a": 1, "$serde_json::private::RawValue": "1"});
+    let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+    for bad in [reserved, deep] {
+        assert!(matches!(put("bad", bad).await, Err(Refused::Impossible(_))));
+    }
+    let good = json!({"a": "$serde_json::private::RawValue"});
+    assert!(put("good", good.clone()).await.unwrap());
+    let listed = world.store.threads(&world.tenant, &Page { cursor: None, limit: 10 }).await.unwrap();
+    assert_eq!(listed.items.iter().map(|view| &view.metadata).collect::<Vec<_>>(), [&good]);
 }
 
 pub(crate) async fn rule_09_a_thread_shows_who_is_in_front<F: Fixture>() {
@@ -61,7 +79,7 @@ pub(crate) async fn rule_09_a_thread_shows_that_its_front_is_in_doubt<F: Fixture
 pub(crate) async fn rule_09_a_creation_judged_on_another_thread_is_stale<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let absent = creation(&world, order("thr", "run_1"), Admission::Hold, false).await;
-    world.store.put_thread(&world.tenant, &"thr".into(), &serde_json::Value::Null).await.unwrap();
+    world.store.put_thread(&world.tenant, &"thr".into(), &Value::Null).await.unwrap();
     let free = creation(&world, order("thr", "run_2"), Admission::Hold, false).await;
     let before = snapshot(&world, &[]).await;
     assert_eq!(world.store.create(absent).await, Err(Refused::Stale), "the thread has come into being");

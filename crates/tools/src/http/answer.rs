@@ -28,7 +28,7 @@ pub(super) async fn outcome(response: Response<Incoming>, repeatable: bool, byte
         Err(error) => return lost(&*error),
     };
     match meaning(head.status, repeatable) {
-        Meaning::Done => done(&head, body.as_ref(), bytes_max),
+        Meaning::Done => done(head, body, bytes_max).await,
         Meaning::Pending => match body {
             Some(body) => Outcome::Answered(ToolAnswer::Pending(pending(&body))),
             None => failed(&format!(
@@ -69,13 +69,25 @@ pub(super) fn meaning(status: StatusCode, repeatable: bool) -> Meaning {
     }
 }
 
-fn done(head: &Parts, body: Option<&Bytes>, bytes_max: usize) -> Outcome {
+/// A longer answer is not parsed on a thread of the runtime, which others wait for.
+const LONG_BYTES: usize = 64 * 1024;
+
+async fn done(head: Parts, body: Option<Bytes>, bytes_max: usize) -> Outcome {
     // It did run: whoever reads this must not take it for a call that did nothing.
     let Some(body) = body else {
         return failed(&format!("the call succeeded, but its answer has more than {bytes_max} bytes"));
     };
     let said = head.headers.get(WARNING).map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
-    let (value, unreadable) = result(head, body);
+    let (value, unreadable) = if body.len() <= LONG_BYTES {
+        result(&head, &body)
+    } else {
+        match tokio::task::spawn_blocking(move || result(&head, &body)).await {
+            Ok(read) => read,
+            Err(error) => {
+                return failed(&format!("the call succeeded, but its answer was not read: {error}"));
+            }
+        }
+    };
     let warning = match (said, unreadable) {
         (Some(said), Some(unreadable)) => Some(format!("{said}; {unreadable}")),
         (said, unreadable) => said.or(unreadable),

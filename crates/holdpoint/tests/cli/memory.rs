@@ -1,0 +1,136 @@
+//! What requests, results and answers cost in memory, measured on the program itself.
+#![cfg(target_os = "linux")]
+
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::callee::CalledTool;
+use crate::program::Folder;
+use crate::server::{Server, call, write};
+
+const MIB: usize = 1024 * 1024;
+/// What all of it together may take beside what an idle server takes.
+const ABOVE_IDLE_MAX: usize = 200 * MIB;
+const WORST_REQUESTS: usize = 24;
+const SMALL_GETS: usize = 12;
+
+/// As many objects with one entry as fit: nothing costs more for its length.
+fn objects(bytes: usize) -> String {
+    let item = r#"{"":0},"#;
+    format!("[{}0]", item.repeat((bytes - 3) / item.len()))
+}
+
+/// The same with as many values as are taken, and about this long.
+fn dearest(bytes: usize) -> String {
+    let count = 24_900;
+    let text = "x".repeat(bytes / count - 10);
+    format!("[{}0]", format!(r#"{{"":"{text}"}},"#).repeat(count))
+}
+
+fn at_once(count: usize, work: impl Fn(usize) + Sync) {
+    thread::scope(|scope| {
+        for place in 0..count {
+            let work = &work;
+            scope.spawn(move || work(place));
+        }
+    });
+}
+
+fn configured(tool: &CalledTool) -> Folder {
+    let folder = Folder::new();
+    let script = json!({"rules": [
+        {"when": "pick", "replies": [{"tool_calls": [{"id": "call_0", "name": "pick"}]}, {"text": "Done."}]},
+        {"when": ".*", "replies": [{"tool_calls": [{"id": "call_0", "name": "look"}]}, {"text": "Done."}]},
+    ]});
+    write(&folder, "script.json", &script.to_string());
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[models.script]\nprovider = \"scripted\"\nscript = \"script.json\"\n\
+         [tools.pick]\nkind = \"client\"\ndescription = \"Picks\"\nparameters = {{ type = \"object\" }}\n\
+         [tools.look]\nkind = \"http\"\nurl = \"http://{}/look\"\ndescription = \"Looks\"\neffect = \"read\"\n\
+         parameters = {{ type = \"object\" }}\n\
+         [agents.clerk]\nmodel = \"script\"\ntools = [\"pick\", \"look\"]\n",
+        tool.address
+    );
+    write(&folder, "holdpoint.toml", &text);
+    folder
+}
+
+fn post(server: &Server, path: &str, body: &str) -> (u16, Value) {
+    call(server.address(), "POST", path, &[("content-type", "application/json")], body)
+}
+
+#[test]
+fn the_worst_requests_results_and_reads_stay_within_their_memory() {
+    let body = objects(MIB - 100);
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let tool = CalledTool::answering(vec![answer.leak()]);
+    let folder = configured(&tool);
+    let server = Server::start(folder.path(), &["serve"]);
+    // One of each, so that what is made once is there.
+    let run = server.begin("clerk", "pick");
+    server.run_with(&run, "waiting_tool");
+    let idle = server.memory_bytes("VmRSS");
+
+    let refused = format!(r#"{{"agent":"clerk","content":{}}}"#, objects(2 * MIB - 100));
+    let (_, thread) = server.post("/v1/threads", &json!({}));
+    let path = format!("/v1/threads/{}/messages", thread["id"].as_str().expect("it has an id"));
+    at_once(WORST_REQUESTS, |_| {
+        let (code, error) = post(&server, &path, &refused);
+        assert_eq!((code, &error["error"]["code"]), (413, &json!("TOO_LARGE")), "{error}");
+    });
+    let after_refusals = server.memory_bytes("VmHWM");
+
+    let runs: Vec<String> = (0..WORST_REQUESTS).map(|_| server.begin("clerk", "pick")).collect();
+    let result = dearest(2 * MIB - 200);
+    let decision = format!(r#"{{"decisions":[{{"call_id":"call_0","action":"resume","result":{result}}}]}}"#);
+    at_once(WORST_REQUESTS, |place| {
+        server.run_with(&runs[place], "waiting_tool");
+        let path = format!("/v1/runs/{}/decisions", runs[place]);
+        // One that found no room in time is sent again, as it says.
+        let applied = (0..100).any(|_| {
+            let (code, said) = post(&server, &path, &decision);
+            assert!(code == 200 || code == 429, "{said}");
+            code == 200 && said["results"][0]["outcome"] == "applied"
+        });
+        assert!(applied);
+        server.run_with(&runs[place], "completed");
+    });
+    let after_decisions = server.memory_bytes("VmHWM");
+
+    at_once(SMALL_GETS, |place| {
+        let what = ["calls", "events?limit=100", "transcript"][place % 3];
+        let shown = server.text(&format!("/v1/runs/{}/{what}", runs[0]));
+        assert!(shown.len() > 2 * MIB - 1_000, "{what}: {}", shown.len());
+    });
+    let after_reads = server.memory_bytes("VmHWM");
+
+    let looks: Vec<String> = (0..8).map(|_| server.begin("clerk", "look")).collect();
+    for run in &looks {
+        server.run_with(run, "completed");
+        let (_, calls) = server.get(&format!("/v1/runs/{run}/calls"));
+        assert_eq!(calls["calls"][0]["result"].as_str().map(str::len), Some(body.len()), "kept as text");
+    }
+    let after_results = server.memory_bytes("VmHWM");
+
+    let above = |bytes: usize| bytes.saturating_sub(idle) / MIB;
+    println!(
+        "above idle ({} MiB): refusals {} MiB, decisions {} MiB, reads {} MiB, results {} MiB",
+        idle / MIB,
+        above(after_refusals),
+        above(after_decisions),
+        above(after_reads),
+        above(after_results)
+    );
+    assert!(
+        after_results - idle < ABOVE_IDLE_MAX,
+        "it took {} MiB above idle: {} after refusals, {} after decisions, {} after reads",
+        above(after_results),
+        above(after_refusals),
+        above(after_decisions),
+        above(after_reads)
+    );
+}

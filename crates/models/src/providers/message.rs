@@ -1,0 +1,144 @@
+//! One message of a provider's stream, as a value.
+
+use std::fmt;
+
+use machine::json_text::{self, Bounds, FaultKind};
+use machine::json_value::{RESERVED_KEY_PREFIX, VALUE_DEPTH_MAX, VALUE_NODES_MAX};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// With what a provider has around the arguments of a call.
+const MESSAGE: Bounds = Bounds { depth_max: VALUE_DEPTH_MAX + 16, nodes_max: VALUE_NODES_MAX };
+/// The names under which providers send the arguments of a call as an object.
+const ARGUMENTS: [&str; 3] = ["args", "arguments", "input"];
+
+/// Arguments that no value can be made of become the text that they were written in: what the model wrote is bad
+/// arguments, and not the end of the answer.
+pub(super) fn read(text: &str) -> Result<Value, String> {
+    let fault = match json_text::parse(text, &MESSAGE) {
+        Ok(value) => return Ok(value),
+        Err(fault) => fault,
+    };
+    match fault.kind {
+        FaultKind::NotJson(_) => Err(format!("a message is no JSON: {fault}")),
+        FaultKind::TooManyNodes { .. } => Err(format!("a message is too large: {fault}")),
+        FaultKind::TooDeep { .. }
+        | FaultKind::DuplicateKey(_)
+        | FaultKind::ReservedKey(_)
+        | FaultKind::LoneSurrogate
+        | FaultKind::NumberOutOfRange => {
+            let mut json = serde_json::Deserializer::from_str(text);
+            Part.deserialize(&mut json).map_err(|_| format!("a message cannot be used: {fault}"))
+        }
+    }
+}
+
+/// Of the arguments of a call that came as one value, where they are usable or were bad.
+pub(super) fn arguments_text(arguments: &Value) -> Option<String> {
+    match arguments {
+        Value::Object(_) => Some(arguments.to_string()),
+        Value::String(text) => Some(text.clone()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    }
+}
+
+struct Part;
+
+impl<'de> DeserializeSeed<'de> for Part {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Part {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Self)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            let value = if ARGUMENTS.contains(&key.as_str()) {
+                let raw = fields.next_value::<&RawValue>()?.get();
+                json_text::parse(raw, &Bounds::VALUE).unwrap_or_else(|_| Value::String(raw.to_owned()))
+            } else {
+                fields.next_value_seed(Self)?
+            };
+            if key.starts_with(RESERVED_KEY_PREFIX) || object.contains_key(&key) {
+                return Err(A::Error::custom("a key twice, or a reserved one"));
+            }
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arguments_that_cannot_be_stored_become_their_text_and_nothing_else_does() {
+        let bad = r#"{"amount":5, "amount":9}"#;
+        let read =
+            |args: &str| read(&format!(r#"{{"parts":[{{"functionCall":{{"name":"f","args":{args}}}}}]}}"#));
+        let of = |args: Value| Ok(json!({"parts": [{"functionCall": {"name": "f", "args": args}}]}));
+        assert_eq!(read(r#"{"amount":5}"#), of(json!({"amount": 5})));
+        assert_eq!(read(bad), of(json!(bad)));
+        let reserved = r#"{"a":1,"$serde_json::private::RawValue":"2"}"#;
+        assert_eq!(read(reserved), of(json!(reserved)));
+        assert_eq!(read("{\"a\":\"\\ud800\"}"), of(json!("{\"a\":\"\\ud800\"}")));
+    }
+
+    #[test]
+    fn what_is_wrong_elsewhere_makes_the_message_unusable() {
+        for bad in [
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":1,"$serde_json::private::RawValue":"2"}"#,
+            r#"{"text":"\ud800"}"#,
+            r#"{"a":1"#,
+            &format!("[{}0]", "0,".repeat(VALUE_NODES_MAX)),
+            &"[".repeat(100_000),
+        ] {
+            assert!(read(bad).is_err(), "{}", &bad[..bad.len().min(100)]);
+        }
+    }
+}
