@@ -62,10 +62,11 @@ impl Item {
     pub fn storable(mut self) -> Result<Self, String> {
         match &mut self {
             Self::Decision(decision) | Self::Early { decision, .. } => match &decision.action {
-                DecisionAction::Resume(resume) => match resume.value_fault() {
-                    Some(fault) => return Err(unstorable(fault)),
-                    None => {}
-                },
+                DecisionAction::Resume(resume) => {
+                    if let Some(fault) = resume.value_fault() {
+                        return Err(unstorable(fault));
+                    }
+                }
                 DecisionAction::Cancel { .. } => {}
             },
             Self::LateAnswer { outcome: Outcome::Answered(answer), .. } => {

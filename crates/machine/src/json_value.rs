@@ -3,7 +3,6 @@
 //! Text from outside is judged before a value is built ([`json_text`](crate::json_text)). Values that were built in this
 //! process, by a tool or a plugin, are judged here.
 
-use alloc::string::String;
 use alloc::vec;
 use core::fmt;
 use serde_json::Value;
@@ -57,7 +56,7 @@ pub fn fault_within(value: &Value, nodes_max: usize) -> Option<ValueFault> {
         match here {
             Value::Array(items) => stack.extend(items.iter().map(|item| (item, depth + 1))),
             Value::Object(fields) => {
-                if fields.keys().any(is_reserved) {
+                if fields.keys().any(|key| is_reserved(key)) {
                     return Some(ValueFault::ReservedKey);
                 }
                 stack.extend(fields.values().map(|field| (field, depth + 1)));
@@ -68,7 +67,7 @@ pub fn fault_within(value: &Value, nodes_max: usize) -> Option<ValueFault> {
     None
 }
 
-fn is_reserved(key: &String) -> bool {
+fn is_reserved(key: &str) -> bool {
     key.starts_with(RESERVED_KEY_PREFIX)
 }
 

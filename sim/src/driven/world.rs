@@ -94,7 +94,7 @@ impl World {
         let settings = self.stage.draw(|tape| Settings {
             running_runs_max: tape.among([256, 256, 1, 2]),
             // Not drawn, so that recorded tapes keep their meaning.
-            several_tenants: number % 2 == 0,
+            several_tenants: number.is_multiple_of(2),
             hook_timeout: HOOK_TIMEOUT,
             cancel_grace: Duration::from_millis(tape.among([5_000, 10])),
             model_timeout: Duration::from_secs(600),

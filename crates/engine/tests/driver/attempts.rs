@@ -76,7 +76,7 @@ async fn a_function_that_panics_before_it_gives_a_future_has_failed_too() {
 async fn a_write_that_panics_is_in_doubt() {
     let (stage, model) = (Stage::new(), one("post"));
     let engine = stage.start(Agent::new("assistant", model.clone()).tool(panicking(post()))).await;
-    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let (_, mut watched) = held(&engine, to_assistant()).await;
     let shown = stage.pending().await.remove(0);
     assert_eq!((shown.kind, &shown.opened.held), (SuspensionKind::InDoubt, &Held::InDoubt { attempt: 1 }));
     accepted(engine.decide(shown.result("ann", json!("it was written"))).await);
@@ -162,7 +162,7 @@ async fn a_write_that_times_out_is_in_doubt_and_is_repeated_only_when_a_person_s
     let definition = post().timeout(Duration::from_secs(1));
     let tool = answering_from(definition, 2, &sent, &times, stage.clock);
     let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
-    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let (_, mut watched) = held(&engine, to_assistant()).await;
     let shown = stage.pending().await.remove(0);
     assert_eq!((shown.kind, shown.created_at), (SuspensionKind::InDoubt, Timestamp(BEGIN.0 + 1_000)));
     assert_eq!(sent.count(), 1);

@@ -5,7 +5,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -19,8 +20,8 @@ pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct Server {
     child: Child,
     address: String,
-    out: Receiver<String>,
-    err: Receiver<String>,
+    out: Lines,
+    err: Lines,
     /// What it has said on standard error so far.
     said: Vec<String>,
 }
@@ -191,7 +192,16 @@ pub(crate) fn open_bearer(address: &str) -> Option<String> {
     Some(format!("Bearer {}", std::fs::read_to_string(path).ok()?.trim_end()))
 }
 
-fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+/// The lines of a pipe as they arrive. Threads that share a server may share it.
+struct Lines(Mutex<Receiver<String>>);
+
+impl Lines {
+    fn recv_timeout(&self, timeout: Duration) -> Result<String, RecvTimeoutError> {
+        self.0.lock().expect("no reader panicked").recv_timeout(timeout)
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Lines {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
@@ -200,7 +210,7 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
             }
         }
     });
-    lines
+    Lines(Mutex::new(lines))
 }
 
 /// One request on a connection of its own: the status, and the body as JSON, null where there is none.

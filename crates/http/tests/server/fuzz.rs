@@ -3,7 +3,7 @@
 
 #[path = "../../../machine/tests/fuzz/chance.rs"]
 #[allow(dead_code, reason = "requests need little of what runs need")]
-mod chance;
+pub(crate) mod chance;
 #[path = "../../../machine/tests/fuzz/mutation.rs"]
 mod mutation;
 

@@ -1,15 +1,12 @@
 //! Arbitrary JSON through every way in: it is refused, or read back as it is. Nothing that was stored makes a list, a
 //! stream or a run unreadable.
 
-#[path = "../../../machine/tests/fuzz/chance.rs"]
-#[allow(dead_code, reason = "texts need little of what runs need")]
-mod chance;
 #[path = "../../../machine/tests/fuzz/json_texts.rs"]
-mod json_texts;
+mod drawn_texts;
 
 use std::env;
 
-use chance::Chance;
+use drawn_texts::json_text;
 use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelCall, ModelFailure, ModelMessage, ModelRequest};
@@ -17,10 +14,10 @@ use engine::posting::MESSAGE_BYTES_MAX;
 use engine::store::Task;
 use engine::tool::{FunctionTool, SuspendRequest, ToolAnswer, ToolDefinition, ToolRequest};
 use hyper::Method;
-use json_texts::json_text;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, JSON};
+use crate::fuzz::chance::{self, Chance};
 use crate::stage::{CALLBACKS, Kept, Plan, Stage, on_all_stores};
 
 on_all_stores! {
@@ -40,7 +37,10 @@ impl Model for Dictated {
     fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
         let said = request.messages.iter().find_map(|message| match message {
             ModelMessage::User { content, .. } => content.as_str().map(str::to_owned),
-            _ => None,
+            ModelMessage::Assistant { .. }
+            | ModelMessage::Tool { .. }
+            | ModelMessage::Note { .. }
+            | ModelMessage::Notice { .. } => None,
         });
         let mut answer = ModelAnswer::text("Done.");
         if request.ordinal == 1

@@ -6,6 +6,7 @@ use machine::decision::{DecisionAction, Payload, Resume};
 use machine::event::{CallErrorCode, CancelReason, ResultFrom};
 use machine::id::{CallId, DecisionId, Principal};
 use machine::input::{Outcome, ToolAnswer};
+use machine::json::Json;
 use machine::status::CallStatus;
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::tool::EffectClass;
@@ -174,7 +175,7 @@ fn fact_to(status: CallStatus, story: &Story) -> Fact {
         },
         Succeeded => Fact::ExecutionSucceeded {
             call_id,
-            result: Arc::new(json!(1)),
+            result: Json::from(&json!(1)),
             warning: None,
             by: ResultFrom::Tool,
         },
@@ -369,7 +370,7 @@ fn a27_a28_warning_counts_as_success_and_its_text_reaches_the_model() {
         events[0].fact,
         Fact::ExecutionSucceeded {
             call_id: CallId::from("A"),
-            result: Arc::new(json!({"rows": 3})),
+            result: Json::from(&json!({"rows": 3})),
             warning: Some("stale".into()),
             by: ResultFrom::Tool,
         }

@@ -50,8 +50,7 @@ fn read_back(value: &Value) -> Value {
     };
     let event = Event { seq: 1, at: Timestamp(1), step: Some(1), fact };
     let text = stored::write(&event).expect("an event can be written");
-    match stored::read(&text).expect("what was written is read").fact {
-        Fact::ExecutionSucceeded { result, .. } => result.to_value(),
-        other => panic!("{other:?}"),
-    }
+    let fact = stored::read(&text).expect("what was written is read").fact;
+    let Fact::ExecutionSucceeded { result, .. } = &fact else { panic!("{fact:?}") };
+    result.to_value()
 }
