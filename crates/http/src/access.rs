@@ -1,5 +1,6 @@
 //! Who asks, and whether they may: decided before anything is looked up.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -10,7 +11,7 @@ use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::store::Tenant;
-use machine::id::Principal;
+use machine::id::{AgentName, Principal};
 use machine::suspension::SuspensionKind;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
@@ -22,7 +23,7 @@ use crate::limits::{Bucket, Limits, too_much};
 use crate::places::{Place, Places, Share};
 use crate::received::{Walked, body_bytes, whole};
 use crate::server::Server;
-use crate::setup::{Auth, Key, Origins, Role, Roles};
+use crate::setup::{AgentScope, AgentShown, Auth, Key, Origins, Role, Roles};
 
 /// Longer tokens are nobody's.
 const TOKEN_BYTES_MAX: usize = 1024;
@@ -36,6 +37,7 @@ pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) tenant: Tenant,
     pub(crate) roles: Roles,
+    agents: Arc<AgentScope>,
     entrance: Entrance,
     /// Where their request is worked on.
     pub(crate) place: Arc<Place>,
@@ -63,6 +65,24 @@ impl Caller {
 
     pub(crate) fn is_open(&self) -> bool {
         self.entrance == Entrance::Open
+    }
+
+    /// Whether the runs of this agent, and what they ask, are shown to the caller.
+    pub(crate) fn sees(&self, agent: &AgentName) -> bool {
+        self.agents.includes(agent)
+    }
+
+    /// The agents that the key is for, where it is not for all of them.
+    pub(crate) fn agents(&self) -> Option<&BTreeSet<AgentName>> {
+        match &*self.agents {
+            AgentScope::All => None,
+            AgentScope::Only(agents) => Some(agents),
+        }
+    }
+
+    /// Whether the caller may give this agent something to do: the key is for it, and so is the tenant.
+    pub(crate) fn may_use(&self, agent: &AgentShown) -> bool {
+        self.sees(&AgentName::from(agent.name.as_str())) && agent.tenants.include(&self.tenant)
     }
 
     /// Whether this caller may decide on a call that is held for this reason.
@@ -112,6 +132,7 @@ struct Holder {
     principal: Principal,
     tenant: Tenant,
     roles: Roles,
+    agents: Arc<AgentScope>,
     bucket: Arc<Bucket>,
     share: Share,
     revoked: CancellationToken,
@@ -119,29 +140,35 @@ struct Holder {
 
 impl Holder {
     fn is_same_as(&self, other: &Self) -> bool {
-        self.principal == other.principal && self.tenant == other.tenant && self.roles == other.roles
+        self.principal == other.principal
+            && self.tenant == other.tenant
+            && self.roles == other.roles
+            && self.agents == other.agents
     }
 }
 
 impl Doors {
     fn of(auth: Auth, places: &mut Places, limits: &Limits) -> Self {
-        let mut holder = |name: &str, tenant: Tenant, roles: Roles| Holder {
+        let mut holder = |name: &str, tenant: Tenant, roles: Roles, agents: AgentScope| Holder {
             principal: Principal::from(name),
             share: places.share(&tenant, limits),
             tenant,
             roles,
+            agents: Arc::new(agents),
             bucket: Arc::new(Bucket::new(limits)),
             revoked: CancellationToken::new(),
         };
         match auth {
             Auth::Open { token_sha256 } => Self::Open(Box::new(OpenDoor {
                 token_sha256,
-                without_token: holder(ANONYMOUS, Tenant::default(), Roles::of(&[Role::Run])),
-                with_token: holder(ANONYMOUS, Tenant::default(), Roles::ALL),
+                without_token: holder(ANONYMOUS, Tenant::default(), Roles::of(&[Role::Run]), AgentScope::All),
+                with_token: holder(ANONYMOUS, Tenant::default(), Roles::ALL, AgentScope::All),
             })),
             Auth::Keys(keys) => Self::Keys(
                 keys.into_iter()
-                    .map(|Key { name, sha256, tenant, roles }| (sha256, holder(&name, tenant, roles)))
+                    .map(|Key { name, sha256, tenant, roles, agents }| {
+                        (sha256, holder(&name, tenant, roles, agents))
+                    })
                     .collect(),
             ),
         }
@@ -367,6 +394,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
             principal: holder.principal.clone(),
             tenant: holder.tenant.clone(),
             roles: holder.roles,
+            agents: holder.agents.clone(),
             entrance,
             place: place.clone(),
             revoked: holder.revoked.clone(),
@@ -504,6 +532,7 @@ mod tests {
             sha256: Sha256::digest(token).into(),
             tenant: Tenant::from(name),
             roles: Roles::of(roles),
+            agents: AgentScope::All,
         };
         let keys = vec![key("a", "token-a", &[Role::Run]), key("b", "token-b", &[Role::Approve])];
         let origins = Origins { listen: "127.0.0.1:1".parse().expect("an address"), public_url: None };

@@ -7,13 +7,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::response::sse::Event;
-use engine::store::{ApprovalFilter, Page, SuspensionView, Tenant};
+use engine::store::{ApprovalFilter, Page, SuspensionView};
 use engine::{ApprovalFeed, ApprovalNews};
 use futures_util::{FutureExt, Stream, stream};
 use machine::Timestamp;
 use machine::id::{RunId, SuspensionId};
 use machine::rows::ApprovalStatus;
-use tokio_util::sync::CancellationToken;
 
 use crate::access::Caller;
 use crate::error::ApiError;
@@ -44,8 +43,7 @@ pub(crate) fn open(
         _open: open,
         feed,
         server: server.clone(),
-        tenant: caller.tenant.clone(),
-        revoked: caller.revoked.clone(),
+        caller: caller.clone(),
         listing: Some(Listing::of(ApprovalFilter::default())),
         ready: VecDeque::new(),
         told: Told::default(),
@@ -68,8 +66,7 @@ pub(crate) fn open(
 
 struct Watched {
     server: Arc<Server>,
-    tenant: Tenant,
-    revoked: CancellationToken,
+    caller: Caller,
     feed: ApprovalFeed,
     /// What is read next: the pending ones first, and then what has changed in one run after the other.
     listing: Option<Listing>,
@@ -99,7 +96,7 @@ impl Watched {
     /// None where the stream is over: the server drains, the key is gone, or more happened than this stream heard of.
     async fn next(&mut self) -> Result<Option<Event>, ApiError> {
         loop {
-            if self.server.is_draining() || self.revoked.is_cancelled() {
+            if self.server.is_draining() || self.caller.revoked.is_cancelled() {
                 return Ok(None);
             }
             if let Some(view) = self.ready.pop_front() {
@@ -131,7 +128,7 @@ impl Watched {
         let news = tokio::select! {
             biased;
             () = self.server.draining.cancelled() => None,
-            () = self.revoked.cancelled() => None,
+            () = self.caller.revoked.cancelled() => None,
             news = self.feed.next() => news,
         };
         // Until now there was nothing to read.
@@ -149,7 +146,7 @@ impl Watched {
     }
 
     async fn read(&mut self, Listing { filter, page }: Listing) -> Result<(), ApiError> {
-        let listed = self.server.engine.approvals(&self.tenant, &filter, &page).await?;
+        let listed = self.server.engine.approvals(&self.caller.tenant, &filter, &page).await?;
         // What changes between two pages is behind all that the first one shows.
         if let (Some(run), None) = (&filter.run, &page.cursor)
             && let Some(last) = listed.items.iter().map(SuspensionView::changed_seq).max()
@@ -162,7 +159,7 @@ impl Watched {
         }
         let now = self.now();
         let mut changes: Vec<SuspensionView> = Vec::new();
-        for view in listed.items {
+        for view in listed.items.into_iter().filter(|view| self.caller.sees(&view.agent)) {
             let is_known = self.told.knows(&view.id);
             let is_news = self.told.is_news(&view, now);
             let is_change = filter.run.is_some();

@@ -41,4 +41,6 @@ pub use limits::Limits;
 pub use reporting::callbacks_at;
 pub use router::openapi;
 pub use server::Server;
-pub use setup::{AgentShown, Auth, Key, Origins, Reload, Reloaded, Role, Roles, Setup, ToolShown};
+pub use setup::{
+    AgentScope, AgentShown, AgentTenants, Auth, Key, Origins, Reload, Reloaded, Role, Roles, Setup, ToolShown,
+};

@@ -9,6 +9,10 @@ use serde::Serialize;
 /// A page ends with the item that brings it to so many bytes, however many were asked for.
 pub(crate) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Rows that are read for one page although the caller is not shown them. Behind them a page has fewer rows than were
+/// asked for, and a cursor.
+const HIDDEN_MAX: usize = 2_000;
+
 /// One page on its way.
 pub(crate) struct Filling {
     cursor: Option<String>,
@@ -16,12 +20,13 @@ pub(crate) struct Filling {
     left: usize,
     rows_max: usize,
     bytes: usize,
+    hidden: usize,
 }
 
 impl Filling {
     /// `rows_max` are read at once: that many may be in memory although the page has no room for them.
     pub(crate) fn of(page: Page, rows_max: usize) -> Self {
-        Self { cursor: page.cursor, left: page.limit, rows_max, bytes: 0 }
+        Self { cursor: page.cursor, left: page.limit, rows_max, bytes: 0, hidden: 0 }
     }
 
     /// The rows to read next.
@@ -31,6 +36,14 @@ impl Filling {
 
     pub(crate) fn add(&mut self, item: &impl Serialize) {
         self.bytes += json_bytes(item);
+    }
+
+    /// A row that the caller is not shown leaves room for another one, as long as the request has not read too many.
+    pub(crate) fn hide(&mut self) {
+        if self.hidden < HIDDEN_MAX {
+            self.hidden += 1;
+            self.left += 1;
+        }
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -85,6 +98,17 @@ mod tests {
         assert_eq!(filling.rows(), Page { cursor: Some("a".into()), limit: 4 });
         assert_eq!(filling.turn(4, Some("b".into())), ControlFlow::Break(Some("b".into())));
         assert_eq!(Filling::of(page(20), 16).turn(3, None), ControlFlow::Break(None), "there are no more");
+    }
+
+    #[test]
+    fn rows_that_are_hidden_do_not_count_up_to_a_bound() {
+        let mut filling = Filling::of(page(20), 16);
+        (0..16).for_each(|_| filling.hide());
+        assert_eq!(filling.turn(16, Some("a".into())), ControlFlow::Continue(()));
+        assert_eq!(filling.rows(), Page { cursor: Some("a".into()), limit: 16 }, "20 are still asked for");
+        let mut filling = Filling::of(page(2), 1_000_000);
+        (0..HIDDEN_MAX + 2).for_each(|_| filling.hide());
+        assert_eq!(filling.turn(HIDDEN_MAX + 2, Some("b".into())), ControlFlow::Break(Some("b".into())));
     }
 
     #[test]

@@ -51,13 +51,7 @@ fn groups() -> [Group; 10] {
             Who::Anybody,
             OpenApiRouter::new().routes(routes!(health::alive)).routes(routes!(health::ready)),
         ),
-        group(
-            Who::Key(&[], Free),
-            OpenApiRouter::new()
-                .routes(routes!(openapi_json))
-                .routes(routes!(agents::list))
-                .routes(routes!(agents::show)),
-        ),
+        group(Who::Key(&[], Free), OpenApiRouter::new().routes(routes!(openapi_json))),
         group(
             Who::Key(&[Role::Run], Free),
             OpenApiRouter::new()
@@ -70,6 +64,8 @@ fn groups() -> [Group; 10] {
         group(
             Who::Key(&[Role::Run, Role::Approve], Free),
             OpenApiRouter::new()
+                .routes(routes!(agents::list))
+                .routes(routes!(agents::show))
                 .routes(routes!(runs::list))
                 .routes(routes!(runs::show))
                 .routes(routes!(events::events))
@@ -93,8 +89,8 @@ fn groups() -> [Group; 10] {
                 .routes(routes!(approvals::approve))
                 .routes(routes!(approvals::reject)),
         ),
-        group(Who::Key(&[Role::Admin], Token), OpenApiRouter::new().routes(routes!(agents::reload))),
-        group(Who::Key(&[Role::Admin], Free), OpenApiRouter::new().routes(routes!(health::metrics))),
+        group(Who::Key(&[Role::Operator], Token), OpenApiRouter::new().routes(routes!(agents::reload))),
+        group(Who::Key(&[Role::Operator], Free), OpenApiRouter::new().routes(routes!(health::metrics))),
         group(Who::Tool, OpenApiRouter::new().routes(routes!(callbacks::report))),
     ]
 }
@@ -118,7 +114,7 @@ pub(crate) fn of(server: &Arc<Server>) -> Router {
 
 /// What is answered on a connection for which there was no place: whether the server is alive, and how it is doing.
 pub(crate) fn when_full(server: &Arc<Server>) -> Router {
-    let door = Guard { server: server.clone(), roles: &[Role::Admin], without_keys: WithoutKeys::Free };
+    let door = Guard { server: server.clone(), roles: &[Role::Operator], without_keys: WithoutKeys::Free };
     let metrics =
         Router::new().route("/metrics", get(health::metrics)).route_layer(from_fn_with_state(door, guard));
     let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
@@ -205,7 +201,8 @@ fn requirements(who: &Who) -> Vec<SecurityRequirement> {
         Who::Tool => vec![SecurityRequirement::new("callback", [""; 0])],
         Who::Key([], _) => vec![SecurityRequirement::new("key", [""; 0])],
         Who::Key(roles, _) => {
-            let admin = [Role::Admin];
+            // What the tenant's own roles may do, its admin may do.
+            let admin: &[Role] = if roles.contains(&Role::Operator) { &[] } else { &[Role::Admin] };
             let all = roles.iter().chain(admin.iter().filter(|admin| !roles.contains(admin)));
             all.map(|role| SecurityRequirement::new("key", [role.as_str()])).collect()
         }

@@ -1,10 +1,12 @@
 //! What a server is made of: an engine, who may come in, and what is shown of the agents.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use engine::store::Tenant;
 use engine::{Engine, Task};
+use machine::id::AgentName;
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -57,6 +59,25 @@ pub struct Key {
     pub sha256: [u8; 32],
     pub tenant: Tenant,
     pub roles: Roles,
+    pub agents: AgentScope,
+}
+
+/// The agents that a key is for. What belongs to another agent looks absent to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AgentScope {
+    /// Every agent that the tenant may use.
+    #[default]
+    All,
+    Only(BTreeSet<AgentName>),
+}
+
+impl AgentScope {
+    pub(crate) fn includes(&self, agent: &AgentName) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(agents) => agents.contains(agent),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +86,10 @@ pub enum Role {
     Run,
     /// What a person decides.
     Approve,
-    /// Everything, and how the server is doing.
+    /// Everything within the tenant.
     Admin,
+    /// The server itself: reload and metrics, and nothing of any tenant.
+    Operator,
 }
 
 impl Role {
@@ -76,6 +99,7 @@ impl Role {
             Self::Run => "run",
             Self::Approve => "approve",
             Self::Admin => "admin",
+            Self::Operator => "operator",
         }
     }
 }
@@ -86,10 +110,11 @@ pub struct Roles {
     pub run: bool,
     pub approve: bool,
     pub admin: bool,
+    pub operator: bool,
 }
 
 impl Roles {
-    pub const ALL: Self = Self { run: true, approve: true, admin: true };
+    pub const ALL: Self = Self { run: true, approve: true, admin: true, operator: true };
 
     #[must_use]
     pub fn of(roles: &[Role]) -> Self {
@@ -97,16 +122,18 @@ impl Roles {
             run: roles.contains(&Role::Run),
             approve: roles.contains(&Role::Approve),
             admin: roles.contains(&Role::Admin),
+            operator: roles.contains(&Role::Operator),
         }
     }
 
-    /// An admin may do what the others may.
+    /// An admin may do what `run` and `approve` may; the server itself belongs to no tenant, and so to no tenant's admin.
     #[must_use]
     pub const fn has(self, role: Role) -> bool {
         match role {
             Role::Run => self.run || self.admin,
             Role::Approve => self.approve || self.admin,
             Role::Admin => self.admin,
+            Role::Operator => self.operator,
         }
     }
 }
@@ -131,6 +158,27 @@ pub struct AgentShown {
     /// The policy as far as the configuration sets it.
     #[schema(value_type = Object)]
     pub policy: Value,
+    /// The tenants that may use it. Clients are not shown it: to the others the agent is absent.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub tenants: AgentTenants,
+}
+
+/// The tenants that may use an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AgentTenants {
+    #[default]
+    All,
+    Only(BTreeSet<Tenant>),
+}
+
+impl AgentTenants {
+    pub(crate) fn include(&self, tenant: &Tenant) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(tenants) => tenants.contains(tenant),
+        }
+    }
 }
 
 /// A tool as clients see it.

@@ -51,6 +51,7 @@ fn an_agent_that_says_little_has_the_defaults_of_the_engine() {
         json!([{
             "name": "clerk",
             "model": {"name": "demo", "provider": "scripted"},
+            "tenants": null,
             "instructions": "",
             "tools": [],
             "rules": [],
@@ -84,6 +85,26 @@ fn the_output_and_the_trimming_of_an_agent_are_shown_under_the_names_of_the_file
     let told = folder(&file).run(&["check"]).out;
     assert!(told.contains("  output: JSON that fits {\"type\":\"object\"}\n"), "{told}");
     assert!(told.contains("  trim: max_chars unset, max_messages 40\n"), "{told}");
+}
+
+#[test]
+fn who_may_use_an_agent_and_what_a_key_is_for_are_shown() {
+    let file = format!(
+        "{DEMO}[agents.clerk]\nmodel = \"demo\"\ntenants = [\"other\", \"acme\"]\n\
+         [[auth.keys]]\nname = \"ann\"\nsha256 = \"{}\"\ntenant = \"acme\"\nroles = [\"run\"]\nagents = [\"clerk\"]\n",
+        "ab".repeat(32)
+    );
+    let whole = checked(&file);
+    assert_eq!(whole["agents"][0]["tenants"], json!(["acme", "other"]));
+    assert_eq!(whole["auth"]["keys"][0]["agents"], json!(["clerk"]));
+    let warning = whole["warnings"][0]["what"].as_str().unwrap_or_default().to_owned();
+    assert!(warning.contains("no key has the role operator"), "{whole}");
+    let said = folder(&file).run(&["check"]);
+    assert!(said.out.contains("  tenants: acme, other\n"), "{said:?}");
+    assert!(said.out.contains("  ann: tenant acme, may run, agents clerk, sha256 "), "{said:?}");
+    assert!(said.code == Some(0) && said.err.contains("no key has the role operator"), "{said:?}");
+    let told = folder(&file.replace("\"run\"", "\"operator\"")).run(&["check"]);
+    assert_eq!((told.code, told.err.as_str()), (Some(0), ""), "{told:?}");
 }
 
 #[test]
@@ -301,7 +322,7 @@ fn server_store_and_auth_are_read() {
         name = "ops-laptop"
         sha256 = "{digest}"
         tenant = "acme"
-        roles = ["run", "approve", "admin"]
+        roles = ["run", "approve", "operator"]
         [[auth.keys]]
         name = "front-end"
         sha256 = "{}"
@@ -325,10 +346,13 @@ fn server_store_and_auth_are_read() {
         whole["auth"],
         json!({"keys": [
             {
-                "name": "ops-laptop", "tenant": "acme", "roles": ["run", "approve", "admin"],
-                "fingerprint": "01234567",
+                "name": "ops-laptop", "tenant": "acme", "roles": ["run", "approve", "operator"],
+                "agents": null, "fingerprint": "01234567",
             },
-            {"name": "front-end", "tenant": "default", "roles": ["run"], "fingerprint": "f1234567"},
+            {
+                "name": "front-end", "tenant": "default", "roles": ["run"],
+                "agents": null, "fingerprint": "f1234567",
+            },
         ]})
     );
     let text = folder(&file).run(&["check"]).out;

@@ -15,8 +15,8 @@ mod demo;
 mod earlier;
 mod follower;
 mod http_tools;
-mod open_mode;
 mod memory;
+mod open_mode;
 #[path = "../../../stores/tests/postgres/server.rs"]
 #[allow(dead_code, reason = "the tests of the store use all of it")]
 mod postgres_server;

@@ -16,7 +16,9 @@ const NEW_TOKEN: &str = "strangers-token-0000";
 
 fn with_keys(keys: &[(&str, &str)]) -> String {
     let table = |(name, sha256): &(&str, &str)| {
-        format!("\n[[auth.keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\nroles = [\"admin\"]\n")
+        format!(
+            "\n[[auth.keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\nroles = [\"admin\", \"operator\"]\n"
+        )
     };
     format!("{CONFIGURATION}{}", keys.iter().map(table).collect::<String>())
 }

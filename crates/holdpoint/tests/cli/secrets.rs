@@ -56,7 +56,7 @@ fn with_keys() -> Folder {
     let folder = configured(&script);
     let keys = format!(
         "{}\n[tools.echo]\nkind = \"builtin\"\n\n[tools.boom]\nkind = \"builtin\"\n\n\
-         [[auth.keys]]\nname = \"ann\"\nsha256 = \"{SHA256}\"\ntenant = \"acme\"\nroles = [\"admin\"]\n\n\
+         [[auth.keys]]\nname = \"ann\"\nsha256 = \"{SHA256}\"\ntenant = \"acme\"\nroles = [\"admin\", \"operator\"]\n\n\
          [[auth.keys]]\nname = \"eve\"\nsha256 = \"{STRANGERS_SHA256}\"\ntenant = \"other\"\nroles = [\"admin\"]\n",
         CONFIGURATION.replace("\"sleep\", ", "\"sleep\", \"echo\", \"boom\", ")
     );

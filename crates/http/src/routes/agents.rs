@@ -7,11 +7,12 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::access::Caller;
 use crate::body::AdminReload;
 use crate::error::{ApiError, Code};
 use crate::received::{AgentPath, Received};
 use crate::server::Server;
-use crate::setup::AgentShown;
+use crate::setup::{AgentShown, Role};
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Agents {
@@ -20,9 +21,10 @@ pub(crate) struct Agents {
 
 /// List agents
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", operation_id = "list_agents",
-    responses((status = 200, description = "All of them", body = Agents)))]
-pub(crate) async fn list(State(server): State<Arc<Server>>) -> Json<Agents> {
-    Json(Agents { agents: server.agents().to_vec() })
+    responses((status = 200, description = "All that the key may use", body = Agents)))]
+pub(crate) async fn list(State(server): State<Arc<Server>>, caller: Caller) -> Json<Agents> {
+    let agents = server.agents();
+    Json(Agents { agents: agents.iter().filter(|agent| caller.may_use(agent)).cloned().collect() })
 }
 
 /// Show an agent
@@ -31,23 +33,30 @@ pub(crate) async fn list(State(server): State<Arc<Server>>) -> Json<Agents> {
     responses((status = 200, description = "The agent", body = AgentShown)))]
 pub(crate) async fn show(
     State(server): State<Arc<Server>>,
+    caller: Caller,
     AgentPath(name): AgentPath,
 ) -> Result<Json<AgentShown>, ApiError> {
     let agents = server.agents();
-    let agent = agents.iter().find(|agent| agent.name == name.as_str());
+    let agent = agents.iter().find(|agent| agent.name == name.as_str() && caller.may_use(agent));
     agent.cloned().map(Json).ok_or_else(|| ApiError::no_agent(name.as_str()))
 }
 
 /// Read the configuration again
 #[utoipa::path(post, path = "/v1/admin/reload", tag = "server", operation_id = "reload",
-    request_body = AdminReload, responses((status = 200, description = "The agents from here on", body = Agents)))]
+    request_body = AdminReload, responses(
+        (status = 200, description = "The agents from here on, as far as the key may use them", body = Agents)))]
 pub(crate) async fn reload(
     State(server): State<Arc<Server>>,
+    caller: Caller,
     received: Received,
 ) -> Result<Json<Agents>, ApiError> {
     let AdminReload {} = received.strict_or_empty().await?;
     match server.reload().await {
-        Ok(()) => Ok(list(State(server)).await),
+        // An operator is shown nothing of a tenant.
+        Ok(()) if !caller.roles.has(Role::Run) && !caller.roles.has(Role::Approve) => {
+            Ok(Json(Agents { agents: Vec::new() }))
+        }
+        Ok(()) => Ok(list(State(server), caller).await),
         Err(why) => {
             tracing::warn!(why, "the configuration was not taken");
             Err(ApiError::new(Code::BadRequest, format!("{why}; the configuration stays as it was")))

@@ -58,6 +58,10 @@ pub(crate) async fn list(
         let mut read = 0;
         for view in &listed.items {
             read += 1;
+            if !caller.sees(&view.agent) {
+                filling.hide();
+                continue;
+            }
             if let Some(approval) = shown_if_there(&server, view).await? {
                 filling.add(&approval);
                 approvals.push(approval);
@@ -172,8 +176,10 @@ async fn decided(
     repeat.keep(StatusCode::OK, &shown(server, &settled).await?).await
 }
 
-/// The approval of this name, if the caller's tenant has one. What no person answers is none.
+/// The approval of this name, if the caller's tenant has one, and the caller is shown those of its agent. What no person
+/// answers is none.
 async fn found(server: &Server, caller: &Caller, id: &SuspensionId) -> Result<SuspensionView, ApiError> {
     let view = server.engine.approval(&caller.tenant, id).await?;
-    view.filter(|view| view.kind.asks_a_person()).ok_or_else(|| ApiError::no_approval(id.as_str()))
+    view.filter(|view| view.kind.asks_a_person() && caller.sees(&view.agent))
+        .ok_or_else(|| ApiError::no_approval(id.as_str()))
 }

@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::response::IntoResponse;
 use engine::posting::PostRefused;
 use engine::store::{Listed, MessageView, Page, PostKey, Refused};
-use machine::id::ThreadId;
+use machine::id::{AgentName, ThreadId};
 use machine::thread::Busy;
 
 use crate::access::Caller;
@@ -53,10 +53,15 @@ pub(crate) async fn post(
     let named = thread.clone();
     let mut message =
         asked.into_message(caller.tenant.clone(), thread, caller.principal.clone(), may_loosen)?;
-    if let Err(refused) = server.engine.may_ask(&message) {
+    // An agent that the caller may not use is refused as one that does not exist.
+    let may_use = may_use(&server, &caller, &message.agent);
+    if may_use && let Err(refused) = server.engine.may_ask(&message) {
         return Err(told(&server, &caller, &named, refused).await?);
     }
     found(&server, &caller, &named).await?;
+    if !may_use {
+        return Err(PostRefused::NoSuchAgent(message.agent).into());
+    }
     if let Some(scope) = scope_of(&caller, &received) {
         message.key = Some(PostKey { scope, body: received.digest().await });
     }
@@ -64,6 +69,10 @@ pub(crate) async fn post(
         Ok(posted) => Ok((StatusCode::ACCEPTED, Json(Posted::of(&posted)))),
         Err(refused) => Err(told(&server, &caller, &named, refused).await?),
     }
+}
+
+fn may_use(server: &Server, caller: &Caller, agent: &AgentName) -> bool {
+    server.agents().iter().any(|shown| shown.name == agent.as_str() && caller.may_use(shown))
 }
 
 /// A run that is in the way is named with its status.
@@ -116,6 +125,7 @@ pub(crate) async fn list(
 ) -> Result<Json<Messages>, ApiError> {
     let asked = Asked::of(&parts, &["limit", "cursor"])?;
     let page = page(asked.text("limit"), asked.text("cursor"))?;
+    found(&server, &caller, &thread).await?;
     let mut filling = Filling::of(page, ROWS_MAX);
     let mut messages = Vec::new();
     loop {

@@ -55,7 +55,7 @@ pub(crate) async fn list(
     let filter = RunFilter {
         status: asked.word::<RunStatus>("status")?.map(Into::into),
         thread: asked.text("thread_id").map(ThreadId::from),
-        agent: asked.text("agent").map(AgentName::from),
+        agent: asked.text("agent").map(AgentName::from).or_else(|| only_agent(&caller)),
     };
     let mut filling = Filling::of(page(asked.text("limit"), asked.text("cursor"))?, ROWS_MAX);
     let mut runs = Vec::new();
@@ -65,6 +65,10 @@ pub(crate) async fn list(
         let mut read = 0;
         for view in &listed.items {
             read += 1;
+            if !caller.sees(&view.control.agent) {
+                filling.hide();
+                continue;
+            }
             let run = Run::of(view);
             filling.add(&run);
             runs.push(run);
@@ -80,6 +84,12 @@ pub(crate) async fn list(
             return Ok(Json(Runs { runs, next_cursor }));
         }
     }
+}
+
+/// Where a key is for one agent, the store can look for its runs.
+fn only_agent(caller: &Caller) -> Option<AgentName> {
+    let agents = caller.agents().filter(|agents| agents.len() == 1)?;
+    agents.first().cloned()
 }
 
 /// Show a run
@@ -180,6 +190,7 @@ pub(crate) async fn transcript(
     caller: Caller,
     RunPath(run): RunPath,
 ) -> Result<Response, ApiError> {
+    found(&server, &caller, &run).await?;
     let within = |bytes_max| seen_by_the_model(&server, &caller, &run, bytes_max);
     let (messages, room) = whole(&server, &caller, &run, within).await?;
     let shown = Transcript { messages: messages.iter().map(ModelSees::of).collect() };
@@ -255,9 +266,10 @@ pub(crate) async fn interrupt(
     repeat.keep(status, &shown(&server, &caller, &after).await?).await
 }
 
-/// The run of this name, if the caller's tenant has one.
+/// The run of this name, if the caller's tenant has one, and the caller is shown its agent's runs.
 pub(crate) async fn found(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
-    server.engine.view(&caller.tenant, run).await?.ok_or_else(|| ApiError::no_run(run.as_str()))
+    let view = server.engine.view(&caller.tenant, run).await?;
+    view.filter(|view| caller.sees(&view.control.agent)).ok_or_else(|| ApiError::no_run(run.as_str()))
 }
 
 /// The run with its output, which stands in its log.

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
-use engine::store::{Page, Refused, ThreadView};
+use engine::store::{Page, Refused, RunFilter, ThreadView};
 use machine::id::ThreadId;
 use machine::thread::Thread as Standing;
 use uuid::Uuid;
@@ -63,8 +63,13 @@ pub(crate) async fn list(
         let rows = filling.rows();
         let mut listed = server.engine.store().threads(&caller.tenant, &rows).await?;
         let mut read = 0;
-        for thread in listed.items.iter().map(Thread::of) {
+        for view in &listed.items {
             read += 1;
+            if !is_shown(&server, &caller, &view.id).await? {
+                filling.hide();
+                continue;
+            }
+            let thread = Thread::of(view);
             filling.add(&thread);
             threads.extend(thread);
             if filling.is_full() {
@@ -102,6 +107,10 @@ pub(crate) async fn delete(
     caller: Caller,
     ThreadPath(id): ThreadPath,
 ) -> Result<StatusCode, ApiError> {
+    // Otherwise even a thread that cannot be read can be deleted.
+    if caller.agents().is_some() {
+        found(&server, &caller, &id).await?;
+    }
     match server.engine.store().delete_thread(&caller.tenant, &id).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(Refused::NotFound) => Err(ApiError::no_thread(id.as_str())),
@@ -130,10 +139,34 @@ pub(crate) async fn auto_approve(
     }
 }
 
-/// The thread of this name, if the caller's tenant has one.
+/// The thread of this name, if the caller's tenant has one, and the caller is shown it.
 pub(crate) async fn found(server: &Server, caller: &Caller, id: &ThreadId) -> Result<ThreadView, ApiError> {
     let view = server.engine.store().thread(&caller.tenant, id).await?;
-    if view.created_at.is_some() { Ok(view) } else { Err(ApiError::no_thread(id.as_str())) }
+    if view.created_at.is_some() && is_shown(server, caller, id).await? {
+        Ok(view)
+    } else {
+        Err(ApiError::no_thread(id.as_str()))
+    }
+}
+
+/// A key that is for some agents is shown the threads in which no other agent has run: what is said in a thread, and what
+/// is allowed in it, concerns every agent of it.
+async fn is_shown(server: &Server, caller: &Caller, id: &ThreadId) -> Result<bool, ApiError> {
+    if caller.agents().is_none() {
+        return Ok(true);
+    }
+    let filter = RunFilter { thread: Some(id.clone()), ..RunFilter::default() };
+    let mut page = Page { cursor: None, limit: ROWS_MAX };
+    loop {
+        let runs = server.engine.runs(&caller.tenant, &filter, &page).await?;
+        if !runs.items.iter().all(|run| caller.sees(&run.control.agent)) {
+            return Ok(false);
+        }
+        match runs.next {
+            Some(next) => page.cursor = Some(next),
+            None => return Ok(true),
+        }
+    }
 }
 
 fn shown(view: &ThreadView) -> Result<Thread, ApiError> {

@@ -151,7 +151,8 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_numbers_are_there_for_whoever_may_see_them() {
-    let keys: [(&str, &str, &[Role]); 2] = [("root", "acme", &[Role::Admin]), ("ann", "acme", &[Role::Run])];
+    let keys: [(&str, &str, &[Role]); 2] =
+        [("root", "acme", &[Role::Admin, Role::Operator]), ("ann", "acme", &[Role::Admin])];
     let stage = Plan::one_write(Kept::OnSqlite).with_keys(&keys).build().await;
     let root = stage.as_key("root");
     let (_, approval) = root.begin_held_run("write it").await;

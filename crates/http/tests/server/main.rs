@@ -38,6 +38,7 @@ mod postgres_server;
 mod questions;
 mod roles;
 mod rotation;
+mod scopes;
 mod stage;
 mod stories;
 mod streams;

@@ -10,23 +10,24 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Client, JSON};
 use crate::stage::{Kept, Plan, Stage};
 
-const KEYS: [(&str, &str, &[Role]); 6] = [
+pub(crate) const KEYS: [(&str, &str, &[Role]); 7] = [
     ("runner", "acme", &[Role::Run]),
     ("approver", "acme", &[Role::Approve]),
     ("admin", "acme", &[Role::Admin]),
     ("nobody", "acme", &[]),
+    ("operator", "acme", &[Role::Operator]),
     ("stranger", "other", &[Role::Run, Role::Approve]),
     ("stranger-admin", "other", &[Role::Admin]),
 ];
 
-struct Operation {
-    method: Method,
-    path: String,
+pub(crate) struct Operation {
+    pub(crate) method: Method,
+    pub(crate) path: String,
     /// The roles that may ask; none named: any key. No list at all: nobody needs a key.
     roles: Option<Vec<String>>,
 }
 
-fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<Operation> {
     let document: Value = serde_json::from_str(&openapi().to_json().expect("a document")).expect("JSON");
     let mut all = Vec::new();
     for (path, item) in document["paths"].as_object().expect("paths") {
@@ -54,13 +55,13 @@ fn one_question() -> Plan {
 }
 
 /// A thread with a held run, of the tenant `acme`.
-struct Things {
-    thread: String,
-    run: String,
-    approval: String,
+pub(crate) struct Things {
+    pub(crate) thread: String,
+    pub(crate) run: String,
+    pub(crate) approval: String,
 }
 
-async fn things(stage: &Stage) -> Things {
+pub(crate) async fn things(stage: &Stage) -> Things {
     let admin = stage.as_key("admin");
     let (run, approval) = admin.begin_held_run("write it").await;
     let thread =
@@ -68,7 +69,7 @@ async fn things(stage: &Stage) -> Things {
     Things { thread, run, approval }
 }
 
-async fn ask(client: &Client, operation: &Operation, things: &Things) -> Answer {
+pub(crate) async fn ask(client: &Client, operation: &Operation, things: &Things) -> Answer {
     let id = if operation.path.starts_with("/v1/threads") {
         &things.thread
     } else if operation.path.starts_with("/v1/runs") {
@@ -120,7 +121,7 @@ async fn d40_each_key_reaches_what_its_roles_and_its_tenant_allow_and_nothing_el
         }
         let Some(roles) = &operation.roles else { continue };
         // Strangers first: what they ask for must still be as it was for its owners.
-        let order = ["stranger", "stranger-admin", "nobody", "runner", "approver", "admin"];
+        let order = ["stranger", "stranger-admin", "nobody", "operator", "runner", "approver", "admin"];
         for name in order {
             let (_, tenant, held) = KEYS.iter().find(|(key, ..)| *key == name).expect("there is such a key");
             let allowed = roles.is_empty()

@@ -12,7 +12,8 @@ use engine::tool::{
 };
 use engine::{Engine, Settings};
 use holdpoint_http::{
-    AgentShown, Auth, Key, Limits, Origins, Reloaded, Role, Roles, Server, Setup, ToolShown,
+    AgentScope, AgentShown, AgentTenants, Auth, Key, Limits, Origins, Reloaded, Role, Roles, Server, Setup,
+    ToolShown,
 };
 use models::scripted::{Reply, ScriptedModel};
 use serde_json::{Value, json};
@@ -78,6 +79,8 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
     pub(crate) settings: Settings,
     pub(crate) change: fn(Agent) -> Agent,
+    /// Agents beside `assistant` that say and do the same.
+    pub(crate) others: &'static [&'static str],
 }
 
 impl Plan {
@@ -89,6 +92,7 @@ impl Plan {
             limits: Limits::default(),
             settings: Settings { callbacks_at: Some(CALLBACKS.into()), ..Settings::default() },
             change: |agent| agent,
+            others: &[],
         }
     }
 
@@ -114,6 +118,7 @@ pub(crate) fn keys_of(keys: &[(&str, &str, &[Role])]) -> Auth {
         sha256: Sha256::digest(token(name)).into(),
         tenant: Tenant::from(*tenant),
         roles: Roles::of(roles),
+        agents: AgentScope::All,
     });
     Auth::Keys(keys.collect())
 }
@@ -187,22 +192,29 @@ impl Stage {
         let mut tools = tools(&folder, &counted, &gate, &begun);
         tools.push(later(&callbacks, &gate, &begun));
         let replies = plan.replies.clone();
-        let mut agent = Agent::new("assistant", ScriptedModel::replying(plan.replies));
-        agent.tools = tools;
-        let agent = (plan.change)(agent);
-        let shown = shown(&agent);
-        let engine =
-            Engine::on_shared(store).settings(plan.settings).agent(agent).start().await.expect("it starts");
+        let agents: Vec<Agent> = ["assistant"]
+            .iter()
+            .chain(plan.others)
+            .map(|name| {
+                let mut agent = Agent::new(name, ScriptedModel::replying(plan.replies.clone()));
+                agent.tools.clone_from(&tools);
+                (plan.change)(agent)
+            })
+            .collect();
+        let shown: Vec<AgentShown> = agents.iter().map(shown).collect();
+        let engine = Engine::on_shared(store).settings(plan.settings);
+        let engine = agents.into_iter().fold(engine, |engine, agent| engine.agent(agent));
+        let engine = engine.start().await.expect("it starts");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let is_open = matches!(plan.auth, Auth::Open { .. });
-        let again = Again { agents: vec![shown.clone()], auth: plan.auth.clone() };
+        let again = Again { agents: shown.clone(), auth: plan.auth.clone() };
         let next = Arc::new(Mutex::new(again));
         let read = next.clone();
         let setup = Setup {
             engine: engine.clone(),
             auth: plan.auth,
-            agents: vec![shown],
+            agents: shown,
             reload: Arc::new(move || {
                 let Again { agents, auth } = read.lock().expect("nobody panicked").clone();
                 Box::pin(async move { Ok(Reloaded { agents, auth }) })
@@ -346,5 +358,6 @@ fn shown(agent: &Agent) -> AgentShown {
         instructions: agent.instructions.clone(),
         tools: agent.tools.iter().map(tool).collect(),
         policy: Value::Object(serde_json::Map::new()),
+        tenants: AgentTenants::All,
     }
 }

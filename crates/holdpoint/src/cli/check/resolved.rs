@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use engine::agent::{Agent, Condition, Rule, StopCondition, Test, Trim};
+use engine::store::Tenant;
 use engine::tool::ToolDefinition;
+use machine::id::AgentName;
 use serde_json::{Map, Value, json};
 
 use crate::cli::config::{Auth, Configuration, Server};
@@ -38,6 +40,7 @@ fn auth_as_json(auth: &Auth) -> Value {
             "name": key.name.as_str(),
             "tenant": key.tenant.as_str(),
             "roles": roles,
+            "agents": key.agents,
             "fingerprint": fingerprint(&key.sha256),
         })
     });
@@ -66,6 +69,7 @@ fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
     json!({
         "name": agent.name.as_str(),
         "model": model,
+        "tenants": tenants(agent, configuration),
         "instructions": agent.instructions,
         "tools": tools.collect::<Vec<_>>(),
         "rules": rules.collect::<Vec<_>>(),
@@ -74,6 +78,12 @@ fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
         "output_schema": agent.output_schema,
         "trim": trim_as_json(&agent.trim),
     })
+}
+
+/// None where every tenant may use the agent.
+fn tenants<'a>(agent: &Agent, configuration: &'a Configuration) -> Option<Vec<&'a str>> {
+    let tenants = configuration.tenants.get(&agent.name)?;
+    Some(tenants.iter().map(Tenant::as_str).collect())
 }
 
 /// Under the names of the file.
@@ -157,7 +167,12 @@ pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
             for key in &auth.keys {
                 let roles: Vec<&str> = key.roles.iter().map(|role| role.as_str()).collect();
                 let (name, tenant, mark) = (&key.name, &key.tenant, fingerprint(&key.sha256));
-                let _ = writeln!(text, "  {name}: tenant {tenant}, may {}, sha256 {mark}…", roles.join(", "));
+                let agents = key.agents.as_ref().map(|agents| {
+                    let agents: Vec<&str> = agents.iter().map(AgentName::as_str).collect();
+                    format!(", agents {}", agents.join(" "))
+                });
+                let (roles, agents) = (roles.join(", "), agents.unwrap_or_default());
+                let _ = writeln!(text, "  {name}: tenant {tenant}, may {roles}{agents}, sha256 {mark}…");
             }
         }
     }
@@ -177,6 +192,9 @@ fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration
         let _ = write!(text, ", then {name} ({})", provider(name, configuration));
     }
     text.push('\n');
+    if let Some(tenants) = tenants(agent, configuration) {
+        let _ = writeln!(text, "  tenants: {}", tenants.join(", "));
+    }
     let _ = writeln!(text, "  instructions: {:?}", agent.instructions);
     let _ = writeln!(text, "  tools:{}", if agent.tools.is_empty() { " none" } else { "" });
     for tool in agent.tools.iter().map(|tool| tool.definition()) {

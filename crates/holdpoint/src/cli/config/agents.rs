@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::agent::{Agent, Limits, ROUNDS_DEFAULT, StopCondition, Trim};
+use engine::store::Tenant;
 use engine::tool::{Tool, ToolDefinition};
 use machine::id::{AgentName, ToolName};
 use models::fallback::{FallbackModel, Named};
 
 use super::amounts::{NAME_BYTES_MAX, is_name};
 use super::models::NamedModel;
+use super::source::Place;
 use super::table::{Entry, Table};
 use super::tools::NamedTool;
-use super::{policy, rules, schema, stop, trim};
+use super::{policy, rules, schema, stop, tenancy, trim};
 
 /// What an agent may name. None stands for something that was written down wrongly.
 pub(super) struct Offered {
@@ -27,8 +29,18 @@ pub(super) fn names(entry: Option<&Entry<'_>>) -> BTreeSet<String> {
     table.map(|table| table.keys().map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// In the order of the file, each with the names of the models that are asked after its first.
-pub(super) fn read(entry: Option<Entry<'_>>, offered: &Offered) -> Vec<(Agent, Vec<String>)> {
+/// An agent of the file.
+pub(super) struct NamedAgent<'f> {
+    pub(super) agent: Agent,
+    /// The names of the models that are asked after its first.
+    pub(super) backups: Vec<String>,
+    /// None: every tenant may use it.
+    pub(super) tenants: Option<BTreeSet<Tenant>>,
+    pub(super) place: Place<'f>,
+}
+
+/// In the order of the file.
+pub(super) fn read<'f>(entry: Option<Entry<'f>>, offered: &Offered) -> Vec<NamedAgent<'f>> {
     let Some(table) = entry.and_then(|entry| entry.table("tables [agents.NAME]")) else { return Vec::new() };
     let mut agents = Vec::new();
     for (name, entry) in table.named() {
@@ -43,8 +55,10 @@ pub(super) fn read(entry: Option<Entry<'_>>, offered: &Offered) -> Vec<(Agent, V
     agents
 }
 
-fn read_agent(name: &str, mut table: Table<'_>, offered: &Offered) -> Option<(Agent, Vec<String>)> {
+fn read_agent<'f>(name: &str, mut table: Table<'f>, offered: &Offered) -> Option<NamedAgent<'f>> {
+    let place = table.place.clone();
     let models = read_models(&mut table, offered);
+    let tenants = table.take("tenants").map(|entry| tenancy::read(&entry));
     let instructions = table.take("instructions").map_or(Some(""), |entry| entry.text("a text"));
     let tools = table.take("tools").map_or_else(Tools::default, |entry| Tools::read(&entry, offered));
     let stop = match table.take("stop") {
@@ -92,7 +106,12 @@ fn read_agent(name: &str, mut table: Table<'_>, offered: &Offered) -> Option<(Ag
         },
         trim: trim?,
     };
-    Some((agent, backups))
+    // Written down wrongly is not the same as every tenant.
+    let tenants = match tenants {
+        Some(tenants) => Some(tenants?),
+        None => None,
+    };
+    Some(NamedAgent { agent, backups, tenants, place })
 }
 
 /// More of them would keep a run trying for longer than anybody waits.

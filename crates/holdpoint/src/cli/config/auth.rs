@@ -1,9 +1,12 @@
 //! `[auth]`: who may call, as whom, and what they may do.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use engine::store::Tenant;
-use machine::id::Principal;
+use machine::id::{AgentName, Principal};
 
 use super::table::{Entry, Table};
+use super::tenancy;
 
 /// Present, it has at least one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub(in crate::cli) struct Key {
     pub(in crate::cli) sha256: [u8; 32],
     pub(in crate::cli) tenant: Tenant,
     pub(in crate::cli) roles: Vec<Role>,
+    /// None: every agent that the tenant may use.
+    pub(in crate::cli) agents: Option<BTreeSet<AgentName>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +31,23 @@ pub(in crate::cli) enum Role {
     Run,
     Approve,
     Admin,
+    Operator,
 }
 
 impl Role {
-    const ALL: [(&'static str, Self); 3] =
-        [("run", Self::Run), ("approve", Self::Approve), ("admin", Self::Admin)];
+    const ALL: [(&'static str, Self); 4] = [
+        ("run", Self::Run),
+        ("approve", Self::Approve),
+        ("admin", Self::Admin),
+        ("operator", Self::Operator),
+    ];
 
     pub(in crate::cli) const fn as_str(self) -> &'static str {
         match self {
             Self::Run => "run",
             Self::Approve => "approve",
             Self::Admin => "admin",
+            Self::Operator => "operator",
         }
     }
 }
@@ -47,7 +58,12 @@ const RESERVED: [&str; 2] = ["anonymous", "system"];
 const RESERVED_PREFIX: &str = "tool:";
 
 impl Auth {
-    pub(super) fn read(entry: &Entry<'_>) -> Option<Self> {
+    /// `agents` are the names in the file, `tenants` those that an agent is for, where it is not for all.
+    pub(super) fn read(
+        entry: &Entry<'_>,
+        agents: &BTreeSet<String>,
+        tenants: &BTreeMap<AgentName, BTreeSet<Tenant>>,
+    ) -> Option<Self> {
         let mut table = entry.table("a table [auth]")?;
         let place = table.place.clone();
         let items = table.take("keys").map(|entry| entry.items("[[auth.keys]] tables"));
@@ -65,17 +81,31 @@ impl Auth {
         }
         let mut keys: Vec<Key> = Vec::new();
         for item in items {
-            let Some(key) = item.table("a table [[auth.keys]]").and_then(read_key) else { continue };
+            let Some(key) =
+                item.table("a table [[auth.keys]]").and_then(|table| read_key(table, agents, tenants))
+            else {
+                continue;
+            };
             if keys.iter().any(|other| other.sha256 == key.sha256) {
                 item.place.fault("another key has the same sha256; give each key a token of its own");
             }
             keys.push(key);
         }
+        if keys.iter().all(|key| !key.roles.contains(&Role::Operator)) {
+            place.warn(
+                "no key has the role operator, so POST /v1/admin/reload and GET /metrics are refused to every key (the role \
+                 admin does not include them); add the role to the key of your monitoring",
+            );
+        }
         Some(Self { keys })
     }
 }
 
-fn read_key(mut table: Table<'_>) -> Option<Key> {
+fn read_key(
+    mut table: Table<'_>,
+    agents: &BTreeSet<String>,
+    tenants: &BTreeMap<AgentName, BTreeSet<Tenant>>,
+) -> Option<Key> {
     let name = table.needed("name", "who it is, for the audit trail").and_then(|entry| {
         let name = entry.nonempty("who it is, for the audit trail")?;
         if RESERVED.contains(&name) || name.starts_with(RESERVED_PREFIX) {
@@ -95,12 +125,19 @@ fn read_key(mut table: Table<'_>) -> Option<Key> {
         }
         items.iter().map(|item| item.choice(&Role::ALL)).collect::<Option<Vec<Role>>>()
     });
+    let agents =
+        table.take("agents").map(|entry| tenancy::key_agents(&entry, tenant.as_ref(), agents, tenants));
     table.finish();
-    Some(Key { name: name?, sha256: sha256?, tenant: tenant?, roles: roles? })
+    // Written down wrongly is not the same as every agent.
+    let agents = match agents {
+        Some(agents) => Some(agents?),
+        None => None,
+    };
+    Some(Key { name: name?, sha256: sha256?, tenant: tenant?, roles: roles?, agents })
 }
 
 const DIGEST: &str = "the SHA-256 of the bearer token, 64 hexadecimal digits";
-const ROLES: &str = "a list of run, approve, admin";
+const ROLES: &str = "a list of run, approve, admin, operator";
 
 fn digest(entry: &Entry<'_>) -> Option<[u8; 32]> {
     let text = entry.text(DIGEST)?;

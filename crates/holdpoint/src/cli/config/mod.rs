@@ -23,17 +23,19 @@ mod source;
 mod stop;
 mod store_url;
 mod table;
+mod tenancy;
 #[cfg(test)]
 mod tests;
 mod tools;
 mod trim;
 mod value_sets;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ::toml::de::DeTable;
 use engine::agent::Agent;
+use engine::store::Tenant;
 use machine::id::{AgentName, ToolName};
 
 pub(super) use auth::{Auth, Key, Role};
@@ -57,6 +59,8 @@ pub(super) struct Configuration {
     pub(super) agents: Vec<Agent>,
     /// The models that are asked when the first one of an agent has failed, by the name of the agent.
     pub(super) backups: BTreeMap<AgentName, Vec<String>>,
+    /// The tenants that may use each agent that is not for all of them.
+    pub(super) tenants: BTreeMap<AgentName, BTreeSet<Tenant>>,
     /// Who provides each model.
     pub(super) providers: BTreeMap<String, Provider>,
     pub(super) kinds: BTreeMap<ToolName, ToolKind>,
@@ -87,24 +91,28 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
     let (server, store, auth) = (table.take("server"), table.take("store"), table.take("auth"));
     let server = Server::read(server, auth.is_some());
     let store = store_url::read(store, source.whole().path("holdpoint.db"));
-    let auth = auth.and_then(|entry| Auth::read(&entry));
     let agents = table.take("agents");
     let offered = agents::Offered {
         models: models::read(table.take("models")),
         tools: tools::read(table.take("tools"), &agents::names(agents.as_ref())),
         servers: mcp::read(table.take("mcp")),
     };
+    let names = agents::names(agents.as_ref());
     let agents = agents::read(agents, &offered);
+    tenancy::check_delegation(&agents);
+    let tenants = tenancy::by_agent(&agents);
+    let auth = auth.and_then(|entry| Auth::read(&entry, &names, &tenants));
     table.finish();
     source.verdict()?;
     let agents::Offered { models, tools, .. } = offered;
-    let backups = agents.iter().map(|(agent, backups)| (agent.name.clone(), backups.clone())).collect();
+    let backups = agents.iter().map(|named| (named.agent.name.clone(), named.backups.clone())).collect();
     Ok(Configuration {
         server,
         store,
         auth,
-        agents: agents.into_iter().map(|(agent, _)| agent).collect(),
+        agents: agents.into_iter().map(|named| named.agent).collect(),
         backups,
+        tenants,
         providers: models.into_iter().filter_map(|(name, model)| Some((name, model?.provider))).collect(),
         kinds: tools
             .into_iter()

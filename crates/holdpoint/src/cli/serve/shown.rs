@@ -2,7 +2,7 @@
 
 use engine::agent::Agent;
 use engine::tool::ToolDefinition;
-use holdpoint_http::{AgentShown, Auth, Key, Role, Roles, ToolShown};
+use holdpoint_http::{AgentScope, AgentShown, AgentTenants, Auth, Key, Role, Roles, ToolShown};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,6 +19,10 @@ fn shown(agent: &Agent, configuration: &Configuration) -> AgentShown {
         instructions: agent.instructions.clone(),
         tools: agent.tools.iter().map(|tool| tool_shown(tool.definition(), configuration)).collect(),
         policy: serde_json::to_value(agent.policy).unwrap_or_default(),
+        tenants: match configuration.tenants.get(&agent.name) {
+            Some(tenants) => AgentTenants::Only(tenants.clone()),
+            None => AgentTenants::All,
+        },
     }
 }
 
@@ -49,6 +53,7 @@ pub(super) fn auth(auth: Option<&config::Auth>, open_token: &str) -> Auth {
         sha256: key.sha256,
         tenant: key.tenant.clone(),
         roles: Roles::of(&key.roles.iter().copied().map(role).collect::<Vec<Role>>()),
+        agents: key.agents.clone().map_or(AgentScope::All, AgentScope::Only),
     };
     Auth::Keys(auth.keys.iter().map(key).collect())
 }
@@ -58,5 +63,6 @@ const fn role(role: config::Role) -> Role {
         config::Role::Run => Role::Run,
         config::Role::Approve => Role::Approve,
         config::Role::Admin => Role::Admin,
+        config::Role::Operator => Role::Operator,
     }
 }
