@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use engine::store::{ApprovalFilter, Page, Store, Tenant};
+use engine::store::{ApprovalFilter, Page, Store, Tenant, decoded};
 use engine::{Engine, Pass};
 use machine::id::RunId;
 use machine::rows::ShownStatus;
@@ -119,19 +119,19 @@ pub(crate) async fn check_each(store: &dyn Store, runs: &[RunId]) -> Result<(), 
             if page.is_empty() {
                 break;
             }
-            log.extend(page);
+            log.extend(decoded(page)?);
         }
         let folded = fold(log.iter().map(|committed| &*committed.event));
-        if folded.map_err(|why| wrong(&format!("{why:?}")))? != view.control {
+        let control = view.decoded()?;
+        if folded.map_err(|why| wrong(&format!("{why:?}")))? != *control {
             return Err(wrong("its log does not fold to its control"));
         }
-        if view.control.run != *run || view.status != ShownStatus::WaitingApproval {
-            return Err(wrong(&format!("is {:?} and calls itself {}", view.status, view.control.run)));
+        if control.run != *run || view.status != ShownStatus::WaitingApproval {
+            return Err(wrong(&format!("is {:?} and calls itself {}", view.status, control.run)));
         }
         let listed = store.approvals(&tenant, &ApprovalFilter::of_run(run), &Page::default()).await?;
         let shown: BTreeSet<_> = listed.items.iter().map(|approval| approval.id.clone()).collect();
-        let open: BTreeSet<_> =
-            view.control.pending().into_iter().map(|pending| pending.suspension_id).collect();
+        let open: BTreeSet<_> = control.pending().into_iter().map(|pending| pending.suspension_id).collect();
         if open.len() != 2 || shown != open {
             return Err(wrong("its approvals are not those that are listed"));
         }

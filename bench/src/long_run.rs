@@ -197,7 +197,7 @@ pub(crate) async fn long_run(setting: Setting, rounds: u32, stay: Stay) -> Resul
     parked(&engine).await;
     let seconds = begin.elapsed().as_secs_f64();
     let view = engine.view(&Tenant::default(), &posted.run).await?;
-    let ended = view.as_ref().and_then(|view| view.control.ended());
+    let ended = view.as_ref().and_then(|view| view.control.as_ref()?.ended());
     if ended != Some(&Termination::NaturalEnd) {
         return Err(Failure::new(format!("the long run ended as {ended:?}")));
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use engine::Engine;
-use engine::store::{Committed, Lease, Refused, Store, Task, Tenant, Wrapper};
+use engine::store::{Lease, Logged, Refused, Store, Task, Tenant, Wrapper};
 use machine::Timestamp;
 use machine::id::RunId;
 use tokio::sync::Semaphore;
@@ -79,7 +79,7 @@ impl Wrapper for NotingStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
         self.notes.log_is_read();
         self.store.events(tenant, run, after, limit)
     }

@@ -251,7 +251,7 @@ pub(crate) async fn until(
                     return Err(Failure::new(format!("the run ended too early: {termination:?}")));
                 }
             }
-            FeedItem::Live(_) => {}
+            FeedItem::Unreadable(_) | FeedItem::Live(_) => {}
         }
     }
     Err(Failure::new("the events of a run stopped before its end"))

@@ -139,7 +139,7 @@ async fn listen(speech: Arc<Speech>, mut watched: Subscription) -> Result<Heard,
                     speech.heard.add_permits(1);
                 }
             }
-            FeedItem::Live(LiveItem::Reset { .. } | LiveItem::Note(_)) => {}
+            FeedItem::Live(LiveItem::Reset { .. } | LiveItem::Note(_)) | FeedItem::Unreadable(_) => {}
             FeedItem::Event(committed) => {
                 if let Fact::MessageAdded(Message::Assistant { text: whole, .. }) = &committed.event.fact
                     && (*whole != speech.whole || text != speech.whole)

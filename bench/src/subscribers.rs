@@ -112,7 +112,7 @@ pub(crate) async fn watched_run(
         seen.push(count??);
     }
     parked(&engine).await;
-    let last_seq = engine.view(&Tenant::default(), &posted.run).await?.map(|view| view.control.seq);
+    let last_seq = engine.view(&Tenant::default(), &posted.run).await?.map(|view| view.seq);
     if let Some(missed) = seen.iter().find(|count| Some(**count) != last_seq) {
         return Err(Failure::new(format!("a reader saw {missed} of {last_seq:?} events")));
     }
@@ -130,7 +130,7 @@ async fn read(mut watched: Subscription, signs: Arc<Signs>) -> Result<u64, Failu
             signs.watching.add_permits(1);
         }
         match item? {
-            FeedItem::Event(_) => count += 1,
+            FeedItem::Event(_) | FeedItem::Unreadable(_) => count += 1,
             FeedItem::Live(_) => {}
         }
     }

@@ -134,9 +134,10 @@ pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, Re
         Some(id) => node.store.decision(&said.tenant, &said.run, id).await?,
         None => None,
     };
-    let open = run.control.call(&said.call).and_then(|call| call.suspension()).cloned();
+    let control = run.decoded()?;
+    let open = control.call(&said.call).and_then(|call| call.suspension()).cloned();
     let named = earlier.map(|earlier| earlier.suspension).or_else(|| said.suspension.clone());
-    let suspension = match addressed(&run.control, &said.call, named.as_ref()) {
+    let suspension = match addressed(control, &said.call, named.as_ref()) {
         Ok(suspension) => suspension,
         Err(refusal) => return Ok(Verdict::Refused(refusal)),
     };
@@ -162,9 +163,10 @@ async fn complete(
     open: Option<&Suspension>,
 ) -> Result<Decision, Refused> {
     let agents = node.agents();
-    let pinned = node.pinned(&said.tenant, &run.control).await?;
-    let agent = agents.by_name.get(&run.control.agent).map(|agent| &**agent);
-    let call = run.control.call(&said.call);
+    let control = run.decoded()?;
+    let pinned = node.pinned(&said.tenant, control).await?;
+    let agent = agents.by_name.get(&control.agent).map(|agent| &**agent);
+    let call = control.call(&said.call);
     let live = call.and_then(|call| pinned.live(agent, &call.tool));
     let schema = live.map(|live| &live.schema);
     let action = match &said.answer {
@@ -215,7 +217,7 @@ async fn against_schema(
 ) -> Result<Option<Option<String>>, Refused> {
     let Payload::Result(value) = &resumption.payload else { return Ok(None) };
     let Some(view) = node.store.suspension(&said.tenant, suspension).await? else { return Ok(None) };
-    let Some(schema) = &view.opened.schema else { return Ok(None) };
+    let Some(schema) = &view.decoded()?.schema else { return Ok(None) };
     // What a tool asks with was looked at when it asked; a plugin is configured, and so is what it asks with.
     Ok(Some(match Schema::compile_sent(schema).or_else(|_| Schema::compile(schema)) {
         Ok(schema) => schema.fault(value),

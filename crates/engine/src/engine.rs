@@ -257,7 +257,7 @@ impl Engine {
         // Its last event may stand before `after`.
         if !seen
             && let Some(view) = self.view(tenant, run).await?
-            && let Some(how) = view.control.ended()
+            && let Some(how) = view.decoded()?.ended()
         {
             finished.pass = Pass::Ended(how.clone());
         }
@@ -371,9 +371,10 @@ impl Engine {
     /// The messages as the model would read them if it were called at this moment. A run that has not started has none.
     pub async fn transcript(&self, tenant: &Tenant, run: &RunId) -> Result<Messages, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
-        let trim = self.inner.node.pinned(tenant, &view.control).await?.trim;
+        let control = view.decoded()?;
+        let trim = self.inner.node.pinned(tenant, control).await?.trim;
         let wanted = Wanted { trim, bytes_max: usize::MAX };
-        Ok(History::load(&**self.store(), tenant, &view.control, wanted).await?.messages(&trim))
+        Ok(History::load(&**self.store(), tenant, control, wanted).await?.messages(&trim))
     }
 
     /// The same for whoever has only so much room: none where it takes up more, and then no more is read either.
@@ -384,9 +385,10 @@ impl Engine {
         bytes_max: usize,
     ) -> Result<Option<Messages>, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
-        let trim = self.inner.node.pinned(tenant, &view.control).await?.trim;
+        let control = view.decoded()?;
+        let trim = self.inner.node.pinned(tenant, control).await?.trim;
         let wanted = Wanted { trim, bytes_max };
-        let history = History::load_within(&**self.store(), tenant, &view.control, wanted).await?;
+        let history = History::load_within(&**self.store(), tenant, control, wanted).await?;
         Ok(history.map(|history| history.messages(&trim)))
     }
 
@@ -406,7 +408,7 @@ impl Engine {
         tool: &ToolName,
     ) -> Result<Option<Arc<ToolDefinition>>, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Ok(None) };
-        match self.inner.node.pinned(tenant, &view.control).await {
+        match self.inner.node.pinned(tenant, view.decoded()?).await {
             Ok(pinned) => Ok(pinned.brought(tool).cloned()),
             // The run went meanwhile.
             Err(Refused::NotFound) => Ok(None),

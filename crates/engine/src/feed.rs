@@ -17,7 +17,7 @@ use crate::live::{Live, LiveCursor, LiveItem, lock};
 use crate::pages::{PAGE_EVENTS, Pages};
 use crate::recent::Recent;
 use crate::relay::Relay;
-use crate::store::{Committed, Refused, Said, Store, Tenant};
+use crate::store::{Committed, Logged, Refused, Said, Store, Tenant, UnreadableEvent};
 
 /// Events that a watcher reads from the store at once.
 const READ_MAX: usize = 256;
@@ -26,6 +26,8 @@ const READ_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedItem {
     Event(Committed),
+    /// An event that is stored and cannot be decoded. What follows it comes all the same.
+    Unreadable(UnreadableEvent),
     Live(LiveItem),
 }
 
@@ -183,13 +185,13 @@ impl RunFeed {
     }
 
     /// Somebody has read these in the store: what was said on the way to them is over.
-    fn seen_stored(&self, events: &[Committed]) {
+    fn seen_stored(&self, events: &[Logged]) {
         let Some(last) = events.last() else { return };
         // Whoever reads what is long past says nothing about what is said now.
-        if self.is_held() || last.event.seq < self.said_after.load(Ordering::Acquire) {
+        if self.is_held() || last.seq() < self.said_after.load(Ordering::Acquire) {
             return;
         }
-        for committed in events {
+        for committed in events.iter().filter_map(Logged::readable) {
             if let Fact::MessageAdded(Message::Assistant { id, .. }) = &committed.event.fact {
                 self.live().is_stored(id);
             }
@@ -381,7 +383,7 @@ impl Subscription {
     /// Nothing will ever come behind what was read.
     async fn is_over(&self) -> Result<bool, Refused> {
         let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(Refused::NotFound)?;
-        Ok(run.status.ended() && run.control.seq <= self.after)
+        Ok(run.status.ended() && run.seq <= self.after)
     }
 
     fn is_behind_what_is_said(&self) -> bool {
@@ -399,13 +401,14 @@ impl Subscription {
             let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(Refused::NotFound)?;
             self.found = true;
             let _ = self.feed.owner.set(self.tenant.clone());
-            self.ended = run.status.ended() && run.control.seq <= self.after;
+            self.ended = run.status.ended() && run.seq <= self.after;
             if self.ended {
                 return Ok(());
             }
         }
         let shared = self.feed.crowd.takes_turns();
-        let mut events = self.feed.recent_after(self.after, if shared { PAGE_EVENTS } else { READ_MAX });
+        let recent = self.feed.recent_after(self.after, if shared { PAGE_EVENTS } else { READ_MAX });
+        let mut events: Vec<Logged> = recent.into_iter().map(Logged::Event).collect();
         let known = self.feed.last();
         // What woke it was only said: what is stored has been read.
         let is_quiet = known.is_none() && self.quiet_at == Some(published) && !self.is_behind_what_is_said();
@@ -419,7 +422,7 @@ impl Subscription {
             self.feed.seen_stored(&events);
         }
         if let Some(last) = events.last() {
-            self.after = last.event.seq;
+            self.after = last.seq();
             self.behind = known.is_none_or(|(last, _)| last > self.after);
             self.take_in(events);
             return Ok(());
@@ -453,8 +456,15 @@ impl Subscription {
 impl Subscription {
     /// An answer that starts over is told with the event that says so: by the time that anybody looks for what is said,
     /// the next attempt may have failed too, or be over.
-    fn take_in(&mut self, events: Vec<Committed>) {
-        for committed in events {
+    fn take_in(&mut self, events: Vec<Logged>) {
+        for logged in events {
+            let committed = match logged {
+                Logged::Event(committed) => committed,
+                Logged::Unreadable(event) => {
+                    self.ready.push_back(FeedItem::Unreadable(event));
+                    continue;
+                }
+            };
             let restart = self.feed.restart(&committed);
             self.ready.push_back(FeedItem::Event(committed));
             let reset = restart.and_then(|(id, attempt)| self.cursor.restart(&id, attempt));

@@ -11,7 +11,7 @@ use machine::phase::Action;
 use machine::transcript::{Messages, ModelMessage, Transcript};
 use machine::trim::{ReadBack, Trim};
 
-use crate::store::{Refused, Store, Tenant};
+use crate::store::{Logged, Refused, Store, Tenant};
 use crate::weight::weight;
 
 const READ_MAX: usize = 1024;
@@ -265,10 +265,11 @@ pub(crate) async fn each_up_to(
     let mut after = 0;
     while after < last {
         let page = store.events(tenant, run, after, READ_MAX).await?;
-        let Some(end) = page.last().map(|committed| committed.event.seq) else { return Ok(()) };
-        let mut events = page.iter().map(|committed| &committed.event).filter(|event| event.seq <= last);
-        if events.try_for_each(&mut hear).is_break() {
-            return Ok(());
+        let Some(end) = page.last().map(Logged::seq) else { return Ok(()) };
+        for logged in page.iter().filter(|logged| logged.seq() <= last) {
+            if hear(&logged.decoded()?.event).is_break() {
+                return Ok(());
+            }
         }
         after = end;
     }
@@ -286,7 +287,8 @@ pub(crate) async fn has_stored(
     while let Some(next) = missing.first() {
         let page = store.events(tenant, run, next.seq.saturating_sub(1), missing.len()).await?;
         let (here, rest) = missing.split_at(page.len().min(missing.len()));
-        if here.is_empty() || here.iter().zip(&page).any(|(event, stored)| *event != stored.event) {
+        let is_stored = |event: &Arc<Event>, at: &Logged| at.readable().is_some_and(|at| at.event == *event);
+        if here.is_empty() || here.iter().zip(&page).any(|(event, at)| !is_stored(event, at)) {
             return Ok(false);
         }
         missing = rest;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::engine::Engine;
 use crate::schema::Schema;
-use crate::store::{Refused, Tenant};
+use crate::store::{Logged, Refused, Tenant};
 
 /// A compiled schema beside its text.
 pub(crate) struct WantedOutput {
@@ -54,12 +54,14 @@ impl Engine {
     /// The output of a run that ended with the one that was wanted. None of any other run.
     pub async fn output(&self, tenant: &Tenant, run: &RunId) -> Result<Option<Value>, Refused> {
         let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
-        let (Some(_), Some(JudgedOutput::Fits { seq })) = (view.control.ended(), &view.control.output) else {
+        let control = view.decoded()?;
+        let (Some(_), Some(JudgedOutput::Fits { seq })) = (control.ended(), &control.output) else {
             return Ok(None);
         };
         let events = self.store().events(tenant, run, seq.saturating_sub(1), 1).await?;
+        let answer = events.first().map(Logged::decoded).transpose()?;
         let Some(Fact::MessageAdded(Message::Assistant { text, .. })) =
-            events.first().map(|committed| &committed.event.fact)
+            answer.map(|committed| &committed.event.fact)
         else {
             return Err(Refused::Impossible(format!("event {seq} of run {run} is no answer")));
         };

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use machine::id::RunId;
 
 use crate::live::lock;
-use crate::store::{Committed, Refused, Store, Tenant};
-use crate::weight::weight;
+use crate::store::{Logged, Refused, Store, Tenant};
 
 /// Events of one page.
 pub(crate) const PAGE_EVENTS: usize = 64;
@@ -15,7 +14,7 @@ pub(crate) const PAGE_EVENTS: usize = 64;
 const PAGES_MAX: usize = 32;
 const PAGE_BYTES_MAX: usize = 128 * 1024;
 
-type Page = Arc<[Committed]>;
+type Page = Arc<[Logged]>;
 
 /// The pages of one run that were asked for last; the one that was asked for longest ago goes first. A page that is
 /// full stays what it is: the log only grows.
@@ -30,7 +29,7 @@ impl Pages {
         tenant: &Tenant,
         run: &RunId,
         after: u64,
-    ) -> Result<Vec<Committed>, Refused> {
+    ) -> Result<Vec<Logged>, Refused> {
         let size = PAGE_EVENTS as u64;
         let start = after - after % size;
         let page = match self.kept(start) {
@@ -39,15 +38,14 @@ impl Pages {
                 let mut events = store.events(tenant, run, start, PAGE_EVENTS).await?;
                 events.truncate(PAGE_EVENTS);
                 let page = Page::from(events);
-                let bytes: usize = page.iter().map(|committed| weight(&committed.event)).sum();
+                let bytes: usize = page.iter().map(Logged::weight).sum();
                 if page.len() == PAGE_EVENTS && bytes <= PAGE_BYTES_MAX {
                     self.keep(start, &page);
                 }
                 page
             }
         };
-        let rest: Vec<Committed> =
-            page.iter().filter(|committed| committed.event.seq > after).cloned().collect();
+        let rest: Vec<Logged> = page.iter().filter(|logged| logged.seq() > after).cloned().collect();
         if rest.is_empty() && page.len() < PAGE_EVENTS {
             // A store may give fewer than it was asked for.
             return store.events(tenant, run, after, PAGE_EVENTS).await;

@@ -118,7 +118,10 @@ async fn begin(engine: &Engine) -> Result<(), Failure> {
 
 async fn approve(engine: &Engine) -> Result<(), Failure> {
     let waiting = engine.pending(&Tenant::default()).await?;
-    println!("still held: {}", in_order(waiting.iter().map(|held| held.opened.tool.as_str())));
+    println!(
+        "still held: {}",
+        in_order(waiting.iter().filter_map(|held| Some(held.opened.as_ref()?.tool.as_str())))
+    );
     println!("ann approves both");
     for held in &waiting {
         accepted(engine.decide(held.approve("ann")).await?)?;

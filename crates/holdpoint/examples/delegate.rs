@@ -60,7 +60,7 @@ async fn approve_the_first(engine: &Engine, tenant: &Tenant) -> Result<(), Box<d
         }
         changed.changed().await?;
     };
-    println!("Held: {} {}", approval.opened.tool, approval.arguments().unwrap_or(&Value::Null));
+    println!("Held: {} {}", approval.decoded()?.tool, approval.arguments().unwrap_or(&Value::Null));
     let way: Vec<String> =
         approval.path.iter().map(|entry| format!("{}, call {}", entry.agent, entry.call)).collect();
     println!("The way to it: {}", way.join(" → "));

@@ -56,7 +56,7 @@ pub(crate) async fn settle(
 /// decision: then whoever works on the run has to hear it first.
 async fn closed(server: &Server, held: &SuspensionView) -> Result<SuspensionView, ApiError> {
     let engine = &server.engine;
-    let seen = engine.view(&held.tenant, &held.run).await?.map_or(0, |run| run.control.seq);
+    let seen = engine.view(&held.tenant, &held.run).await?.map_or(0, |run| run.seq);
     let view = now(server, held).await?;
     if is_closed(&view) {
         return Ok(view);
@@ -113,7 +113,7 @@ async fn asked_again(server: &Server, old: &SuspensionView) -> Result<Option<Sus
     let mut watched = None;
     loop {
         let Some(run) = engine.view(&old.tenant, &old.run).await? else { return Ok(None) };
-        let call = run.control.call(&old.call);
+        let call = run.decoded()?.call(&old.call);
         if let Some(open) = call.and_then(Call::suspension).filter(|open| open.id != old.id) {
             let asks = open.held.kind() == SuspensionKind::Approval;
             return if asks { Ok(Some(open.id.clone())) } else { opened_later(server, old).await };
@@ -121,11 +121,11 @@ async fn asked_again(server: &Server, old: &SuspensionView) -> Result<Option<Sus
         if call.is_none_or(Call::settled) {
             return opened_later(server, old).await;
         }
-        let watched = watched.get_or_insert_with(|| engine.subscribe(&old.tenant, &old.run, run.control.seq));
+        let watched = watched.get_or_insert_with(|| engine.subscribe(&old.tenant, &old.run, run.seq));
         loop {
             match watched.next().await.transpose()? {
                 Some(FeedItem::Event(committed)) if committed.checkpoint.is_some() => break,
-                Some(FeedItem::Event(_) | FeedItem::Live(_)) => {}
+                Some(FeedItem::Event(_) | FeedItem::Unreadable(_) | FeedItem::Live(_)) => {}
                 None => return opened_later(server, old).await,
             }
         }

@@ -1,7 +1,7 @@
 //! Approvals as people see them: with what the tool does, and with what will really run.
 
-use engine::store::{Committed, SuspensionView};
-use machine::event::Fact;
+use engine::store::{Committed, Refused, SuspensionView, Trouble, decoded};
+use machine::event::{Fact, Opened};
 use machine::id::CallId;
 use machine::rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
@@ -15,10 +15,23 @@ use crate::wire::approval::Approval;
 /// Events that are read at once.
 const READ_MAX: usize = 256;
 
+/// What cannot be decoded is left out, and the approval says so.
 pub(crate) async fn shown(server: &Server, view: &SuspensionView) -> Result<Approval, ApiError> {
+    let Some(opened) = &view.opened else { return Ok(Approval::of(view)) };
+    match whole(server, view, opened).await {
+        Ok(approval) => Ok(approval),
+        Err(Refused::Trouble(Trouble::Corrupt(why))) => {
+            tracing::error!(approval = %view.id, why, "an approval is unreadable; run `holdpoint doctor`");
+            Ok(Approval::of(view).unreadable())
+        }
+        Err(refused) => Err(gone(&view.run, refused)),
+    }
+}
+
+async fn whole(server: &Server, view: &SuspensionView, opened: &Opened) -> Result<Approval, Refused> {
     let edited = edited_of(server, view).await?;
-    let mut approval = Approval::of(view).described(&description(server, view).await?);
-    if view.opened.arguments.is_none()
+    let mut approval = Approval::of(view).described(&description(server, view, opened).await?);
+    if opened.arguments.is_none()
         && let Some(arguments) = standing_of(server, view).await?
     {
         approval = approval.running(&arguments);
@@ -42,23 +55,24 @@ pub(crate) async fn shown_if_there(
 }
 
 /// As the configuration describes the tool now, or as it came with the message of the run; empty where it is gone.
-async fn description(server: &Server, view: &SuspensionView) -> Result<String, ApiError> {
+async fn description(server: &Server, view: &SuspensionView, opened: &Opened) -> Result<String, Refused> {
     let agents = server.agents();
     let agent = agents.iter().find(|agent| agent.name == view.agent.as_str());
-    let tool = agent.and_then(|agent| agent.tools.iter().find(|tool| tool.name == view.opened.tool.as_str()));
+    let tool = agent.and_then(|agent| agent.tools.iter().find(|tool| tool.name == opened.tool.as_str()));
     if let Some(tool) = tool {
         return Ok(tool.description.clone());
     }
-    let brought = server.engine.brought_tool(&view.tenant, &view.run, &view.opened.tool).await?;
+    let brought = server.engine.brought_tool(&view.tenant, &view.run, &opened.tool).await?;
     Ok(brought.map(|tool| tool.description.clone()).unwrap_or_default())
 }
 
 /// The arguments of a call as they stood when it was held, where what holds it does not show them itself: whoever is
 /// asked to try it again has to see what will run.
-async fn standing_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, ApiError> {
+async fn standing_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, Refused> {
     let run = server.engine.view(&view.tenant, &view.run).await?;
     // While the call is remembered it is known where they stand.
-    let known = run.as_ref().and_then(|run| run.control.call(&view.call)).map(|call| call.arguments_seq);
+    let control = run.as_ref().and_then(|run| run.control.as_ref());
+    let known = control.and_then(|control| control.call(&view.call)).map(|call| call.arguments_seq);
     if let Some(seq) = known.filter(|seq| *seq < view.opened_seq) {
         return last_arguments(server, view, seq.saturating_sub(1), seq).await;
     }
@@ -80,7 +94,7 @@ async fn last_arguments(
     view: &SuspensionView,
     from: u64,
     until: u64,
-) -> Result<Option<Arguments>, ApiError> {
+) -> Result<Option<Arguments>, Refused> {
     let (mut read, mut found) = (from, None);
     while read < until {
         let limit = usize::try_from(until - read).unwrap_or(READ_MAX).min(READ_MAX);
@@ -100,9 +114,8 @@ async fn events_behind(
     view: &SuspensionView,
     after: u64,
     limit: usize,
-) -> Result<Vec<Committed>, ApiError> {
-    let events = server.engine.store().events(&view.tenant, &view.run, after, limit);
-    events.await.map_err(|refused| gone(&view.run, refused))
+) -> Result<Vec<Committed>, Refused> {
+    decoded(server.engine.store().events(&view.tenant, &view.run, after, limit).await?)
 }
 
 /// What a call will run with from this event on, if it says so.
@@ -121,7 +134,7 @@ fn arguments_in<'e>(fact: &'e Fact, call: &CallId) -> Option<&'e Arguments> {
 }
 
 /// What the approver changed the arguments to, if they did. It stands in the log, in the event that approved.
-async fn edited_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, ApiError> {
+async fn edited_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, Refused> {
     if view.kind != SuspensionKind::Approval || view.status != ApprovalStatus::Approved {
         return Ok(None);
     }

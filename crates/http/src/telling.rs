@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use engine::store::{Committed, Refused, RunView, Store, Tenant};
+use engine::store::{Committed, Logged, Refused, RunView, Store, Tenant};
 use machine::event::Fact;
 use machine::id::RunId;
 use machine::policy::Continuation;
@@ -29,9 +29,13 @@ pub(crate) async fn tell(
     loop {
         let events = store.events(tenant, &run.id, read, READ_MAX).await?;
         let Some(last) = events.last() else { return Ok(()) };
-        read = last.event.seq;
-        for committed in &events {
-            for envelope in heard(store, tenant, &mut telling, &run.id, committed).await? {
+        read = last.seq();
+        for logged in &events {
+            let told = match logged {
+                Logged::Event(committed) => heard(store, tenant, &mut telling, &run.id, committed).await?,
+                Logged::Unreadable(event) => telling.hear_unreadable(event),
+            };
+            for envelope in told {
                 if envelope.seq > after && hear(envelope).is_break() {
                     return Ok(());
                 }
@@ -50,7 +54,7 @@ pub(crate) async fn heard(
 ) -> Result<Vec<Envelope>, Refused> {
     if let Some(seq) = telling.needs(committed) {
         let read = store.events(tenant, run, seq.saturating_sub(1), 1).await?;
-        read.iter().for_each(|found| telling.bring(&found.event));
+        read.iter().filter_map(Logged::readable).for_each(|found| telling.bring(&found.event));
     }
     Ok(telling.hear(committed))
 }
@@ -63,9 +67,9 @@ pub(crate) async fn begins_after(
     run: &RunView,
     after: u64,
 ) -> Result<u64, Refused> {
-    match run.control.policy.continuation {
-        Continuation::Eager => return Ok(0),
-        Continuation::AllSettled => {}
+    match run.control.as_ref().map(|control| control.policy.continuation) {
+        Some(Continuation::Eager) | None => return Ok(0),
+        Some(Continuation::AllSettled) => {}
     }
     let mut until = after;
     while until > 0 {
@@ -90,9 +94,9 @@ async fn last_step_in(
     while read < until {
         let events = store.events(tenant, run, read, READ_MAX).await?;
         let Some(last) = events.last() else { break };
-        read = last.event.seq;
-        let steps =
-            events.iter().filter(|committed| matches!(committed.event.fact, Fact::StepStarted { .. }));
+        read = last.seq();
+        let events = events.iter().filter_map(Logged::readable);
+        let steps = events.filter(|committed| matches!(committed.event.fact, Fact::StepStarted { .. }));
         let mut seqs = steps.map(|committed| committed.event.seq);
         begun = seqs.rfind(|seq| *seq <= until).or(begun);
     }

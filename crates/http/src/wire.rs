@@ -20,6 +20,12 @@ use machine::json_text::{self, Bounds};
 use machine::tool::Arguments;
 use serde_json::Value;
 
+/// A flag that says something only where it is true.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+pub(crate) const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 /// Arguments as they were written: parsed where they are JSON, the plain text where they are not.
 pub(crate) fn arguments(arguments: &Arguments) -> Value {
     match arguments {

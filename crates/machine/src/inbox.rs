@@ -17,6 +17,7 @@ use crate::rows::Standing;
 use crate::status::CallStatus;
 use crate::suspension::{Held, ResumeMode, SuspensionKind};
 use crate::time::Timestamp;
+use crate::undecoded::{judge_child_end, judge_interrupt};
 
 /// The number of an inbox row: grows in the order of arrival.
 pub type Ticket = u64;
@@ -223,8 +224,7 @@ impl<'s> Shown<'s> {
     }
 }
 
-/// The verdict on any item, in the transaction that puts it into the inbox. An interrupt that was accepted before
-/// needs no second one.
+/// The verdict on any item, in the transaction that puts it into the inbox.
 pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
     let run = Standing::of(shown.control).row(shown.interrupt_accepted || shown.end_accepted);
     let row = |call: &CallId| suspension_row(shown.control, call, shown.answered);
@@ -241,15 +241,8 @@ pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
             }
             (None, RunRow::Open) => Verdict::Accepted,
         },
-        Item::Interrupt { .. } => match run {
-            RunRow::Ended => Verdict::Refused(Refusal::RunOver),
-            RunRow::Open | RunRow::OnTheWayOut if shown.interrupt_accepted => Verdict::AlreadyApplied,
-            RunRow::Open | RunRow::OnTheWayOut => Verdict::Accepted,
-        },
-        Item::ChildEnded(_) => match run {
-            RunRow::Ended => Verdict::Refused(Refusal::RunOver),
-            RunRow::Open | RunRow::OnTheWayOut => Verdict::Accepted,
-        },
+        Item::Interrupt { .. } => judge_interrupt(run == RunRow::Ended, shown.interrupt_accepted),
+        Item::ChildEnded(_) => judge_child_end(run == RunRow::Ended),
         Item::LateAnswer { call, attempt, .. } => {
             let under_way = shown.control.call(call).and_then(Call::under_way);
             judge_late_answer(run, under_way, row(call).as_ref(), *attempt)

@@ -67,6 +67,7 @@ mod time;
 pub mod tool;
 pub mod transcript;
 pub mod trim;
+pub mod undecoded;
 mod wanted;
 pub mod wording;
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use engine::store::{Append, Birth, Brought, Refused};
 use machine::event::{Event, Fact, InterruptCause};
-use machine::id::{AgentName, MessageId, RunId, ThreadId};
+use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
-use machine::rows::{Rows, Standing};
+use machine::rows::{Rows, ShownStatus, Standing};
+use machine::undecoded::LastCommit;
 use machine::{Control, Timestamp, checkpoint, stored};
 
 use crate::words::checkpoint_word;
@@ -30,6 +31,34 @@ pub(crate) struct Entry {
     pub(crate) brought: Option<Brought>,
     /// Of everything in here that is bound as text or bytes.
     pub(crate) bytes: u64,
+}
+
+/// The plain columns of a run that ends, with the tickets of all that waits in its inbox.
+pub(crate) struct Ended {
+    pub(crate) id: RunId,
+    pub(crate) thread: ThreadId,
+    pub(crate) agent: AgentName,
+    pub(crate) seq: u64,
+    pub(crate) inbox: Vec<Ticket>,
+}
+
+/// By what a run that cannot be decoded ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// By its control, as it is stored or as its log says, where it agrees with its columns.
+    ByControl,
+    ByColumns,
+}
+
+/// Why a run was interrupted, as the first row of its inbox says that can be decoded and says so. Where none can, nobody
+/// is named.
+pub(crate) fn cause_in<'t>(texts: impl IntoIterator<Item = &'t str>) -> InterruptCause {
+    let items = texts.into_iter().filter_map(|text| serde_json::from_str(text).ok());
+    let mut causes = items.filter_map(|item| match item {
+        Item::Interrupt { cause } => Some(cause),
+        Item::Decision(_) | Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => None,
+    });
+    causes.next().unwrap_or_else(|| InterruptCause::Person(Principal::system()))
 }
 
 /// What the run's row says after the commit.
@@ -94,6 +123,65 @@ impl Entry {
             rows,
             state_values,
             started_at: started_at(&events),
+            superseded_by: superseded_by(&events),
+            brought: None,
+            bytes: 0,
+        };
+        entry.bytes = entry.byte_count();
+        Ok(entry)
+    }
+
+    /// The last commit of a run of which something that is stored cannot be decoded. `before` is its control as it is
+    /// stored, and stays where there is no other.
+    pub(crate) fn ending(run: Ended, last: LastCommit, before: Vec<u8>) -> Result<Self, Refused> {
+        let LastCommit { events, rows, deliver, control } = last;
+        let events: Vec<Arc<Event>> = events.into_iter().map(Arc::new).collect();
+        if let Some(control) = control {
+            let (consumed, expected_seq) = (run.inbox, run.seq);
+            let (accepted, spawn, control) = (Vec::new(), Vec::new(), Arc::new(control));
+            return Self::of(Append {
+                expected_seq,
+                events,
+                control,
+                consumed,
+                accepted,
+                spawn,
+                deliver,
+                rows,
+            });
+        }
+        let log = Log::of(run.seq, &events)?;
+        let (seq, at) = events.last().map_or((run.seq, Timestamp::ZERO), |last| (last.seq, last.at));
+        let deliver = deliver
+            .into_iter()
+            .map(|one| Ok((one.to, Written::of(one.item)?)))
+            .collect::<Result<Vec<_>, Refused>>()?;
+        let mut entry = Self {
+            expected_seq: run.seq,
+            state: State {
+                run: run.id,
+                thread: run.thread,
+                agent: run.agent,
+                parent: None,
+                user_message: None,
+                seq,
+                at,
+                standing: Standing {
+                    status: ShownStatus::Interrupted,
+                    wake_at: None,
+                    in_doubt: false,
+                    ending: false,
+                },
+                control: before,
+            },
+            log,
+            consumed: run.inbox,
+            accepted: Vec::new(),
+            spawn: Vec::new(),
+            deliver,
+            rows,
+            state_values: Vec::new(),
+            started_at: None,
             superseded_by: superseded_by(&events),
             brought: None,
             bytes: 0,

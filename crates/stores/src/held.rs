@@ -7,6 +7,7 @@ use machine::Control;
 use machine::call::Call;
 use machine::event::{Event, Fact, Opened};
 use machine::id::{AgentName, CallId, RunId};
+use machine::suspension::SuspensionKind;
 
 /// One held call.
 #[derive(Clone, Debug)]
@@ -19,6 +20,23 @@ pub struct HeldCall {
     pub call: Call,
     /// What was asked.
     pub opened: Opened,
+}
+
+/// A held call as it is found.
+#[derive(Clone, Debug)]
+pub enum Surveyed {
+    Call(Box<HeldCall>),
+    Unreadable(UnreadableCall),
+}
+
+/// A held call of which something cannot be decoded: the event that holds it, or the state or the agent of its run.
+#[derive(Clone, Debug)]
+pub struct UnreadableCall {
+    pub tenant: Tenant,
+    pub run: RunId,
+    pub agent: AgentName,
+    pub call: CallId,
+    pub kind: SuspensionKind,
 }
 
 /// A run that holds calls.

@@ -207,8 +207,9 @@ impl Book {
         known.leased = true;
         known.uncertain = false;
         known.epoch = claimed.lease.epoch;
-        ensure(claimed.loaded.control == known.folded, Invariant::FoldIsControl, || {
-            format!("loaded {:?}\nfolded {:?}", claimed.loaded.control, known.folded)
+        let loaded = claimed.loaded.as_ref().map(|loaded| &loaded.control);
+        ensure(loaded == Ok(&known.folded), Invariant::FoldIsControl, || {
+            format!("loaded {loaded:?}\nfolded {:?}", known.folded)
         })
     }
 

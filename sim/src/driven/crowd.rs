@@ -17,7 +17,7 @@ use machine::status::CallStatus;
 use super::stage::{Life, Stage};
 use super::wording;
 use super::world::World;
-use crate::judge::invariant::{Invariant, Violation, ensure};
+use crate::judge::invariant::{Invariant, Violation, breach, ensure};
 use crate::play::names;
 use crate::world::{cast, people};
 
@@ -329,6 +329,11 @@ async fn watch(stage: &Stage, mut watched: Subscription, run: &RunId, after: u64
                 let checked = stage.book().shown(run, last, &committed.event);
                 stage.check(checked);
                 last = committed.event.seq;
+            }
+            Some(Ok(FeedItem::Unreadable(event))) => {
+                let what = format!("event {} cannot be decoded", event.seq);
+                stage.check(breach(Invariant::EventsSurviveStorage, what));
+                last = event.seq;
             }
             Some(Ok(FeedItem::Live(_))) => {}
             Some(Err(refused)) => {

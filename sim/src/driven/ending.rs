@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::store::{Committed, Refused, Tenant};
+use engine::store::{Committed, Refused, Tenant, decoded};
 use machine::fold;
 use machine::id::{Principal, RunId};
 use machine::suspension::SuspensionKind;
@@ -111,7 +111,7 @@ impl World {
             if page.is_empty() {
                 return Ok(log);
             }
-            log.extend(page);
+            log.extend(decoded(page)?);
         }
     }
 
@@ -130,7 +130,7 @@ impl World {
             })?;
             let folded = fold(run.log.iter().map(|event| &**event)).ok();
             let view = self.stage.disk.ask(None, |store| store.run(&tenant, &run.id));
-            let shown = view.ok().flatten().map(|view| view.control);
+            let shown = view.ok().flatten().and_then(|view| view.control);
             ensure(folded.is_some() && folded == shown, Invariant::FoldIsControl, || {
                 format!("run {ordinal} is stored as {shown:?}, its log folds to {folded:?}")
             })?;

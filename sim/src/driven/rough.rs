@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Counts, Create, Created, Lease, Listed, Loaded,
+    Logged, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, StateView, Store,
     SuspensionView, Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
@@ -175,7 +175,8 @@ impl Store for RoughStore {
         Read fn messages(tenant: &Tenant, thread: &ThreadId, page: &Page) -> Listed<MessageView>;
         Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;
         Read fn remembered(tenant: &Tenant, run: &RunId, scope: &str) -> Option<Remembered>;
-        Read fn state(tenant: &Tenant, run: &RunId) -> Vec<StateRow>;
+        Append fn end_undecoded(lease: &Lease) -> Appended;
+        Read fn state(tenant: &Tenant, run: &RunId) -> Vec<StateView>;
         Read fn taken_call_ids(lease: &Lease, asked: &[String]) -> BTreeSet<CallId>;
         Read fn plugin_state(lease: &Lease) -> Vec<StateRow>;
         Read fn suspension(tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView>;
@@ -315,7 +316,7 @@ impl Store for RoughStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         Box::pin(self.rough(Kind::Read, move |store| store.events(&tenant, &run, after, limit)))
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::store::{ApprovalFilter, Page, RunFilter, RunView, Store, SuspensionView, Tenant};
+use engine::store::{ApprovalFilter, Page, RunFilter, RunView, Store, SuspensionView, Tenant, decoded};
 use machine::event::Event;
 use machine::id::{CallId, DecisionId, Digest, RunId, SuspensionId, ThreadId};
 use machine::revision::Revision;
@@ -171,7 +171,7 @@ pub async fn read(store: &impl Store, traces: &Traces, people: &People) -> Resul
     for view in all_runs(store).await? {
         let thread = store.thread(&tenant, &view.thread).await?;
         evidence.threads.insert(view.thread.clone(), thread.state);
-        let digest = view.control.revision;
+        let digest = view.decoded()?.revision;
         if let Some(text) = store.revision(&tenant, &view.thread, &digest).await? {
             evidence.revisions.insert(digest, Arc::new(revision(&text)?));
         }
@@ -232,7 +232,7 @@ async fn whole_log(store: &impl Store, run: &RunId) -> Result<Vec<Arc<Event>>, F
         if page.is_empty() {
             return Ok(log);
         }
-        log.extend(page.into_iter().map(|committed| committed.event));
+        log.extend(decoded(page)?.into_iter().map(|committed| committed.event));
     }
 }
 

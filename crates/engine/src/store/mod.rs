@@ -59,6 +59,10 @@
 //!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
 //!     else than what its run is pinned to is refused ([`Refused::Impossible`]). [`Store::revision`] finds it for its own
 //!     thread and for no other. An agent that was put ([`Store::put_revision`]) is found for all, and stays.
+//! 22. A row that cannot be decoded hides nothing else. Lists and logs show it as far as its plain columns go, and say that
+//!     it is unreadable. A run that cannot be loaded is given out all the same ([`Claimed::loaded`]), so that it keeps no
+//!     other from being given out. An interrupt is accepted, and [`Store::end_undecoded`] ends its run, without decoding
+//!     anything; so is a thread deleted.
 
 mod append;
 mod claim;
@@ -70,8 +74,8 @@ pub use append::{Append, Appended, Birth, Brought, Create, Created};
 pub use claim::{Claim, PassOver};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
-    ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
-    SuspensionView, ThreadView,
+    ApprovalFilter, Committed, Listed, Logged, MessagePlace, MessageView, Page, PathEntry, RunFilter,
+    RunView, SaidMessage, StateView, SuspensionView, ThreadView, UnreadableEvent, decoded,
 };
 pub use wrapper::Wrapper;
 
@@ -147,7 +151,8 @@ pub struct Lease {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
     pub lease: Lease,
-    pub loaded: Loaded,
+    /// Why it cannot be loaded, where something that is stored of it cannot be decoded.
+    pub loaded: Result<Loaded, Trouble>,
     /// From here on an attempt that the last worker started and lost may be offered as in doubt.
     pub doubt_at: Timestamp,
 }
@@ -341,6 +346,11 @@ pub trait Store: Send + Sync + 'static {
 
     fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>>;
 
+    /// Ends a run whose interrupt was accepted, for the worker that holds it and cannot load it. Nothing that is stored has
+    /// to be decoded: the run ends, its held calls and its inbox are closed, its thread passes to the next run in line, its
+    /// children are interrupted and its parent is told, in one commit. [`Refused::Stale`] where no interrupt was accepted.
+    fn end_undecoded(&self, lease: &Lease) -> Task<'_, Result<Appended, Refused>>;
+
     /// True if the run is let go; false while its inbox holds an item.
     fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>>;
 
@@ -378,7 +388,7 @@ pub trait Store: Send + Sync + 'static {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>>;
+    ) -> Task<'_, Result<Vec<Logged>, Refused>>;
 
     fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>>;
 
@@ -427,7 +437,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// What plugins keep for the run and for its thread, for whoever looks. [`Refused::NotFound`] where the tenant has
     /// no such run.
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>>;
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateView>, Refused>>;
 
     /// Call ids of the thread that equal one of these, or one of these with `~` and something behind it; used ones,
     /// and those whose message `msg_CALL` is somebody else's.

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use machine::checkpoint::Checkpoint;
 use machine::event::{Event, Fact, Message, Opened};
 use machine::foretold::foretell;
-use machine::id::{AgentName, CallId, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName};
+use machine::id::{
+    AgentName, CallId, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName,
+};
 use machine::inbox::Item;
-use machine::rows::{ApprovalStatus, Role, ShownStatus};
+use machine::phase::Scope;
+use machine::rows::{ApprovalStatus, Role, ShownStatus, StateRow};
 use machine::suspension::SuspensionKind;
 use machine::thread::Thread;
 use machine::tool::Arguments;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
-use super::Tenant;
+use super::{Refused, Tenant, Trouble};
 use crate::weight::weight;
 
 /// An event with the name of its commit, on the last event of the commit.
@@ -32,13 +35,82 @@ impl Committed {
     }
 }
 
+/// One place of a log as it is read. A row that cannot be decoded takes its place and hides no other.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Logged {
+    Event(Committed),
+    Unreadable(UnreadableEvent),
+}
+
+/// An event that is stored and cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadableEvent {
+    pub seq: u64,
+    pub checkpoint: Option<Checkpoint>,
+}
+
+impl Logged {
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        match self {
+            Self::Event(committed) => committed.event.seq,
+            Self::Unreadable(unreadable) => unreadable.seq,
+        }
+    }
+
+    #[must_use]
+    pub const fn checkpoint(&self) -> Option<Checkpoint> {
+        match self {
+            Self::Event(committed) => committed.checkpoint,
+            Self::Unreadable(unreadable) => unreadable.checkpoint,
+        }
+    }
+
+    /// What it takes up in memory, roughly.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Event(committed) => committed.weight(),
+            Self::Unreadable(_) => size_of::<UnreadableEvent>(),
+        }
+    }
+
+    #[must_use]
+    pub const fn readable(&self) -> Option<&Committed> {
+        match self {
+            Self::Event(committed) => Some(committed),
+            Self::Unreadable(_) => None,
+        }
+    }
+
+    /// The event, for a reader that cannot do without it.
+    pub fn decoded(&self) -> Result<&Committed, Refused> {
+        self.readable().ok_or_else(|| unreadable(&format!("event {}", self.seq())))
+    }
+}
+
+/// Every event of a page, for a reader that cannot do without any.
+pub fn decoded(page: Vec<Logged>) -> Result<Vec<Committed>, Refused> {
+    page.into_iter()
+        .map(|logged| match logged {
+            Logged::Event(committed) => Ok(committed),
+            Logged::Unreadable(event) => Err(unreadable(&format!("event {}", event.seq))),
+        })
+        .collect()
+}
+
+fn unreadable(what: &str) -> Refused {
+    Trouble::Corrupt(format!("{what} cannot be decoded")).into()
+}
+
 /// A thread as admission and lists show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadView {
     pub id: ThreadId,
     /// None where there is no such thread.
     pub created_at: Option<Timestamp>,
-    pub metadata: Value,
+    /// None where it cannot be decoded.
+    pub metadata: Option<Value>,
     /// The last message: a run begins after it unless it says otherwise.
     pub head: Option<MessageId>,
     /// Its unended runs.
@@ -55,7 +127,7 @@ impl ThreadView {
         Self {
             id,
             created_at: None,
-            metadata: Value::Null,
+            metadata: Some(Value::Null),
             head: None,
             state: Thread::Free,
             auto_approved_by: None,
@@ -83,19 +155,47 @@ pub struct MessagePlace {
 /// A message of a thread as lists show it. Texts are stored once: what it refers to stands in the log of its run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MessageView {
+    pub id: MessageId,
     pub run: RunId,
     /// Of the event that added it to the thread.
     pub seq: u64,
-    pub created_at: Timestamp,
+    pub role: Role,
+    /// None where the event cannot be decoded.
+    pub said: Option<SaidMessage>,
+}
+
+/// A message as its event has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SaidMessage {
+    pub at: Timestamp,
     pub message: Message,
 }
 
-impl MessageView {
+impl SaidMessage {
     /// None where the event adds no message.
     #[must_use]
-    pub fn of(run: RunId, event: &Event) -> Option<Self> {
+    pub fn of(event: &Event) -> Option<Self> {
         let Fact::MessageAdded(message) = &event.fact else { return None };
-        Some(Self { run, seq: event.seq, created_at: event.at, message: message.clone() })
+        Some(Self { at: event.at, message: message.clone() })
+    }
+}
+
+/// What a plugin keeps, for a reader without a lease.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateView {
+    pub plugin: PluginName,
+    pub scope: Scope,
+    pub key: String,
+    /// None where it cannot be decoded.
+    pub value: Option<Arc<Value>>,
+}
+
+impl StateView {
+    /// The row, for a worker, which cannot do without its value.
+    pub fn decoded(self) -> Result<StateRow, Refused> {
+        let Self { plugin, scope, key, value } = self;
+        let value = value.ok_or_else(|| unreadable(&format!("what plugin {plugin} keeps under {key}")))?;
+        Ok(StateRow { plugin, scope, key, value })
     }
 }
 
@@ -104,8 +204,12 @@ impl MessageView {
 pub struct RunView {
     pub id: RunId,
     pub thread: ThreadId,
+    pub agent: AgentName,
     pub status: ShownStatus,
-    pub control: Control,
+    /// Of the last event.
+    pub seq: u64,
+    /// None where it cannot be decoded.
+    pub control: Option<Control>,
     /// An interrupt was accepted, heard or not.
     pub interrupt_accepted: bool,
     pub created_at: Timestamp,
@@ -114,6 +218,11 @@ pub struct RunView {
 }
 
 impl RunView {
+    /// The state, for a caller that cannot do without it.
+    pub fn decoded(&self) -> Result<&Control, Refused> {
+        self.control.as_ref().ok_or_else(|| unreadable(&format!("the state of run {}", self.id)))
+    }
+
     /// An interrupt that was accepted shows at once, heard or not.
     #[must_use]
     pub const fn shown_status(&self) -> ShownStatus {
@@ -130,6 +239,7 @@ pub struct SuspensionView {
     pub thread: ThreadId,
     pub agent: AgentName,
     pub call: CallId,
+    /// 0 where the event that opened it cannot be decoded.
     pub step: u32,
     pub kind: SuspensionKind,
     /// With who, when and why: as it stands in the log, or as the accepted answer says.
@@ -138,7 +248,10 @@ pub struct SuspensionView {
     pub answered: bool,
     /// What will run in place of what is shown, where an accepted answer that the run has not heard says so.
     pub edited: Option<Arguments>,
-    pub opened: Arc<Opened>,
+    /// None where the event that opened it cannot be decoded.
+    pub opened: Option<Arc<Opened>>,
+    /// It is answered, and the answer cannot be decoded.
+    pub answer_is_unreadable: bool,
     /// Of the event that opened it.
     pub opened_seq: u64,
     /// Of the event that closed it, which has what was decided in full.
@@ -156,7 +269,8 @@ impl SuspensionView {
     /// As it is shown while the run has not heard the accepted item that answers it.
     #[must_use]
     pub fn answered_by(self, item: &Item) -> Self {
-        let Some(foretold) = foretell(&self.opened, item) else { return Self { answered: true, ..self } };
+        let foretold = self.opened.as_ref().and_then(|opened| foretell(opened, item));
+        let Some(foretold) = foretold else { return Self { answered: true, ..self } };
         Self {
             status: foretold.status,
             answered: true,
@@ -169,6 +283,23 @@ impl SuspensionView {
         }
     }
 
+    /// As it is shown while the run has not heard an accepted item that cannot be decoded.
+    #[must_use]
+    pub fn answered_unreadably(self) -> Self {
+        Self { answered: true, answer_is_unreadable: true, ..self }
+    }
+
+    /// Something of it cannot be decoded.
+    #[must_use]
+    pub const fn is_unreadable(&self) -> bool {
+        self.opened.is_none() || self.answer_is_unreadable
+    }
+
+    /// What was asked, for a caller that cannot do without it.
+    pub fn decoded(&self) -> Result<&Arc<Opened>, Refused> {
+        self.opened.as_ref().ok_or_else(|| unreadable(&format!("the event that opened {}", self.id)))
+    }
+
     /// Of the event that changed it last.
     #[must_use]
     pub fn changed_seq(&self) -> u64 {
@@ -178,7 +309,7 @@ impl SuspensionView {
     /// What will run, exactly; none where nothing is left to run.
     #[must_use]
     pub fn arguments(&self) -> Option<&Value> {
-        self.opened.shown()
+        self.opened.as_ref()?.shown()
     }
 }
 

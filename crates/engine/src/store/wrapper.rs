@@ -15,8 +15,8 @@ use machine::tool::Leave;
 use serde_json::Value;
 
 use super::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Counts, Create, Created, Lease, Listed, Loaded,
+    Logged, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said, StateView,
     Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use crate::callback::CallbackKey;
@@ -68,6 +68,7 @@ wrapper_of_store! {
     fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>>;
     fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>>;
     fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>>;
+    fn end_undecoded(&self, lease: &Lease) -> Task<'_, Result<Appended, Refused>>;
     fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>>;
     fn may_send(&self, lease: &Lease) -> bool;
     fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>>;
@@ -82,7 +83,7 @@ wrapper_of_store! {
     ) -> Task<'_, Result<Listed<RunView>, Refused>>;
     fn events(
         &self, tenant: &Tenant, run: &RunId, after: u64, limit: usize
-    ) -> Task<'_, Result<Vec<Committed>, Refused>>;
+    ) -> Task<'_, Result<Vec<Logged>, Refused>>;
     fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>>;
     fn message(
         &self, tenant: &Tenant, thread: &ThreadId, message: &MessageId
@@ -99,7 +100,7 @@ wrapper_of_store! {
     fn remembered(
         &self, tenant: &Tenant, run: &RunId, scope: &str
     ) -> Task<'_, Result<Option<Remembered>, Refused>>;
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>>;
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateView>, Refused>>;
     fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>>;
     fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>>;
     fn suspension(

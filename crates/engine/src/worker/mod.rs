@@ -45,7 +45,7 @@ use floor::{Floor, Turn};
 use measured::Measured;
 use news::{Brought, HeardAfter, News, NewsBody};
 use pass::Unsure;
-use taking::take;
+use taking::{Taken, take};
 use tasks::UnderWay;
 
 /// Where a worker sits: what it works on and how it is reached.
@@ -169,14 +169,13 @@ pub(crate) async fn work(mut desk: Desk, entry: Entry, mut place: Place) {
 }
 
 impl Worker {
-    fn of(node: &Arc<Node>, claimed: Claimed, pinned: Arc<Pinned>) -> Self {
-        let feed = node.feeds.of(&claimed.lease.run);
-        Self::with_feed(node, claimed, pinned, feed)
+    fn of(node: &Arc<Node>, taken: Taken, pinned: Arc<Pinned>) -> Self {
+        let feed = node.feeds.of(&taken.lease.run);
+        Self::with_feed(node, taken, pinned, feed)
     }
 
-    fn with_feed(node: &Arc<Node>, claimed: Claimed, pinned: Arc<Pinned>, feed: Arc<RunFeed>) -> Self {
-        let Claimed { lease, loaded: Loaded { control, inbox, holds_thread, begins_after }, doubt_at } =
-            claimed;
+    fn with_feed(node: &Arc<Node>, taken: Taken, pinned: Arc<Pinned>, feed: Arc<RunFeed>) -> Self {
+        let Taken { lease, loaded: Loaded { control, inbox, holds_thread, begins_after }, doubt_at } = taken;
         let committed = Arc::new(control.clone());
         // Somebody else may have gone on with the run meanwhile.
         let shelved = node.shelf.take(&lease.tenant, &lease.run);
@@ -223,7 +222,7 @@ impl Worker {
         let loaded =
             Loaded { control: run.control, inbox: Vec::new(), holds_thread: true, begins_after: None };
         let doubt_at = Timestamp::ZERO;
-        let mut worker = Self::with_feed(node, Claimed { lease, loaded, doubt_at }, pinned, feed);
+        let mut worker = Self::with_feed(node, Taken { lease, loaded, doubt_at }, pinned, feed);
         worker.measured = Measured::born(&control);
         worker.committed = control;
         (worker.drained, worker.is_newborn) = (true, true);

@@ -6,6 +6,7 @@ use machine::termination::Termination;
 use super::Worker;
 use super::floor::Floor;
 use crate::plugin::Subject;
+use crate::store::StateView;
 
 impl Worker {
     /// Once, in as much time as any hook has. Nothing is stored behind the terminal event: what they answer is dropped.
@@ -19,8 +20,9 @@ impl Worker {
         let hooks = self.hooks_on(floor.clone());
         let subject = Subject::RunEnd { termination: Some(termination.clone()) };
         self.node.tasks.spawn(async move {
-            match store.state(&hooks.tenant, &hooks.run).await {
-                Ok(state) => floor.show(&state.into()),
+            let state = store.state(&hooks.tenant, &hooks.run).await;
+            match state.and_then(|rows| rows.into_iter().map(StateView::decoded).collect()) {
+                Ok(state) => floor.show(&state),
                 Err(refused) => {
                     tracing::warn!(run = %hooks.run, %refused, "what plugins keep cannot be read; RunEnd goes without");
                 }

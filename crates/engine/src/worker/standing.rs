@@ -1,11 +1,12 @@
 //! A run that cannot go on: the store is in trouble, what is stored cannot be read, or a mistake of ours stands in the way.
 
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Desk, Stop, Worker};
-use crate::node::{Mail, Need, Place, Reply};
-use crate::store::Trouble;
+use crate::node::{Mail, Need, Node, Place, Reply};
+use crate::store::{Appended, Lease, Refused, Trouble};
 
 /// Before what cannot be read is read again. Somebody has to mend it first; whoever brings something does not wait for this.
 const DAMAGED_PAUSE: Duration = Duration::from_secs(60);
@@ -48,6 +49,35 @@ pub(super) async fn set_aside(desk: &mut Desk, place: &mut Place) -> bool {
     true
 }
 
+/// Of a run that cannot be loaded: ends it where an interrupt was accepted, else waits until there may be something new.
+/// False where there is nothing to try again for.
+pub(super) async fn halt(desk: &mut Desk, place: &mut Place, lease: &Lease) -> bool {
+    match end_if_interrupted(&desk.node, lease).await {
+        Ok(true) | Err(Refused::Fenced | Refused::NotFound) => false,
+        Ok(false) => set_aside(desk, place).await,
+        Err(refused @ (Refused::Trouble(_) | Refused::Behind | Refused::Stale | Refused::Impossible(_))) => {
+            tracing::error!(run = %lease.run, %refused, "an unreadable run cannot be ended");
+            set_aside(desk, place).await
+        }
+    }
+}
+
+/// Ends a run that cannot go on by the plain columns of its store, if an interrupt of it was accepted.
+async fn end_if_interrupted(node: &Arc<Node>, lease: &Lease) -> Result<bool, Refused> {
+    let view = node.store.run(&lease.tenant, &lease.run).await?.ok_or(Refused::NotFound)?;
+    if !view.interrupt_accepted {
+        return Ok(false);
+    }
+    let Appended { woken } = node.store.end_undecoded(lease).await?;
+    tracing::warn!(run = %lease.run, "an unreadable run was interrupted and has ended");
+    node.feeds.of(&lease.run).forget();
+    node.approvals.changed(&lease.tenant, &lease.run);
+    for run in woken {
+        node.wake(&lease.tenant, &run, Need::Start);
+    }
+    Ok(true)
+}
+
 fn answer(desk: &mut Desk, mail: Mail) {
     match mail {
         Mail::Direct(direct) => drop(direct.reply.send(Reply::UseTheInbox)),
@@ -80,6 +110,7 @@ impl Worker {
             }
             let reloaded = match self.reload().await {
                 Err(Stop::Trouble(again)) => {
+                    self.end_if_corrupt(&again).await?;
                     trouble = again;
                     continue;
                 }
@@ -88,6 +119,7 @@ impl Worker {
             match self.find_out().await {
                 Ok(()) => {}
                 Err(Stop::Trouble(again)) => {
+                    self.end_if_corrupt(&again).await?;
                     trouble = again;
                     continue;
                 }
@@ -96,6 +128,27 @@ impl Worker {
             self.history = None;
             self.state = None;
             return reloaded;
+        }
+    }
+
+    /// [`Stop::Gone`] where the run cannot be decoded and an accepted interrupt has ended it.
+    async fn end_if_corrupt(&self, trouble: &Trouble) -> Result<(), Stop> {
+        match trouble {
+            Trouble::Corrupt(_) => self.end_if_interrupted().await,
+            Trouble::Unavailable(_) | Trouble::Full(_) => Ok(()),
+        }
+    }
+
+    async fn end_if_interrupted(&self) -> Result<(), Stop> {
+        match end_if_interrupted(&self.node, &self.lease).await {
+            Ok(true) | Err(Refused::Fenced | Refused::NotFound) => Err(Stop::Gone),
+            Ok(false) => Ok(()),
+            Err(
+                refused @ (Refused::Trouble(_) | Refused::Behind | Refused::Stale | Refused::Impossible(_)),
+            ) => {
+                tracing::error!(run = %self.lease.run, %refused, "an unreadable run cannot be ended");
+                Ok(())
+            }
         }
     }
 
@@ -118,6 +171,13 @@ impl Worker {
                 self.give_up();
                 for direct in mem::take(&mut self.directs) {
                     let _ = direct.reply.send(Reply::UseTheInbox);
+                }
+                let ended = match stop {
+                    Stop::Trouble(trouble) => self.end_if_corrupt(trouble).await,
+                    Stop::Broken(_) | Stop::Gone => self.end_if_interrupted().await,
+                };
+                if let Err(stop) = ended {
+                    return stop;
                 }
             }
             match heard {

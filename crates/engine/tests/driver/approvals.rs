@@ -326,7 +326,7 @@ async fn what_is_shown_to_the_approver_is_exactly_what_is_sent() {
     let engine = stage.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let shown = stage.pending().await.remove(0);
-    let arguments = shown.opened.arguments.clone().unwrap();
+    let arguments = shown.opened.as_ref().unwrap().arguments.clone().unwrap();
     assert_eq!(arguments.digest(), digest(&json!({"to": "bob"})).unwrap());
     assert_ne!(arguments.digest(), Digest::of(b""));
     accepted(engine.decide(Decide::approve(&run, &shown.call, "ann")).await);

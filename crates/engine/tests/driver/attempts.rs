@@ -78,7 +78,10 @@ async fn a_write_that_panics_is_in_doubt() {
     let engine = stage.start(Agent::new("assistant", model.clone()).tool(panicking(post()))).await;
     let (_, mut watched) = held(&engine, to_assistant()).await;
     let shown = stage.pending().await.remove(0);
-    assert_eq!((shown.kind, &shown.opened.held), (SuspensionKind::InDoubt, &Held::InDoubt { attempt: 1 }));
+    assert_eq!(
+        (shown.kind, &shown.opened.as_ref().unwrap().held),
+        (SuspensionKind::InDoubt, &Held::InDoubt { attempt: 1 })
+    );
     accepted(engine.decide(shown.result("ann", json!("it was written"))).await);
     rest(&mut watched).await;
     assert_eq!(model.last_read()[2], "tool a: it was written");

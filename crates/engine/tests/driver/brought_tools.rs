@@ -78,7 +78,7 @@ async fn what_came_along_is_stored_for_each_thread_and_goes_with_it() {
     for (tenant, thread) in [(&acme, "t"), (&acme, "t_2"), (&other, "t")] {
         let message = bringing(vec![pick()]).of_tenant(tenant.clone()).on_thread(thread);
         let run = engine.run(message).await.unwrap().run;
-        let pinned = engine.view(tenant, &run).await.unwrap().unwrap().control.revision;
+        let pinned = engine.view(tenant, &run).await.unwrap().unwrap().control.as_ref().unwrap().revision;
         runs.push((tenant, ThreadId::from(thread), run, pinned));
     }
     let kept = async |store: &MemoryStore, place: usize| {
@@ -139,7 +139,7 @@ async fn a_message_that_wants_what_the_agent_gives_anyway_brings_nothing() {
     for (thread, output_schema) in [("t", None), ("t_2", Some(Arc::new(schema)))] {
         let message = Message { output_schema, ..bringing(Vec::new()) }.on_thread(thread);
         let run = engine.run(message).await.unwrap().run;
-        pinned.insert(engine.view(&tenant, &run).await.unwrap().unwrap().control.revision);
+        pinned.insert(engine.view(&tenant, &run).await.unwrap().unwrap().control.as_ref().unwrap().revision);
     }
     assert_eq!(pinned.len(), 1);
     let pinned = pinned.pop_first().unwrap();
@@ -181,7 +181,7 @@ async fn where_all_tools_are_held_a_brought_one_is_too_and_an_edit_has_to_fit_it
     let approve = Decide::approve(&run, &CallId::from("a"), "ann");
     let unfit = engine.decide(approve.clone().with_arguments(json!({"kind": 7}))).await.unwrap();
     assert!(matches!(unfit, Verdict::Refused(Refusal::Invalid(_))), "{unfit:?}");
-    let last = engine.view(&Tenant::default(), &run).await.unwrap().unwrap().control.seq;
+    let last = engine.view(&Tenant::default(), &run).await.unwrap().unwrap().control.as_ref().unwrap().seq;
     accepted(engine.decide(approve.with_arguments(json!({"kind": "png"}))).await);
     let next = engine.follow(&Tenant::default(), &run, last).await.unwrap();
     let Pass::Suspended(pending) = &next.pass else { panic!("{next:?}") };

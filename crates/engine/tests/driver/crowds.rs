@@ -61,8 +61,8 @@ async fn commits_of(stage: &Stage, run: &RunId) -> Vec<(usize, Event)> {
     let mut commit = 0;
     log.iter()
         .map(|committed| {
-            let place = (commit, (*committed.event).clone());
-            commit += usize::from(committed.checkpoint.is_some());
+            let place = (commit, (*committed.readable().unwrap().event).clone());
+            commit += usize::from(committed.checkpoint().is_some());
             place
         })
         .collect()

@@ -33,7 +33,7 @@ fn message(to: &str) -> engine::posting::Message {
 async fn runs(stage: &Stage) -> Vec<RunView> {
     let page = engine::store::Page::default();
     let mut runs = stage.store.runs(&Tenant::default(), &RunFilter::default(), &page).await.unwrap().items;
-    runs.sort_by_key(|run| run.control.parent.as_ref().map_or(0, |parent| parent.depth));
+    runs.sort_by_key(|run| run.control.as_ref().unwrap().parent.as_ref().map_or(0, |parent| parent.depth));
     runs
 }
 
@@ -74,7 +74,12 @@ async fn a_held_call_of_a_child_of_a_child_is_listed_with_its_way_and_decided() 
     rest(&mut watched).await;
     assert_eq!(sent.arguments(), [json!({"to": "bob"})]);
     assert_eq!(desk.last_read()[2], "tool d: the clerk is done");
-    assert!(runs(&stage).await.iter().all(|run| run.control.ended() == Some(&Termination::NaturalEnd)));
+    assert!(
+        runs(&stage)
+            .await
+            .iter()
+            .all(|run| run.control.as_ref().unwrap().ended() == Some(&Termination::NaturalEnd))
+    );
 }
 
 /// Until this many approvals are open and nothing executes.
@@ -111,7 +116,8 @@ async fn an_interrupt_goes_down_the_whole_tree() {
     for run in &ids {
         rest(&mut engine.subscribe(&Tenant::default(), run, 0)).await;
     }
-    let ended: Vec<_> = runs(&stage).await.iter().map(|run| run.control.ended().cloned()).collect();
+    let ended: Vec<_> =
+        runs(&stage).await.iter().map(|run| run.control.as_ref().unwrap().ended().cloned()).collect();
     let by_parent = Some(Termination::Cancelled(Cancelled::ByParent));
     let wanted = [Some(Termination::Cancelled(Cancelled::Interrupted)), by_parent.clone(), by_parent];
     assert_eq!(ended, wanted);
@@ -147,8 +153,10 @@ async fn a_child_spends_at_most_its_grant_and_what_it_used_counts_for_its_parent
     let total = Usage { input_tokens: 160, output_tokens: 80 };
     assert!(matches!(&ended.fact, Fact::RunEnded { usage, .. } if *usage == total), "{ended:?}");
     let child = runs(&stage).await.remove(1);
-    let Some(Termination::Stopped(stopped)) = child.control.ended() else { panic!("{child:?}") };
-    assert_eq!((stopped.code, child.control.usage.total()), (StopCode::TokenBudget, 120));
+    let Some(Termination::Stopped(stopped)) = child.control.as_ref().unwrap().ended() else {
+        panic!("{child:?}")
+    };
+    assert_eq!((stopped.code, child.control.as_ref().unwrap().usage.total()), (StopCode::TokenBudget, 120));
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,7 +221,7 @@ async fn agents_that_delegate_to_themselves_end_at_the_depth_limit() {
     rest(&mut watched).await;
     let all = runs(&stage).await;
     assert_eq!(all.len(), 3);
-    assert!(all.iter().all(|run| run.control.ended() == Some(&Termination::NaturalEnd)));
+    assert!(all.iter().all(|run| run.control.as_ref().unwrap().ended() == Some(&Termination::NaturalEnd)));
     let refused: Vec<CallErrorCode> = stage
         .log(&all[2].id)
         .await

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, Committed, Create, Created, Lease, Refused, Store, Task, Tenant, Trouble, Wrapper,
+    Append, Appended, Create, Created, Lease, Logged, Refused, Store, Task, Tenant, Trouble, Wrapper,
 };
 use machine::event::Event;
 use machine::id::{Digest, RunId, ThreadId};
@@ -172,7 +172,7 @@ impl Wrapper for FaultyStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
         if self.unreadable.load(Ordering::Acquire) {
             return Box::pin(std::future::ready(Err(trouble())));
         }

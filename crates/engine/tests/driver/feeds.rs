@@ -212,7 +212,7 @@ async fn in_a_crowd_whoever_gives_up_waiting_and_comes_back_misses_nothing() {
                     // Shorter than a turn takes to come.
                     match timeout(Duration::from_micros(300), watched.next()).await {
                         Ok(Some(Ok(FeedItem::Event(committed)))) => seen.push((*committed.event).clone()),
-                        Ok(Some(Ok(FeedItem::Live(_)))) | Err(_) => {}
+                        Ok(Some(Ok(FeedItem::Live(_) | FeedItem::Unreadable(_)))) | Err(_) => {}
                         Ok(Some(Err(refused))) => panic!("{refused}"),
                         Ok(None) => return seen,
                     }
@@ -263,7 +263,7 @@ async fn watchers_on_many_threads_that_come_and_go_all_see_the_log() {
                     for _ in 0..=number {
                         match watched.next().await {
                             Some(Ok(FeedItem::Event(committed))) => seen.push((*committed.event).clone()),
-                            Some(Ok(FeedItem::Live(_))) => {}
+                            Some(Ok(FeedItem::Live(_) | FeedItem::Unreadable(_))) => {}
                             Some(Err(refused)) => panic!("{refused}"),
                             None => return seen,
                         }

@@ -59,7 +59,7 @@ async fn an_approved_call_starts_while_its_sibling_runs_and_another_stays_held()
     assert_eq!(seen.last().unwrap(), "run.ended");
     assert!(seen.contains(&"tool.denied".to_owned()), "{seen:?}");
     let view = engine.view(&tenant, &posted.run).await.unwrap().unwrap();
-    assert_eq!(view.control.ended(), Some(&Termination::NaturalEnd));
+    assert_eq!(view.control.as_ref().unwrap().ended(), Some(&Termination::NaturalEnd));
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn a_held_run_leaves_memory_and_goes_on_in_another_process() {
     let tenant = Tenant::default();
     let waiting = engine.approvals(&tenant, &ApprovalFilter::default(), &Page::default()).await.unwrap();
     assert_eq!(waiting.items.len(), 1);
-    let last = engine.view(&tenant, &finished.run).await.unwrap().unwrap().control.seq;
+    let last = engine.view(&tenant, &finished.run).await.unwrap().unwrap().control.as_ref().unwrap().seq;
     let before = reopened.counts().commits;
     let decision = Decide::approve(&finished.run, &CallId::from("a"), "ann").under_id("d1");
     assert_eq!(engine.decide(decision.clone()).await.unwrap(), Verdict::Accepted);
@@ -132,7 +132,7 @@ async fn a_child_run_holds_a_call_and_the_parent_goes_on_with_its_answer() {
     assert_eq!(approval.path.len(), 2);
     assert_eq!(approval.path[0].run, finished.run);
     accepted(engine.decide(Decide::approve(&approval.run, &approval.call, "ann")).await);
-    let last = engine.view(&tenant, &finished.run).await.unwrap().unwrap().control.seq;
+    let last = engine.view(&tenant, &finished.run).await.unwrap().unwrap().control.as_ref().unwrap().seq;
     let end = engine.follow(&tenant, &finished.run, last).await.unwrap();
     assert_eq!(end.pass, Pass::Ended(Termination::NaturalEnd));
 }

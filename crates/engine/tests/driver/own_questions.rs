@@ -49,7 +49,7 @@ async fn a_replayed_tool_gets_its_own_arguments_what_it_left_and_the_answer() {
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let shown = stage.pending().await.remove(0);
     assert_eq!(
-        (shown.kind, shown.opened.question.as_deref()),
+        (shown.kind, shown.opened.as_ref().unwrap().question.as_deref()),
         (SuspensionKind::Question, Some("which one?"))
     );
     let decision = Decide::result(&run, &call("a"), "ann", json!("the blue one"));
@@ -167,7 +167,7 @@ async fn a_call_that_somebody_else_performs_is_held_until_its_result_is_posted()
         let engine = stage.start(agent).await;
         let (run, mut watched) = held(&engine, to_assistant()).await;
         let view = engine.view(&engine::store::Tenant::default(), &run).await.unwrap().unwrap();
-        let pending = view.control.pending();
+        let pending = view.control.as_ref().unwrap().pending();
         assert_eq!((pending.len(), pending[0].kind), (1, kind));
         accepted(engine.decide(Decide::result(&run, &call("a"), "front end", json!("done there"))).await);
         rest(&mut watched).await;

@@ -173,7 +173,10 @@ async fn arguments_that_a_hook_sets_are_what_is_gated_shown_and_sent_and_dropped
         stage.start(Agent::new("assistant", model.clone()).tool(sent.transfer()).plugin(plugin)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let shown = stage.pending().await;
-    assert_eq!((shown.len(), shown[0].opened.arguments.as_ref().unwrap().digest()), (1, digest));
+    assert_eq!(
+        (shown.len(), shown[0].opened.as_ref().unwrap().arguments.as_ref().unwrap().digest()),
+        (1, digest)
+    );
     accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
     rest(&mut watched).await;
     assert_eq!(sent.arguments(), [(*value).clone()]);
@@ -344,7 +347,7 @@ async fn a85_a_hook_at_the_gate_is_told_that_a_call_was_approved_and_comes_again
     let model = asking(&[("a", "transfer", json!({}))]);
     let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
-    let approval = stage.pending().await.remove(0).opened.suspension_id.clone();
+    let approval = stage.pending().await.remove(0).opened.as_ref().unwrap().suspension_id.clone();
     accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
     rest(&mut watched).await;
     let again = Again { approval: Some(approval), attempts: 0 };

@@ -209,8 +209,8 @@ fn a_question_whose_schema_cannot_be_used_is_asked_without_it_and_says_so() {
         rest(&mut watched).await;
         (shown, model.last_read())
     });
-    let question = shown.question.clone().expect("a question");
+    let question = shown.as_ref().unwrap().question.clone().expect("a question");
     assert!(question.starts_with("which one?") && question.contains("unfolds"), "{question}");
-    assert_eq!(shown.schema, None);
+    assert_eq!(shown.as_ref().unwrap().schema, None);
     assert!(read.contains(&"tool a: {\"any\":1}".to_owned()), "{read:?}");
 }

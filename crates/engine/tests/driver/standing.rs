@@ -8,11 +8,13 @@ use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::plugin::Phase;
 use engine::store::{
-    Append, Appended, Committed, Lease, Loaded, Refused, Store, Task, Tenant, Trouble, Wrapper,
+    Append, Appended, Lease, Loaded, Logged, Refused, Store, Task, Tenant, Trouble, Wrapper,
 };
 use engine::{Engine, Settings};
-use machine::event::{Event, Fact};
+use machine::event::{Event, Fact, Usage};
 use machine::id::{Digest, RunId, ThreadId};
+use machine::inbox::Item;
+use machine::input::{ChildEnd, ChildEnded};
 use machine::termination::{Cancelled, Termination};
 use serde_json::json;
 use stores::memory::MemoryStore;
@@ -84,7 +86,7 @@ impl Wrapper for Damaged {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
         if self.is(&self.log_is_damaged, run) {
             return corrupt();
         }
@@ -167,8 +169,8 @@ async fn interrupt(engine: &Engine, run: &RunId) {
 
 const INTERRUPTED: Termination = Termination::Cancelled(Cancelled::Interrupted);
 
-/// A run that is interrupted, and whose agent cannot be read.
-async fn with_an_unreadable_agent() -> (Stage, Arc<Damaged>, Engine, RunId) {
+/// A run that has something to hear, and whose agent cannot be read.
+async fn with_an_unreadable_agent() -> (Stage, Engine, RunId) {
     let (stage, sent) = (Stage::new(), Sent::default());
     let old = Agent::new("old", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
     let engine = stage.start(old).await;
@@ -176,26 +178,29 @@ async fn with_an_unreadable_agent() -> (Stage, Arc<Damaged>, Engine, RunId) {
     let_go(&engine).await;
     engine.abort();
     let stage = stage.reopen();
+    let (call, usage) = ("nobody's".into(), Usage::default());
+    let ended = ChildEnded { call, run: "child".into(), end: ChildEnd::Interrupted, usage };
+    accepted(stage.store.submit(&Tenant::default(), &run, Item::ChildEnded(ended)).await);
     let store = Damaged::on(&stage.store);
-    let engine = with_one_place(&stage, &store, &sent).await;
     store.revisions_are_damaged.store(true, Ordering::Release);
-    interrupt(&engine, &run).await;
-    (stage, store, engine, run)
+    let engine = with_one_place(&stage, &store, &sent).await;
+    (stage, engine, run)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_agent_cannot_be_read_gives_its_place_away_and_hears_an_interrupt_once_it_can() {
-    let (stage, store, engine, run) = with_an_unreadable_agent().await;
+async fn a_run_whose_agent_cannot_be_read_gives_its_place_away_and_an_interrupt_ends_it() {
+    let (stage, engine, run) = with_an_unreadable_agent().await;
     has_a_free_place(&engine).await;
-    assert_eq!(stage.ended(&run).await, None);
-    store.revisions_are_damaged.store(false, Ordering::Release);
+    assert_eq!((stage.ended(&run).await, engine.held_count()), (None, 1));
+    interrupt(&engine, &run).await;
     rest(&mut engine.subscribe(&Tenant::default(), &run, 0)).await;
     assert_eq!(stage.ended(&run).await, Some(INTERRUPTED));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_stops_does_not_wait_for_a_run_whose_agent_cannot_be_read() {
-    let (_, _, engine, _) = with_an_unreadable_agent().await;
+    let (_stage, engine, _) = with_an_unreadable_agent().await;
+    has_a_free_place(&engine).await;
     assert_eq!(engine.held_count(), 1);
     drains_at_once(&engine).await;
 }

@@ -221,7 +221,17 @@ impl Story {
         );
         assert!(self.watch(&run, &mut watched, &mut seen).await, "{}: it is not interrupted", self.context);
         assert_eq!(seen, self.log(&run).await, "{}", self.context);
-        let ended = self.engine.view(&tenant, &run).await.unwrap().unwrap().control.ended().cloned();
+        let ended = self
+            .engine
+            .view(&tenant, &run)
+            .await
+            .unwrap()
+            .unwrap()
+            .control
+            .as_ref()
+            .unwrap()
+            .ended()
+            .cloned();
         let interrupted = Termination::Cancelled(Cancelled::Interrupted);
         assert_eq!(ended, Some(interrupted), "{}", self.context);
     }
@@ -235,7 +245,7 @@ impl Story {
         assert_eq!(runs.len(), 3, "{context}");
         for view in &runs {
             self.log(&view.id).await;
-            let ended = view.control.ended();
+            let ended = view.control.as_ref().unwrap().ended();
             assert!(
                 view.thread.as_str() == "thr_hasty" || ended == Some(&Termination::NaturalEnd),
                 "{context}"
@@ -279,9 +289,10 @@ impl Story {
 
     async fn log(&self, run: &RunId) -> Vec<Event> {
         let log = self.store.events(&Tenant::default(), run, 0, 100_000).await.unwrap();
-        let events: Vec<Event> = log.iter().map(|committed| (*committed.event).clone()).collect();
+        let events: Vec<Event> =
+            log.iter().map(|committed| (*committed.readable().unwrap().event).clone()).collect();
         let stored = self.store.run(&Tenant::default(), run).await.unwrap().unwrap().control;
-        assert_eq!(fold(&events).unwrap(), stored, "{}: the state is not what the log says", self.context);
+        assert_eq!(fold(&events).ok(), stored, "{}: the state is not what the log says", self.context);
         events
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 use stores::doctor::Progress;
-use stores::held::HeldCall;
+use stores::held::Surveyed;
 use stores::postgres::doctor::Report;
 use stores::postgres::upkeep::{self, Size, Stuck, Upkeep};
 use tokio::runtime::{Builder, Runtime};
@@ -102,7 +102,7 @@ pub(super) fn examine(url: &str, progress: impl FnMut(Progress)) -> Result<Repor
 /// Every held call, judged.
 pub(super) fn held_calls<T>(
     url: &str,
-    judge: impl FnMut(&HeldCall) -> T,
+    judge: impl FnMut(&Surveyed) -> T,
     progress: impl FnMut(u64),
 ) -> Result<Vec<T>, Problem> {
     runtime()?.block_on(async {

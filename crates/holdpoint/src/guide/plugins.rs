@@ -25,7 +25,7 @@
 //! # let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
 //! # let held = engine.run(Message::to("clerk", "Pay Bob.")).await?;
 //! let [approval] = &engine.pending(&Tenant::default()).await?[..] else { panic!("one call is held") };
-//! assert_eq!(approval.opened.question.as_deref(), Some("The bank is closed. Pay anyway?"));
+//! assert_eq!(approval.decoded()?.question.as_deref(), Some("The bank is closed. Pay anyway?"));
 //! # assert_eq!(engine.decide(approval.approve("ann")).await?, Verdict::Accepted);
 //! # assert_eq!(engine.ended(&Tenant::default(), &held.run).await?.text, "Paid.");
 //! # Ok(())

@@ -94,7 +94,7 @@
 //! # let engine = Engine::on(MemoryStore::new()).agent(Agent::new("clerk", model).tool(ask)).start().await?;
 //! # let held = engine.run(Message::to("clerk", "Paint it.")).await?;
 //! let [asked] = &engine.pending(&Tenant::default()).await?[..] else { panic!("the user is asked") };
-//! assert_eq!(asked.opened.question.as_deref(), Some("Which colour?"));
+//! assert_eq!(asked.decoded()?.question.as_deref(), Some("Which colour?"));
 //! // What does not fit the schema is no answer, and the call stays held.
 //! assert!(matches!(engine.decide(asked.result("ann", json!(7))).await?, Verdict::Refused(Refusal::Invalid(_))));
 //! assert_eq!(engine.decide(asked.result("ann", json!("blue"))).await?, Verdict::Accepted);

@@ -48,13 +48,15 @@ pub enum Code {
     /// A client tool has the name of a tool of the server.
     ToolNameTaken,
     Unauthorized,
+    /// Something that is stored cannot be decoded.
+    Unreadable,
     UnsupportedMediaType,
     /// This kind of approval is answered in another way.
     WrongKind,
 }
 
 impl Code {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::ActiveRunExists,
         Self::AgentNotFound,
         Self::ApprovalNotFound,
@@ -80,6 +82,7 @@ impl Code {
         Self::ToolChanged,
         Self::ToolNameTaken,
         Self::Unauthorized,
+        Self::Unreadable,
         Self::UnsupportedMediaType,
         Self::WrongKind,
     ];
@@ -112,6 +115,7 @@ impl Code {
             Self::ToolChanged => "TOOL_CHANGED",
             Self::ToolNameTaken => "TOOL_NAME_TAKEN",
             Self::Unauthorized => "UNAUTHORIZED",
+            Self::Unreadable => "UNREADABLE",
             Self::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
             Self::WrongKind => "WRONG_KIND",
         }
@@ -142,7 +146,7 @@ impl Code {
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::InvalidArguments => StatusCode::UNPROCESSABLE_ENTITY,
             Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Internal | Self::Unreadable => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Draining | Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

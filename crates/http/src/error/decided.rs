@@ -25,7 +25,8 @@ impl ApiError {
                 Self::not_pending(held, "is closed: its run is over, or on its way to its end")
             }
             Refusal::DigestMismatch => {
-                let shown = held.opened.arguments.as_ref().map(|arguments| arguments.digest().to_string());
+                let asked = held.opened.as_ref().and_then(|opened| opened.arguments.as_ref());
+                let shown = asked.map(|arguments| arguments.digest().to_string());
                 Self::new(
                     Code::DigestMismatch,
                     format!(
@@ -61,7 +62,7 @@ impl ApiError {
     /// The tool is another one than was shown; `again` is the approval that the call is held with now.
     #[must_use]
     pub fn tool_changed(held: &SuspensionView, again: Option<&SuspensionId>) -> Self {
-        let tool = &held.opened.tool;
+        let tool = held.opened.as_ref().map_or("", |opened| opened.tool.as_str());
         let error = Self::new(
             Code::ToolChanged,
             format!(

@@ -38,8 +38,8 @@ impl From<Refused> for ApiError {
                 )
             }
             Refused::Trouble(Trouble::Corrupt(why)) => {
-                tracing::error!(why, "what is stored cannot be read");
-                Self::internal()
+                tracing::error!(why, "something that is stored is unreadable; run `holdpoint doctor`");
+                Self::unreadable()
             }
             Refused::Impossible(why) => {
                 tracing::error!(why, "the rows contradict what is stored");
@@ -50,6 +50,16 @@ impl From<Refused> for ApiError {
 }
 
 impl ApiError {
+    /// Something that the request needs cannot be decoded. What it is stands in the server's log.
+    #[must_use]
+    pub fn unreadable() -> Self {
+        Self::new(
+            Code::Unreadable,
+            "something that is stored of this cannot be decoded, and nothing was changed; interrupt the run or delete the \
+             thread, which both need no decoding, and tell whoever runs this server",
+        )
+    }
+
     /// A mistake of ours. The cause stands in the server's log.
     #[must_use]
     pub fn internal() -> Self {

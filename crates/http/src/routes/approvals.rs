@@ -136,7 +136,7 @@ pub(crate) async fn reject(
     let asked: Reject = received.strict_or_empty().await?;
     let held = found(&server, &caller, &id).await?;
     let run = runs::found(&server, &caller, &held.run).await?;
-    let decide = asked.into_decide(&held, &run.control.policy, caller.principal.clone());
+    let decide = asked.into_decide(&held, &run.decoded()?.policy, caller.principal.clone());
     decided(&server, &caller, &received, held, decide).await
 }
 

@@ -41,7 +41,7 @@ pub(crate) async fn report(
         let Some(run) = server.engine.view(&about.tenant, &about.run).await? else {
             return Err(ApiError::not_reported(Unheard::Over, &about, None));
         };
-        match about.awaited(&run.control) {
+        match about.awaited(run.decoded()?) {
             Awaited::Held { suspension, tool } => {
                 break server.engine.decide(decision(&about, suspension, &tool, said.clone())).await;
             }
@@ -50,13 +50,13 @@ pub(crate) async fn report(
             }
             // A tool may be faster than its own 202.
             Awaited::UnderWay if goes_on && Instant::now() < until => {
-                let next = next_commit(&server, &about, run.control.seq);
+                let next = next_commit(&server, &about, run.seq);
                 if let Ok(next) = place.away(tokio::time::timeout_at(until, next)).await {
                     goes_on = next?;
                 }
             }
             Awaited::UnderWay => {
-                let status = run.control.call(&about.call).map(Call::status);
+                let status = run.decoded()?.call(&about.call).map(Call::status);
                 return Err(ApiError::not_reported(Unheard::UnderWay, &about, status));
             }
             Awaited::No => return Err(spent(&server, &about).await?),
@@ -120,7 +120,7 @@ async fn next_commit(server: &Server, about: &Reported, seq: u64) -> Result<bool
     while let Some(item) = watched.next().await.transpose()? {
         match item {
             FeedItem::Event(committed) if committed.checkpoint.is_some() => return Ok(true),
-            FeedItem::Event(_) | FeedItem::Live(_) => {}
+            FeedItem::Event(_) | FeedItem::Unreadable(_) | FeedItem::Live(_) => {}
         }
     }
     Ok(false)
@@ -131,7 +131,7 @@ async fn spent(server: &Server, about: &Reported) -> Result<ApiError, ApiError> 
     let (tenant, run) = (&about.tenant, &about.run);
     let heard = server.engine.store().decision(tenant, run, &decision_id(about)).await?.is_some();
     let run = server.engine.view(tenant, run).await?;
-    let status = run.and_then(|run| run.control.call(&about.call).map(Call::status));
+    let status = run.and_then(|run| run.control?.call(&about.call).map(Call::status));
     let why = if heard { Unheard::HeardBefore } else { Unheard::Over };
     Ok(ApiError::not_reported(why, about, status))
 }

@@ -72,7 +72,8 @@ async fn one(
     if derived {
         decide.id = repeat.decision_id(ordinal);
     }
-    let known = run.control.call(&decide.call);
+    let control = run.decoded()?;
+    let known = control.call(&decide.call);
     let earlier = earlier(server, &decide).await?;
     let open = known.and_then(Call::suspension);
     let meant = earlier.as_ref().map(|earlier| &earlier.suspension).or(open.map(|open| &open.id));
@@ -95,7 +96,7 @@ async fn one(
             return Ok(DecisionResult::judged(&call, id.as_deref(), &refused));
         }
         // This opening and no later one: whether the caller may answer that was not asked.
-        match addressed(&run.control, &decide.call, decide.suspension.as_ref()) {
+        match addressed(control, &decide.call, decide.suspension.as_ref()) {
             Ok(suspension) => decide.suspension = Some(suspension),
             Err(refusal) => {
                 let refused = Verdict::Refused(refusal);

@@ -49,7 +49,7 @@ pub(crate) async fn events(
     let asked = Asked::of(&parts, &["after", "limit"])?;
     let limit = limit_of(asked.text("limit"))?;
     let view = found(&server, &caller, &run).await?;
-    let after = seen_by(&parts.headers, &asked, view.control.seq);
+    let after = seen_by(&parts.headers, &asked, view.seq);
     if streaming::wanted(&parts.headers) {
         return streamed(&server, &caller, view, after).await;
     }
@@ -66,7 +66,7 @@ pub(crate) async fn events(
     tell(&**server.engine.store(), &caller.tenant, &view, after, hear)
         .await
         .map_err(|refused| gone(&run, refused))?;
-    let last_seq = events.last().map_or(view.control.seq, |last| last.seq.max(view.control.seq));
+    let last_seq = events.last().map_or(view.seq, |last| last.seq.max(view.seq));
     Ok(Json(Events::of(events, last_seq)).into_response())
 }
 
@@ -83,7 +83,7 @@ async fn streamed(
     view: RunView,
     after: u64,
 ) -> Result<Response, ApiError> {
-    if view.status.ended() && after >= view.control.seq {
+    if view.status.ended() && after >= view.seq {
         return Ok((StatusCode::NO_CONTENT, [(header::CACHE_CONTROL, "no-cache")]).into_response());
     }
     // A message is told by whoever has heard what it refers to.
@@ -149,6 +149,11 @@ impl Watched {
                     let Ok(told) = told.inspect_err(|refused| self.is_cut_short(refused)) else {
                         return None;
                     };
+                    self.ready.extend(told.into_iter().filter(|envelope| envelope.seq > after));
+                }
+                Ok(FeedItem::Unreadable(event)) => {
+                    let after = self.after;
+                    let told = self.telling.hear_unreadable(&event);
                     self.ready.extend(told.into_iter().filter(|envelope| envelope.seq > after));
                 }
                 Ok(FeedItem::Live(item)) => {

@@ -167,16 +167,18 @@ async fn tell_some(
     let mut read = 0;
     for of_run in listed.chunk_by(|one, next| one.run == next.run && one.seq < next.seq) {
         let (Some(first), false) = (of_run.first(), filling.is_full()) else { break };
-        let mut rest: VecDeque<u64> = of_run.iter().map(|view| view.seq).collect();
+        let mut rest: VecDeque<&MessageView> = of_run.iter().collect();
         // Where there is none its thread was deleted meanwhile.
         if let Some(view) = server.engine.view(&caller.tenant, &first.run).await? {
             let hear = |envelope: Envelope| {
-                if rest.front() == Some(&envelope.seq)
-                    && let Payload::Message(added) = envelope.payload
-                {
-                    rest.pop_front();
-                    filling.add(&added.message);
-                    messages.push(added.message);
+                if let Some(view) = rest.pop_front_if(|view| view.seq == envelope.seq) {
+                    let message = if let Payload::Message(added) = envelope.payload {
+                        added.message
+                    } else {
+                        Message::unreadable(view)
+                    };
+                    filling.add(&message);
+                    messages.push(message);
                 }
                 if !rest.is_empty() && !filling.is_full() {
                     ControlFlow::Continue(())
@@ -185,6 +187,14 @@ async fn tell_some(
                 }
             };
             tell(&**server.engine.store(), &caller.tenant, &view, first.seq - 1, hear).await?;
+            // What is left where the page is not full is in no event of the log.
+            while !filling.is_full()
+                && let Some(view) = rest.pop_front()
+            {
+                let message = Message::unreadable(view);
+                filling.add(&message);
+                messages.push(message);
+            }
         }
         read += of_run.len() - if filling.is_full() { rest.len() } else { 0 };
     }

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use engine::store::{Committed, Page, Refused, RunFilter, RunView, Tenant};
+use engine::store::{Logged, Page, Refused, RunFilter, RunView, Tenant, Trouble};
 use machine::id::{AgentName, RunId, ThreadId};
 use machine::inbox::{Refusal, Verdict};
 use machine::rows::ShownStatus;
@@ -65,7 +65,7 @@ pub(crate) async fn list(
         let mut read = 0;
         for view in &listed.items {
             read += 1;
-            if !caller.sees(&view.control.agent) {
+            if !caller.sees(&view.agent) {
                 filling.hide();
                 continue;
             }
@@ -159,12 +159,12 @@ async fn folded(
             .await
             .map_err(|refused| gone(run, refused))?;
         let Some(last) = events.last() else { return Ok(Some(fold)) };
-        after = last.event.seq;
-        bytes += events.iter().map(Committed::weight).sum::<usize>();
+        after = last.seq();
+        bytes += events.iter().map(Logged::weight).sum::<usize>();
         if bytes > bytes_max {
             return Ok(None);
         }
-        events.iter().for_each(|committed| fold.add(committed));
+        events.iter().for_each(|logged| fold.add_logged(logged));
     }
 }
 
@@ -269,16 +269,20 @@ pub(crate) async fn interrupt(
 /// The run of this name, if the caller's tenant has one, and the caller is shown its agent's runs.
 pub(crate) async fn found(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
     let view = server.engine.view(&caller.tenant, run).await?;
-    view.filter(|view| caller.sees(&view.control.agent)).ok_or_else(|| ApiError::no_run(run.as_str()))
+    view.filter(|view| caller.sees(&view.agent)).ok_or_else(|| ApiError::no_run(run.as_str()))
 }
 
 /// The run with its output, which stands in its log.
 async fn shown(server: &Server, caller: &Caller, view: &RunView) -> Result<Run, ApiError> {
-    let output = match &view.control.output {
-        Some(_) => server.engine.output(&caller.tenant, &view.id).await,
-        None => Ok(None),
-    };
-    Ok(Run { output: output.map_err(|refused| gone(&view.id, refused))?, ..Run::of(view) })
+    let run = Run::of(view);
+    if view.control.as_ref().is_none_or(|control| control.output.is_none()) {
+        return Ok(run);
+    }
+    match server.engine.output(&caller.tenant, &view.id).await {
+        Ok(output) => Ok(Run { output, ..run }),
+        Err(Refused::Trouble(Trouble::Corrupt(_))) => Ok(Run { unreadable: true, ..run }),
+        Err(refused) => Err(gone(&view.id, refused)),
+    }
 }
 
 /// How a run stands that is in somebody's way.

@@ -159,7 +159,7 @@ async fn is_shown(server: &Server, caller: &Caller, id: &ThreadId) -> Result<boo
     let mut page = Page { cursor: None, limit: ROWS_MAX };
     loop {
         let runs = server.engine.runs(&caller.tenant, &filter, &page).await?;
-        if !runs.items.iter().all(|run| caller.sees(&run.control.agent)) {
+        if !runs.items.iter().all(|run| caller.sees(&run.agent)) {
             return Ok(false);
         }
         match runs.next {

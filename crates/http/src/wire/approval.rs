@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::is_false;
 use super::time::Time;
 use super::words::{ApprovalStatus, SuspensionKind};
 use crate::body::Choice;
@@ -61,6 +62,11 @@ pub struct Approval {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub note: Option<String>,
+    /// True where something of it cannot be decoded: what was asked (`tool` is empty and `arguments` is null), or the answer
+    /// that its run has not heard.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    pub unreadable: bool,
 }
 
 impl Approval {
@@ -68,7 +74,8 @@ impl Approval {
     /// the event that approved them: [`Approval::described`] and [`Approval::edited`] add them.
     #[must_use]
     pub fn of(view: &SuspensionView) -> Self {
-        let opened = &view.opened;
+        let opened = view.opened.as_deref();
+        let asked = opened.and_then(|opened| opened.arguments.as_ref());
         Self {
             id: view.id.as_str().into(),
             kind: view.kind.into(),
@@ -77,13 +84,13 @@ impl Approval {
             call_id: view.call.as_str().into(),
             step: view.step,
             agent: view.agent.as_str().into(),
-            tool: opened.tool.as_str().into(),
+            tool: opened.map(|opened| opened.tool.as_str().to_owned()).unwrap_or_default(),
             tool_description: String::new(),
-            arguments: opened.arguments.as_ref().map(super::arguments).unwrap_or_default(),
+            arguments: asked.map(super::arguments).unwrap_or_default(),
             original_arguments: None,
-            arguments_digest: opened.arguments.as_ref().map(|arguments| arguments.digest().to_string()),
-            question: opened.question.clone(),
-            schema: opened.schema.as_ref().map(|schema| (**schema).clone()),
+            arguments_digest: asked.map(|arguments| arguments.digest().to_string()),
+            question: opened.and_then(|opened| opened.question.clone()),
+            schema: opened.and_then(|opened| opened.schema.as_ref()).map(|schema| (**schema).clone()),
             choices: match view.kind {
                 Kind::InDoubt => Some(vec![Choice::Retry, Choice::GiveUp]),
                 Kind::Approval | Kind::ClientTool | Kind::External | Kind::Question | Kind::ChildRun => None,
@@ -91,11 +98,12 @@ impl Approval {
             path: view.path.iter().map(PathStep::of).collect(),
             status: view.status.into(),
             created_at: view.created_at.into(),
-            expires_at: opened.expiry.map(|expiry| expiry.at.into()),
+            expires_at: opened.and_then(|opened| opened.expiry).map(|expiry| expiry.at.into()),
             decided_at: view.decided_at.map(Time),
             decided_by: view.decided_by.as_ref().map(|by| by.as_str().into()),
             reason: view.reason.clone(),
             note: view.note.clone(),
+            unreadable: view.is_unreadable(),
         }
     }
 
@@ -110,6 +118,13 @@ impl Approval {
     pub fn running(mut self, arguments: &Arguments) -> Self {
         self.arguments = super::arguments(arguments);
         self.arguments_digest = Some(arguments.digest().to_string());
+        self
+    }
+
+    /// Something that it shows cannot be decoded.
+    #[must_use]
+    pub fn unreadable(mut self) -> Self {
+        self.unreadable = true;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::store::Committed;
+use engine::store::{Committed, Logged};
 use machine::Timestamp;
 use machine::event::{Event, Fact, Opened};
 use machine::id::CallId;
@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::is_false;
 use super::payload::CallError;
 use super::time::Time;
 use super::words::{CallStatus, ResumeMode, SuspensionKind};
@@ -96,6 +97,10 @@ impl Suspension {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Calls {
     pub calls: Vec<Call>,
+    /// True where an event of the run cannot be decoded: a call may be missing or look older than it is.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    pub unreadable: bool,
 }
 
 /// The answer that a call resumes with.
@@ -116,6 +121,8 @@ pub struct Fold {
     calls: Vec<Call>,
     places: BTreeMap<CallId, usize>,
     resuming: BTreeMap<String, ResumeDecision>,
+    /// An event could not be decoded.
+    unreadable: bool,
 }
 
 /// An empty fold.
@@ -129,9 +136,23 @@ impl Fold {
         self.hear(&committed.event);
     }
 
+    /// The same of a log as it is read.
+    pub fn add_logged(&mut self, logged: &Logged) {
+        match logged {
+            Logged::Event(committed) => self.add(committed),
+            Logged::Unreadable(_) => self.unreadable = true,
+        }
+    }
+
+    /// Every event could be decoded.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        !self.unreadable
+    }
+
     #[must_use]
     pub fn finish(self) -> Calls {
-        Calls { calls: self.calls }
+        Calls { calls: self.calls, unreadable: self.unreadable }
     }
 
     /// The calls, and for those that resume the answer they resume with.

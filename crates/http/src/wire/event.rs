@@ -1,6 +1,6 @@
 //! A stored event as it is sent: the envelope, and a payload for every fact.
 
-use engine::store::Committed;
+use engine::store::{Committed, UnreadableEvent};
 use machine::event::{self, CancelReason, EVENT_VERSION, Event, Fact, Opened, VoidReason};
 use machine::id::{CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::phase::{Action, Phase};
@@ -12,11 +12,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::is_false;
 use super::message::{Body, Message};
 use super::payload::{
     Added, Answered, ApprovalRequested, ApprovalVoided, CallError, Cancelled, Changed, Child, Decided, Ended,
     Ending, Failed, Lost, Patch, PatchOp, Payload, Recovered, Requested, Resumed, Retrying, Started, Status,
-    Step, Succeeded, Suspended,
+    Step, Succeeded, Suspended, Unreadable,
 };
 use super::run::{Pending, RunError, Termination, Usage};
 use super::state;
@@ -34,13 +35,18 @@ pub struct Envelope {
     pub run_id: String,
     /// Null outside a step.
     pub step: Option<u32>,
-    pub ts: Time,
+    /// Null where the event cannot be decoded.
+    pub ts: Option<Time>,
     pub v: u16,
     pub payload: Payload,
     /// On the last event of a commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub checkpoint: Option<Checkpoint>,
+    /// True where the event is stored and cannot be decoded: its type is `event.unreadable`, its payload is empty.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    pub unreadable: bool,
 }
 
 impl Envelope {
@@ -55,10 +61,28 @@ impl Envelope {
             thread_id: thread.as_str().into(),
             run_id: run.as_str().into(),
             step: event.step,
-            ts: event.at.into(),
+            ts: Some(event.at.into()),
             v: EVENT_VERSION,
             payload: payload(run, event, body),
             checkpoint: committed.checkpoint.map(Into::into),
+            unreadable: false,
+        }
+    }
+
+    /// In the place of an event that cannot be decoded.
+    #[must_use]
+    pub fn unreadable(thread: &ThreadId, run: &RunId, event: &UnreadableEvent) -> Self {
+        Self {
+            seq: event.seq,
+            name: "event.unreadable",
+            thread_id: thread.as_str().into(),
+            run_id: run.as_str().into(),
+            step: None,
+            ts: None,
+            v: EVENT_VERSION,
+            payload: Payload::Unreadable(Unreadable {}),
+            checkpoint: event.checkpoint.map(Into::into),
+            unreadable: true,
         }
     }
 

@@ -1,5 +1,6 @@
 //! A message of a thread, and what the model is sent of it.
 
+use engine::store::MessageView;
 use machine::Timestamp;
 use machine::event::Message as Stored;
 use machine::id::RunId;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::is_false;
 use super::time::Time;
 use super::words::{CallStatus, Role};
 
@@ -34,7 +36,12 @@ pub struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub model: Option<String>,
-    pub created_at: Time,
+    /// Null where the message cannot be decoded.
+    pub created_at: Option<Time>,
+    /// True where the message cannot be decoded: `content` is null.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    pub unreadable: bool,
 }
 
 /// A call that an assistant message asks for.
@@ -75,7 +82,25 @@ impl Message {
             call_id: call_id.map(|call| call.as_str().into()),
             status: status.map(Into::into),
             model: model_of(stored),
-            created_at: at.into(),
+            created_at: Some(at.into()),
+            unreadable: false,
+        }
+    }
+
+    /// As far as the row of a message says without its event.
+    #[must_use]
+    pub fn unreadable(view: &MessageView) -> Self {
+        Self {
+            id: view.id.as_str().into(),
+            run_id: view.run.as_str().into(),
+            role: view.role.into(),
+            content: Value::Null,
+            tool_calls: None,
+            call_id: None,
+            status: None,
+            model: None,
+            created_at: view.said.as_ref().map(|said| said.at.into()),
+            unreadable: true,
         }
     }
 }

@@ -35,7 +35,12 @@ pub enum Payload {
     Failed(Failed),
     Cancelled(Cancelled),
     Child(Child),
+    Unreadable(Unreadable),
 }
+
+/// `event.unreadable`: the event is stored and cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Unreadable {}
 
 /// `run.queued`, `run.started`, `run.waiting`, `run.resumed`, `run.interrupting`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -1,12 +1,13 @@
 //! A run as a client sees it: its status, what it waits for, and how it ended.
 
 use engine::store::RunView;
-use machine::event;
 use machine::termination::{Cancelled, ErrorCode, Termination as Ended};
+use machine::{Control, event};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::is_false;
 use super::time::Time;
 use super::words::{RunStatus, SuspensionKind};
 
@@ -32,26 +33,34 @@ pub struct Run {
     pub created_at: Time,
     pub started_at: Option<Time>,
     pub ended_at: Option<Time>,
+    /// True where the state of the run cannot be decoded: `termination`, `step`, `pending`, `usage` and `error` say nothing.
+    /// It can be interrupted all the same.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    pub unreadable: bool,
 }
 
 impl Run {
     #[must_use]
     pub fn of(view: &RunView) -> Self {
-        let control = &view.control;
+        let control = view.control.as_ref();
+        let ended = control.and_then(Control::ended);
+        let pending = control.map(Control::pending).unwrap_or_default();
         Self {
             id: view.id.as_str().into(),
             thread_id: view.thread.as_str().into(),
-            agent: control.agent.as_str().into(),
+            agent: view.agent.as_str().into(),
             status: view.shown_status().into(),
-            termination: control.ended().map(Termination::of),
-            step: control.step,
-            pending: control.pending().iter().map(Pending::of).collect(),
-            usage: Usage::of(control.usage),
-            error: control.ended().and_then(RunError::of),
+            termination: ended.map(Termination::of),
+            step: control.map_or(0, |control| control.step),
+            pending: pending.iter().map(Pending::of).collect(),
+            usage: Usage::of(control.map(|control| control.usage).unwrap_or_default()),
+            error: ended.and_then(RunError::of),
             output: None,
             created_at: view.created_at.into(),
             started_at: view.started_at.map(Time),
             ended_at: view.ended_at.map(Time),
+            unreadable: control.is_none(),
         }
     }
 }

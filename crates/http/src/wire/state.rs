@@ -3,16 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use engine::store::RunView;
+use engine::store::{RunView, StateView};
+use machine::Control;
 use machine::id::PluginName;
 use machine::phase::Scope;
-use machine::rows::StateRow;
-use machine::status::RunStatus;
+use machine::rows::ShownStatus;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::call::{Call, Fold, ResumeDecision, Suspension};
+use super::is_false;
 use super::time::Time;
 use super::words::CallStatus;
 
@@ -30,7 +31,12 @@ pub struct State {
     /// By call id: only those that have been answered and have not gone on.
     #[serde(rename = "__resume_decisions")]
     pub resume_decisions: BTreeMap<String, ResumeDecision>,
-    /// What plugins keep, under `PLUGIN.KEY`; what they keep for the thread under `thread:PLUGIN.KEY`.
+    /// True where something of it cannot be decoded. What can be is there.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    pub unreadable: bool,
+    /// What plugins keep, under `PLUGIN.KEY`; what they keep for the thread under `thread:PLUGIN.KEY`. In the place of a
+    /// value that cannot be decoded is `{"unreadable": true}`.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub plugins: BTreeMap<String, Value>,
@@ -74,31 +80,32 @@ pub struct SuspendedCall {
 impl State {
     /// `calls` has heard every event of the run; `kept` is what plugins keep for the run and its thread.
     #[must_use]
-    pub fn of(view: &RunView, calls: Fold, kept: &[StateRow]) -> Self {
+    pub fn of(view: &RunView, calls: Fold, kept: &[StateView]) -> Self {
+        let is_whole =
+            calls.is_whole() && view.control.is_some() && kept.iter().all(|row| row.value.is_some());
         let (calls, resume_decisions) = calls.finish_with_decisions();
-        let control = &view.control;
-        let status = match &control.status {
-            RunStatus::Queued | RunStatus::Running | RunStatus::Interrupting => Layer::Running,
-            RunStatus::Waiting(_) => Layer::Waiting,
-            RunStatus::Done(_) => Layer::Done,
+        let control = view.control.as_ref();
+        let status = match view.status {
+            ShownStatus::Queued | ShownStatus::Running | ShownStatus::Interrupting => Layer::Running,
+            ShownStatus::WaitingApproval | ShownStatus::WaitingTool => Layer::Waiting,
+            ShownStatus::Completed | ShownStatus::Failed | ShownStatus::Interrupted => Layer::Done,
         };
+        let known_at = view.ended_at.or(view.started_at).unwrap_or(view.created_at);
         Self {
             run: RunState {
                 id: view.id.as_str().into(),
                 status,
-                done_reason: control.ended().map(|how| how.done_reason()),
-                updated_at: control.at.into(),
+                done_reason: control.and_then(Control::ended).map(|how| how.done_reason()),
+                updated_at: control.map_or(known_at, |control| control.at).into(),
             },
+            unreadable: !is_whole,
             tool_call_states: calls
                 .iter()
                 .map(|call| (call.call_id.clone(), ToolCallState::of(call)))
                 .collect(),
             suspended_tool_calls: calls.into_iter().filter_map(SuspendedCall::of).collect(),
             resume_decisions,
-            plugins: kept
-                .iter()
-                .map(|row| (key(row.scope, &row.plugin, &row.key), (*row.value).clone()))
-                .collect(),
+            plugins: kept.iter().map(|row| (key(row.scope, &row.plugin, &row.key), shown(row))).collect(),
         }
     }
 }
@@ -120,6 +127,10 @@ impl SuspendedCall {
         let suspension = suspension?;
         Some((call_id.clone(), Self { call_id, tool, arguments, suspension }))
     }
+}
+
+fn shown(row: &StateView) -> Value {
+    row.value.as_ref().map_or_else(|| json!({"unreadable": true}), |value| (**value).clone())
 }
 
 /// Where a value of a plugin stands in the document.

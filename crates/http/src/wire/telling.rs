@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use engine::store::Committed;
+use engine::store::{Committed, UnreadableEvent};
 use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody};
 use machine::id::{CallId, RunId, ThreadId, ToolName};
 use machine::output::{OutputFit, stored_output};
@@ -119,9 +119,7 @@ impl Telling {
         if committed.checkpoint.is_none() && !self.calls_are_known() {
             return Vec::new();
         }
-        let ready = std::mem::take(&mut self.waiting);
-        let mut requested = requested(&ready);
-        let told = ready.iter().map(|committed| self.tell(committed, &mut requested)).collect();
+        let (ready, told) = self.tell_waiting();
         // What is told together with others may have been needed among them.
         if ready.len() == 1
             && let Some(alone) = ready.front()
@@ -131,6 +129,20 @@ impl Telling {
         {
             self.with(call_id, |call| call.outcome = Some(Outcome::At(alone.event.seq)));
         }
+        told
+    }
+
+    fn tell_waiting(&mut self) -> (VecDeque<Committed>, Vec<Envelope>) {
+        let ready = std::mem::take(&mut self.waiting);
+        let mut requested = requested(&ready);
+        let told = ready.iter().map(|committed| self.tell(committed, &mut requested)).collect();
+        (ready, told)
+    }
+
+    /// In the place of an event that cannot be decoded; what was held back before it is told first.
+    pub fn hear_unreadable(&mut self, event: &UnreadableEvent) -> Vec<Envelope> {
+        let (_, mut told) = self.tell_waiting();
+        told.push(Envelope::unreadable(&self.thread, &self.run, event));
         told
     }
 

@@ -6,11 +6,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::is_false;
 use super::time::Time;
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Thread {
     pub id: String,
+    /// Empty where it cannot be decoded.
     #[schema(value_type = Object)]
     pub metadata: Value,
     /// Later calls are not held by policy.
@@ -24,6 +26,10 @@ pub struct Thread {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub active_run_id: Option<String>,
+    /// True where `metadata` cannot be decoded.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    pub unreadable: bool,
 }
 
 impl Thread {
@@ -37,17 +43,20 @@ impl Thread {
         Some(Self {
             id: view.id.as_str().into(),
             metadata: match &view.metadata {
-                Value::Null => Value::Object(Map::new()),
-                other @ (Value::Bool(_)
-                | Value::Number(_)
-                | Value::String(_)
-                | Value::Array(_)
-                | Value::Object(_)) => other.clone(),
+                None | Some(Value::Null) => Value::Object(Map::new()),
+                Some(
+                    other @ (Value::Bool(_)
+                    | Value::Number(_)
+                    | Value::String(_)
+                    | Value::Array(_)
+                    | Value::Object(_)),
+                ) => other.clone(),
             },
             auto_approve: view.auto_approved_by.is_some(),
             approved_tools: view.approved_tools.iter().map(|tool| tool.as_str().to_owned()).collect(),
             created_at: view.created_at?.into(),
             active_run_id,
+            unreadable: view.metadata.is_none(),
         })
     }
 }

@@ -62,6 +62,7 @@ async fn every_error_page_shows_what_is_said() {
     said.note_error(PostRefused::TooLarge { bytes: 2 * 1_048_576 });
     said.note_error(Refused::Trouble(Trouble::Unavailable("no route to it".into())));
     said.note_error(Refused::Impossible("two heads".into()));
+    said.note_error(Refused::Trouble(Trouble::Corrupt("a page is damaged".into())));
     said.check();
 }
 

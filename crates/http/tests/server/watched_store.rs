@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    ApprovalFilter, Committed, Listed, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    ApprovalFilter, Listed, Logged, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
     SuspensionView, Task, Tenant, Trouble, Wrapper,
 };
 use machine::Timestamp;
@@ -100,7 +100,7 @@ impl Wrapper for WatchedStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
         let reading = self.store.events(tenant, run, after, limit);
         Box::pin(async move {
             let events = reading.await?;

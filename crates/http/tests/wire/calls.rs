@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use engine::store::Committed;
+use engine::store::StateView;
 use holdpoint_http::wire::call::{Call, fold};
 use holdpoint_http::wire::state::State;
 use holdpoint_http::wire::words::CallStatus;
 use machine::phase::Scope;
-use machine::rows::StateRow;
 use serde_json::{Value, json};
 
 use crate::stories::{self, Story};
@@ -77,7 +77,7 @@ fn a_denied_call_says_by_whom_and_why() {
     );
 }
 
-fn state_after(story: &Story, count: usize, kept: &[StateRow]) -> Value {
+fn state_after(story: &Story, count: usize, kept: &[StateView]) -> Value {
     let mut folded = fold();
     story.committed()[..count].iter().for_each(|committed| folded.add(committed));
     serde_json::to_value(State::of(&story.view(count), folded, kept)).unwrap()
@@ -111,11 +111,11 @@ fn a73_the_state_paths_show_a_decision_from_when_it_is_recorded_until_the_call_g
 
 #[test]
 fn a_patch_of_plugin_state_names_the_place_where_the_state_shows_it() {
-    let row = |scope, key: &str| StateRow {
+    let row = |scope, key: &str| StateView {
         plugin: "memory".into(),
         scope,
         key: key.into(),
-        value: std::sync::Arc::new(json!(1)),
+        value: Some(std::sync::Arc::new(json!(1))),
     };
     let story = stories::named("plain_answer");
     let state =

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use engine::live::{Delta, LiveItem, Part, ToolNote, ToolNoteBody};
+use engine::store::UnreadableEvent;
 use holdpoint_http::openapi;
+use holdpoint_http::wire::event::Envelope;
 use holdpoint_http::wire::live::Frame;
 use machine::event::CallErrorCode;
 use serde_json::{Value, json};
@@ -45,7 +47,9 @@ fn every_type_of_event_has_a_line() {
     let live = live_items()
         .into_iter()
         .map(|item| Frame::of(&"thr_1".into(), &"run_1".into(), &item).name.to_owned());
-    assert_eq!(described("Every type of event"), stored.chain(live).collect());
+    let unreadable = UnreadableEvent { seq: 1, checkpoint: None };
+    let unreadable = Envelope::unreadable(&"thr_1".into(), &"run_1".into(), &unreadable).name.to_owned();
+    assert_eq!(described("Every type of event"), stored.chain(live).chain([unreadable]).collect());
 }
 
 /// One of each kind.

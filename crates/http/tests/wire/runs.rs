@@ -106,7 +106,7 @@ fn a_thread_names_its_active_run_only_while_there_is_one() {
         State::Busy { front: RunId::from("run_1"), front_is: Front::Executes, in_doubt: false, queued: 0 };
     view.auto_approved_by = Some(Principal::from("ana"));
     view.approved_tools = vec!["transfer".into()];
-    view.metadata = json!({"a": 1});
+    view.metadata = Some(json!({"a": 1}));
     let busy = serde_json::to_value(Thread::of(&view)).unwrap();
     assert_eq!((&busy["active_run_id"], &busy["auto_approve"]), (&json!("run_1"), &json!(true)));
     assert_eq!((&busy["metadata"], &busy["approved_tools"]), (&json!({"a": 1}), &json!(["transfer"])));

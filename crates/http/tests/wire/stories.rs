@@ -105,12 +105,14 @@ impl Story {
         RunView {
             id: control.run.clone(),
             thread: control.thread.clone(),
+            agent: control.agent.clone(),
+            seq: control.seq,
             status: ShownStatus::of(&control.status),
             interrupt_accepted: false,
             created_at: self.events[0].at,
             started_at: at("run.started"),
             ended_at: at("run.ended"),
-            control,
+            control: Some(control),
         }
     }
 
@@ -138,7 +140,8 @@ fn held(thread: ThreadId, run: RunId, event: &Event, opened: &Opened) -> Suspens
         status: ApprovalStatus::Pending,
         answered: false,
         edited: None,
-        opened: Arc::new(opened.clone()),
+        opened: Some(Arc::new(opened.clone())),
+        answer_is_unreadable: false,
         opened_seq: event.seq,
         closed_seq: None,
         created_at: event.at,

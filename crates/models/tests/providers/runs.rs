@@ -38,6 +38,7 @@ async fn watched(provider: Provider, stories: Vec<Story>) -> (Vec<Fact>, Vec<Liv
         match item.expect("a feed that goes on") {
             FeedItem::Event(committed) => facts.push(committed.event.fact.clone()),
             FeedItem::Live(item) => live.push(item),
+            FeedItem::Unreadable(event) => panic!("event {} cannot be decoded", event.seq),
         }
     }
     (facts, live)

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use engine::store::{
-    ApprovalFilter, Census, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView,
+    ApprovalFilter, Census, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView, SaidMessage,
     SuspensionView, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -31,7 +31,7 @@ impl State {
         ThreadView {
             id: id.clone(),
             created_at: Some(thread.created_at),
-            metadata: thread.metadata.clone(),
+            metadata: Some(thread.metadata.clone()),
             head: thread.head.clone(),
             state: self.thread_state(thread),
             auto_approved_by: thread.auto_approved_by.clone(),
@@ -97,7 +97,8 @@ impl State {
             let place = thread.messages.get(id)?;
             let index = usize::try_from(place.seq.checked_sub(1)?).ok()?;
             let event = &self.run_of(tenant, &place.run)?.log.get(index)?.event;
-            MessageView::of(place.run.clone(), event)
+            let (run, seq, role) = (place.run.clone(), place.seq, place.role);
+            Some(MessageView { id: id.clone(), run, seq, role, said: SaidMessage::of(event) })
         }))
     }
 
@@ -158,7 +159,8 @@ impl State {
             status: status_of(suspension),
             answered: false,
             edited: None,
-            opened: Arc::<Opened>::new(shown.clone()),
+            opened: Some(Arc::<Opened>::new(shown.clone())),
+            answer_is_unreadable: false,
             opened_seq: opened.seq,
             closed_seq: closed.map(|closed| closed.seq),
             created_at: opened.at,
@@ -209,8 +211,10 @@ pub(super) fn run_view(run: &StoredRun) -> RunView {
     RunView {
         id: run.id.clone(),
         thread: run.thread.clone(),
+        agent: run.control.agent.clone(),
         status: run.standing.status,
-        control: (*run.control).clone(),
+        seq: run.seq(),
+        control: Some((*run.control).clone()),
         interrupt_accepted: run.interrupt_accepted,
         created_at: run.created_at,
         started_at: run.started_at,

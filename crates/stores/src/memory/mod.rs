@@ -7,6 +7,7 @@ mod ready;
 mod retention;
 mod state;
 mod submit;
+mod undecoded;
 mod write;
 
 use std::collections::BTreeSet;
@@ -17,9 +18,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use engine::callback::CallbackKey;
 use engine::store::{
     Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created,
-    EVENTS_BYTES_MAX, Lease, Listed, Loaded, MessagePlace, MessageView, Page, REMEMBERED_MAX, Refused,
-    Remembered, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView, Trouble,
-    remembers_enough,
+    EVENTS_BYTES_MAX, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, REMEMBERED_MAX,
+    Refused, Remembered, RunFilter, RunView, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Trouble, remembers_enough,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -223,6 +224,10 @@ impl Store for MemoryStore {
         self.change(|state, now| append::append(state, lease, &append, now))
     }
 
+    fn end_undecoded(&self, lease: &Lease) -> Task<'_, Result<Appended, Refused>> {
+        self.change(|state, now| undecoded::end(state, lease, now))
+    }
+
     fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
         self.change(|state, now| state.release(lease, now))
     }
@@ -267,7 +272,7 @@ impl Store for MemoryStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
         self.read(|state| {
             let log = &state.run_of(tenant, run).ok_or(Refused::NotFound)?.log;
             let from = usize::try_from(after).unwrap_or(usize::MAX);
@@ -277,7 +282,14 @@ impl Store for MemoryStore {
                 bytes += committed.weight();
                 !full
             };
-            Ok(log.iter().skip(from).take(limit.max(1)).take_while(fits).cloned().collect())
+            Ok(log
+                .iter()
+                .skip(from)
+                .take(limit.max(1))
+                .take_while(fits)
+                .cloned()
+                .map(Logged::Event)
+                .collect())
         })
     }
 
@@ -349,10 +361,18 @@ impl Store for MemoryStore {
         self.read(|state| Ok(state.run_of(tenant, run).and_then(|run| run.remembered.get(scope)).cloned()))
     }
 
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateView>, Refused>> {
         self.read(|state| {
             let run = state.run_of(tenant, run).ok_or(Refused::NotFound)?;
-            Ok(state.plugin_rows(run))
+            let rows = state.plugin_rows(run).into_iter();
+            Ok(rows
+                .map(|StateRow { plugin, scope, key, value }| StateView {
+                    plugin,
+                    scope,
+                    key,
+                    value: Some(value),
+                })
+                .collect())
         })
     }
 

@@ -182,6 +182,6 @@ impl State {
         };
         self.line_up(row, now);
         // A lease ends with the process that holds it, so nobody can still send what the last worker started.
-        Ok(Claimed { lease, loaded, doubt_at: now })
+        Ok(Claimed { lease, loaded: Ok(loaded), doubt_at: now })
     }
 }

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use super::connection::{Connections, Parameters};
 use super::stored_run::event_in;
 use super::text::{kept, told};
-use super::trouble::{Stop, corrupt};
+use super::trouble::Stop;
 use crate::page::{Asked, Place};
 use crate::words::{approval_status_of, kind_of, number, timestamp, unsigned};
 
@@ -108,8 +108,12 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
     let (run, agent) = (RunId::from(name("run_id")?), AgentName::from(name("agent")?));
     let call = CallId::from(name("call")?);
     let seq = unsigned(row.try_get("seq")?);
-    let event = event_in(row.try_get("body")?, unsigned(row.try_get("first_seq")?), seq)?;
-    let (step, opened) = opening(event)?;
+    let opened = match (row.try_get::<_, Option<&str>>("body")?, row.try_get::<_, Option<i64>>("first_seq")?)
+    {
+        (Some(body), Some(first)) => event_in(body, unsigned(first), seq).ok().and_then(opening),
+        (Some(_) | None, _) => None,
+    };
+    let (step, opened) = opened.map_or((0, None), |(step, opened)| (step, Some(Arc::new(opened))));
     let mut path = above(row)?;
     path.push(PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() });
     let view = SuspensionView {
@@ -124,7 +128,8 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
         status: approval_status_of(row.try_get("status")?)?,
         answered: false,
         edited: None,
-        opened: Arc::new(opened),
+        opened,
+        answer_is_unreadable: false,
         opened_seq: seq,
         closed_seq: row.try_get::<_, Option<i64>>("closed_seq")?.map(unsigned),
         created_at: timestamp(row.try_get("created_at")?),
@@ -136,17 +141,17 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
     };
     // What the run has not heard yet stands in its inbox.
     let Some(text) = row.try_get::<_, Option<&str>>("answer")? else { return Ok(view) };
-    let item: Item = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
-    Ok(view.answered_by(&item))
+    Ok(match serde_json::from_str::<Item>(text) {
+        Ok(item) => view.answered_by(&item),
+        Err(_) => view.answered_unreadably(),
+    })
 }
 
-/// What a person needs to see stands in the event.
-fn opening(event: Event) -> Result<(u32, Opened), Stop> {
-    let Event { seq, step, fact, .. } = event;
-    let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = fact else {
-        return Err(corrupt(format!("event {seq} opens no suspension")));
-    };
-    Ok((step.unwrap_or_default(), opened))
+/// What a person needs to see stands in the event. None where it says something else.
+fn opening(event: Event) -> Option<(u32, Opened)> {
+    let Event { step, fact, .. } = event;
+    let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = fact else { return None };
+    Some((step.unwrap_or_default(), opened))
 }
 
 /// From the run that a person started, as far as its ancestors are stored.

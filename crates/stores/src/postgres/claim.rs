@@ -165,24 +165,26 @@ impl Shared {
             if !leases.contains(&lease) {
                 continue;
             }
-            match run.load(&self.connections).await {
+            let loaded = match run.load(&self.connections).await {
                 Ok(loaded) => {
-                    let now = self.clock.now();
-                    let doubt_at = doubt_at.map_or(now, |at| at.max(now));
                     self.leases.hear(&lease, last);
                     self.leases.stored(&lease, loaded.control.seq);
-                    given.claimed.push(Claimed { lease, loaded, doubt_at });
+                    Ok(loaded)
                 }
-                Err(Stop(Refused::Trouble(Trouble::Corrupt(why)))) => {
-                    // It stays held: a run that cannot be read must not keep all others from being given out.
-                    tracing::error!(run = %lease.run, why, "a run cannot be read and stands still");
-                    given.refused = Some(corrupt(why));
+                // It is held: a run that cannot be decoded must not keep all others from being given out.
+                Err(Stop(Refused::Trouble(trouble @ Trouble::Corrupt(_)))) => {
+                    self.leases.hear(&lease, last);
+                    Err(trouble)
                 }
                 Err(stop) => {
                     self.leases.forget(&lease);
                     given.refused = Some(stop);
+                    continue;
                 }
-            }
+            };
+            let now = self.clock.now();
+            let doubt_at = doubt_at.map_or(now, |at| at.max(now));
+            given.claimed.push(Claimed { lease, loaded, doubt_at });
         }
         Ok(given)
     }
@@ -199,10 +201,19 @@ impl Shared {
         };
         let run = StoredRun::of(row, 0)?;
         let last = run.last_ticket();
-        let loaded = run.load(&self.connections).await?;
-        self.leases.hear(lease, last);
-        self.leases.stored(lease, loaded.control.seq);
-        Ok(loaded)
+        match run.load(&self.connections).await {
+            Ok(loaded) => {
+                self.leases.hear(lease, last);
+                self.leases.stored(lease, loaded.control.seq);
+                Ok(loaded)
+            }
+            Err(stop @ Stop(Refused::Trouble(Trouble::Corrupt(_)))) => {
+                // Its worker has seen that there is something that cannot be decoded, and needs no second ring for it.
+                self.leases.hear(lease, last);
+                Err(stop)
+            }
+            Err(stop) => Err(stop),
+        }
     }
 
     /// Nobody in this process works on any run from here on.

@@ -9,6 +9,7 @@ use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
 use machine::inbox::{Item, Shown, Verdict, ends_run, judge};
 use machine::thread::{Admission, Thread};
+use machine::undecoded::judge_undecoded;
 use serde::Serialize;
 use tokio_postgres::Row;
 
@@ -74,7 +75,12 @@ impl Shared {
     }
 
     /// The runs that it woke.
-    async fn append_alone(&self, lease: &Lease, node: i64, entry: &Entry) -> Result<Vec<RunId>, Stop> {
+    pub(super) async fn append_alone(
+        &self,
+        lease: &Lease,
+        node: i64,
+        entry: &Entry,
+    ) -> Result<Vec<RunId>, Stop> {
         let bound = json(&Bound::of(lease.tenant.as_str(), &lease.run, entry))?;
         let body = entry.log.as_ref().map(|log| log.body.as_str());
         let row = self
@@ -231,13 +237,16 @@ impl Shared {
             )
             .await?;
         let row = rows.first().ok_or(Refused::NotFound)?;
-        let number: i64 = row.try_get(0)?;
+        let (number, interrupt_accepted): (i64, bool) = (row.try_get(0)?, row.try_get(2)?);
+        if let Some(verdict) = judge_undecoded(item, row.try_get(8)?, interrupt_accepted) {
+            return Ok(Judged { number, change: row.try_get(1)?, verdict, ends_run: false });
+        }
         let control = control_of(&self.connections, number, row.try_get(3)?).await?;
         let earlier = row.try_get::<_, Option<&str>>(6)?.map(serde_json::from_str).transpose();
         let earlier = earlier.map_err(|error| corrupt(error.to_string()))?;
         let shown = Shown {
             control: &control,
-            interrupt_accepted: row.try_get(2)?,
+            interrupt_accepted,
             end_accepted: row.try_get(7)?,
             answered: row.try_get(4)?,
             early_kept: row.try_get(5)?,
@@ -259,7 +268,7 @@ impl Shared {
 
     /// Whoever watches the run on another node is told, and whoever shows what people have to answer. Of the latter
     /// nobody knows whether there is one: a look would not find what they missed.
-    fn announce(&self, lease: &Lease, entry: &Entry) {
+    pub(super) fn announce(&self, lease: &Lease, entry: &Entry) {
         if entry.rows.change_what_is_held() {
             self.posts.approvals(&lease.tenant, &lease.run);
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::store::{Refused, Tenant};
+use engine::store::{Refused, Tenant, Trouble};
 use machine::Control;
 use machine::control::ControlUnreadable;
-use machine::id::{CallId, Digest};
+use machine::id::{AgentName, CallId, Digest, RunId};
 
 use super::doctor::log::{Page, commit_of};
 use super::look::Look;
@@ -15,15 +15,15 @@ use super::text::told;
 use super::trouble::{Stop, corrupt};
 use super::upkeep::Upkeep;
 use crate::doctor::{Fault, Log};
-use crate::held::{HeldCall, Holder};
-use crate::words::unsigned;
+use crate::held::{Holder, Surveyed, UnreadableCall};
+use crate::words::{kind_of, unsigned};
 
 /// So many are read in one short transaction.
 const SCAN_COUNT_MAX: i64 = 64;
 /// Of one run after the other, so that its control is decoded once; each with the event that holds it.
-const SCAN: &str = "SELECT s.run, s.call, s.seq, split_part(c.body, E'\\n', (s.seq - c.first_seq + 1)::integer)
+const SCAN: &str = "SELECT s.run, s.call, s.seq, split_part(c.body, E'\\n', (s.seq - c.first_seq + 1)::integer), s.kind
     FROM (
-        SELECT run, call, seq FROM suspensions
+        SELECT run, call, seq, kind FROM suspensions
         WHERE status = 'pending' AND (run, call) > ($1, $2) ORDER BY run, call LIMIT $3
     ) AS s
     LEFT JOIN LATERAL (
@@ -43,7 +43,7 @@ impl Upkeep {
     /// so far.
     pub async fn held_calls<T>(
         &self,
-        mut judge: impl FnMut(&HeldCall) -> T,
+        mut judge: impl FnMut(&Surveyed) -> T,
         mut progress: impl FnMut(u64),
     ) -> Result<Vec<T>, Refused> {
         let mut judged = Vec::new();
@@ -65,7 +65,7 @@ impl Upkeep {
         &self,
         behind: &(i64, String),
         revisions: &mut Revisions,
-        mut found: impl FnMut(&HeldCall),
+        mut found: impl FnMut(&Surveyed),
     ) -> Result<Option<(i64, String)>, Stop> {
         let mut client = self.connections.client().await?;
         let look = Look::begin(&self.connections, &mut client).await?;
@@ -76,18 +76,41 @@ impl Upkeep {
             let (run, call, seq): (i64, String, u64) =
                 (row.try_get(0)?, row.try_get(1)?, unsigned(row.try_get(2)?));
             let line: Option<&str> = row.try_get(3)?;
+            let id = CallId::from(told(call.clone()));
             let holder = match of_run.take() {
-                Some((known, holder)) if known == run => holder,
-                Some(_) | None => holder(&look, run, revisions).await?,
+                Some((known, holder)) if known == run => Ok(holder),
+                Some(_) | None => holder(&look, run, revisions).await,
             };
-            let opened = event(line.unwrap_or_default(), seq)?;
-            found(&holder.held(&CallId::from(told(call.clone())), &opened)?);
-            of_run = Some((run, holder));
+            let held = holder.and_then(|holder| {
+                let held =
+                    event(line.unwrap_or_default(), seq).and_then(|event| Ok(holder.held(&id, &event)?));
+                of_run = Some((run, holder));
+                held
+            });
+            found(&match held {
+                Ok(held) => Surveyed::Call(Box::new(held)),
+                Err(Stop(Refused::Trouble(Trouble::Corrupt(_)))) => {
+                    Surveyed::Unreadable(unreadable(&look, run, id, row.try_get(4)?).await?)
+                }
+                Err(stop) => return Err(stop),
+            });
             last = Some((run, call));
         }
         look.end().await?;
         Ok(last)
     }
+}
+
+async fn unreadable(look: &Look<'_>, run: i64, call: CallId, kind: &str) -> Result<UnreadableCall, Stop> {
+    let rows = look.read("SELECT tenant, id, agent FROM runs WHERE run = $1", &[&run]).await?;
+    let row = rows.first().ok_or_else(|| corrupt(format!("run {run} is not there")))?;
+    Ok(UnreadableCall {
+        tenant: Tenant::from(told(row.try_get(0)?).as_str()),
+        run: RunId::from(told(row.try_get(1)?)),
+        agent: AgentName::from(told(row.try_get(2)?)),
+        call,
+        kind: kind_of(kind)?,
+    })
 }
 
 async fn holder(look: &Look<'_>, run: i64, revisions: &mut Revisions) -> Result<Holder, Stop> {

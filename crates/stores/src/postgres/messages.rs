@@ -1,15 +1,15 @@
 //! The messages of a thread, in the order in which they joined it.
 
-use engine::store::{Listed, MessageView, Page, Refused, Tenant};
-use machine::id::{RunId, ThreadId};
+use engine::store::{Listed, MessageView, Page, Refused, SaidMessage, Tenant};
+use machine::id::{MessageId, RunId, ThreadId};
 use tokio_postgres::Row;
 
 use super::connection::{Connections, Parameters};
 use super::stored_run::event;
 use super::text::{kept, told};
-use super::trouble::{Stop, corrupt};
+use super::trouble::Stop;
 use crate::page::{Asked, Place};
-use crate::words::unsigned;
+use crate::words::{role_of, unsigned};
 
 pub(super) async fn messages(
     connections: &Connections,
@@ -40,6 +40,12 @@ pub(super) async fn messages(
 fn shown(row: &Row) -> Result<MessageView, Stop> {
     let (run, seq): (String, u64) = (row.try_get(2)?, unsigned(row.try_get(3)?));
     let line: Option<&str> = row.try_get(4)?;
-    let view = MessageView::of(RunId::from(told(run)), &event(line.unwrap_or_default(), seq)?);
-    view.ok_or_else(|| corrupt(format!("event {seq} adds no message")))
+    let said = line.and_then(|line| event(line, seq).ok());
+    Ok(MessageView {
+        id: MessageId::from(told(row.try_get(1)?)),
+        run: RunId::from(told(run)),
+        seq,
+        role: role_of(row.try_get(5)?)?,
+        said: said.as_ref().and_then(SaidMessage::of),
+    })
 }

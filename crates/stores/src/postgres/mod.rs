@@ -60,6 +60,7 @@ mod thread;
 mod tls;
 mod together;
 mod trouble;
+mod undecoded;
 pub mod upkeep;
 mod views;
 mod watched;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use engine::callback::CallbackKey;
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Counts, Create, Created, Lease, Listed, Loaded,
+    Logged, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said, StateView,
     Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -90,13 +90,14 @@ impl Shared {
     }
 
     /// Whoever has read all of a run that another node holds may wait for more.
-    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[Committed], is_all: bool) {
-        let last = events.last().map(|committed| &committed.event);
-        let ended = last.is_some_and(|event| matches!(event.fact, Fact::RunEnded { .. }));
+    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[Logged], is_all: bool) {
+        let last = events.last();
+        let end = last.and_then(Logged::readable);
+        let ended = end.is_some_and(|end| matches!(end.event.fact, Fact::RunEnded { .. }));
         if ended {
             self.watched.forget(number);
         } else if is_all && self.leases.of_run(number).is_none() {
-            let seq = last.map_or(after, |event| event.seq);
+            let seq = last.map_or(after, Logged::seq);
             self.watched.read(number, run, words::number(seq));
         }
     }
@@ -204,6 +205,11 @@ impl Store for PostgresStore {
         task(async move { self.shared.append(&lease, append).await })
     }
 
+    fn end_undecoded(&self, lease: &Lease) -> Task<'_, Result<Appended, Refused>> {
+        let lease = lease.clone();
+        task(async move { self.shared.end_undecoded(&lease).await })
+    }
+
     fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
         let lease = lease.clone();
         task(async move { self.shared.release(&lease).await })
@@ -255,7 +261,7 @@ impl Store for PostgresStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         let read = move |shared: Arc<Shared>| async move {
             let connections = &shared.connections;
@@ -328,7 +334,7 @@ impl Store for PostgresStore {
         task(async move { keys::remembered(&self.shared.connections, &tenant, &run, &scope).await })
     }
 
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateView>, Refused>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         task(async move { views::state(&self.shared.connections, &tenant, &run).await })
     }

@@ -1,8 +1,11 @@
 //! A run as it is stored: its control, its log, and what a worker starts from.
 
+use std::iter::repeat;
 use std::sync::Arc;
 
-use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Refused, Tenant};
+use engine::store::{
+    Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, Trouble, UnreadableEvent,
+};
 use machine::apply::{apply, born};
 use machine::control::ControlUnreadable;
 use machine::event::Event;
@@ -17,28 +20,45 @@ use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
 use crate::words::{checkpoint_of, number, timestamp, unsigned};
 
+/// None where it cannot be decoded, for whoever shows a run.
+pub(super) async fn shown_control(
+    connections: &Connections,
+    run: i64,
+    stored: &[u8],
+) -> Result<Option<Control>, Stop> {
+    match control_of(connections, run, stored).await {
+        Ok(control) => Ok(Some(control)),
+        Err(Stop(Refused::Trouble(Trouble::Corrupt(_)))) => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}
+
 /// A control that another fold wrote is folded anew from the log.
 pub(super) async fn control_of(connections: &Connections, run: i64, stored: &[u8]) -> Result<Control, Stop> {
     match Control::decode(stored) {
         Ok(control) => Ok(control),
-        Err(ControlUnreadable::OtherVersion(_)) => {
-            let mut control: Option<Control> = None;
-            loop {
-                let after = control.as_ref().map_or(0, |control| control.seq);
-                let page = events_after(connections, run, after, usize::MAX).await?;
-                if page.is_empty() {
-                    return control.ok_or_else(|| corrupt(format!("run {run} has no events")));
-                }
-                for Committed { event, .. } in &page {
-                    let folded = match &mut control {
-                        Some(control) => apply(control, event),
-                        None => born(event).map(|born| control = Some(born)),
-                    };
-                    folded.map_err(|why| corrupt(why.to_string()))?;
-                }
-            }
-        }
+        Err(ControlUnreadable::OtherVersion(_)) => folded(connections, run).await,
         Err(ControlUnreadable::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
+    }
+}
+
+/// The control as the log says.
+pub(super) async fn folded(connections: &Connections, run: i64) -> Result<Control, Stop> {
+    let mut control: Option<Control> = None;
+    loop {
+        let after = control.as_ref().map_or(0, |control| control.seq);
+        let page = events_after(connections, run, after, usize::MAX).await?;
+        if page.is_empty() {
+            return control.ok_or_else(|| corrupt(format!("run {run} has no events")));
+        }
+        for logged in &page {
+            let Committed { event, .. } = logged.decoded()?;
+            let folded = match &mut control {
+                Some(control) => apply(control, event),
+                None => born(event).map(|born| control = Some(born)),
+            };
+            folded.map_err(|why| corrupt(why.to_string()))?;
+        }
     }
 }
 
@@ -96,7 +116,7 @@ const COMMIT_COUNT_MAX: usize = 256;
 struct Reading {
     after: u64,
     limit: usize,
-    events: Vec<Committed>,
+    events: Vec<Logged>,
     bytes: usize,
     /// The last commit that was seen.
     seen: u64,
@@ -129,13 +149,17 @@ impl Reading {
             let (first_seq, last_seq) = (unsigned(row.try_get(0)?), unsigned(row.try_get(1)?));
             let (word, body): (&str, &str) = (row.try_get(2)?, row.try_get(3)?);
             sent += number(body.len() as u64);
-            for (line, seq) in body.lines().zip(first_seq..).filter(|(_, seq)| *seq > self.after) {
+            let lines = body.lines().chain(repeat("")).zip(first_seq..=last_seq);
+            for (line, seq) in lines.filter(|(_, seq)| *seq > self.after) {
                 if self.is_full() {
                     return Ok(false);
                 }
                 self.bytes += line.len();
                 let checkpoint = if seq == last_seq { Some(checkpoint_of(word)?) } else { None };
-                self.events.push(Committed { event: Arc::new(event(line, seq)?), checkpoint });
+                self.events.push(match event(line, seq) {
+                    Ok(event) => Logged::Event(Committed { event: Arc::new(event), checkpoint }),
+                    Err(_) => Logged::Unreadable(UnreadableEvent { seq, checkpoint }),
+                });
             }
             self.seen = last_seq;
         }
@@ -152,7 +176,7 @@ pub(super) async fn events_of(
     run: &RunId,
     after: u64,
     limit: usize,
-) -> Result<(i64, Vec<Committed>, bool), Stop> {
+) -> Result<(i64, Vec<Logged>, bool), Stop> {
     let mut reading = Reading::new(after, limit);
     let count = number(reading.commit_count() as u64);
     let sql = include_str!("sql/events_of_run.sql");
@@ -174,7 +198,7 @@ pub(super) async fn events_after(
     run: i64,
     after: u64,
     limit: usize,
-) -> Result<Vec<Committed>, Stop> {
+) -> Result<Vec<Logged>, Stop> {
     let mut reading = Reading::new(after, limit);
     read_on(connections, run, &mut reading).await?;
     Ok(reading.events)
@@ -196,8 +220,8 @@ async fn read_on(connections: &Connections, run: i64, reading: &mut Reading) -> 
 pub(super) async fn event_at(connections: &Connections, run: i64, seq: u64) -> Result<Arc<Event>, Stop> {
     let before = seq.checked_sub(1).ok_or(Refused::NotFound)?;
     let found = events_after(connections, run, before, 1).await?;
-    let committed = found.into_iter().next().ok_or(Refused::NotFound)?;
-    Ok(committed.event)
+    let found = found.first().filter(|found| found.seq() == seq).ok_or(Refused::NotFound)?;
+    Ok(found.decoded()?.event.clone())
 }
 
 /// One event in the body of its commit.

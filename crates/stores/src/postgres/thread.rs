@@ -80,7 +80,7 @@ pub(super) async fn views(
 
 /// A row of `threads_shown`.
 fn shown(row: &Row) -> Result<ThreadView, Stop> {
-    let metadata = serde_json::from_str(row.try_get(2)?).map_err(|error| corrupt(error.to_string()))?;
+    let metadata = serde_json::from_str(row.try_get(2)?).ok();
     let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(told));
     let state = match text(5)? {
         Some(front) => Thread::Busy {

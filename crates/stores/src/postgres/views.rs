@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use engine::store::{Census, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, Tenant};
+use engine::store::{
+    Census, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, StateView, Tenant,
+};
 use machine::decision::Decision;
 use machine::id::{AgentName, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName};
 use machine::phase::Scope;
@@ -13,7 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::connection::{Connections, Parameters};
-use super::stored_run::control_of;
+use super::stored_run::shown_control;
 use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
@@ -98,8 +100,10 @@ async fn run_view(connections: &Connections, row: &Row) -> Result<RunView, Stop>
     Ok(RunView {
         id: RunId::from(told(row.try_get(0)?)),
         thread: ThreadId::from(told(row.try_get(6)?)),
+        agent: AgentName::from(told(row.try_get(9)?)),
         status: status_of(row.try_get(1)?)?,
-        control: control_of(connections, row.try_get(7)?, row.try_get(8)?).await?,
+        seq: unsigned(row.try_get(10)?),
+        control: shown_control(connections, row.try_get(7)?, row.try_get(8)?).await?,
         interrupt_accepted: row.try_get(2)?,
         created_at: timestamp(row.try_get(3)?),
         started_at: row.try_get::<_, Option<i64>>(4)?.map(timestamp),
@@ -154,7 +158,7 @@ pub(super) async fn leave(connections: &Connections, lease: &Lease, tool: &ToolN
 
 pub(super) async fn plugin_state(connections: &Connections, lease: &Lease) -> Result<Vec<StateRow>, Stop> {
     let rows = connections.read(include_str!("sql/state_of_run.sql"), &[&lease.row]).await?;
-    rows.iter().map(state_row).collect()
+    rows.iter().map(|row| Ok(state_row(row)?.decoded()?)).collect()
 }
 
 /// For whoever has no lease.
@@ -162,7 +166,7 @@ pub(super) async fn state(
     connections: &Connections,
     tenant: &Tenant,
     run: &RunId,
-) -> Result<Vec<StateRow>, Stop> {
+) -> Result<Vec<StateView>, Stop> {
     let sql = include_str!("sql/state_shown.sql");
     let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str())]).await?;
     if rows.is_empty() {
@@ -178,12 +182,12 @@ pub(super) async fn state(
     Ok(shown)
 }
 
-fn state_row(row: &Row) -> Result<StateRow, Stop> {
-    let value = serde_json::from_str(row.try_get(3)?).map_err(|error| corrupt(error.to_string()))?;
-    Ok(StateRow {
+fn state_row(row: &Row) -> Result<StateView, Stop> {
+    let value = serde_json::from_str(row.try_get(3)?).ok();
+    Ok(StateView {
         plugin: PluginName::from(told(row.try_get(1)?)),
         scope: if row.try_get(0)? { Scope::Thread } else { Scope::Run },
         key: told(row.try_get(2)?),
-        value: Arc::new(value),
+        value: value.map(Arc::new),
     })
 }

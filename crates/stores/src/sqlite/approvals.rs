@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView, Tenant};
+use engine::store::{ApprovalFilter, Listed, Page, PathEntry, Refused, SuspensionView, Tenant, Trouble};
 use machine::event::{Fact, Opened};
 use machine::id::{AgentName, CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::inbox::Item;
@@ -10,7 +10,7 @@ use machine::rows::ApprovalStatus;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::stored_run::event_at;
-use super::trouble::{Stop, corrupt};
+use super::trouble::Stop;
 use super::views::row_of;
 use crate::page::{Asked, Place};
 use crate::words::{approval_status_of, kind_of, number, timestamp, unsigned};
@@ -117,7 +117,8 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
     let (run, agent) = (RunId::from(row.get::<_, String>(12)?), AgentName::from(row.get::<_, String>(13)?));
     let call = CallId::from(row.get::<_, String>(3)?);
     let opened_seq = unsigned(row.get(2)?);
-    let (step, opened) = opening(connection, row.get(1)?, opened_seq)?;
+    let opened = opening(connection, row.get(1)?, opened_seq)?;
+    let (step, opened) = opened.map_or((0, None), |(step, opened)| (step, Some(Arc::new(opened))));
     let last = PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() };
     let answered: bool = row.get(6)?;
     let view = SuspensionView {
@@ -132,7 +133,8 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
         status: approval_status_of(&status)?,
         answered,
         edited: None,
-        opened: Arc::new(opened),
+        opened,
+        answer_is_unreadable: false,
         opened_seq,
         closed_seq: row.get::<_, Option<i64>>(17)?.map(unsigned),
         created_at: timestamp(row.get(7)?),
@@ -148,19 +150,27 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
 /// What the run has not heard yet stands in its inbox.
 fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<SuspensionView, Stop> {
     let mut statement = connection.prepare_cached(include_str!("sql/suspension_answer_given.sql"))?;
-    let text: String =
-        statement.query_row(params![view.tenant.as_str(), view.id.as_str()], |row| row.get(0))?;
-    let item: Item = serde_json::from_str(&text).map_err(|error| corrupt(error.to_string()))?;
-    Ok(view.answered_by(&item))
+    let answer = statement.query_row(params![view.tenant.as_str(), view.id.as_str()], |row| {
+        let text = row.get_ref(0)?.as_str().unwrap_or_default();
+        Ok(serde_json::from_str::<Item>(text).ok())
+    });
+    Ok(match answer.optional()?.flatten() {
+        Some(item) => view.answered_by(&item),
+        None => view.answered_unreadably(),
+    })
 }
 
-/// What a person needs to see stands in the event.
-fn opening(connection: &Connection, run: i64, seq: u64) -> Result<(u32, Opened), Stop> {
-    let event = event_at(connection, run, seq)?;
-    let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = &event.fact else {
-        return Err(corrupt(format!("event {seq} of run {run} opens no suspension")));
+/// What a person needs to see stands in the event. None where it cannot be decoded, is missing or says something else.
+fn opening(connection: &Connection, run: i64, seq: u64) -> Result<Option<(u32, Opened)>, Stop> {
+    let event = match event_at(connection, run, seq) {
+        Ok(event) => event,
+        Err(Stop(Refused::Trouble(Trouble::Corrupt(_)) | Refused::NotFound)) => return Ok(None),
+        Err(stop) => return Err(stop),
     };
-    Ok((event.step.unwrap_or_default(), opened.clone()))
+    let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = &event.fact else {
+        return Ok(None);
+    };
+    Ok(Some((event.step.unwrap_or_default(), opened.clone())))
 }
 
 /// From the run that a person started, as far as its ancestors are stored.

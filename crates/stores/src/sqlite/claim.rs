@@ -201,22 +201,18 @@ impl Claims<'_> {
         let lease = run.lease(held.next_epoch(Some(row), stored_epoch));
         held.give(lease.clone());
         drop(held);
-        match (run.load(self.connection), wanted) {
-            (Ok(loaded), _) => {
-                drop(snapshot);
-                // The lock file proves that whoever held the run before cannot send any more.
-                Ok(Some(Claimed { lease, loaded, doubt_at: self.now }))
-            }
-            (Err(Stop(Refused::Trouble(Trouble::Corrupt(why)))), Wanted::Ready(_)) => {
-                // It stays held: a run that cannot be read must not keep all others from being given out.
-                tracing::error!(run = %lease.run, why, "a run cannot be read and stands still");
-                Ok(None)
-            }
-            (Err(stop), Wanted::Ready(_) | Wanted::Unended) => {
+        let loaded = match run.load(self.connection) {
+            Ok(loaded) => Ok(loaded),
+            // It is held: a run that cannot be decoded must not keep all others from being given out.
+            Err(Stop(Refused::Trouble(trouble @ Trouble::Corrupt(_)))) => Err(trouble),
+            Err(stop) => {
                 self.leases.lock().let_go(row, stored_epoch);
-                Err(stop)
+                return Err(stop);
             }
-        }
+        };
+        drop(snapshot);
+        // The lock file proves that whoever held the run before cannot send any more.
+        Ok(Some(Claimed { lease, loaded, doubt_at: self.now }))
     }
 
     /// An entry that its run does not bear out, at one and the same moment, would come first again and again.

@@ -5,20 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::store::{Refused, Tenant, Trouble};
-use machine::id::CallId;
+use machine::id::{AgentName, CallId, RunId};
 use rusqlite::{Connection, params};
 
 use super::look::{LookFailed, look};
 use super::revisions;
 use super::stored_run::{control_of, event_at};
 use super::trouble::{Stop, corrupt};
-use crate::held::{HeldCall, Holder};
-use crate::words::unsigned;
+use crate::held::{HeldCall, Holder, Surveyed, UnreadableCall};
+use crate::words::{kind_of, unsigned};
 
 /// So many suspensions are read in one short transaction.
 const SCAN_COUNT_MAX: i64 = 256;
 /// Of one run after the other, so that its control is decoded once.
-const SCAN: &str = "SELECT run, call, seq FROM suspensions \
+const SCAN: &str = "SELECT run, call, seq, kind FROM suspensions \
     WHERE status = 'pending' AND (run, call) > (?1, ?2) ORDER BY run, call LIMIT ?3";
 
 /// Judges every held call, found without the lock of the file and without a change, in the order of runs and calls.
@@ -26,7 +26,7 @@ const SCAN: &str = "SELECT run, call, seq FROM suspensions \
 /// to at the wrong moment.
 pub fn survey<T>(
     path: impl AsRef<Path>,
-    mut judge: impl FnMut(&HeldCall) -> T,
+    mut judge: impl FnMut(&Surveyed) -> T,
     mut progress: impl FnMut(u64),
 ) -> Result<Vec<T>, LookFailed> {
     look(path.as_ref(), |connection| {
@@ -59,26 +59,64 @@ fn scan(
     connection: &Connection,
     behind: &(i64, String),
     known: &mut BTreeMap<[u8; 32], Arc<str>>,
-    mut found: impl FnMut(&HeldCall),
+    mut found: impl FnMut(&Surveyed),
 ) -> Result<Option<(i64, String)>, Stop> {
     let moment = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(SCAN)?;
     let rows = statement.query_map(params![behind.0, behind.1, SCAN_COUNT_MAX], |row| {
-        Ok((row.get(0)?, row.get(1)?, unsigned(row.get(2)?)))
+        Ok(Row { run: row.get(0)?, call: row.get(1)?, seq: unsigned(row.get(2)?), kind: row.get(3)? })
     })?;
-    let rows: Vec<(i64, String, u64)> = rows.collect::<rusqlite::Result<_>>()?;
+    let rows: Vec<Row> = rows.collect::<rusqlite::Result<_>>()?;
     let mut of_run: Option<(i64, Holder)> = None;
-    for (row, call, seq) in &rows {
-        let holder = match of_run.take() {
-            Some((of, holder)) if of == *row => holder,
-            Some(_) | None => holder(connection, *row, known)?,
-        };
-        found(&holder.held(&CallId::from(call.as_str()), &*event_at(connection, *row, *seq)?)?);
-        of_run = Some((*row, holder));
+    for row in &rows {
+        found(&match held(connection, row, &mut of_run, known) {
+            Ok(held) => Surveyed::Call(Box::new(held)),
+            Err(Stop(Refused::Trouble(Trouble::Corrupt(_)) | Refused::NotFound)) => {
+                Surveyed::Unreadable(unreadable(connection, row)?)
+            }
+            Err(stop) => return Err(stop),
+        });
     }
     drop(statement);
     drop(moment);
-    Ok(rows.into_iter().next_back().map(|(row, call, _)| (row, call)))
+    Ok(rows.into_iter().next_back().map(|row| (row.run, row.call)))
+}
+
+/// A suspension that is open.
+struct Row {
+    run: i64,
+    call: String,
+    seq: u64,
+    kind: String,
+}
+
+fn held(
+    connection: &Connection,
+    row: &Row,
+    of_run: &mut Option<(i64, Holder)>,
+    known: &mut BTreeMap<[u8; 32], Arc<str>>,
+) -> Result<HeldCall, Stop> {
+    let holder = match of_run.take() {
+        Some((of, holder)) if of == row.run => holder,
+        Some(_) | None => holder(connection, row.run, known)?,
+    };
+    let event = event_at(connection, row.run, row.seq);
+    let held = event.and_then(|event| Ok(holder.held(&CallId::from(row.call.as_str()), &event)?));
+    *of_run = Some((row.run, holder));
+    held
+}
+
+fn unreadable(connection: &Connection, row: &Row) -> Result<UnreadableCall, Stop> {
+    let mut statement = connection.prepare_cached("SELECT tenant, id, agent FROM runs WHERE row = ?1")?;
+    let (tenant, run, agent): (String, String, String) =
+        statement.query_row([row.run], |columns| Ok((columns.get(0)?, columns.get(1)?, columns.get(2)?)))?;
+    Ok(UnreadableCall {
+        tenant: Tenant::from(tenant.as_str()),
+        run: RunId::from(run),
+        agent: AgentName::from(agent),
+        call: CallId::from(row.call.as_str()),
+        kind: kind_of(&row.kind)?,
+    })
 }
 
 fn holder(

@@ -4,6 +4,7 @@ use engine::store::{Refused, Tenant};
 use machine::decision::Decision;
 use machine::id::RunId;
 use machine::inbox::{Item, Shown, Ticket, Verdict, ends_run, judge};
+use machine::undecoded::judge_undecoded;
 use rusqlite::{OptionalExtension, params};
 
 use super::append::open_suspension;
@@ -21,8 +22,15 @@ pub(super) fn submit(
 ) -> Result<Verdict, Stop> {
     let tenant = tenant.as_str();
     let Some(found) = find(desk, tenant, run)? else { return Err(Refused::NotFound.into()) };
-    let control = control_of(desk.connection(), found.row, &found.control)?;
     let item = &written.item;
+    if let Some(verdict) = judge_undecoded(item, found.ended, found.interrupt_accepted) {
+        if verdict.is_taken() {
+            put(desk, tenant, found.row, written, false)?;
+            desk.count_commit(written.text.len() as u64);
+        }
+        return Ok(verdict);
+    }
+    let control = control_of(desk.connection(), found.row, &found.control)?;
     let open = match item.call() {
         Some(call) => open_suspension(desk, found.row, call)?,
         None => None,

@@ -1,13 +1,13 @@
 //! The messages of a thread, in the order in which they joined it.
 
-use engine::store::{Listed, MessageView, Page, Refused, Tenant};
-use machine::id::{RunId, ThreadId};
+use engine::store::{Listed, MessageView, Page, Refused, SaidMessage, Tenant};
+use machine::id::{MessageId, RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::stored_run::StoredCommit;
-use super::trouble::{Stop, corrupt};
+use super::trouble::Stop;
 use crate::page::{Asked, Place};
-use crate::words::unsigned;
+use crate::words::{role_of, unsigned};
 
 pub(super) fn messages(
     connection: &Connection,
@@ -31,13 +31,19 @@ pub(super) fn messages(
         let place = Place { at: row.get(0)?, id: row.get(1)? };
         let (run, seq): (i64, u64) = (row.get(3)?, unsigned(row.get(4)?));
         let holding = match commit.take().filter(|commit| commit.holds(run, seq)) {
-            Some(commit) => commit,
+            Some(commit) => Some(commit),
             None => StoredCommit::find(connection, run, seq)?,
         };
-        let view = MessageView::of(RunId::from(row.get::<_, String>(2)?), &holding.event(seq)?);
-        let view = view.ok_or_else(|| corrupt(format!("event {seq} of run {run} adds no message")))?;
+        let said = holding.as_ref().and_then(|commit| commit.event(seq).ok());
+        let view = MessageView {
+            id: MessageId::from(place.id.clone()),
+            run: RunId::from(row.get::<_, String>(2)?),
+            seq,
+            role: role_of(&row.get::<_, String>(5)?)?,
+            said: said.as_ref().and_then(SaidMessage::of),
+        };
         found.push((place, view));
-        commit = Some(holding);
+        commit = holding;
     }
     drop(rows);
     drop(snapshot);

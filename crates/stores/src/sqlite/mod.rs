@@ -30,6 +30,7 @@ mod store;
 mod stored_run;
 mod thread;
 mod trouble;
+mod undecoded;
 mod views;
 mod writer;
 

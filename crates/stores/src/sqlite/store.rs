@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Counts, Create, Created, Lease, Listed, Loaded,
+    Logged, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, StateView, Store,
     SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -27,9 +27,9 @@ use super::handover::{Handover, Receipt};
 use super::trouble::Stop;
 use super::{
     SqliteStore, append, approvals, births, claim, inboxes, keys, messages, retention, revisions, stored_run,
-    thread, views,
+    thread, undecoded, views,
 };
-use crate::entry::{Entry, Written};
+use crate::entry::{Ends, Entry, Written};
 use crate::lane::POINT_EVENT_COUNT_MAX;
 
 impl SqliteStore {
@@ -166,6 +166,23 @@ impl Store for SqliteStore {
         }
     }
 
+    fn end_undecoded(&self, lease: &Lease) -> Task<'_, Result<Appended, Refused>> {
+        if !self.may_send(lease) {
+            return done(Err(Refused::Fenced));
+        }
+        let lease = lease.clone();
+        Box::pin(async move {
+            let by_control = lease.clone();
+            match self.route.send(move |desk| undecoded::end(desk, &by_control, Ends::ByControl)).await {
+                // The rows contradict the control: the columns alone count.
+                Err(Refused::Impossible(_)) => {
+                    self.route.send(move |desk| undecoded::end(desk, &lease, Ends::ByColumns)).await
+                }
+                ended => ended,
+            }
+        })
+    }
+
     fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
         let lease = lease.clone();
         Box::pin(async move {
@@ -228,7 +245,7 @@ impl Store for SqliteStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Committed>, Refused>> {
+    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         let read = move |connection: &Connection| {
             let row = views::row_of(connection, &tenant, &run)?.ok_or(Refused::NotFound)?;
@@ -292,10 +309,10 @@ impl Store for SqliteStore {
         done(self.point(|connection| keys::remembered(connection, tenant, run, scope)))
     }
 
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateView>, Refused>> {
         done(self.point(|connection| {
             let row = views::row_of(connection, tenant, run)?.ok_or(Refused::NotFound)?;
-            views::plugin_state(connection, row)
+            views::state(connection, row)
         }))
     }
 

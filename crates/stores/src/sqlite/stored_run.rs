@@ -1,9 +1,13 @@
 //! A run as it is stored: its control, its log, and what a worker starts from.
 
+use std::iter::repeat;
 use std::sync::Arc;
 
-use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Refused, Tenant};
+use engine::store::{
+    Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, Trouble, UnreadableEvent,
+};
 use machine::apply::{apply, born};
+use machine::checkpoint::Checkpoint;
 use machine::control::ControlUnreadable;
 use machine::event::Event;
 use machine::id::{MessageId, RunId, ThreadId};
@@ -14,28 +18,45 @@ use rusqlite::{Connection, OptionalExtension};
 use super::trouble::{Stop, corrupt};
 use crate::words::{checkpoint_of, number, unsigned};
 
+/// None where it cannot be decoded, for whoever shows a run.
+pub(super) fn shown_control(
+    connection: &Connection,
+    run: i64,
+    stored: &[u8],
+) -> Result<Option<Control>, Stop> {
+    match control_of(connection, run, stored) {
+        Ok(control) => Ok(Some(control)),
+        Err(Stop(Refused::Trouble(Trouble::Corrupt(_)))) => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}
+
 /// A control that another fold wrote is folded anew from the log.
 pub(super) fn control_of(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {
     match Control::decode(stored) {
         Ok(control) => Ok(control),
-        Err(ControlUnreadable::OtherVersion(_)) => {
-            let mut control: Option<Control> = None;
-            loop {
-                let after = control.as_ref().map_or(0, |control| control.seq);
-                let page = events_after(connection, run, after, usize::MAX)?;
-                if page.is_empty() {
-                    return control.ok_or_else(|| corrupt(format!("run {run} has no events")));
-                }
-                for Committed { event, .. } in &page {
-                    let folded = match &mut control {
-                        Some(control) => apply(control, event),
-                        None => born(event).map(|born| control = Some(born)),
-                    };
-                    folded.map_err(|why| corrupt(why.to_string()))?;
-                }
-            }
-        }
+        Err(ControlUnreadable::OtherVersion(_)) => folded(connection, run),
         Err(ControlUnreadable::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
+    }
+}
+
+/// The control as the log says.
+pub(super) fn folded(connection: &Connection, run: i64) -> Result<Control, Stop> {
+    let mut control: Option<Control> = None;
+    loop {
+        let after = control.as_ref().map_or(0, |control| control.seq);
+        let page = events_after(connection, run, after, usize::MAX)?;
+        if page.is_empty() {
+            return control.ok_or_else(|| corrupt(format!("run {run} has no events")));
+        }
+        for logged in &page {
+            let Committed { event, .. } = logged.decoded()?;
+            let folded = match &mut control {
+                Some(control) => apply(control, event),
+                None => born(event).map(|born| control = Some(born)),
+            };
+            folded.map_err(|why| corrupt(why.to_string()))?;
+        }
     }
 }
 
@@ -114,13 +135,14 @@ fn inbox(connection: &Connection, run: i64) -> Result<Vec<(Ticket, Item)>, Stop>
     Ok(inbox)
 }
 
-/// At most `limit` events of about as many bytes as are read at once, and at least one if there is one.
+/// At most `limit` events of about as many bytes as are read at once, and at least one if there is one. Those that cannot
+/// be decoded are among them.
 pub(super) fn events_after(
     connection: &Connection,
     run: i64,
     after: u64,
     limit: usize,
-) -> Result<Vec<Committed>, Stop> {
+) -> Result<Vec<Logged>, Stop> {
     let limit = limit.max(1);
     let mut statement = connection.prepare_cached(include_str!("sql/commits_after.sql"))?;
     let mut rows = statement.query([run, number(after)])?;
@@ -128,8 +150,9 @@ pub(super) fn events_after(
     while let Some(row) = rows.next()? {
         let (first_seq, last_seq) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
         let word: String = row.get(2)?;
-        let body = row.get_ref(3)?.as_str().map_err(|error| corrupt(error.to_string()))?;
-        for (line, seq) in body.lines().zip(first_seq..) {
+        // A body that is no text has no lines.
+        let body = row.get_ref(3)?.as_str().unwrap_or_default();
+        for (line, seq) in body.lines().chain(repeat("")).zip(first_seq..=last_seq) {
             if seq <= after {
                 continue;
             }
@@ -138,7 +161,7 @@ pub(super) fn events_after(
             }
             bytes += line.len();
             let checkpoint = if seq == last_seq { Some(checkpoint_of(&word)?) } else { None };
-            events.push(Committed { event: Arc::new(event(line, seq)?), checkpoint });
+            events.push(logged(event(line, seq).ok(), seq, checkpoint));
         }
     }
     Ok(events)
@@ -148,8 +171,15 @@ pub(super) fn events_after(
 pub(super) fn event_at(connection: &Connection, run: i64, seq: u64) -> Result<Arc<Event>, Stop> {
     let before = seq.checked_sub(1).ok_or(Refused::NotFound)?;
     let found = events_after(connection, run, before, 1)?;
-    let committed = found.into_iter().next().ok_or(Refused::NotFound)?;
-    Ok(committed.event)
+    let found = found.first().filter(|found| found.seq() == seq).ok_or(Refused::NotFound)?;
+    Ok(found.decoded()?.event.clone())
+}
+
+fn logged(event: Option<Event>, seq: u64, checkpoint: Option<Checkpoint>) -> Logged {
+    match event {
+        Some(event) => Logged::Event(Committed { event: Arc::new(event), checkpoint }),
+        None => Logged::Unreadable(UnreadableEvent { seq, checkpoint }),
+    }
 }
 
 /// One commit of a log, for whoever wants several of its events.
@@ -161,14 +191,15 @@ pub(super) struct StoredCommit {
 }
 
 impl StoredCommit {
-    pub(super) fn find(connection: &Connection, run: i64, seq: u64) -> Result<Self, Stop> {
+    /// None where no commit has this event.
+    pub(super) fn find(connection: &Connection, run: i64, seq: u64) -> Result<Option<Self>, Stop> {
         let mut statement = connection.prepare_cached(include_str!("sql/commits_after.sql"))?;
         let found = statement.query_row([run, number(seq.saturating_sub(1))], |row| {
             let (first_seq, last_seq) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
-            Ok(Self { run, first_seq, last_seq, body: row.get(3)? })
+            let body = row.get_ref(3)?.as_str().unwrap_or_default().to_owned();
+            Ok(Self { run, first_seq, last_seq, body })
         });
-        let found = found.optional()?.filter(|found| found.holds(run, seq));
-        found.ok_or_else(|| corrupt(format!("event {seq} of run {run} is in no commit")))
+        Ok(found.optional()?.filter(|found| found.holds(run, seq)))
     }
 
     pub(super) const fn holds(&self, run: i64, seq: u64) -> bool {

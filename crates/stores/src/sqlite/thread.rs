@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::desk::Desk;
-use super::trouble::{Stop, corrupt};
+use super::trouble::Stop;
 use crate::words::{millis, status_of, timestamp};
 
 /// Pages that are given back to the system with one deletion.
@@ -60,7 +60,8 @@ pub(super) fn thread_view(
 pub(super) struct ThreadColumns {
     row: i64,
     created_at: i64,
-    metadata: String,
+    /// None where it is no text.
+    metadata: Option<String>,
     head: Option<String>,
     auto_approved_by: Option<String>,
 }
@@ -70,15 +71,14 @@ impl ThreadColumns {
         Ok(Self {
             row: row.get(0)?,
             created_at: row.get(1)?,
-            metadata: row.get(2)?,
+            metadata: row.get_ref(2)?.as_str().ok().map(str::to_owned),
             head: row.get(3)?,
             auto_approved_by: row.get(4)?,
         })
     }
 
     pub(super) fn view(self, connection: &Connection, id: ThreadId) -> Result<ThreadView, Stop> {
-        let metadata: Value =
-            serde_json::from_str(&self.metadata).map_err(|error| corrupt(error.to_string()))?;
+        let metadata: Option<Value> = self.metadata.and_then(|text| serde_json::from_str(&text).ok());
         Ok(ThreadView {
             id,
             created_at: Some(timestamp(self.created_at)),

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::store::{Census, Listed, MessagePlace, Page, RunFilter, RunView, Tenant, ThreadView};
+use engine::store::{
+    Census, Listed, MessagePlace, Page, Refused, RunFilter, RunView, StateView, Tenant, ThreadView,
+};
 use machine::decision::Decision;
 use machine::id::{
     AgentName, CallId, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName,
@@ -14,7 +16,7 @@ use machine::rows::{ShownStatus, StateRow};
 use machine::tool::{Leave, ToolLeave};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
-use super::stored_run::control_of;
+use super::stored_run::shown_control;
 use super::thread::ThreadColumns;
 use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
@@ -129,8 +131,10 @@ fn run_view(connection: &Connection, row: &Row<'_>) -> Result<RunView, Stop> {
     Ok(RunView {
         id: RunId::from(row.get::<_, String>(0)?),
         thread: ThreadId::from(row.get::<_, String>(6)?),
+        agent: AgentName::from(row.get::<_, String>(9)?),
         status: status_of(&status)?,
-        control: control_of(connection, row.get(7)?, control)?,
+        seq: unsigned(row.get(10)?),
+        control: shown_control(connection, row.get(7)?, control)?,
         interrupt_accepted: row.get(2)?,
         created_at: timestamp(row.get(3)?),
         started_at: row.get::<_, Option<i64>>(4)?.map(timestamp),
@@ -207,20 +211,25 @@ pub(super) fn taken_call_ids(
     Ok(taken)
 }
 
+/// For the worker.
 pub(super) fn plugin_state(connection: &Connection, run: i64) -> Result<Vec<StateRow>, Stop> {
+    let rows = state(connection, run)?;
+    Ok(rows.into_iter().map(StateView::decoded).collect::<Result<_, Refused>>()?)
+}
+
+pub(super) fn state(connection: &Connection, run: i64) -> Result<Vec<StateView>, Stop> {
     let snapshot = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(include_str!("sql/state_of_run.sql"))?;
     let mut kept = Vec::new();
     for (scope, key) in [(Scope::Run, run), (Scope::Thread, 0)] {
         let mut rows = statement.query(params![run, key])?;
         while let Some(row) = rows.next()? {
-            let text: String = row.get(2)?;
-            let value = serde_json::from_str(&text).map_err(|error| corrupt(error.to_string()))?;
-            kept.push(StateRow {
+            let value = row.get_ref(2)?.as_str().ok().and_then(|text| serde_json::from_str(text).ok());
+            kept.push(StateView {
                 plugin: PluginName::from(row.get::<_, String>(0)?),
                 scope,
                 key: row.get(1)?,
-                value: Arc::new(value),
+                value: value.map(Arc::new),
             });
         }
     }

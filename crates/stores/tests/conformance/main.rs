@@ -31,6 +31,7 @@ mod rule_18_bytes;
 mod rule_19_census;
 mod rule_20_callback_key;
 mod rule_21_brought;
+mod rule_22_undecoded;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -191,6 +192,8 @@ macro_rules! conformance {
                 rule_21_brought::rule_21_a_creation_that_is_refused_leaves_none_of_it,
                 rule_21_brought::rule_21_the_same_comes_to_many_threads_at_once,
                 rule_21_brought::rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_has_its_agent,
+                rule_22_undecoded::rule_22_an_interrupted_run_ends_by_its_columns,
+                rule_22_undecoded::rule_22_only_whoever_holds_the_run_ends_it,
             }
         }
     };

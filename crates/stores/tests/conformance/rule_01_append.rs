@@ -31,17 +31,17 @@ pub(crate) async fn rule_01_an_append_writes_all_that_its_events_say<F: Fixture>
     worker.commit(&world).await.unwrap();
 
     let run = world.run("run").await;
-    assert_eq!(run.control, worker.run.control);
+    assert_eq!(run.control.as_ref(), Some(&worker.run.control));
     assert_eq!(run.status, ShownStatus::WaitingApproval);
     assert_eq!((run.created_at.0, run.started_at.unwrap().0, run.ended_at), (1_000_000, 1_000_000, None));
     let log = world.store.events(&world.tenant, &run.id, 0, 1_000).await.unwrap();
-    let numbers: Vec<u64> = log.iter().map(|committed| committed.event.seq).collect();
-    assert_eq!(numbers, (1..=run.control.seq).collect::<Vec<u64>>());
-    let names: Vec<Checkpoint> = log.iter().filter_map(|committed| committed.checkpoint).collect();
+    let numbers: Vec<u64> = log.iter().map(|committed| committed.readable().unwrap().event.seq).collect();
+    assert_eq!(numbers, (1..=run.control.as_ref().unwrap().seq).collect::<Vec<u64>>());
+    let names: Vec<Checkpoint> = log.iter().filter_map(|committed| committed.checkpoint()).collect();
     assert_eq!(names, [Checkpoint::UserMessage, Checkpoint::Waiting]);
-    assert_eq!(log.last().unwrap().checkpoint, Some(Checkpoint::Waiting));
+    assert_eq!(log.last().unwrap().checkpoint(), Some(Checkpoint::Waiting));
     let third = world.store.event(&worker.lease, 3).await.unwrap();
-    assert_eq!(third, log[2].event);
+    assert_eq!(third, log[2].readable().unwrap().event);
     assert_eq!(world.store.event(&worker.lease, 1_000).await, Err(Refused::NotFound));
 
     let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
@@ -60,7 +60,7 @@ pub(crate) async fn rule_01_an_append_writes_all_that_its_events_say<F: Fixture>
     assert_eq!(listed.items.len(), 1);
     let approval = &listed.items[0];
     assert_eq!((approval.call.as_str(), approval.step, approval.kind), ("a", 1, SuspensionKind::Approval));
-    assert_eq!(approval.opened.tool.as_str(), "urgent");
+    assert_eq!(approval.opened.as_ref().unwrap().tool.as_str(), "urgent");
     assert_eq!(approval.created_at, world.clock.now());
     let open = &worker.call("b").suspension().unwrap().id;
     let other = world.store.suspension(&world.tenant, open).await.unwrap().unwrap();
@@ -203,9 +203,10 @@ pub(crate) async fn rule_01_many_runs_append_side_by_side<F: Fixture>() {
         .collect();
     for task in tasks {
         let (name, control) = task.await.unwrap();
-        assert_eq!(world.run(&name).await.control, control);
+        assert_eq!(world.run(&name).await.control.as_ref(), Some(&control));
         let log = world.store.events(&world.tenant, &control.run, 0, 1_000).await.unwrap();
-        let folded = machine::fold(log.iter().map(|committed| &*committed.event)).unwrap();
+        let folded =
+            machine::fold(log.iter().map(|committed| &*committed.readable().unwrap().event)).unwrap();
         assert_eq!(folded, control);
     }
     assert_eq!(world.store.counts().commits, 40 * 12);
@@ -222,7 +223,7 @@ pub(crate) async fn rule_01_a_log_is_read_in_parts<F: Fixture>() {
         if part.is_empty() {
             break;
         }
-        read.extend(part.iter().map(|committed| committed.event.seq));
+        read.extend(part.iter().map(|committed| committed.readable().unwrap().event.seq));
     }
     assert_eq!(read, (1..=last).collect::<Vec<u64>>());
     assert!(world.store.events(&world.tenant, &"run".into(), last + 5, 2).await.unwrap().is_empty());

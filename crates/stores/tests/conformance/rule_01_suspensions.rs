@@ -22,7 +22,7 @@ async fn calls_changed(world: &World, after: u64) -> Vec<String> {
 
 async fn event(world: &World, seq: u64) -> Event {
     let mut found = world.store.events(&world.tenant, &"run".into(), seq - 1, 1).await.unwrap();
-    (*found.remove(0).event).clone()
+    (*found.remove(0).readable().unwrap().event).clone()
 }
 
 pub(crate) async fn rule_01_a_suspension_names_the_events_that_opened_and_closed_it<F: Fixture>() {

@@ -48,8 +48,8 @@ pub(crate) async fn rule_05_a_child_is_created_in_its_parents_commit<F: Fixture>
     assert_eq!(appended.woken, std::slice::from_ref(&child));
     assert_eq!(world.store.counts().commits, commits + 1);
     let shown = world.run(child.as_str()).await;
-    assert_eq!((shown.status, shown.control.seq), (ShownStatus::Queued, 1));
-    assert_eq!(shown.control.parent.unwrap().run_id.as_str(), "parent");
+    assert_eq!((shown.status, shown.control.as_ref().unwrap().seq), (ShownStatus::Queued, 1));
+    assert_eq!(shown.control.as_ref().unwrap().parent.clone().unwrap().run_id.as_str(), "parent");
     let log = world.store.events(&world.tenant, &child, 0, 10).await.unwrap();
     assert_eq!(log.len(), 1);
     assert!(world.store.thread(&world.tenant, &shown.thread).await.unwrap().created_at.is_some());

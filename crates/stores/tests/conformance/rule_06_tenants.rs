@@ -85,9 +85,9 @@ pub(crate) async fn rule_06_two_tenants_may_use_the_same_names<F: Fixture>() {
     here.commit(&world).await.unwrap();
     assert_eq!(world.run("run").await.status, ShownStatus::Completed);
     assert_eq!(other.run("run").await.status, ShownStatus::WaitingApproval);
-    assert_eq!(other.run("run").await.control, there.run.control);
+    assert_eq!(other.run("run").await.control.as_ref(), Some(&there.run.control));
     world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
-    assert_eq!(other.run("run").await.control, there.run.control);
+    assert_eq!(other.run("run").await.control.as_ref(), Some(&there.run.control));
     let listed = approval_calls(&other, &ApprovalFilter::default(), 10).await;
     assert_eq!(listed, ["call_run"]);
 }
@@ -325,7 +325,7 @@ pub(crate) async fn rule_06_a_thread_keeps_what_was_put_first<F: Fixture>() {
     world.clock.advance(5);
     assert_eq!(put(json!({"first": false})).await, Ok(false));
     let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
-    assert_eq!(thread.metadata, json!({"first": true}));
+    assert_eq!(thread.metadata, Some(json!({"first": true})));
     assert_eq!(thread.created_at.unwrap().0, 1_000_000);
 }
 

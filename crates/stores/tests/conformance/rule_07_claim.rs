@@ -179,7 +179,7 @@ pub(crate) async fn rule_07_a_run_is_claimed_by_its_name<F: Fixture>() {
     assert!(again.lease.epoch > waits.lease.epoch);
     let asked = Claim::Run { tenant: world.tenant.clone(), run: "behind".into() };
     let claimed = world.store.claim(asked).await.unwrap().remove(0);
-    assert!(!claimed.loaded.holds_thread, "it may only be told to end");
+    assert!(!claimed.loaded.as_ref().unwrap().holds_thread, "it may only be told to end");
     assert!(claim(&world, "ended").await.is_none());
 }
 

@@ -37,7 +37,7 @@ pub(crate) async fn rule_12_logs_threads_and_approvals_are_there_again<F: Fixtur
         world.store.next_wake().await.unwrap(),
     );
     assert_eq!(again, views);
-    assert_eq!(again.1.metadata, metadata);
+    assert_eq!(again.1.metadata.as_ref(), Some(&metadata));
     let frozen = async |text: &[u8]| {
         world.store.revision(&world.tenant, &"thr".into(), &Digest::of(text)).await.unwrap()
     };

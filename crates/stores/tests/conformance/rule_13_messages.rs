@@ -36,14 +36,14 @@ async fn all(world: &World, thread: &str, limit: usize) -> Vec<MessageView> {
 }
 
 fn names(messages: &[MessageView]) -> Vec<&str> {
-    messages.iter().map(|view| view.message.id().as_str()).collect()
+    messages.iter().map(|view| view.id.as_str()).collect()
 }
 
 /// The run that holds the thread by now, started.
 async fn starts(world: &World, run: &str) -> Worker {
     let asked = Claim::Run { tenant: world.tenant.clone(), run: run.into() };
     let claimed = world.store.claim(asked).await.unwrap().remove(0);
-    let after = claimed.loaded.begins_after.clone();
+    let after = claimed.loaded.as_ref().unwrap().begins_after.clone();
     let mut worker = Worker::of(world, claimed);
     worker.take_over();
     worker.say(&Input::Start { after });
@@ -84,12 +84,21 @@ pub(crate) async fn rule_13_messages_are_listed_as_they_joined_in_pages<F: Fixtu
     }
     for view in &everything {
         let log = world.store.events(&world.tenant, &view.run, view.seq - 1, 1).await.unwrap();
-        let Fact::MessageAdded(message) = &log[0].event.fact else { panic!("no message is added there") };
-        assert_eq!((message, log[0].event.at), (&view.message, view.created_at), "as the log has it");
+        let Fact::MessageAdded(message) = &log[0].readable().unwrap().event.fact else {
+            panic!("no message is added there")
+        };
+        let said = view.said.as_ref().unwrap();
+        assert_eq!(
+            (message, log[0].readable().unwrap().event.at),
+            (&said.message, said.at),
+            "as the log has it"
+        );
+        assert_eq!(*message.id(), view.id);
     }
     let runs: Vec<&str> = everything.iter().map(|view| view.run.as_str()).collect();
     assert_eq!(runs, [["z"; 5], ["a"; 5], ["m"; 5]].concat(), "one run after the other");
-    let roles: Vec<&str> = everything.iter().take(5).map(|view| role(&view.message)).collect();
+    let roles: Vec<&str> =
+        everything.iter().take(5).map(|view| role(&view.said.as_ref().unwrap().message)).collect();
     assert_eq!(roles, ["user", "assistant", "tool", "tool", "assistant"]);
 }
 

@@ -139,7 +139,8 @@ pub(crate) async fn rule_16_what_plugins_keep_is_shown_without_a_lease<F: Fixtur
     let shown = state("run").await.unwrap();
     let keys: Vec<(&str, Scope)> = shown.iter().map(|row| (row.key.as_str(), row.scope)).collect();
     assert_eq!(keys, [("a", Scope::Run), ("z", Scope::Run), ("b", Scope::Thread)]);
-    assert_eq!(world.store.plugin_state(&worker.lease).await.unwrap(), shown, "as the worker sees it");
+    let decoded: Vec<_> = shown.iter().map(|row| row.clone().decoded().unwrap()).collect();
+    assert_eq!(world.store.plugin_state(&worker.lease).await.unwrap(), decoded, "as the worker sees it");
     worker.succeeds("a");
     worker.says("done");
     worker.commit(&world).await.unwrap();

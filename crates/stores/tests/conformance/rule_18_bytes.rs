@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Committed, EVENTS_BYTES_MAX};
+use engine::store::{Committed, EVENTS_BYTES_MAX, decoded};
 use machine::id::CallId;
 use machine::input::{Outcome, ToolAnswer};
 use machine::{Input, stored};
@@ -28,7 +28,7 @@ async fn pages(world: &World, limit: usize) -> Vec<Vec<Committed>> {
         if page.is_empty() {
             return pages;
         }
-        pages.push(page);
+        pages.push(decoded(page).unwrap());
     }
 }
 

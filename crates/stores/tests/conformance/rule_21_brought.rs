@@ -196,7 +196,11 @@ pub(crate) async fn rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_
         assert!(matches!(deleted, Ok(()) | Err(Refused::Stale)), "{deleted:?}");
         let run = posting.await.unwrap().unwrap().run;
         let view = world.run(run.as_str()).await;
-        let kept = world.store.revision(&world.tenant, &view.thread, &view.control.revision).await.unwrap();
+        let kept = world
+            .store
+            .revision(&world.tenant, &view.thread, &view.control.as_ref().unwrap().revision)
+            .await
+            .unwrap();
         assert!(kept.is_some_and(|text| text.contains("pick_file")), "after {deleted:?}");
         ended(&run).await;
     }

@@ -120,7 +120,7 @@ impl Twins {
                     let control = control.clone();
                     let loaded =
                         Loaded { control, inbox: Vec::new(), holds_thread: true, begins_after: None };
-                    Claimed { lease, loaded, doubt_at: Timestamp::ZERO }
+                    Claimed { lease, loaded: Ok(loaded), doubt_at: Timestamp::ZERO }
                 };
                 self.workers.push((
                     Worker::of(&self.memory, claimed(memory)),
@@ -155,14 +155,17 @@ impl Twins {
         same(names(&memory), names(&other));
         for (memory, other) in memory.into_iter().zip(other) {
             same((&memory.lease.run, memory.lease.epoch), (&other.lease.run, other.lease.epoch));
-            same(&memory.loaded.control, &other.loaded.control);
+            same(&memory.loaded.as_ref().unwrap().control, &other.loaded.as_ref().unwrap().control);
             let items =
                 |inbox: &[(u64, Item)]| inbox.iter().map(|(_, item)| item.clone()).collect::<Vec<_>>();
-            same(items(&memory.loaded.inbox), items(&other.loaded.inbox));
-            same(memory.loaded.holds_thread, other.loaded.holds_thread);
-            let after = same(memory.loaded.begins_after.clone(), other.loaded.begins_after.clone());
+            same(items(&memory.loaded.as_ref().unwrap().inbox), items(&other.loaded.as_ref().unwrap().inbox));
+            same(memory.loaded.as_ref().unwrap().holds_thread, other.loaded.as_ref().unwrap().holds_thread);
+            let after = same(
+                memory.loaded.as_ref().unwrap().begins_after.clone(),
+                other.loaded.as_ref().unwrap().begins_after.clone(),
+            );
             same(memory.doubt_at, other.doubt_at);
-            let starts = memory.loaded.holds_thread;
+            let starts = memory.loaded.as_ref().unwrap().holds_thread;
             let mut pair = (Worker::of(&self.memory, memory), Worker::of(&self.other, other));
             for worker in [&mut pair.0, &mut pair.1] {
                 take_over(worker);
@@ -248,7 +251,7 @@ impl Twins {
     async fn any_run(&mut self) -> Option<(RunId, Control)> {
         let run = self.runs.get(self.choices.below(self.runs.len().max(1)))?.clone();
         let view = self.memory.store.run(&self.memory.tenant, &run).await.unwrap()?;
-        Some((run, view.control))
+        Some((run, view.control?))
     }
 
     async fn run_with_calls(&mut self) -> Option<(RunId, Control)> {

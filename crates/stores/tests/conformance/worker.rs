@@ -229,7 +229,8 @@ impl Worker {
     }
 
     pub(crate) fn of(world: &World, claimed: Claimed) -> Self {
-        Self::new(world, claimed.lease, claimed.loaded.control, claimed.loaded.inbox)
+        let loaded = claimed.loaded.expect("it can be loaded");
+        Self::new(world, claimed.lease, loaded.control, loaded.inbox)
     }
 
     /// After a refusal: the copy is thrown away.

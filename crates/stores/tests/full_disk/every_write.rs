@@ -55,7 +55,10 @@ impl Patient<'_> {
         assert_eq!(self.refusals, 1, "there is space, and the store still says that there is none");
         // On a full disk everything can be read, and what was refused is not there.
         let stored = world.store.run(&world.tenant, &run.into()).await.unwrap();
-        assert_eq!(stored.map_or(0, |stored| stored.control.seq), ledger.promised_seq(&run.into()));
+        assert_eq!(
+            stored.map_or(0, |stored| stored.control.as_ref().unwrap().seq),
+            ledger.promised_seq(&run.into())
+        );
         ledger.close(world).await.assert_kept(world, ledger.promise_count()).await;
         disk.work_again();
     }

@@ -107,6 +107,7 @@ impl Watcher {
                     self.answer = Some(text.clone());
                 }
             }
+            FeedItem::Unreadable(event) => panic!("event {} cannot be decoded", event.seq),
             FeedItem::Live(other) => panic!("nothing else is said here: {other:?}"),
         }
         true

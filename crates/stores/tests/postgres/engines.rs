@@ -240,8 +240,9 @@ async fn a_write_of_a_dead_node_is_asked_about_and_not_repeated() {
     let doubted = held(&second, &run, SuspensionKind::InDoubt).await;
     assert_eq!(effects.count(), 1);
     let log = two.store.events(&Tenant::default(), &run, 0, 1_000).await.unwrap();
-    let recovered = log.iter().find(|one| matches!(one.event.fact, Fact::RunRecovered { .. }));
-    let recovered_at = recovered.expect("somebody took over").event.at;
+    let recovered =
+        log.iter().find(|one| matches!(one.readable().unwrap().event.fact, Fact::RunRecovered { .. }));
+    let recovered_at = recovered.expect("somebody took over").readable().unwrap().event.at;
     let waited = doubted.created_at.ms_since(recovered_at);
     assert!(
         waited + 1_500 > 3_000,

@@ -35,7 +35,8 @@ async fn a_commit_whose_answer_was_lost_is_there_when_it_is_looked_for() {
     assert_eq!(loaded.control.seq, seq);
     let stored =
         node.world.store.events(&worker.lease.tenant, &worker.lease.run, append.expected_seq, 100).await;
-    let stored: Vec<_> = stored.unwrap().into_iter().map(|committed| committed.event).collect();
+    let stored: Vec<_> =
+        stored.unwrap().into_iter().map(|committed| committed.readable().unwrap().event.clone()).collect();
     assert_eq!(stored, append.events);
     assert_eq!(
         node.world.store.append(&worker.lease, append).await,

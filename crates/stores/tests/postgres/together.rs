@@ -111,7 +111,11 @@ async fn appends_that_come_together_share_a_sync_and_each_has_its_own_answer() {
         let shown = node.store.run(&world.tenant, &worker.lease.run).await.unwrap().unwrap();
         assert_eq!(shown.status.ended(), index != 7, "run_{index} is {:?}", shown.status);
         let log = node.store.events(&world.tenant, &worker.lease.run, 0, 100).await.unwrap();
-        assert_eq!(log.last().map(|last| last.event.seq), Some(shown.control.seq), "run_{index}");
+        assert_eq!(
+            log.last().map(|last| last.readable().unwrap().event.seq),
+            Some(shown.control.as_ref().unwrap().seq),
+            "run_{index}"
+        );
     }
 
     let mut more: Vec<Worker> = Vec::new();
@@ -164,7 +168,7 @@ async fn runs_that_are_created_together_share_a_sync_and_each_has_its_own_answer
                 assert_eq!((lease.run.as_str(), lease.epoch), (format!("run_{index}").as_str(), 1));
                 assert!(node.store.may_send(lease), "run_{index}");
                 let log = node.store.events(&world.tenant, &lease.run, 0, 100).await.unwrap();
-                assert_eq!(log.first().map(|first| first.event.seq), Some(1));
+                assert_eq!(log.first().map(|first| first.readable().unwrap().event.seq), Some(1));
             }
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::store::{
-    ApprovalFilter, Claimed, Committed, Loaded, Page, Refused, RunFilter, RunView, SuspensionView,
+    ApprovalFilter, Claimed, Committed, Loaded, Page, Refused, RunFilter, RunView, SuspensionView, decoded,
 };
 use machine::decision::Decision;
 use machine::event::{Fact, Order};
@@ -130,7 +130,7 @@ impl Ledger {
         let lease = world.store.create(create).await?.lease.expect("the creator holds the run");
         self.promised(Promise::Log { run, seq });
         let loaded = Loaded { control, inbox: Vec::new(), holds_thread: true, begins_after: None };
-        Ok(Worker::of(world, Claimed { lease, loaded, doubt_at: world.clock.now() }))
+        Ok(Worker::of(world, Claimed { lease, loaded: Ok(loaded), doubt_at: world.clock.now() }))
     }
 
     pub(crate) async fn submit(&self, world: &World, run: &RunId, item: Item) -> Result<(), Refused> {
@@ -189,12 +189,13 @@ impl Account {
         assert!(log.len() <= whole.len() && log[..] == whole[..log.len()], "{run} has another log");
         let events: Vec<_> = log.iter().map(|committed| (*committed.event).clone()).collect();
         assert!(events.iter().map(|event| event.seq).eq(1..=log.len() as u64), "{run} has a gap");
-        assert_eq!(fold(&events).expect("a stored log can be folded"), view.control, "{run}");
-        let seq = view.control.seq;
+        let folded = fold(&events).expect("a stored log can be folded");
+        assert_eq!(Some(&folded), view.control.as_ref(), "{run}");
+        let seq = view.control.as_ref().unwrap().seq;
         let ends: BTreeSet<u64> =
             self.sent.iter().filter(|sent| sent.run == *run).map(|sent| sent.seq).collect();
         // A child is born with one event, in the commit of its parent.
-        let born = u64::from(view.control.parent.is_some());
+        let born = u64::from(view.control.as_ref().unwrap().parent.is_some());
         assert!(ends.contains(&seq) || seq == born, "{run} has half a commit: {seq} of {ends:?}");
         for event in &events {
             if let Fact::MessageAdded(message) = &event.fact {
@@ -211,7 +212,7 @@ impl Account {
         let shown = world.store.approvals(&world.tenant, &filter, &page).await.unwrap().items;
         let is_open = |shown: &&SuspensionView| shown.answered || shown.status == ApprovalStatus::Pending;
         let open = shown.iter().filter(is_open).map(|shown| &shown.id);
-        let held = view.control.calls.iter().filter_map(|call| call.suspension());
+        let held = view.control.as_ref().unwrap().calls.iter().filter_map(|call| call.suspension());
         let held = held.filter(|held| held.held.kind() != SuspensionKind::ChildRun).map(|held| &held.id);
         assert_eq!(open.collect::<BTreeSet<_>>(), held.collect::<BTreeSet<_>>(), "{run}");
         seq
@@ -246,5 +247,5 @@ pub(crate) async fn runs(world: &World) -> Vec<RunView> {
 }
 
 async fn log(world: &World, run: &RunId) -> Vec<Committed> {
-    world.store.events(&world.tenant, run, 0, 100_000).await.unwrap()
+    decoded(world.store.events(&world.tenant, run, 0, 100_000).await.unwrap()).unwrap()
 }

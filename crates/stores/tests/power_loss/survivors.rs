@@ -65,10 +65,10 @@ pub(crate) async fn go_on(world: &World) {
         decide_what_is_held(world, &mut worker).await;
     }
     for view in runs(world).await {
-        if view.control.ended().is_some() {
-            let Some(parent) = &view.control.parent else { continue };
+        if view.control.as_ref().unwrap().ended().is_some() {
+            let Some(parent) = &view.control.as_ref().unwrap().parent else { continue };
             let parent = world.run(parent.run_id.as_str()).await;
-            let waits = parent.control.calls.iter().filter_map(|call| call.suspension());
+            let waits = parent.control.as_ref().unwrap().calls.iter().filter_map(|call| call.suspension());
             let waits = waits.filter(|held| held.held.kind() == SuspensionKind::ChildRun).count();
             assert_eq!(waits, 0, "{} waits for a child that has ended", parent.id);
         } else if let Some(mut worker) = crate::worker::claim(world, view.id.as_str()).await {

@@ -10,7 +10,7 @@ use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::tool::Approval;
 use serde_json::{Value, json};
-use stores::held::HeldCall;
+use stores::held::{HeldCall, Surveyed, UnreadableCall};
 
 use crate::cli::config::Configuration;
 
@@ -33,6 +33,7 @@ pub(super) enum Why {
     ToolGone,
     Blocked,
     BadArguments,
+    Unreadable,
 }
 
 impl Why {
@@ -43,6 +44,7 @@ impl Why {
             Self::ToolGone => "tool_gone",
             Self::Blocked => "blocked",
             Self::BadArguments => "bad_arguments",
+            Self::Unreadable => "unreadable",
         }
     }
 
@@ -53,6 +55,7 @@ impl Why {
             Self::ToolGone => "its agent does not have the tool any more",
             Self::Blocked => "the tool is blocked",
             Self::BadArguments => "its arguments do not fit the tool any more",
+            Self::Unreadable => "something that is stored of it cannot be decoded; run holdpoint doctor",
         }
     }
 }
@@ -67,6 +70,21 @@ pub(super) struct Outlook {
     tool: ToolName,
     kind: SuspensionKind,
     fate: Fate,
+}
+
+impl Outlook {
+    /// Whatever the configuration says, its run is halted.
+    fn unreadable(call: &UnreadableCall) -> Self {
+        Self {
+            tenant: call.tenant.to_string(),
+            run: call.run.clone(),
+            agent: call.agent.clone(),
+            call: call.call.to_string(),
+            tool: ToolName::from(""),
+            kind: call.kind,
+            fate: Fate::Fail(Why::Unreadable),
+        }
+    }
 }
 
 /// The agents of the configuration, ready to be compared with what is held.
@@ -104,7 +122,11 @@ impl Agents {
         }
     }
 
-    pub(super) fn outlook(&self, held: &HeldCall) -> Outlook {
+    pub(super) fn outlook(&self, found: &Surveyed) -> Outlook {
+        let held = match found {
+            Surveyed::Call(held) => held,
+            Surveyed::Unreadable(call) => return Outlook::unreadable(call),
+        };
         Outlook {
             tenant: held.tenant.to_string(),
             run: held.run.clone(),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use engine::store::Logged;
 use holdpoint_http::wire::telling::Telling;
 use machine::id::RunId;
 use serde::Deserialize;
@@ -87,7 +88,11 @@ impl Replay {
             )
         })?;
         let mut telling = Telling::new(thread, run);
-        for envelope in events.iter().flat_map(|committed| telling.hear(committed)) {
+        let told = events.iter().flat_map(|logged| match logged {
+            Logged::Event(committed) => telling.hear(committed),
+            Logged::Unreadable(event) => telling.hear_unreadable(event),
+        });
+        for envelope in told {
             let unreadable = |why: serde_json::Error| {
                 Problem::new("STORE_DAMAGED", why.to_string(), "Run holdpoint doctor.", Exit::Other)
             };

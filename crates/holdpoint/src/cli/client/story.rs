@@ -32,7 +32,7 @@ impl Story {
 
     /// A line, or nothing where the event only repeats what others have said.
     pub(super) fn tell(&mut self, event: &Event) -> Option<String> {
-        if let Some(at) = times::parsed(&event.ts) {
+        if let Some(at) = event.ts.as_deref().and_then(times::parsed) {
             self.start.get_or_insert(at);
             self.last = at;
         }
@@ -49,6 +49,7 @@ impl Story {
         let payload = &event.payload;
         let call = self.call(payload);
         Some(match event.kind.as_str() {
+            "event.unreadable" => "An event of the run cannot be decoded.".to_owned(),
             "run.queued" => "The run is queued.".to_owned(),
             "run.started" => "The run begins.".to_owned(),
             "run.resumed" => "The run goes on.".to_owned(),

@@ -138,8 +138,9 @@ pub(super) struct Event {
     pub(super) seq: Option<u64>,
     #[serde(rename = "type")]
     pub(super) kind: String,
+    /// None where the event cannot be decoded.
     #[serde(default)]
-    pub(super) ts: String,
+    pub(super) ts: Option<String>,
     #[serde(default)]
     pub(super) payload: Value,
 }

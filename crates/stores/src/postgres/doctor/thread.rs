@@ -26,6 +26,7 @@ const MESSAGE_COLUMNS: [&str; 4] = ["tenant", "run", "seq", "role"];
 const MESSAGES: &str = "SELECT m.tenant, m.run, m.seq, m.role
     FROM unnest($2::text[]) WITH ORDINALITY AS w (id, place) LEFT JOIN messages m ON m.thread = $1 AND m.id = w.id
     ORDER BY w.place";
+const METADATA: &str = "SELECT metadata::text FROM threads WHERE thread = $1";
 const CALLS: &str = "SELECT c.tenant
     FROM unnest($2::text[]) WITH ORDINALITY AS w (id, place) LEFT JOIN call_ids c ON c.thread = $1 AND c.id = w.id
     ORDER BY w.place";
@@ -96,6 +97,11 @@ pub(super) async fn examine(
             }
             behind = run.place;
         }
+    }
+    let metadata = look.read(METADATA, &[row]).await?;
+    let text: Option<&str> = metadata.first().map(|found| found.try_get(0)).transpose()?;
+    if text.is_some_and(|text| serde_json::from_str::<Json>(text).is_err()) {
+        findings.add(FindingCode::Unreadable, place.as_str(), "its metadata cannot be decoded");
     }
     if told.unended > 0 && told.holders != 1 {
         let what = format!("{} runs have not ended, and {} of them hold it", told.unended, told.holders);

@@ -22,9 +22,9 @@ SELECT
 FROM suspensions s
 JOIN runs r ON r.run = s.run
 JOIN threads t ON t.thread = r.thread
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT first_seq, body FROM commits WHERE commits.run = s.run AND last_seq >= s.seq ORDER BY last_seq LIMIT 1
-) c
+) c ON true
 CROSS JOIN LATERAL (
     WITH RECURSIVE above AS (
         SELECT r.parent, r.parent_call, 1 AS depth WHERE r.parent IS NOT NULL

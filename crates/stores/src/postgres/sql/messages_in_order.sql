@@ -1,4 +1,4 @@
-SELECT m.place, m.id, r.id, m.seq, split_part(c.body, E'\n', (m.seq - c.first_seq + 1)::integer)
+SELECT m.place, m.id, r.id, m.seq, split_part(c.body, E'\n', (m.seq - c.first_seq + 1)::integer), m.role
 FROM threads t
 LEFT JOIN LATERAL (
     SELECT * FROM messages WHERE thread = t.thread AND place > $3 ORDER BY place LIMIT $4

@@ -5,5 +5,5 @@ SELECT r.run, r.change, r.interrupt_accepted, r.control,
     ),
     $5 AND EXISTS (SELECT 1 FROM inbox i WHERE i.run = r.run AND i.kind = 'early' AND i.call = $3),
     (SELECT d.decision FROM decisions d WHERE d.run = r.run AND d.id = $4),
-    end_accepted(r.run)
+    end_accepted(r.run), r.ended_at IS NOT NULL
 FROM runs r WHERE r.tenant = $1 AND r.id = $2

@@ -1,5 +1,5 @@
 -- `$6`: what is interrupting too, which is not among the statuses.
-SELECT r.id, r.status, r.interrupt_accepted, r.created_at, r.started_at, r.ended_at, t.id, r.run, r.control
+SELECT r.id, r.status, r.interrupt_accepted, r.created_at, r.started_at, r.ended_at, t.id, r.run, r.control, r.agent, r.seq
 FROM (
     (
         SELECT i.* FROM runs i

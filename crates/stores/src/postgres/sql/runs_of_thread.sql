@@ -1,4 +1,4 @@
-SELECT r.id, r.status, r.interrupt_accepted, r.created_at, r.started_at, r.ended_at, t.id, r.run, r.control
+SELECT r.id, r.status, r.interrupt_accepted, r.created_at, r.started_at, r.ended_at, t.id, r.run, r.control, r.agent, r.seq
 FROM threads t JOIN runs r ON r.thread = t.thread
 WHERE t.tenant = $1 AND t.id = $7 AND ($2::text IS NULL OR $2 =
         CASE WHEN r.ended_at IS NULL AND r.interrupt_accepted THEN 'interrupting' ELSE r.status END)

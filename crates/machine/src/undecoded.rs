@@ -1,0 +1,155 @@
+//! How a run ends that was interrupted and of which something that is stored cannot be decoded. The plain columns of its
+//! store say enough: which calls are held, who its parent is, and which children have not ended.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::Run;
+use crate::control::Control;
+use crate::delivery::{Delivery, deliveries};
+use crate::event::{CancelReason, Event, Fact, InterruptCause, Usage};
+use crate::id::{CallId, Principal, RunId, SuspensionId};
+use crate::inbox::{Item, Refusal, Verdict};
+use crate::input::{ChildEnd, ChildEnded, Input};
+use crate::revision::Revision;
+use crate::rows::{Heard, Rows};
+use crate::suspension::SuspensionKind;
+use crate::termination::Termination;
+use crate::time::Timestamp;
+
+/// What a store knows of an unended run without decoding anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub run: RunId,
+    /// Of the last event.
+    pub seq: u64,
+    /// Not earlier than anything that is known to have happened in the run.
+    pub now: Timestamp,
+    /// The calls that are held, in the order in which they were held.
+    pub held: Vec<HeldCall>,
+    pub parent: Option<ParentCall>,
+    /// Children that have not ended.
+    pub children: Vec<RunId>,
+    /// Rows that wait in the inbox. The commit that ends the run consumes all of them.
+    pub inbox_count: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldCall {
+    pub call: CallId,
+    pub suspension: SuspensionId,
+    pub kind: SuspensionKind,
+}
+
+/// The call of another run that waits for this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParentCall {
+    pub run: RunId,
+    pub call: CallId,
+}
+
+/// The last commit of an interrupted run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LastCommit {
+    pub events: Vec<Event>,
+    pub rows: Rows,
+    pub deliver: Vec<Delivery>,
+    /// The state after these events; none where the state before them cannot be decoded.
+    pub control: Option<Control>,
+}
+
+/// The verdict on an item for which the plain columns of its run are enough: an interrupt and the end of a child. None for
+/// anything else.
+#[must_use]
+pub fn judge_undecoded(item: &Item, ended: bool, interrupt_accepted: bool) -> Option<Verdict> {
+    match item {
+        Item::Interrupt { .. } => Some(judge_interrupt(ended, interrupt_accepted)),
+        Item::ChildEnded(_) => Some(judge_child_end(ended)),
+        Item::Decision(_) | Item::Early { .. } | Item::LateAnswer { .. } => None,
+    }
+}
+
+/// An interrupt that was accepted before needs no second one.
+pub(crate) const fn judge_interrupt(ended: bool, interrupt_accepted: bool) -> Verdict {
+    if ended {
+        Verdict::Refused(Refusal::RunOver)
+    } else if interrupt_accepted {
+        Verdict::AlreadyApplied
+    } else {
+        Verdict::Accepted
+    }
+}
+
+pub(crate) const fn judge_child_end(ended: bool) -> Verdict {
+    if ended { Verdict::Refused(Refusal::RunOver) } else { Verdict::Accepted }
+}
+
+/// The last commit of a run that was interrupted. `control` is the stored state where it can be decoded; it is used only
+/// where it agrees with the plain columns.
+#[must_use]
+pub fn end(plain: &Plain, control: Option<Control>, cause: &InterruptCause) -> LastCommit {
+    let decided =
+        control.filter(|control| agrees(plain, control)).and_then(|control| decide(plain, control, cause));
+    decided.unwrap_or_else(|| end_by_columns(plain, cause))
+}
+
+fn agrees(plain: &Plain, control: &Control) -> bool {
+    let open: Vec<SuspensionId> = control.pending().into_iter().map(|open| open.suspension_id).collect();
+    let same_calls =
+        open.len() == plain.held.len() && plain.held.iter().all(|held| open.contains(&held.suspension));
+    control.run == plain.run && control.seq == plain.seq && control.ended().is_none() && same_calls
+}
+
+/// As the run itself would end. An interrupt asks nothing of the agent's revision, which may be what cannot be decoded.
+fn decide(plain: &Plain, control: Control, cause: &InterruptCause) -> Option<LastCommit> {
+    let before = control.clone();
+    let mut run = Run::new(Arc::new(Revision::default()), control);
+    let now = plain.now.max(before.at);
+    let events = run.decide(&Input::Interrupt { cause: cause.clone() }, now).ok()?.events;
+    for event in &events {
+        run.apply(event).ok()?;
+    }
+    let deliver = deliveries(Some(&before), &events, "").ok()?;
+    let mut rows = Rows::default();
+    rows.hear(Some(&before), &events, Heard { count: plain.inbox_count, ticket: None });
+    run.control.ended().is_some().then_some(LastCommit { events, rows, deliver, control: Some(run.control) })
+}
+
+/// Whether an executing call took effect is not known here; no event says anything about it.
+fn end_by_columns(plain: &Plain, cause: &InterruptCause) -> LastCommit {
+    let reason = match cause {
+        InterruptCause::Person(_) | InterruptCause::Parent(_) => CancelReason::Interrupted,
+        InterruptCause::Superseded(_) => CancelReason::Superseded,
+    };
+    let mut facts = vec![Fact::RunInterrupting { cause: cause.clone() }];
+    facts.extend(plain.held.iter().map(|held| Fact::ToolCancelled {
+        call_id: held.call.clone(),
+        reason,
+        text: None,
+        by: Principal::system(),
+        decision_id: None,
+        outcome_unknown: held.kind == SuspensionKind::InDoubt,
+        suspension_id: Some(held.suspension.clone()),
+    }));
+    let termination = Termination::Cancelled(cause.cancelled());
+    facts.push(Fact::RunEnded { termination, usage: Usage::default(), output: None });
+    let numbered = facts.into_iter().zip(plain.seq.saturating_add(1)..);
+    let events: Vec<Event> =
+        numbered.map(|(fact, seq)| Event { seq, at: plain.now, step: None, fact }).collect();
+    let mut rows = Rows::default();
+    rows.hear(None, &events, Heard { count: plain.inbox_count, ticket: None });
+    let mut deliver: Vec<Delivery> = plain.children.iter().map(|child| interrupt(plain, child)).collect();
+    deliver.extend(plain.parent.as_ref().map(|parent| {
+        let usage = Usage::default();
+        let (call, run) = (parent.call.clone(), plain.run.clone());
+        let ended = ChildEnded { call, run, end: ChildEnd::Interrupted, usage };
+        Delivery { to: parent.run.clone(), item: Item::ChildEnded(ended) }
+    }));
+    LastCommit { events, rows, deliver, control: None }
+}
+
+fn interrupt(plain: &Plain, child: &RunId) -> Delivery {
+    let cause = InterruptCause::Parent(plain.run.clone());
+    Delivery { to: child.clone(), item: Item::Interrupt { cause } }
+}

@@ -1,0 +1,63 @@
+//! Ends an interrupted run by what every store knows of it. Here everything can be read, and the rules are the same.
+
+use std::sync::Arc;
+
+use engine::store::{Append, Appended, Lease, Refused};
+use machine::Timestamp;
+use machine::event::InterruptCause;
+use machine::id::Principal;
+use machine::inbox::Item;
+use machine::undecoded::{HeldCall, LastCommit, Plain, end as ended_by};
+
+use super::append::append;
+use super::state::{State, StoredRun};
+
+pub(super) fn end(state: &mut State, lease: &Lease, now: Timestamp) -> Result<Appended, Refused> {
+    let run = state.leased(lease)?;
+    if !run.interrupt_accepted {
+        return Err(Refused::Stale);
+    }
+    let control = (*run.control).clone();
+    let LastCommit { events, rows, deliver, control } =
+        ended_by(&plain(run, now), Some(control), &cause(run));
+    let control =
+        control.ok_or_else(|| Refused::Impossible("the state does not agree with its rows".into()))?;
+    let append_last = Append {
+        expected_seq: run.seq(),
+        events: events.into_iter().map(Arc::new).collect(),
+        control: Arc::new(control),
+        consumed: run.inbox.keys().copied().collect(),
+        accepted: Vec::new(),
+        spawn: Vec::new(),
+        deliver,
+        rows,
+    };
+    append(state, lease, &append_last, now)
+}
+
+fn plain(run: &StoredRun, now: Timestamp) -> Plain {
+    let open = run.suspensions.values().filter(|held| held.closed.is_none()).map(|held| &held.opened);
+    let held = open.map(|opened| HeldCall {
+        call: opened.call.clone(),
+        suspension: opened.id.clone(),
+        kind: opened.kind,
+    });
+    Plain {
+        run: run.id.clone(),
+        seq: run.seq(),
+        now: now.max(run.control.at),
+        held: held.collect(),
+        // The state says who they are.
+        parent: None,
+        children: Vec::new(),
+        inbox_count: run.inbox.len(),
+    }
+}
+
+fn cause(run: &StoredRun) -> InterruptCause {
+    let causes = run.inbox.values().filter_map(|item| match item {
+        Item::Interrupt { cause } => Some(cause.clone()),
+        Item::Decision(_) | Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => None,
+    });
+    causes.into_iter().next().unwrap_or_else(|| InterruptCause::Person(Principal::system()))
+}

@@ -1,0 +1,138 @@
+//! Ends an interrupted run of which something cannot be decoded, by its plain columns.
+
+use engine::store::{Appended, Lease, Refused};
+use machine::Control;
+use machine::id::{AgentName, CallId, RunId, SuspensionId, ThreadId};
+use machine::inbox::Ticket;
+use machine::suspension::SuspensionKind;
+use machine::undecoded::{HeldCall, ParentCall, Plain, end as ended_by};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::append::{Target, write};
+use super::desk::Desk;
+use super::stored_run::folded;
+use super::trouble::Stop;
+use crate::entry::{Ended, Ends, Entry, cause_in};
+use crate::words::{kind_of, timestamp, unsigned};
+
+const RUN: &str = "SELECT r.tenant, r.id, r.seq, r.epoch, r.thread, r.holds, r.interrupt_accepted, t.id, r.agent, \
+        p.id, r.parent_call, max(r.created_at, coalesce(r.started_at, 0)), r.control, r.ended_at IS NOT NULL \
+    FROM runs r JOIN threads t ON t.row = r.thread LEFT JOIN runs p ON p.row = r.parent WHERE r.row = ?1";
+const HELD: &str =
+    "SELECT call, id, kind FROM suspensions WHERE run = ?1 AND status = 'pending' ORDER BY seq, id";
+/// There is no index by parent: all unended runs of the tenant are looked at, where a held call waits for a child.
+const CHILDREN: &str = "SELECT id FROM runs WHERE tenant = ?2 AND parent = ?1 \
+    AND status IN ('queued', 'running', 'waiting_approval', 'waiting_tool', 'interrupting')";
+const INBOX: &str = "SELECT ticket, item FROM inbox WHERE run = ?1 ORDER BY ticket";
+
+struct Columns {
+    target: Target,
+    run: Ended,
+    parent: Option<ParentCall>,
+    known_at: i64,
+    control: Vec<u8>,
+    ended: bool,
+}
+
+pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended, Stop> {
+    desk.check_lease(lease)?;
+    let connection = desk.connection();
+    let found = columns(connection, lease.row)?.filter(|found| {
+        let same = found.run.id == lease.run && found.target.tenant == lease.tenant.as_str();
+        same && !found.ended && found.target.epoch <= lease.epoch
+    });
+    let Some(Columns { mut target, mut run, parent, known_at, control, .. }) = found else {
+        return Err(Refused::Fenced.into());
+    };
+    if !target.interrupt_accepted {
+        return Err(Refused::Stale.into());
+    }
+    target.epoch = lease.epoch;
+    let (inbox, texts) = inbox(connection, lease.row)?;
+    let cause = cause_in(texts.iter().map(String::as_str));
+    let held = held(connection, lease.row)?;
+    let plain = Plain {
+        run: run.id.clone(),
+        seq: run.seq,
+        now: desk.now.max(timestamp(known_at)),
+        children: children(connection, &target, &held)?,
+        held,
+        parent,
+        inbox_count: inbox.len(),
+    };
+    run.inbox = inbox;
+    let decoded = match ends {
+        Ends::ByControl => Control::decode(&control).ok().or_else(|| folded(connection, lease.row).ok()),
+        Ends::ByColumns => None,
+    };
+    let entry = Entry::ending(run, ended_by(&plain, decoded, &cause), control)?;
+    let woken = write(desk, &target, &entry)?;
+    desk.count_commit(entry.bytes);
+    Ok(Appended { woken })
+}
+
+fn columns(connection: &Connection, row: i64) -> Result<Option<Columns>, Stop> {
+    let mut statement = connection.prepare_cached(RUN)?;
+    let found = statement.query_row([row], |columns| {
+        let parent: Option<(String, String)> =
+            columns.get::<_, Option<String>>(9)?.zip(columns.get::<_, Option<String>>(10)?);
+        Ok(Columns {
+            target: Target {
+                tenant: columns.get(0)?,
+                row,
+                thread: columns.get(4)?,
+                holds: columns.get(5)?,
+                interrupt_accepted: columns.get(6)?,
+                epoch: unsigned(columns.get(3)?),
+            },
+            run: Ended {
+                id: RunId::from(columns.get::<_, String>(1)?),
+                thread: ThreadId::from(columns.get::<_, String>(7)?),
+                agent: AgentName::from(columns.get::<_, String>(8)?),
+                seq: unsigned(columns.get(2)?),
+                inbox: Vec::new(),
+            },
+            parent: parent.map(|(run, call)| ParentCall { run: RunId::from(run), call: CallId::from(call) }),
+            known_at: columns.get(11)?,
+            control: columns.get(12)?,
+            ended: columns.get(13)?,
+        })
+    });
+    Ok(found.optional()?)
+}
+
+fn held(connection: &Connection, run: i64) -> Result<Vec<HeldCall>, Stop> {
+    let mut statement = connection.prepare_cached(HELD)?;
+    let mut rows = statement.query([run])?;
+    let mut held = Vec::new();
+    while let Some(row) = rows.next()? {
+        held.push(HeldCall {
+            call: CallId::from(row.get::<_, String>(0)?),
+            suspension: SuspensionId::from(row.get::<_, String>(1)?),
+            kind: kind_of(&row.get::<_, String>(2)?)?,
+        });
+    }
+    Ok(held)
+}
+
+fn children(connection: &Connection, target: &Target, held: &[HeldCall]) -> Result<Vec<RunId>, Stop> {
+    if !held.iter().any(|held| held.kind == SuspensionKind::ChildRun) {
+        return Ok(Vec::new());
+    }
+    let mut statement = connection.prepare_cached(CHILDREN)?;
+    let found = statement
+        .query_map(params![target.row, target.tenant], |row| Ok(RunId::from(row.get::<_, String>(0)?)))?;
+    Ok(found.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The tickets of all that waits, and those texts that can be read as such.
+fn inbox(connection: &Connection, run: i64) -> Result<(Vec<Ticket>, Vec<String>), Stop> {
+    let mut statement = connection.prepare_cached(INBOX)?;
+    let mut rows = statement.query([run])?;
+    let (mut tickets, mut texts) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        tickets.push(unsigned(row.get(0)?));
+        texts.extend(row.get_ref(1)?.as_str().ok().map(str::to_owned));
+    }
+    Ok((tickets, texts))
+}

@@ -1,0 +1,51 @@
+//! Rule 22: an interrupted run ends by the plain columns of its store. That nothing has to be decoded for it is shown where
+//! something can be damaged, in the tests of the program.
+
+use engine::store::{ApprovalFilter, Logged, Page, Refused};
+use machine::event::{Fact, InterruptCause};
+use machine::inbox::Item;
+use machine::rows::{ApprovalStatus, ShownStatus};
+
+use crate::fixture::{Fixture, World};
+use crate::worker::{claim, enqueued, parked};
+
+async fn interrupted(world: &World, run: &str) {
+    world.tell(run, Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
+}
+
+pub(crate) async fn rule_22_an_interrupted_run_ends_by_its_columns<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    parked(&world, "thr", "run", "transfer").await;
+    enqueued(&world, "thr", "behind").await;
+    let worker = claim(&world, "run").await.unwrap();
+    let early = world.store.end_undecoded(&worker.lease).await;
+    assert_eq!(early.unwrap_err(), Refused::Stale, "nobody has interrupted it");
+    interrupted(&world, "run").await;
+    let ended = world.store.end_undecoded(&worker.lease).await.unwrap();
+    assert_eq!(ended.woken, ["behind".into()], "the next one holds the thread");
+    let run = world.run("run").await;
+    assert_eq!((run.status, run.ended_at.is_some()), (ShownStatus::Interrupted, true));
+    let log = world.store.events(&world.tenant, &"run".into(), 0, 1_000).await.unwrap();
+    let last = log.last().and_then(Logged::readable).unwrap();
+    assert!(matches!(last.event.fact, Fact::RunEnded { .. }) && last.event.seq == run.seq, "{last:?}");
+    let filter = ApprovalFilter { status: None, ..ApprovalFilter::of_run(&"run".into()) };
+    let held = world.store.approvals(&world.tenant, &filter, &Page::default()).await.unwrap().items;
+    assert_eq!((held[0].status, held[0].reason.as_deref()), (ApprovalStatus::Rejected, Some("interrupted")));
+    assert_eq!(world.store.census().await.unwrap().inbox, 0, "what was accepted is heard by nobody");
+    let again = world.store.end_undecoded(&worker.lease).await;
+    assert_eq!(again.unwrap_err(), Refused::Fenced, "it ends once");
+    assert!(claim(&world, "behind").await.is_some());
+}
+
+pub(crate) async fn rule_22_only_whoever_holds_the_run_ends_it<F: Fixture>() {
+    let (mut fixture, world) = F::open().await;
+    parked(&world, "thr", "run", "transfer").await;
+    let worker = claim(&world, "run").await.unwrap();
+    interrupted(&world, "run").await;
+    let world = fixture.crash(world).await;
+    let late = world.store.end_undecoded(&worker.lease).await;
+    assert_eq!(late.unwrap_err(), Refused::Fenced, "its lease died with its process");
+    let worker = claim(&world, "run").await.unwrap();
+    world.store.end_undecoded(&worker.lease).await.unwrap();
+    assert_eq!(world.run("run").await.status, ShownStatus::Interrupted);
+}
