@@ -76,16 +76,7 @@ impl From<PostRefused> for ApiError {
                 format!("the message has {bytes} bytes and was not taken; send at most {MESSAGE_BYTES_MAX}"),
             )
             .with("bytes_max", MESSAGE_BYTES_MAX),
-            PostRefused::Unstorable(ValueFault::TooManyNodes { nodes_max }) => Self::new(
-                Code::TooLarge,
-                format!(
-                    "the content has more than {nodes_max} JSON values and no run was started; send fewer parts"
-                ),
-            )
-            .with("nodes_max", nodes_max),
-            PostRefused::Unstorable(fault @ (ValueFault::TooDeep | ValueFault::ReservedKey)) => {
-                bad_field("content", &format!("{fault}; no run was started"))
-            }
+            PostRefused::Unstorable(fault) => unstorable_content(&fault),
             PostRefused::BadPart { place, why } => {
                 bad_field(&format!("content[{place}]"), &format!("{why}; no run was started"))
             }
@@ -189,5 +180,20 @@ const fn scope(scope: ApprovalScope) -> &'static str {
         ApprovalScope::Policy => "policy",
         ApprovalScope::WriteTools => "write_tools",
         ApprovalScope::AllTools => "all_tools",
+    }
+}
+
+fn unstorable_content(fault: &ValueFault) -> ApiError {
+    match fault {
+        ValueFault::TooManyNodes { nodes_max } => ApiError::new(
+            Code::TooLarge,
+            format!(
+                "the content has more than {nodes_max} JSON values and no run was started; send fewer parts"
+            ),
+        )
+        .with("nodes_max", *nodes_max),
+        ValueFault::TooDeep | ValueFault::ReservedKey => {
+            bad_field("content", &format!("{fault}; no run was started"))
+        }
     }
 }
