@@ -18,6 +18,8 @@ KILLS ?= 10000
 # The same of three nodes on a PostgreSQL server, where each loss costs a lease or two.
 QUICK_NODE_KILLS ?= 500
 NODE_KILLS ?= 5000
+# Interrupts that race against a run on another node.
+INTERRUPT_ROUNDS ?= 2000
 
 # A gate builds what is committed: there, a lock file that would have to change is an error.
 LOCKED := $(if $(CI),--locked)
@@ -102,6 +104,7 @@ test-long: toolchain
 	cargo run -q $(LOCKED) --release -p sim -- --engine --store postgres --seeds $(POSTGRES_SEEDS)
 	cargo run -q $(LOCKED) -p kill -- matrix --kills $(KILLS)
 	cargo run -q $(LOCKED) -p kill -- matrix --store postgres --kills $(NODE_KILLS)
+	HOLDPOINT_INTERRUPT_ROUNDS=$(INTERRUPT_ROUNDS) cargo test -q $(LOCKED) -p stores --test postgres -- interrupts::
 	sim/faults/run
 	tests/readme/run
 	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \

@@ -355,7 +355,7 @@ async fn create(
     }
     let control = Arc::new(run.control.clone());
     let status = ShownStatus::of(&control.status);
-    let append = batch.into_append(control.clone(), Vec::new(), Vec::new());
+    let append = batch.into_append(0, control.clone(), Vec::new(), Vec::new());
     let events = append.events.clone();
     let create = Create {
         tenant: message.tenant.clone(),
@@ -381,7 +381,8 @@ async fn create(
             // Before anybody can subscribe: they need not ask the store for what is at hand.
             let feed = node.feeds.of(&run_id);
             feed.publish(committed(&events));
-            let newborn = Newborn { lease, run, control, pinned, history, feed };
+            let version = created.version;
+            let newborn = Newborn { lease, run, control, version, pinned, history, feed };
             node.begin(&message.tenant, &run_id, Entry::Created(Box::new(newborn)), place);
         }
         (Some(_) | None, _) if holds => node.wake(&message.tenant, &run_id, Need::Start),

@@ -14,6 +14,7 @@ use crate::words::checkpoint_word;
 /// One commit of a run, ready to be bound.
 pub(crate) struct Entry {
     pub(crate) expected_seq: u64,
+    pub(crate) expected_version: u64,
     pub(crate) state: State,
     /// None where rows were consumed that changed nothing.
     pub(crate) log: Option<Log>,
@@ -69,7 +70,17 @@ pub(crate) struct Newborn {
 
 impl Entry {
     pub(crate) fn of(append: Append) -> Result<Self, Refused> {
-        let Append { expected_seq, events, control, consumed, accepted, spawn, deliver, rows } = append;
+        let Append {
+            expected_seq,
+            expected_version,
+            events,
+            control,
+            consumed,
+            accepted,
+            spawn,
+            deliver,
+            rows,
+        } = append;
         let log = Log::of(expected_seq, &events)?;
         let state = State::of(&control)?;
         let last_seq = log.as_ref().map_or(expected_seq, |log| log.last_seq);
@@ -85,6 +96,7 @@ impl Entry {
         let state_values = rows.state.iter().map(|kept| kept.value.to_string()).collect();
         let mut entry = Self {
             expected_seq,
+            expected_version,
             state,
             log,
             consumed,

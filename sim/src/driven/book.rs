@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::accepted::Accepted;
 use super::tally::Tally;
 use super::trouble::Temper;
+use crate::judge::ends::goes_past_interrupt;
 use crate::judge::hearing::Cause;
 use crate::judge::invariant::{Checked, Invariant, Violation, breach, ensure};
 use crate::judge::ledger::RunLedger;
@@ -243,11 +244,15 @@ impl Book {
         ensure(append.expected_seq == known.ledger.seq, Invariant::SeqIsDense, || {
             format!("an append behind event {} came through behind {}", append.expected_seq, known.ledger.seq)
         })?;
+        let interrupted = self.has_accepted_interrupt(run);
         for item in &append.accepted {
             self.accept(&lease.run, item);
             self.tally.count("store", "accepted directly");
         }
         for event in &append.events {
+            ensure(!interrupted || !goes_past_interrupt(&event.fact), Invariant::InterruptWins, || {
+                format!("{:?} of run {} came through after its interrupt", event.fact, run + 1)
+            })?;
             self.hear(run, event, now)?;
         }
         self.runs[run].ledger.check_status()?;

@@ -8,9 +8,9 @@ use engine::deciding::{Answer, Decide};
 use engine::feed::{FeedItem, Subscription};
 use engine::posting::{Message, OnBusy, PostRefused};
 use engine::store::{Refused, Tenant};
-use machine::event::Fact;
+use machine::event::{Fact, InterruptCause};
 use machine::id::{Digest, MessageId, Principal, RunId};
-use machine::inbox::{Refusal, Verdict};
+use machine::inbox::{Item, Refusal, Verdict};
 use machine::rows::ShownStatus;
 use machine::status::CallStatus;
 
@@ -284,8 +284,15 @@ impl World {
     fn interrupt(&mut self) {
         let Some(run) = self.some_run() else { return };
         let by = self.stage.draw(people::somebody);
+        let elsewhere = self.stage.draw(|tape| tape.chance(40));
+        let ring_after = self.stage.draw(|tape| tape.among([0, 5, 40, 300]));
         self.send(move |stage, engine, _| async move {
             let words = format!("{by} interrupts {}", stage.book().name(&run));
+            if elsewhere {
+                interrupt_elsewhere(&stage, &run, &by);
+                // The bell of another process takes its time.
+                tokio::time::sleep(Duration::from_millis(ring_after)).await;
+            }
             let told = engine.interrupt(&Tenant::default(), &run, &by).await;
             stage.tell(|| format!("{words}: {told:?}"));
             match told {
@@ -312,6 +319,17 @@ impl World {
         let count = book.runs.len();
         let place = if count == 0 { return None } else { book.tape.pick(count) };
         Some(book.runs[place].id.clone())
+    }
+}
+
+/// Another process takes the interrupt: whoever works on the run here does not know of it.
+fn interrupt_elsewhere(stage: &Stage, run: &RunId, by: &Principal) {
+    let item = Item::Interrupt { cause: InterruptCause::Person(by.clone()) };
+    let told = stage.disk.ask(None, |store| store.submit(&Tenant::default(), run, item.clone()));
+    if let Ok(verdict) = told {
+        let now = stage.now();
+        stage.book().submitted(run, &item, &verdict, now);
+        stage.count("interrupt at another process", names::verdict(&verdict));
     }
 }
 

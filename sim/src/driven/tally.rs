@@ -80,6 +80,7 @@ const POSSIBLE: &[(&str, &[&str])] = &[
     ("decision", VERDICTS_AND_MORE),
     ("early decision", &["Accepted", "Refused(NotHeld)"]),
     ("interrupt", &["Accepted", "AlreadyApplied", "Refused(RunOver)"]),
+    ("interrupt at another process", &["Accepted", "AlreadyApplied", "Refused(RunOver)"]),
     (
         "run",
         &[

@@ -17,9 +17,11 @@ use crate::judge::ledger::{CallLedger, RunLedger};
 use crate::judge::{ends, recorded};
 use crate::world::arguments::{amount_of, receiver_of};
 use crate::world::hooks;
+use crate::world::store::Said;
 
 /// `ledger` is as it was before the events that the input led to.
-pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
+pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
+    let (input, events) = (&said.input, &said.events);
     match input {
         Input::Gated(gated) => check_gated(ledger, gated, events)?,
         Input::ToolReturned { step, call, attempt, .. } => {
@@ -47,7 +49,7 @@ pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
         | Input::DeadlineReached => check_unasked_starts(ledger, input, events)?,
     }
     recorded::check(input, events)?;
-    ends::check(ledger, input, events)
+    ends::check(ledger, said)
 }
 
 fn check_decided(ledger: &RunLedger, decision: &Decision, events: &[Event]) -> Checked {

@@ -127,6 +127,7 @@ impl Store {
             control: encode(&folded)?,
             folded,
             inbox: Vec::new(),
+            version: 0,
             ledger,
             epoch: 0,
             leased: false,

@@ -17,6 +17,8 @@ use super::{Lease, PostKey, Refused, Tenant, ThreadView};
 pub struct Append {
     /// Of the last event that is stored.
     pub expected_seq: u64,
+    /// Of the run as its worker has seen it, with its whole inbox.
+    pub expected_version: u64,
     /// Dense behind `expected_seq`. Empty where rows were consumed that changed nothing.
     pub events: Vec<Arc<Event>>,
     /// The state after these events.
@@ -43,6 +45,8 @@ pub struct Birth {
 pub struct Appended {
     /// Runs of the same tenant that have something to do because of this commit.
     pub woken: Vec<RunId>,
+    /// Of the run after this commit.
+    pub version: u64,
 }
 
 /// A run to create.
@@ -105,4 +109,6 @@ pub struct Created {
     pub lease: Option<Lease>,
     /// Runs of the same tenant that have something to do because of this commit: the one that is superseded.
     pub woken: Vec<RunId>,
+    /// Of the run after this commit.
+    pub version: u64,
 }

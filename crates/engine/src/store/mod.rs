@@ -6,13 +6,13 @@
 //! 2. `consumed` names the inbox rows that these events answer; they leave the inbox with the commit. `accepted`
 //!    holds what arrived at the worker itself, accepted and consumed in the same commit without an inbox row. Either
 //!    way a decision with an id is remembered for ever ([`Store::decision`]), and a second one under that id is not
-//!    accepted.
-//! 3. An append that closes a suspension over the head of an accepted answer is refused ([`Refused::Behind`]): the
-//!    answer is heard before the event that closes what it answers, also within one commit
-//!    ([`Heard::overtakes`](machine::rows::Heard::overtakes)). So is one that accepts what somebody else has answered
-//!    meanwhile, or anything after an accepted interrupt, or anything but an interrupt after an unheard decision that
-//!    ends the run ([`ends_run`](machine::inbox::ends_run)). A row that was consumed and closed nothing answers nothing
-//!    any more, and ends nothing.
+//!    accepted: an append with one is refused ([`Refused::Behind`]).
+//! 3. Each run has a version. Every item that is accepted for it raises it, whichever way the item comes, and so does
+//!    every commit. A worker gets the version with what it loads, creates and appends, and names it in its next append.
+//!    Another version than the stored one is refused ([`Refused::Behind`]), and nothing changed: something was accepted
+//!    that this worker has not seen. The store compares numbers; what may overtake what is decided by the machine alone
+//!    ([`judge`](machine::inbox::judge), [`overtakes`](machine::inbox::overtakes)). A row that was consumed answers
+//!    nothing any more, and ends nothing.
 //! 4. [`Store::release`] is refused while the inbox holds an item: no wake-up is lost. Inbox rows come back in the
 //!    order of arrival.
 //! 5. `spawn` creates child runs and `deliver` fills other inboxes in the same transaction. A delivery to a run that
@@ -157,6 +157,8 @@ pub struct Claimed {
 pub struct Loaded {
     pub control: Control,
     pub inbox: Vec<(Ticket, Item)>,
+    /// Of the run with this inbox.
+    pub version: u64,
     /// The run holds its thread, so it may start.
     pub holds_thread: bool,
     /// The message that the run begins after if it starts now.
@@ -168,7 +170,7 @@ pub struct Loaded {
 pub enum Refused {
     /// Another worker holds the run, or the log has gone on.
     Fenced,
-    /// An accepted item must be heard first.
+    /// Something was accepted that the worker has not seen.
     Behind,
     /// The thread is not what it was any more: look again.
     Stale,
@@ -194,7 +196,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fenced => f.write_str("another worker holds the run, or its log has gone on"),
-            Self::Behind => f.write_str("an accepted item must be heard first"),
+            Self::Behind => f.write_str("something was accepted that the worker has not seen"),
             Self::Stale => f.write_str("the thread has changed meanwhile"),
             Self::Impossible(why) => write!(f, "the rows contradict what is stored: {why}"),
             Self::NotFound => f.write_str("this tenant has no such run, thread or approval"),

@@ -20,6 +20,8 @@ pub(super) struct Draft<'r> {
     pub(super) events: Vec<Event>,
     /// Calls whose hooks of AfterToolExecute were heard with this input, empty answers included.
     pub(super) heard: BTreeSet<CallId>,
+    /// An accepted interrupt waits: what is said is recorded, and nothing follows from it.
+    pub(super) interrupted: bool,
 }
 
 impl<'r> Draft<'r> {
@@ -31,6 +33,7 @@ impl<'r> Draft<'r> {
             now: now.max(control.at),
             events: Vec::new(),
             heard: BTreeSet::new(),
+            interrupted: false,
         }
     }
 

@@ -19,6 +19,9 @@ impl Draft<'_> {
     /// Nothing new starts. Held calls are closed, executing ones awaited unless the end is an abort; then the
     /// hooks of RunEnd are asked, then the run is over.
     pub(super) fn finish(&mut self, termination: Termination) -> Result<(), Rejection> {
+        if self.interrupted {
+            return Ok(());
+        }
         let waits = matches!(self.control.status, RunStatus::Waiting(_));
         if waits && !termination.is_abort() {
             self.record(Fact::RunResumed {})?;

@@ -57,6 +57,7 @@ mod tools_own_answer;
 mod trimming;
 mod turns;
 mod two_layers;
+mod unheard;
 mod waiting_and_replay;
 mod what_the_model_reads;
 mod who_must_agree;

@@ -9,7 +9,7 @@ use machine::thread::{Admission, Thread};
 use serde_json::Value;
 
 use super::append::check_possible;
-use super::state::{Row, State, StoredRun};
+use super::state::{Row, State, StoredRun, lost_row};
 use super::write::{put_item, write};
 
 pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Result<Created, Refused> {
@@ -52,7 +52,8 @@ pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Resu
         woken.extend(state.runs.get(&front).map(|front| front.id.clone()));
     }
     let lease = if create.lease { Some(state.take(row, now)?.lease) } else { None };
-    Ok(Created { lease, woken })
+    let version = state.runs.get(&row).ok_or_else(|| lost_row(row))?.version;
+    Ok(Created { lease, woken, version })
 }
 
 /// The admission can follow from what the thread is.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Remembered, Tenant, Trouble};
-use machine::call::Call;
 use machine::decision::Decision;
 use machine::id::{
     CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName,
 };
-use machine::inbox::{Item, Ticket, ends_run};
+use machine::inbox::{Item, Ticket};
 use machine::rows::{ClosedRow, OpenedRow, ShownStatus, Standing, StateRow};
 use machine::tool::ToolLeave;
 use machine::{Control, Timestamp};
@@ -79,6 +78,8 @@ pub(super) struct StoredRun {
     /// Event n stands at n - 1.
     pub(super) log: Vec<Committed>,
     pub(super) inbox: BTreeMap<Ticket, Item>,
+    /// Raised with every accepted item and every commit.
+    pub(super) version: u64,
     pub(super) epoch: u64,
     pub(super) held: bool,
     pub(super) interrupt_accepted: bool,
@@ -133,6 +134,7 @@ impl StoredRun {
             control,
             log: Vec::new(),
             inbox: BTreeMap::new(),
+            version: 0,
             epoch: 0,
             held: false,
             interrupt_accepted: false,
@@ -159,18 +161,6 @@ impl StoredRun {
     /// The open suspension of a call.
     pub(super) fn held_by(&self, call: &CallId) -> Option<&SuspensionId> {
         self.control.call(call)?.suspension().map(|open| &open.id)
-    }
-
-    pub(super) fn answered_by(&self, suspension: &SuspensionId) -> Option<Ticket> {
-        self.suspensions.get(suspension)?.answered_by
-    }
-
-    /// A decision that ends the run answers an open approval, and the run has not heard it.
-    pub(super) fn end_accepted(&self) -> bool {
-        let open = self.control.calls.iter().filter_map(Call::suspension);
-        open.filter_map(|open| self.answered_by(&open.id))
-            .filter_map(|ticket| self.inbox.get(&ticket))
-            .any(|item| ends_run(&self.control, item))
     }
 }
 
@@ -254,6 +244,7 @@ impl State {
         Ok(Loaded {
             control: (*run.control).clone(),
             inbox: run.inbox.iter().map(|(ticket, item)| (*ticket, item.clone())).collect(),
+            version: run.version,
             holds_thread: thread.holder == Some(row),
             begins_after: run.begins_after.clone().or_else(|| thread.head.clone()),
         })

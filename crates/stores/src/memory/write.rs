@@ -29,6 +29,7 @@ pub(super) fn write(
     let run = state.runs.get_mut(&row).ok_or_else(|| lost_row(row))?;
     let Some(tenant) = state.tenants.get_mut(&run.tenant) else { return Err(lost_thread(run)) };
     let Some(thread) = tenant.threads.get_mut(&run.thread) else { return Err(lost_thread(run)) };
+    run.version += 1;
     hear(run, append);
     write_log(run, append);
     write_thread(run, thread, &append.rows);
@@ -226,5 +227,6 @@ pub(super) fn put_item(state: &mut State, to: Row, item: &Item) -> Option<Ticket
     }
     remember(run, item);
     run.inbox.insert(ticket, item.clone());
+    run.version += 1;
     Some(ticket)
 }

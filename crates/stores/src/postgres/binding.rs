@@ -108,10 +108,8 @@ pub(super) struct BoundItem<'e> {
     to: Option<Text<'e>>,
     kind: &'static str,
     call: Option<Text<'e>>,
-    suspension: Option<Text<'e>>,
     early_call: Option<Text<'e>>,
     arguments: Option<String>,
-    ends_run: bool,
     text: &'e str,
     decision_id: Option<Text<'e>>,
     decision: Option<&'e str>,
@@ -153,10 +151,6 @@ struct BoundSuspension<'e> {
     decided_by: Option<Text<'e>>,
     reason: Option<Text<'e>>,
     note: Option<Text<'e>>,
-    /// The rows of the inbox that were heard before it was closed.
-    heard: Vec<i64>,
-    /// The row that closed it, if one did.
-    ticket: Option<i64>,
 }
 
 #[derive(Serialize)]
@@ -241,7 +235,7 @@ impl<'e> Bound<'e> {
                 })
                 .collect(),
             suspensions: suspensions(entry),
-            voided: rows.voided.iter().map(|row| BoundSuspension::closed(row, entry)).collect(),
+            voided: rows.voided.iter().map(BoundSuspension::closed).collect(),
             born: entry.spawn.iter().map(BoundNewborn::of).collect(),
             deliver: entry.deliver.iter().map(|(to, one)| BoundItem::to(to, one)).collect(),
         }
@@ -298,19 +292,12 @@ impl<'e> BoundItem<'e> {
             to: None,
             kind: item_word(&one.item),
             call: one.item.call().map(|call| Text(call.as_str())),
-            suspension: decision.map(|decision| Text(decision.suspension.as_str())),
             early_call,
             arguments,
-            ends_run: false,
             text: &one.text,
             decision_id: decision.and_then(|decision| decision.id.as_ref()).map(|id| Text(id.as_str())),
             decision: one.decision.as_deref(),
         }
-    }
-
-    /// Whether the run ends once it has heard it.
-    pub(super) fn ending(self, ends_run: bool) -> Self {
-        Self { ends_run, ..self }
     }
 
     fn to(to: &'e RunId, one: &'e Written) -> Self {
@@ -321,7 +308,7 @@ impl<'e> BoundItem<'e> {
 /// In the order of the log: a call may be held, let go and held again in one commit.
 fn suspensions(entry: &Entry) -> Vec<BoundSuspension<'_>> {
     let opened = entry.rows.opened.iter().map(|row| (row.seq, BoundSuspension::opened(row)));
-    let closed = entry.rows.closed.iter().map(|row| (row.seq, BoundSuspension::closed(row, entry)));
+    let closed = entry.rows.closed.iter().map(|row| (row.seq, BoundSuspension::closed(row)));
     let mut all: Vec<_> = closed.chain(opened).collect();
     all.sort_by_key(|(seq, one)| (*seq, one.opens));
     all.into_iter().map(|(_, one)| one).collect()
@@ -342,7 +329,7 @@ impl<'e> BoundSuspension<'e> {
         }
     }
 
-    fn closed(row: &'e ClosedRow, entry: &Entry) -> Self {
+    fn closed(row: &'e ClosedRow) -> Self {
         Self {
             opens: false,
             id: Text(row.id.as_str()),
@@ -352,8 +339,6 @@ impl<'e> BoundSuspension<'e> {
             decided_by: Some(Text(row.by.as_str())),
             reason: row.reason.as_deref().map(Text),
             note: row.note.as_deref().map(Text),
-            heard: entry.consumed.iter().take(row.heard.count).copied().map(number).collect(),
-            ticket: row.heard.ticket.map(number),
             ..Self::default()
         }
     }

@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering;
 use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
-use machine::inbox::{Item, Shown, Verdict, ends_run, judge};
+use machine::inbox::{Item, Shown, Verdict, judge};
 use machine::thread::{Admission, Thread};
 use serde::Serialize;
 use tokio_postgres::Row;
 
 use super::bells::Rung;
 use super::binding::{Bound, BoundItem, Seen};
-use super::stored_run::control_of;
+use super::stored_run::{control_of, item_of};
 use super::text::{kept, told};
 use super::together::{Appended as Plainly, InHand, is_plain, is_plain_creation};
 use super::trouble::{Stop, corrupt, impossible, unavailable};
@@ -24,6 +24,9 @@ use crate::words::number;
 
 /// Times that an item is judged again because something else came in between.
 const JUDGE_COUNT_MAX: usize = 64;
+
+/// The version that a run is created with.
+const CREATED: u64 = 1;
 
 /// Where a run comes into being.
 struct Place {
@@ -38,9 +41,8 @@ struct Place {
 struct Judged {
     number: i64,
     /// By which a change of what was there is seen.
-    change: i64,
+    version: i64,
     verdict: Verdict,
-    ends_run: bool,
 }
 
 impl Shared {
@@ -70,7 +72,7 @@ impl Shared {
         } else {
             self.leases.stored(lease, entry.state.seq);
         }
-        Ok(Appended { woken })
+        Ok(Appended { woken, version: entry.expected_version + 1 })
     }
 
     /// The runs that it woke.
@@ -80,12 +82,13 @@ impl Shared {
         let row = self
             .connections
             .write_one(
-                "SELECT * FROM append($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8)",
+                "SELECT * FROM append($1, $2, $3, $4, $5, $6::text::jsonb, $7, $8, $9)",
                 &[
                     &lease.row,
                     &node,
                     &number(lease.epoch),
                     &number(entry.expected_seq),
+                    &number(entry.expected_version),
                     &bound,
                     &entry.state.control,
                     &body,
@@ -121,7 +124,7 @@ impl Shared {
         {
             self.tally.commit(entry.bytes);
             let lease = Some(self.give(node, run, &tenant, &entry));
-            return Ok(Created { lease, woken: Vec::new() });
+            return Ok(Created { lease, woken: Vec::new(), version: CREATED });
         }
         let node = if leased { Some(self.node().await?) } else { None };
         let place = Place { tenant, seen, admission, begins_after, key };
@@ -180,7 +183,7 @@ impl Shared {
         if lease.is_none() && holds {
             self.posts.ready();
         }
-        Ok(Created { lease, woken })
+        Ok(Created { lease, woken, version: CREATED })
     }
 
     /// The run that was created in the hands of this node.
@@ -194,14 +197,14 @@ impl Shared {
     pub(super) async fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Result<Verdict, Stop> {
         let written = Written::of(item)?;
         for _ in 0..JUDGE_COUNT_MAX {
-            let Judged { number, change, verdict, ends_run } = self.judge(tenant, run, &written.item).await?;
+            let Judged { number, version, verdict } = self.judge(tenant, run, &written.item).await?;
             if !verdict.is_taken() {
                 return Ok(verdict);
             }
-            let bound = json(&BoundItem::of(&written).ending(ends_run))?;
+            let bound = json(&BoundItem::of(&written))?;
             let sql = "SELECT * FROM submit($1, $2, $3::text::jsonb, $4)";
             let row =
-                self.connections.write_one(sql, &[&number, &change, &bound, &self.clock.given()]).await?;
+                self.connections.write_one(sql, &[&number, &version, &bound, &self.clock.given()]).await?;
             if row.try_get::<_, &str>(0)? == "taken" {
                 self.tally.sync(1);
                 self.tally
@@ -220,31 +223,18 @@ impl Shared {
 
     /// The verdict on what is there now.
     async fn judge(&self, tenant: &Tenant, run: &RunId, item: &Item) -> Result<Judged, Stop> {
-        let call = item.call().map(|call| kept(call.as_str()));
         let id = item.decision().and_then(|decision| decision.id.as_ref()).map(|id| kept(id.as_str()));
-        let is_early = matches!(item, Item::Early { .. });
-        let rows = self
-            .connections
-            .read(
-                include_str!("sql/run_shown.sql"),
-                &[&kept(tenant.as_str()), &kept(run.as_str()), &call, &id, &is_early],
-            )
-            .await?;
+        let sql = include_str!("sql/run_shown.sql");
+        let rows = self.connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str()), &id]).await?;
         let row = rows.first().ok_or(Refused::NotFound)?;
         let number: i64 = row.try_get(0)?;
-        let control = control_of(&self.connections, number, row.try_get(3)?).await?;
-        let earlier = row.try_get::<_, Option<&str>>(6)?.map(serde_json::from_str).transpose();
+        let control = control_of(&self.connections, number, row.try_get(2)?).await?;
+        let inbox: Vec<&str> = row.try_get(3)?;
+        let inbox = inbox.into_iter().map(item_of).collect::<Result<Vec<_>, _>>()?;
+        let earlier = row.try_get::<_, Option<&str>>(4)?.map(serde_json::from_str).transpose();
         let earlier = earlier.map_err(|error| corrupt(error.to_string()))?;
-        let shown = Shown {
-            control: &control,
-            interrupt_accepted: row.try_get(2)?,
-            end_accepted: row.try_get(7)?,
-            answered: row.try_get(4)?,
-            early_kept: row.try_get(5)?,
-            earlier: earlier.as_ref(),
-        };
-        let (verdict, ends_run) = (judge(item, &shown), ends_run(&control, item));
-        Ok(Judged { number, change: row.try_get(1)?, verdict, ends_run })
+        let shown = Shown { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
+        Ok(Judged { number, version: row.try_get(1)?, verdict: judge(item, &shown) })
     }
 
     /// The runs that a commit woke, from the column `first` on. Whoever holds one of them elsewhere is told.

@@ -193,13 +193,11 @@ impl Shared {
         let outcomes = self.send_appends(&appends).await;
         let all = |outcome: Result<Appended, Refused>| vec![outcome; appends.len()];
         let outcomes = outcomes.unwrap_or_else(|Stop(refused)| match refused {
-            // One of them cannot be; the others can.
-            Refused::Impossible(_) => all(Ok(Appended::Alone)),
-            refused @ (Refused::Fenced
-            | Refused::Behind
-            | Refused::Stale
-            | Refused::NotFound
-            | Refused::Trouble(_)) => all(Err(refused)),
+            // One of them cannot be, or repeats the id of a decision; the others can be stored.
+            Refused::Impossible(_) | Refused::Behind => all(Ok(Appended::Alone)),
+            refused @ (Refused::Fenced | Refused::Stale | Refused::NotFound | Refused::Trouble(_)) => {
+                all(Err(refused))
+            }
         });
         for (append, outcome) in appends.into_iter().zip(outcomes) {
             // Whoever does not listen any more finds out by reading.
@@ -214,6 +212,7 @@ impl Shared {
         let (tenants, ids) = names(appends.iter().map(|append| &append.lease));
         let epochs: Vec<i64> = appends.iter().map(|append| number(append.lease.epoch)).collect();
         let expected: Vec<i64> = appends.iter().map(|append| number(append.entry.expected_seq)).collect();
+        let versions: Vec<i64> = appends.iter().map(|append| number(append.entry.expected_version)).collect();
         let ended_ats: Vec<Option<i64>> =
             appends.iter().map(|append| append.entry.state.ended_at().map(millis)).collect();
         let mut besides = Vec::new();
@@ -228,7 +227,7 @@ impl Shared {
             .write_one(
                 "SELECT append_together(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23, $24, $25::text[]::jsonb[]
+                    $22, $23, $24, $25, $26::text[]::jsonb[]
                 )",
                 &[
                     &node,
@@ -238,6 +237,7 @@ impl Shared {
                     &ids,
                     &epochs,
                     &expected,
+                    &versions,
                     &columns.seqs,
                     &columns.statuses,
                     &columns.wake_ats,
@@ -265,6 +265,7 @@ impl Shared {
             "held" => Ok(Ok(Appended::Held)),
             "alone" => Ok(Ok(Appended::Alone)),
             "fenced" => Ok(Err(Refused::Fenced)),
+            "behind" => Ok(Err(Refused::Behind)),
             other => Err(corrupt(format!("an append came to {other}"))),
         };
         outcomes.into_iter().map(outcome).collect()

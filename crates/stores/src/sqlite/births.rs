@@ -74,7 +74,7 @@ pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) 
     let row = insert(desk, &place, &entry.state, log, creation.begins_after.as_ref(), None)?;
     creation.key.as_ref().map_or(Ok(()), |key| keys::bind(desk, tenant, thread, row, key))?;
     entry.brought.as_ref().map_or(Ok(()), |brought| revisions::keep(desk, tenant, thread, brought))?;
-    let target = Target { tenant: tenant.into(), row, thread, holds, interrupt_accepted: false, epoch };
+    let target = Target { tenant: tenant.into(), row, thread, holds, epoch };
     let mut woken = write(desk, &target, entry)?;
     if let Some((from, interrupt)) = &creation.takes_over
         && deliver(desk, tenant, from, interrupt)?
@@ -97,7 +97,8 @@ pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) 
             desk.execute(include_str!("sql/run_let_go.sql"), params![row, desk.arrival()])?;
         }
     }
-    Ok(Created { lease, woken })
+    // Its first commit has raised it.
+    Ok(Created { lease, woken, version: 1 })
 }
 
 /// The admission can follow from what the thread is, and the commit is the first of its run.

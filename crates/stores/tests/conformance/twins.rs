@@ -112,14 +112,14 @@ impl Twins {
             return;
         };
         same(&memory.woken, &other.woken);
+        let version = same(memory.version, other.version);
         self.runs.push(order.run_id);
         match (memory.lease, other.lease) {
             (Some(memory), Some(other)) => {
                 same(memory.epoch, other.epoch);
                 let claimed = |lease| {
-                    let control = control.clone();
-                    let loaded =
-                        Loaded { control, inbox: Vec::new(), holds_thread: true, begins_after: None };
+                    let (control, inbox) = (control.clone(), Vec::new());
+                    let loaded = Loaded { control, inbox, version, holds_thread: true, begins_after: None };
                     Claimed { lease, loaded, doubt_at: Timestamp::ZERO }
                 };
                 self.workers.push((
@@ -159,6 +159,7 @@ impl Twins {
             let items =
                 |inbox: &[(u64, Item)]| inbox.iter().map(|(_, item)| item.clone()).collect::<Vec<_>>();
             same(items(&memory.loaded.inbox), items(&other.loaded.inbox));
+            same(memory.loaded.version, other.loaded.version);
             same(memory.loaded.holds_thread, other.loaded.holds_thread);
             let after = same(memory.loaded.begins_after.clone(), other.loaded.begins_after.clone());
             same(memory.doubt_at, other.doubt_at);

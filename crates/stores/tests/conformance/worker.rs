@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::store::{Append, Appended, Birth, Brought, Claim, Claimed, Create, Created, Lease, Refused};
+use engine::store::{
+    Append, Appended, Birth, Brought, Claim, Claimed, Create, Created, Lease, Loaded, Refused,
+};
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::delivery;
@@ -29,6 +31,8 @@ pub(crate) struct Worker {
     pub(crate) run: Run,
     /// As it was loaded.
     pub(crate) inbox: Vec<(Ticket, Item)>,
+    /// Of the run as it was last seen.
+    pub(crate) version: u64,
     clock: Clock,
     draft: Draft,
     arguments: BTreeMap<CallId, Arguments>,
@@ -105,6 +109,7 @@ pub(crate) async fn creation(world: &World, order: Order, admission: Admission, 
     rows.hear(None, &events, Heard::default());
     let append = Append {
         expected_seq: 0,
+        expected_version: 0,
         events: events.into_iter().map(Arc::new).collect(),
         control: Arc::new(run.control),
         consumed: Vec::new(),
@@ -209,9 +214,11 @@ pub(crate) async fn claimed_side_by_side(
 }
 
 impl Worker {
-    fn new(world: &World, lease: Lease, control: Control, inbox: Vec<(Ticket, Item)>) -> Self {
+    fn new(world: &World, lease: Lease, loaded: Loaded) -> Self {
+        let Loaded { control, inbox, version, .. } = loaded;
         Self {
             lease,
+            version,
             draft: Draft { before: Some(control.clone()), ..Draft::default() },
             run: Run::new(Arc::new(Revision::default()), control),
             inbox,
@@ -224,23 +231,32 @@ impl Worker {
     /// Of a run that its creator goes on with.
     pub(crate) async fn created(world: &World, create: Create) -> Self {
         let control = (*create.append.control).clone();
-        let lease = world.store.create(create).await.unwrap().lease.expect("no lease was given");
-        Self::new(world, lease, control, Vec::new())
+        let Created { lease, version, .. } = world.store.create(create).await.unwrap();
+        let (inbox, holds_thread, begins_after) = (Vec::new(), true, None);
+        let loaded = Loaded { control, inbox, version, holds_thread, begins_after };
+        Self::new(world, lease.expect("no lease was given"), loaded)
     }
 
     pub(crate) fn of(world: &World, claimed: Claimed) -> Self {
-        Self::new(world, claimed.lease, claimed.loaded.control, claimed.loaded.inbox)
+        Self::new(world, claimed.lease, claimed.loaded)
     }
 
     /// After a refusal: the copy is thrown away.
     pub(crate) async fn reload(&mut self, world: &World) {
         let loaded = world.store.load(&self.lease).await.unwrap();
-        let again = Self::new(world, self.lease.clone(), loaded.control, loaded.inbox);
+        let again = Self::new(world, self.lease.clone(), loaded);
         *self = Self {
             arguments: std::mem::take(&mut self.arguments),
             last_text: std::mem::take(&mut self.last_text),
             ..again
         };
+    }
+
+    /// Looks at the inbox and keeps the copy. Gives the rows that wait.
+    pub(crate) async fn look(&mut self, world: &World) -> Vec<(Ticket, Item)> {
+        let loaded = world.store.load(&self.lease).await.unwrap();
+        self.version = loaded.version;
+        loaded.inbox
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -305,11 +321,6 @@ impl Worker {
         self.say(&input);
         self.draft.accepted.push(item);
         self.pass_gates();
-    }
-
-    /// Accepted and consumed in the next commit, though it changes nothing.
-    pub(crate) fn accept_unheard(&mut self, item: Item) {
-        self.draft.accepted.push(item);
     }
 
     pub(crate) fn asks(&mut self, calls: &[(&str, &str)]) {
@@ -422,6 +433,7 @@ impl Worker {
         let spawn = delivery::spawns(&events).into_iter().map(|spawn| self.birth(spawn)).collect();
         Append {
             expected_seq: before.map_or(0, |before| before.seq),
+            expected_version: self.version,
             events: events.into_iter().map(Arc::new).collect(),
             control: Arc::new(self.run.control.clone()),
             consumed,
@@ -453,12 +465,14 @@ impl Worker {
     pub(crate) async fn commit(&mut self, world: &World) -> Result<Appended, Refused> {
         let appended = world.store.append(&self.lease, self.append()).await?;
         self.forget_draft();
+        self.version = appended.version;
         Ok(appended)
     }
 
     /// As if the commit had gone through.
     pub(crate) fn forget_draft(&mut self) {
         self.draft = Draft { before: Some(self.run.control.clone()), ..Draft::default() };
+        self.version += 1;
         self.inbox.clear();
     }
 }

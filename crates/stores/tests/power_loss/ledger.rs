@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::store::{
-    ApprovalFilter, Claimed, Committed, Loaded, Page, Refused, RunFilter, RunView, SuspensionView,
+    ApprovalFilter, Claimed, Committed, Created, Loaded, Page, Refused, RunFilter, RunView, SuspensionView,
 };
 use machine::decision::Decision;
 use machine::event::{Fact, Order};
@@ -127,9 +127,11 @@ impl Ledger {
         let create = creation(world, order, Admission::Hold, true).await;
         let (control, seq) = ((*create.append.control).clone(), create.append.control.seq);
         self.send(&run, seq);
-        let lease = world.store.create(create).await?.lease.expect("the creator holds the run");
+        let Created { lease, version, .. } = world.store.create(create).await?;
+        let lease = lease.expect("the creator holds the run");
         self.promised(Promise::Log { run, seq });
-        let loaded = Loaded { control, inbox: Vec::new(), holds_thread: true, begins_after: None };
+        let (inbox, holds_thread, begins_after) = (Vec::new(), true, None);
+        let loaded = Loaded { control, inbox, version, holds_thread, begins_after };
         Ok(Worker::of(world, Claimed { lease, loaded, doubt_at: world.clock.now() }))
     }
 

@@ -9,10 +9,11 @@
 
 -- Each of another run. Messages and calls name theirs by its place. `p_besides` has what few of them write: the suspensions
 -- that they open and close, and the decisions that were accepted at the worker. The answers stand in the order of the runs:
--- 'held', 'fenced' or 'alone'. A run is known by its name too: where a server that lost its last commits took the place of
+-- 'held', 'fenced', 'behind' or 'alone'. A run is known by its name too: where a server that lost its last commits took the place of
 -- another, a number is given out twice.
 CREATE FUNCTION append_together(
-    p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[], p_seqs bigint[],
+    p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[],
+    p_versions bigint[], p_seqs bigint[],
     p_statuses text[], p_wake_ats bigint[], p_in_doubt boolean[], p_started_ats bigint[], p_ended_ats bigint[],
     p_checkpoints text[], p_controls bytea[], p_bodies text[], p_message_places integer[], p_message_nths integer[],
     p_message_ids text[], p_message_seqs bigint[], p_message_roles text[], p_call_places integer[], p_call_ids text[],
@@ -38,7 +39,7 @@ BEGIN
     -- What was locked is read in a statement of its own. A run is found by its number alone; all else is compared there.
     WITH held AS (
         UPDATE runs r SET
-            seq = p_seqs[e.i], change = r.change + 1, status = p_statuses[e.i],
+            seq = p_seqs[e.i], version = r.version + 1, status = p_statuses[e.i],
             holds = r.holds AND p_ended_ats[e.i] IS NULL, node = CASE WHEN p_ended_ats[e.i] IS NULL THEN p_node END,
             doubt_at = NULL, wake_at = p_wake_ats[e.i], in_doubt = p_in_doubt[e.i],
             started_at = coalesce(r.started_at, p_started_ats[e.i]), ended_at = p_ended_ats[e.i],
@@ -49,19 +50,20 @@ BEGIN
         FROM unnest(p_runs) WITH ORDINALITY AS e (run, i)
         WHERE r.run = e.run AND r.run = ANY (locked) AND CASE
             WHEN r.seq <> p_expected[e.i] OR r.epoch <> p_epochs[e.i] OR r.node IS DISTINCT FROM p_node THEN false
-            WHEN r.tenant <> p_tenants[e.i] OR r.id <> p_ids[e.i] THEN false
+            WHEN r.tenant <> p_tenants[e.i] OR r.id <> p_ids[e.i] OR r.version <> p_versions[e.i] THEN false
             WHEN (SELECT true FROM inbox i WHERE i.run = e.run LIMIT 1) THEN false
             -- Somebody is in line.
             WHEN p_ended_ats[e.i] IS NOT NULL AND (
                 SELECT true FROM runs q
                 WHERE q.thread = r.thread AND q.ended_at IS NULL AND NOT q.holds AND q.run <> e.run LIMIT 1
             ) THEN false
-            -- Something was accepted before what it accepts.
-            WHEN e.i = ANY (p_beside_places) THEN NOT EXISTS (
-                SELECT 1 FROM unnest(p_beside_places, p_besides) AS b (place, beside)
-                WHERE b.place = e.i AND b.beside ? 'accepted'
-                    AND has_lost(e.run, r.interrupt_accepted, b.beside -> 'accepted')
-            )
+            -- The id of a decision was used before.
+            WHEN e.i = ANY (p_beside_places) THEN (
+                SELECT true FROM unnest(p_beside_places, p_besides) AS b (place, beside)
+                CROSS JOIN LATERAL jsonb_array_elements(b.beside -> 'accepted') AS a
+                JOIN decisions d ON d.run = e.run AND d.id = a ->> 'decision_id'
+                WHERE b.place = e.i LIMIT 1
+            ) IS NULL
             ELSE true
         END
         RETURNING e.i AS place, r.thread
@@ -78,6 +80,7 @@ BEGIN
             WHEN r.run IS NULL THEN 'alone'
             WHEN r.seq <> p_expected[e.i] OR r.epoch <> p_epochs[e.i] OR r.node IS DISTINCT FROM p_node THEN 'fenced'
             WHEN r.tenant <> p_tenants[e.i] OR r.id <> p_ids[e.i] THEN 'fenced'
+            WHEN r.version <> p_versions[e.i] THEN 'behind'
             ELSE 'alone'
         END ORDER BY e.i) INTO outcomes
         FROM unnest(p_runs) WITH ORDINALITY AS e (run, i)
@@ -169,11 +172,11 @@ BEGIN
     END IF;
     WITH made AS (
         INSERT INTO runs (
-            tenant, id, thread, agent, promised, status, holds, seq, epoch, node, in_doubt, ready, wake_at, created_at,
+            tenant, id, thread, agent, promised, status, holds, seq, epoch, version, node, in_doubt, ready, wake_at, created_at,
             started_at, control
         )
         SELECT p_tenants[e.i], p_ids[e.i], e.thread, p_agents[e.i],
-            CASE WHEN p_statuses[e.i] = 'queued' THEN p_user_messages[e.i] END, p_statuses[e.i], true, p_seqs[e.i], 1,
+            CASE WHEN p_statuses[e.i] = 'queued' THEN p_user_messages[e.i] END, p_statuses[e.i], true, p_seqs[e.i], 1, 1,
             p_node, p_in_doubt[e.i], 0, p_wake_ats[e.i], p_created_ats[e.i], p_started_ats[e.i], p_controls[e.i]
         FROM unnest(threads) WITH ORDINALITY AS e (thread, i) WHERE e.thread IS NOT NULL
         RETURNING run, thread
