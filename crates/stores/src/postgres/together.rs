@@ -198,6 +198,7 @@ impl Shared {
             refused @ (Refused::Fenced
             | Refused::Behind
             | Refused::Stale
+            | Refused::Busy(_)
             | Refused::NotFound
             | Refused::Trouble(_)) => all(Err(refused)),
         });
@@ -290,7 +291,8 @@ impl Shared {
             creations.iter().map(|creation| kept(creation.tenant.as_str())).collect();
         let threads: Vec<Cow<'_, str>> =
             creations.iter().map(|creation| kept(creation.seen.id.as_str())).collect();
-        let exist: Vec<bool> = creations.iter().map(|creation| creation.seen.created_at.is_some()).collect();
+        let seen_threads: Vec<Option<i64>> =
+            creations.iter().map(|creation| creation.seen.created_at.map(|_| creation.seen.row)).collect();
         let seen_heads: Vec<Option<Cow<'_, str>>> = creations
             .iter()
             .map(|creation| creation.seen.head.as_ref().map(|head| kept(head.as_str())))
@@ -314,7 +316,7 @@ impl Shared {
                     &self.clock.given(),
                     &tenants,
                     &threads,
-                    &exist,
+                    &seen_threads,
                     &seen_heads,
                     &ids,
                     &agents,
