@@ -9,9 +9,10 @@ use machine::event::{Order, Origin, Usage, UserMessage};
 use machine::id::{CallId, Digest, MessageId, RunId, ThreadId, ToolName};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::HookAnswers;
+use machine::policy::OnBusy;
 use machine::policy::Policy;
 use machine::rows::{Heard, Rows};
-use machine::thread::Admission;
+use machine::thread::IfBusy;
 use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
 use machine::{Event, Impossible, Input, Revision, Run, Timestamp, fold, queue};
 use serde_json::{Value, json};
@@ -144,7 +145,7 @@ async fn ready(store: &Arc<dyn Store>, number: usize) -> Result<Ready, Failure> 
     let create = Create {
         tenant: Tenant::default(),
         seen,
-        admission: Admission::Hold,
+        if_busy: IfBusy { executes: OnBusy::Reject, waits: OnBusy::Reject },
         begins_after: None,
         key: None,
         brought: None,

@@ -11,7 +11,7 @@ use engine::store::{Refused, Trouble};
 use holdpoint_http::error::{ApiError, Code};
 use machine::json_value::ValueFault;
 use machine::policy::{ApprovalScope, LooseningRefused};
-use machine::thread::Busy;
+use machine::thread::{Busy, LINE_MAX, QUEUE_MAX};
 use serde_json::{Value, json};
 
 fn pages() -> PathBuf {
@@ -93,13 +93,14 @@ fn d21_every_refused_message_has_its_code() {
     let loosening = LooseningRefused { from: ApprovalScope::AllTools, to: ApprovalScope::Never };
     let cases = [
         (PostRefused::NoSuchAgent("a".into()), Code::AgentNotFound),
+        (PostRefused::NoSuchThread("t".into()), Code::ThreadNotFound),
         (PostRefused::Empty, Code::BadRequest),
         (PostRefused::TooLarge { bytes: 1 }, Code::TooLarge),
         (PostRefused::Unstorable(ValueFault::TooDeep), Code::BadRequest),
         (PostRefused::Unstorable(ValueFault::ReservedKey), Code::BadRequest),
         (PostRefused::Unstorable(ValueFault::TooManyNodes { nodes_max: 1 }), Code::TooLarge),
         (PostRefused::BadPart { place: 0, why: "no".into() }, Code::BadRequest),
-        (PostRefused::Busy(Busy::QueueFull), Code::QueueFull),
+        (PostRefused::Busy(Busy::QueueFull { max: 100 }), Code::QueueFull),
         (PostRefused::Busy(Busy::InDoubt("run_1".into())), Code::InDoubt),
         (PostRefused::Loosening(loosening), Code::Forbidden),
         (PostRefused::ToolNameTaken("t".into()), Code::ToolNameTaken),
@@ -121,13 +122,18 @@ fn d21_every_refused_message_has_its_code() {
     }
     let busy = ApiError::from(PostRefused::Busy(Busy::ActiveRun("run_1".into())));
     assert_eq!((busy.code, &busy.details["run_id"]), (Code::ActiveRunExists, &json!("run_1")));
+    for max in [QUEUE_MAX, LINE_MAX] {
+        let full = ApiError::from(PostRefused::Busy(Busy::QueueFull { max }));
+        assert_eq!(full.details["queued_max"], json!(max));
+        assert!(full.message.starts_with(&format!("{max} runs are queued")), "{}", full.message);
+    }
     let loose = LooseningRefused { from: ApprovalScope::AllTools, to: ApprovalScope::Never };
     let loose = ApiError::from(PostRefused::Loosening(loose));
     assert_eq!((loose.code, &loose.details["roles"]), (Code::Forbidden, &json!(["approve"])));
     assert!(loose.message.contains("`never`") && loose.message.contains("`all_tools`"), "{}", loose.message);
 }
 
-const KIND_COUNT: usize = 17;
+const KIND_COUNT: usize = 18;
 
 /// Without a wildcard: a further refusal has to be counted here, and to have a case above.
 const fn kind(refused: &PostRefused) -> usize {
@@ -149,5 +155,6 @@ const fn kind(refused: &PostRefused) -> usize {
         PostRefused::KeyTooLong { .. } => 14,
         PostRefused::Draining => 15,
         PostRefused::Store(_) => 16,
+        PostRefused::NoSuchThread(_) => 17,
     }
 }

@@ -31,7 +31,7 @@ use rusqlite::{Connection, ErrorCode, params, params_from_iter};
 use stores::sqlite::{OpenFailed, SqliteStore};
 
 use fixture::{Clock, World};
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 use sqlite_fixture::{Folder, open};
 use worker::{claim, creation, enqueued, held, next, order, parked, queued, reject, started};
 
@@ -462,7 +462,7 @@ async fn a_creation_that_is_given_up_leaves_no_run_behind_that_nobody_works_on()
     let world = world(&folder);
     let names: Vec<String> = (0..50).map(|index| format!("run_{index:02}")).collect();
     for name in &names {
-        let create = creation(&world, order(&format!("thr_{name}"), name), Admission::Hold, true).await;
+        let create = creation(&world, order(&format!("thr_{name}"), name), OnBusy::Reject, true).await;
         given_up(world.store.create(create)).await;
     }
     // Whatever is awaited behind them is written behind them.

@@ -95,6 +95,7 @@ impl RoughStore {
             Refused::Fenced => "fenced",
             Refused::Behind => "behind",
             Refused::Stale => "stale",
+            Refused::Busy(_) => "busy",
             Refused::Impossible(_) => "impossible",
             Refused::NotFound => "not found",
             Refused::Trouble(_) => "unavailable to an old process",

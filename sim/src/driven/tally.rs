@@ -72,6 +72,7 @@ const POSSIBLE: &[(&str, &[&str])] = &[
             "refused as busy",
             "refused as loosening",
             "refused as its id is taken",
+            "refused as its thread is gone",
             "refused otherwise",
             "no answer",
             "begins after an earlier one",

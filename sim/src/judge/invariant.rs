@@ -88,6 +88,8 @@ invariants! {
     StaleWorkerIsRefused: "The store takes nothing from a worker that lost its lease.";
     OneHolderPerThread: "At most one run holds a thread, and the next in line follows when it ends.";
     AdmissionIsRight: "A message is admitted, queued or refused as the policy and the state of its thread say.";
+    LastMessageRuns: "A superseding message takes the place of every unended run before it, so the last of several runs.";
+    DeletedThreadsStayGone: "A message to a thread that has to exist never creates it.";
     ChildEndIsDeliveredOnce: "The end of a child reaches its parent, once.";
     InterruptReachesChildren: "When a call ends without its child, the child is interrupted.";
     NothingWedges: "Every run ends once everything is answered.";

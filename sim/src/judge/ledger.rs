@@ -40,7 +40,6 @@ pub struct RunLedger {
     pub usage: Usage,
     pub active_ms: u64,
     active_since: Timestamp,
-    pub superseded_by: Option<RunId>,
     /// A late result was told after the model spoke last.
     pub untold_news: bool,
     /// What the store had accepted when a worker took over and that has not been heard since.
@@ -146,7 +145,6 @@ impl RunLedger {
             usage: Usage::default(),
             active_ms: 0,
             active_since: event.at,
-            superseded_by: None,
             untold_news: false,
             unheard_at_takeover: Vec::new(),
             last_text: String::new(),

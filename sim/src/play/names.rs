@@ -159,9 +159,9 @@ pub const fn admission(admission: &Admission) -> &'static str {
     match admission {
         Admission::Hold => "Hold",
         Admission::Enqueue => "Enqueue",
-        Admission::TakeOver { .. } => "TakeOver",
+        Admission::TakeOver => "TakeOver",
         Admission::Refuse(Busy::ActiveRun(_)) => "Refuse(ActiveRun)",
-        Admission::Refuse(Busy::QueueFull) => "Refuse(QueueFull)",
+        Admission::Refuse(Busy::QueueFull { .. }) => "Refuse(QueueFull)",
         Admission::Refuse(Busy::InDoubt(_)) => "Refuse(InDoubt)",
     }
 }

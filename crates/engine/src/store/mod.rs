@@ -26,8 +26,10 @@
 //!    [`Claim::Pressing`] hands out those of them that an interrupt waits for or that fell due, and no others.
 //! 8. Commits are counted ([`Store::counts`]). Creation, claim and start are one commit; a claim by itself is none in
 //!    an embedded store.
-//! 9. One run holds a thread. [`Store::create`] is refused ([`Refused::Stale`]) if the thread is not what the
-//!    admission was judged on; the append that ends the holder makes the next run in line the holder.
+//! 9. One run holds a thread. [`Store::create`] admits a run ([`admit`](machine::thread::admit)) to the thread as it is
+//!    inside the transaction, or refuses it ([`Refused::Busy`]). A superseding run interrupts those that
+//!    [`to_supersede`](machine::thread::to_supersede) names in the same commit. The append that ends the holder makes
+//!    another run the holder ([`promote`](machine::thread::promote)).
 //! 10. [`Store::submit`] judges, marks the suspension answered, inserts the row and wakes the run in one transaction;
 //!     its verdict is what the caller gets. An item that is not taken leaves nothing behind. What is answered is not
 //!     pending: no list of what is pending has it. It is shown, and listed, as its answer says
@@ -59,6 +61,9 @@
 //!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
 //!     else than what its run is pinned to is refused ([`Refused::Impossible`]). [`Store::revision`] finds it for its own
 //!     thread and for no other. An agent that was put ([`Store::put_revision`]) is found for all, and stays.
+//! 22. A creation on a thread that was seen never creates that thread again: it is refused if the thread is gone
+//!     ([`Refused::NotFound`]) or if another one has its id by now ([`Refused::Stale`]). A creation on a thread that was
+//!     seen to be absent is refused if there is one by now ([`Refused::Stale`]).
 
 mod append;
 mod claim;
@@ -88,6 +93,7 @@ use machine::id::{
 };
 use machine::inbox::{Item, Ticket, Verdict};
 use machine::rows::{ShownStatus, StateRow};
+use machine::thread::Busy;
 use machine::tool::Leave;
 use machine::{Control, Timestamp};
 use serde_json::Value;
@@ -174,6 +180,8 @@ pub enum Refused {
     Behind,
     /// The thread is not what it was any more: look again.
     Stale,
+    /// Unended runs of the thread are in the way.
+    Busy(Busy),
     /// The rows contradict what is stored: a mistake of ours.
     Impossible(String),
     /// Nothing with this name.
@@ -198,6 +206,7 @@ impl fmt::Display for Refused {
             Self::Fenced => f.write_str("another worker holds the run, or its log has gone on"),
             Self::Behind => f.write_str("something was accepted that the worker has not seen"),
             Self::Stale => f.write_str("the thread has changed meanwhile"),
+            Self::Busy(busy) => busy.fmt(f),
             Self::Impossible(why) => write!(f, "the rows contradict what is stored: {why}"),
             Self::NotFound => f.write_str("this tenant has no such run, thread or approval"),
             Self::Trouble(trouble) => trouble.fmt(f),

@@ -96,7 +96,7 @@ impl From<Refused> for Stop {
         match refused {
             Refused::Fenced | Refused::NotFound => Self::Gone,
             Refused::Trouble(trouble) => Self::Trouble(trouble),
-            Refused::Behind | Refused::Stale => Self::Broken(refused.to_string()),
+            Refused::Behind | Refused::Stale | Refused::Busy(_) => Self::Broken(refused.to_string()),
             Refused::Impossible(why) => Self::Broken(why),
         }
     }

@@ -38,6 +38,7 @@ mod shelving;
 mod stage;
 mod standing;
 mod store_trouble;
+mod thread_choice;
 mod threads;
 mod trimming;
 mod watching_approvals;

@@ -118,6 +118,7 @@ impl From<Refused> for Problem {
             other @ (Refused::Fenced
             | Refused::Behind
             | Refused::Stale
+            | Refused::Busy(_)
             | Refused::Impossible(_)
             | Refused::NotFound) => {
                 Self::new("REFUSED", other.to_string(), "Run holdpoint doctor.", Exit::Other)

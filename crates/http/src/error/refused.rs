@@ -5,7 +5,7 @@ use engine::posting::{MESSAGE_BYTES_MAX, PostRefused};
 use engine::store::{Refused, Trouble};
 use machine::json_value::ValueFault;
 use machine::policy::{ApprovalScope, LooseningRefused};
-use machine::thread::{Busy, QUEUE_MAX};
+use machine::thread::Busy;
 
 use super::{ApiError, Code};
 
@@ -16,6 +16,7 @@ impl From<Refused> for ApiError {
                 Code::NotFound,
                 "there is nothing with this name here, and nothing was changed; check the id and the key's tenant",
             ),
+            Refused::Busy(busy) => busy.into(),
             Refused::Fenced | Refused::Behind | Refused::Stale => {
                 tracing::warn!(refused = %refused, "a request gave up");
                 Self::new(
@@ -68,6 +69,7 @@ impl From<PostRefused> for ApiError {
                 format!("there is no agent `{agent}`, and no run was started; GET /v1/agents lists them"),
             )
             .with("agent", agent.as_str()),
+            PostRefused::NoSuchThread(thread) => Self::no_thread(thread.as_str()),
             PostRefused::Empty => {
                 bad_field("text", "the message is empty; say something in `text` or `content`")
             }
@@ -137,11 +139,11 @@ impl From<Busy> for ApiError {
                 ),
             )
             .with("run_id", run.as_str()),
-            Busy::QueueFull => Self::new(
+            Busy::QueueFull { max } => Self::new(
                 Code::QueueFull,
-                format!("{QUEUE_MAX} runs are queued on this thread, and no other was; wait until some have ended"),
+                format!("{max} runs are queued on this thread, and no other was; wait until some have ended"),
             )
-            .with("queued_max", QUEUE_MAX),
+            .with("queued_max", max),
             Busy::InDoubt(run) => Self::new(
                 Code::InDoubt,
                 format!(

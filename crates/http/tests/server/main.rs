@@ -43,4 +43,5 @@ mod stage;
 mod stories;
 mod streams;
 mod strictness;
+mod thread_races;
 mod watched_store;

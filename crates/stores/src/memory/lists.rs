@@ -30,6 +30,7 @@ impl State {
         let Some(thread) = self.thread_of(tenant, id) else { return ThreadView::absent(id.clone()) };
         ThreadView {
             id: id.clone(),
+            row: thread.row,
             created_at: Some(thread.created_at),
             metadata: thread.metadata.clone(),
             head: thread.head.clone(),

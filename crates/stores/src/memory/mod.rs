@@ -128,8 +128,7 @@ impl Store for MemoryStore {
     ) -> Task<'_, Result<bool, Refused>> {
         self.change(|state, now| {
             crate::check_metadata(metadata)?;
-            let rows = state.tenants.entry(tenant.clone()).or_default();
-            Ok(rows.put_thread(thread, metadata.clone(), now))
+            Ok(state.put_thread(tenant, thread, metadata.clone(), now))
         })
     }
 

@@ -11,6 +11,7 @@ use machine::id::{
 };
 use machine::inbox::{Item, Ticket};
 use machine::rows::{ClosedRow, OpenedRow, ShownStatus, Standing, StateRow};
+use machine::thread::Unended;
 use machine::tool::ToolLeave;
 use machine::{Control, Timestamp};
 use serde_json::Value;
@@ -31,6 +32,7 @@ pub(super) struct State {
     pub(super) callback_key: Option<CallbackKey>,
     pub(super) counts: Counts,
     last_row: Row,
+    last_thread: i64,
     last_ticket: Ticket,
 }
 
@@ -48,6 +50,8 @@ pub(super) struct TenantRows {
 
 #[derive(Debug)]
 pub(super) struct StoredThread {
+    /// Its number, which no other thread ever has.
+    pub(super) row: i64,
     pub(super) created_at: Timestamp,
     pub(super) metadata: Value,
     pub(super) head: Option<MessageId>,
@@ -104,8 +108,9 @@ pub(super) struct StoredSuspension {
 }
 
 impl StoredThread {
-    pub(super) const fn new(created_at: Timestamp, metadata: Value) -> Self {
+    const fn new(row: i64, created_at: Timestamp, metadata: Value) -> Self {
         Self {
+            row,
             created_at,
             metadata,
             head: None,
@@ -164,18 +169,39 @@ impl StoredRun {
     }
 }
 
-impl TenantRows {
-    pub(super) fn put_thread(&mut self, id: &ThreadId, metadata: Value, now: Timestamp) -> bool {
-        if self.threads.contains_key(id) {
+impl State {
+    /// True if it is new.
+    pub(super) fn put_thread(
+        &mut self,
+        tenant: &Tenant,
+        id: &ThreadId,
+        metadata: Value,
+        now: Timestamp,
+    ) -> bool {
+        let rows = self.tenants.entry(tenant.clone()).or_default();
+        if rows.threads.contains_key(id) {
             return false;
         }
-        self.threads.insert(id.clone(), StoredThread::new(now, metadata));
-        self.threads_by_age.insert((now, id.clone()));
+        self.last_thread += 1;
+        rows.threads.insert(id.clone(), StoredThread::new(self.last_thread, now, metadata));
+        rows.threads_by_age.insert((now, id.clone()));
         true
     }
-}
 
-impl State {
+    /// The holder of a thread, then those in line in the order in which they came.
+    pub(super) fn unended<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = Unended<'s>> {
+        self.shown(thread.holder.iter().chain(&thread.queue))
+    }
+
+    pub(super) fn line<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = Unended<'s>> {
+        self.shown(thread.queue.iter())
+    }
+
+    fn shown<'s>(&'s self, rows: impl Iterator<Item = &'s Row>) -> impl Iterator<Item = Unended<'s>> {
+        rows.filter_map(|row| self.runs.get(row))
+            .map(|run| Unended { run: &run.id, interrupted: run.interrupt_accepted })
+    }
+
     pub(super) const fn ticket(&mut self) -> Ticket {
         self.last_ticket += 1;
         self.last_ticket

@@ -5,8 +5,9 @@ use engine::store::{PostKey, ThreadView};
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
 use machine::phase::Scope;
+use machine::policy::OnBusy;
 use machine::rows::{ClosedRow, OpenedRow, ShownStatus};
-use machine::thread::{Front, Thread};
+use machine::thread::{Front, IfBusy, LINE_MAX, QUEUE_MAX};
 use serde::Serialize;
 
 use super::text::Text;
@@ -31,7 +32,6 @@ pub(super) struct Bound<'e> {
     ended_at: Option<i64>,
     interrupts: bool,
     checkpoint: Option<&'static str>,
-    superseded_by: Option<Text<'e>>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     birth: Option<Birth<'e>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -82,8 +82,9 @@ struct Birth<'e> {
     parent_call: Option<Text<'e>>,
     begins_after: Option<Text<'e>>,
     user_message: Option<Text<'e>>,
-    holds: bool,
     created_at: i64,
+    /// What each run hears whose place this one takes.
+    supersedes: BoundItem<'e>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     key: Option<BoundKey<'e>>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
@@ -171,16 +172,20 @@ struct BoundNewborn<'e> {
     body: &'e str,
 }
 
-/// The thread that an admission was judged on.
+/// How a run wants to be admitted to its thread, and which thread that is.
 #[derive(Serialize)]
-pub(super) struct Seen<'s> {
-    exists: bool,
+pub(super) struct Asked<'s> {
+    /// The number of the thread that was seen; none where there was none.
+    thread: Option<i64>,
     head: Option<Text<'s>>,
-    front: Option<Text<'s>>,
-    /// Every status that means the same to a new message.
-    front_is: Vec<&'static str>,
-    in_doubt: bool,
-    queued: usize,
+    /// The run starts in the commit that creates it.
+    starts: bool,
+    executes: &'static str,
+    waits: &'static str,
+    /// Every status in which the run in front only waits.
+    waits_in: Vec<&'static str>,
+    queue_max: usize,
+    line_max: usize,
 }
 
 impl<'e> Bound<'e> {
@@ -200,7 +205,6 @@ impl<'e> Bound<'e> {
             ended_at: entry.state.ended_at().map(millis),
             interrupts: entry.accepted.iter().any(|one| matches!(one.item, Item::Interrupt { .. })),
             checkpoint: entry.log.as_ref().map(|log| log.checkpoint),
-            superseded_by: entry.superseded_by.as_ref().map(|run| Text(run.as_str())),
             birth: None,
             consumed: entry.consumed.iter().copied().map(number).collect(),
             accepted: entry.accepted.iter().map(BoundItem::of).collect(),
@@ -247,7 +251,7 @@ impl<'e> Bound<'e> {
         entry: &'e Entry,
         begins_after: Option<&'e MessageId>,
         key: Option<&'e PostKey>,
-        holds: bool,
+        superseded: &'e Written,
     ) -> Self {
         let state = &entry.state;
         let parent = state.parent.as_ref();
@@ -257,8 +261,8 @@ impl<'e> Bound<'e> {
             parent_call: parent.map(|parent| Text(parent.call_id.as_str())),
             begins_after: begins_after.map(|message| Text(message.as_str())),
             user_message: state.user_message.as_ref().map(|message| Text(message.as_str())),
-            holds: holds && !state.standing.status.ended(),
             created_at: entry.log.as_ref().map_or(0, |log| millis(log.first_at)),
+            supersedes: BoundItem::of(superseded),
             key: key.map(|key| BoundKey { key_scope: Text(&key.scope), key_body: key.body.to_string() }),
             brought: entry.brought.as_ref().map(|brought| BoundBrought {
                 brought_digest: brought.digest().to_string(),
@@ -266,10 +270,6 @@ impl<'e> Bound<'e> {
             }),
         });
         self
-    }
-
-    pub(super) fn deliver_too(&mut self, to: &'e RunId, one: &'e Written) {
-        self.deliver.push(BoundItem::to(to, one));
     }
 }
 
@@ -375,25 +375,26 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-impl<'s> Seen<'s> {
-    pub(super) fn of(view: &'s ThreadView) -> Self {
-        let (front, front_is, in_doubt, queued) = match &view.state {
-            Thread::Free => (None, Vec::new(), false, 0),
-            Thread::Busy { front, front_is, in_doubt, queued } => {
-                (Some(Text(front.as_str())), words_of(*front_is), *in_doubt, *queued)
-            }
-        };
+impl<'s> Asked<'s> {
+    pub(super) fn of(seen: &'s ThreadView, if_busy: IfBusy, starts: bool) -> Self {
+        let waits = |status: &ShownStatus| status.front() == Front::Waits;
         Self {
-            exists: view.created_at.is_some(),
-            head: view.head.as_ref().map(|head| Text(head.as_str())),
-            front,
-            front_is,
-            in_doubt,
-            queued,
+            thread: seen.created_at.map(|_| seen.row),
+            head: seen.head.as_ref().map(|head| Text(head.as_str())),
+            starts,
+            executes: word_of(if_busy.executes),
+            waits: word_of(if_busy.waits),
+            waits_in: ShownStatus::ALL.into_iter().filter(waits).map(ShownStatus::as_str).collect(),
+            queue_max: QUEUE_MAX,
+            line_max: LINE_MAX,
         }
     }
 }
 
-fn words_of(front: Front) -> Vec<&'static str> {
-    ShownStatus::ALL.into_iter().filter(|status| status.front() == front).map(ShownStatus::as_str).collect()
+const fn word_of(on_busy: OnBusy) -> &'static str {
+    match on_busy {
+        OnBusy::Reject => "reject",
+        OnBusy::Enqueue => "enqueue",
+        OnBusy::Interrupt => "interrupt",
+    }
 }

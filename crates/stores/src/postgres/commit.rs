@@ -8,17 +8,17 @@ use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, 
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
 use machine::inbox::{Item, Shown, Verdict, judge};
-use machine::thread::{Admission, Thread};
+use machine::thread::{Admission, Busy, IfBusy, LINE_MAX, QUEUE_MAX};
 use serde::Serialize;
 use tokio_postgres::Row;
 
+use super::Shared;
 use super::bells::Rung;
-use super::binding::{Bound, BoundItem, Seen};
+use super::binding::{Asked, Bound, BoundItem};
 use super::stored_run::{control_of, item_of};
 use super::text::{kept, told};
 use super::together::{Appended as Plainly, InHand, is_plain, is_plain_creation};
 use super::trouble::{Stop, corrupt, impossible, unavailable};
-use super::{Shared, thread};
 use crate::entry::{Entry, Written};
 use crate::words::number;
 
@@ -32,7 +32,8 @@ const CREATED: u64 = 1;
 struct Place {
     tenant: Tenant,
     seen: ThreadView,
-    admission: Admission,
+    if_busy: IfBusy,
+    starts: bool,
     begins_after: Option<MessageId>,
     key: Option<PostKey>,
 }
@@ -108,14 +109,11 @@ impl Shared {
     }
 
     pub(super) async fn create(self: &Arc<Self>, create: Create) -> Result<Created, Stop> {
-        let Create { tenant, seen, admission, begins_after, key, brought, lease, append } = create;
+        let Create { tenant, seen, if_busy, begins_after, key, brought, lease, append } = create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
         let entry = Arc::new(Entry::born(append, brought)?);
-        if let Err(misfit) = check(&seen, &admission, lease, &entry) {
-            let now = thread::view(&self.connections, &tenant, &seen.id).await?;
-            return Err(if now.admits_as(&seen) { misfit } else { Refused::Stale.into() });
-        }
-        let leased = lease && admission == Admission::Hold && !entry.state.standing.status.ended();
+        check(&seen, &entry)?;
+        let leased = lease && !entry.state.standing.status.ended();
         let alone = begins_after.is_some() || key.is_some() || entry.state.parent.is_some();
         if leased
             && !alone
@@ -124,29 +122,20 @@ impl Shared {
         {
             self.tally.commit(entry.bytes);
             let lease = Some(self.give(node, run, &tenant, &entry));
-            return Ok(Created { lease, woken: Vec::new(), version: CREATED });
+            return Ok(Created { admission: Admission::Hold, lease, woken: Vec::new(), version: CREATED });
         }
         let node = if leased { Some(self.node().await?) } else { None };
-        let place = Place { tenant, seen, admission, begins_after, key };
+        let place = Place { tenant, seen, if_busy, starts: lease, begins_after, key };
         self.create_alone(&place, node, &entry).await
     }
 
     async fn create_alone(&self, place: &Place, node: Option<i64>, entry: &Entry) -> Result<Created, Stop> {
-        let Place { tenant, seen, admission, begins_after, key } = place;
-        let holds = *admission == Admission::Hold;
-        let takes_over = match admission {
-            Admission::TakeOver { from } => {
-                let cause = InterruptCause::Superseded(entry.state.run.clone());
-                Some((from, Written::of(Item::Interrupt { cause })?))
-            }
-            Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => None,
-        };
+        let Place { tenant, seen, if_busy, starts, begins_after, key } = place;
+        let cause = InterruptCause::Superseded(entry.state.run.clone());
+        let superseded = Written::of(Item::Interrupt { cause })?;
         let bound = Bound::of(tenant.as_str(), &entry.state.run, entry);
-        let mut bound = bound.born(entry, begins_after.as_ref(), key.as_ref(), holds);
-        if let Some((from, interrupt)) = &takes_over {
-            bound.deliver_too(from, interrupt);
-        }
-        let (seen_there, bound) = (json(&Seen::of(seen))?, json(&bound)?);
+        let bound = json(&bound.born(entry, begins_after.as_ref(), key.as_ref(), &superseded))?;
+        let asked = json(&Asked::of(seen, *if_busy, *starts))?;
         let body = entry.log.as_ref().map(|log| log.body.as_str());
         let row = self
             .connections
@@ -155,7 +144,7 @@ impl Shared {
                 &[
                     &kept(tenant.as_str()),
                     &kept(seen.id.as_str()),
-                    &seen_there,
+                    &asked,
                     &bound,
                     &entry.state.control,
                     &body,
@@ -164,9 +153,17 @@ impl Shared {
                 ],
             )
             .await?;
-        match row.try_get(0)? {
-            "created" => {}
+        let front = || -> Result<RunId, Stop> { Ok(RunId::from(told(row.try_get(5)?))) };
+        let admission = match row.try_get(0)? {
+            "hold" => Admission::Hold,
+            "enqueue" => Admission::Enqueue,
+            "take_over" => Admission::TakeOver,
             "stale" => return Err(Refused::Stale.into()),
+            "gone" => return Err(Refused::NotFound.into()),
+            "active_run" => return Err(Refused::Busy(Busy::ActiveRun(front()?)).into()),
+            "in_doubt" => return Err(Refused::Busy(Busy::InDoubt(front()?)).into()),
+            "queue_full" => return Err(Refused::Busy(Busy::QueueFull { max: QUEUE_MAX }).into()),
+            "line_full" => return Err(Refused::Busy(Busy::QueueFull { max: LINE_MAX }).into()),
             "lapsed" => return Err(lapsed()),
             // The node is gone; the next one who asks joins again.
             "fenced" => {
@@ -174,16 +171,16 @@ impl Shared {
                 return Err(lapsed());
             }
             other => return Err(corrupt(format!("a creation came to {other}"))),
-        }
+        };
         self.tally.sync(1);
         self.tally.commit(entry.bytes);
         let woken = self.woken(&row, 2)?;
         let number = row.try_get(1)?;
         let lease = node.map(|node| self.give(node, number, tenant, entry));
-        if lease.is_none() && holds {
+        if lease.is_none() && admission == Admission::Hold {
             self.posts.ready();
         }
-        Ok(Created { lease, woken, version: CREATED })
+        Ok(Created { admission, lease, woken, version: CREATED })
     }
 
     /// The run that was created in the hands of this node.
@@ -275,20 +272,8 @@ pub(super) fn json(value: &impl Serialize) -> Result<String, Stop> {
     serde_json::to_string(value).map_err(|error| impossible(error.to_string()))
 }
 
-/// The admission can follow from what the thread was, and the commit is the first of its run.
-fn check(seen: &ThreadView, admission: &Admission, lease: bool, entry: &Entry) -> Result<(), Stop> {
-    let fits = match (admission, &seen.state) {
-        (Admission::Hold, Thread::Free) => true,
-        (Admission::Enqueue, Thread::Busy { .. }) => !lease,
-        (Admission::TakeOver { from }, Thread::Busy { front, .. }) => from == front && !lease,
-        (Admission::Hold, Thread::Busy { .. })
-        | (Admission::Enqueue | Admission::TakeOver { .. }, Thread::Free)
-        | (Admission::Refuse(_), Thread::Free | Thread::Busy { .. }) => false,
-    };
-    if !fits {
-        let with = if lease { " with a lease" } else { "" };
-        return Err(impossible(format!("{admission:?}{with} on a thread that is {:?}", seen.state)));
-    }
+/// The commit is the first of its run.
+fn check(seen: &ThreadView, entry: &Entry) -> Result<(), Stop> {
     let first = entry.expected_seq == 0 && entry.log.is_some();
     if !first || entry.state.thread != seen.id || !entry.consumed.is_empty() {
         return Err(impossible("a log begins with event 1, on the thread that was judged"));

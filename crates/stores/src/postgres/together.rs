@@ -195,9 +195,11 @@ impl Shared {
         let outcomes = outcomes.unwrap_or_else(|Stop(refused)| match refused {
             // One of them cannot be, or repeats the id of a decision; the others can be stored.
             Refused::Impossible(_) | Refused::Behind => all(Ok(Appended::Alone)),
-            refused @ (Refused::Fenced | Refused::Stale | Refused::NotFound | Refused::Trouble(_)) => {
-                all(Err(refused))
-            }
+            refused @ (Refused::Fenced
+            | Refused::Stale
+            | Refused::Busy(_)
+            | Refused::NotFound
+            | Refused::Trouble(_)) => all(Err(refused)),
         });
         for (append, outcome) in appends.into_iter().zip(outcomes) {
             // Whoever does not listen any more finds out by reading.
@@ -291,7 +293,8 @@ impl Shared {
             creations.iter().map(|creation| kept(creation.tenant.as_str())).collect();
         let threads: Vec<Cow<'_, str>> =
             creations.iter().map(|creation| kept(creation.seen.id.as_str())).collect();
-        let exist: Vec<bool> = creations.iter().map(|creation| creation.seen.created_at.is_some()).collect();
+        let seen_threads: Vec<Option<i64>> =
+            creations.iter().map(|creation| creation.seen.created_at.map(|_| creation.seen.row)).collect();
         let seen_heads: Vec<Option<Cow<'_, str>>> = creations
             .iter()
             .map(|creation| creation.seen.head.as_ref().map(|head| kept(head.as_str())))
@@ -315,7 +318,7 @@ impl Shared {
                     &self.clock.given(),
                     &tenants,
                     &threads,
-                    &exist,
+                    &seen_threads,
                     &seen_heads,
                     &ids,
                     &agents,

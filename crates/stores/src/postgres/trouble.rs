@@ -164,6 +164,7 @@ impl From<Stop> for OpenFailed {
             Refused::Fenced
             | Refused::Behind
             | Refused::Stale
+            | Refused::Busy(_)
             | Refused::Impossible(_)
             | Refused::NotFound => Self::Trouble(Trouble::Unavailable(refused.to_string())),
         }

@@ -84,7 +84,7 @@ pub(super) fn write(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<V
     if entry.state.standing.status.ended() {
         desk.forget_after_commit(target.row);
         if target.holds {
-            woken.extend(promote_next(desk, target.thread, entry.superseded_by.as_ref())?);
+            woken.extend(promote_next(desk, target.thread)?);
         }
     }
     for born in &entry.spawn {

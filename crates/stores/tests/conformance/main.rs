@@ -31,6 +31,7 @@ mod rule_18_bytes;
 mod rule_19_census;
 mod rule_20_callback_key;
 mod rule_21_brought;
+mod rule_22_gone_threads;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -120,17 +121,21 @@ macro_rules! conformance {
                 rule_09_threads::rule_09_metadata_that_could_not_be_read_back_is_refused,
                 rule_09_threads::rule_09_a_thread_shows_who_is_in_front,
                 rule_09_threads::rule_09_a_thread_shows_that_its_front_is_in_doubt,
-                rule_09_threads::rule_09_a_creation_judged_on_another_thread_is_stale,
-                rule_09_threads::rule_09_an_admission_that_cannot_be_is_impossible,
+                rule_09_threads::rule_09_a_run_that_starts_at_once_needs_the_thread_as_it_was_seen,
+                rule_09_threads::rule_09_a_run_is_admitted_to_the_thread_as_it_is_and_not_as_it_was_seen,
+                rule_09_threads::rule_09_a_run_that_waits_and_one_that_executes_are_asked_for_apart,
+                rule_09_threads::rule_09_the_line_has_an_end_and_the_refusal_names_it,
+                rule_09_threads::rule_09_a_run_is_created_once,
                 rule_09_threads::rule_09_a_lease_is_given_only_where_the_run_holds_its_thread,
                 rule_09_threads::rule_09_the_end_of_the_holder_promotes_the_first_in_line,
-                rule_09_threads::rule_09_whoever_supersedes_the_front_comes_before_the_line,
-                rule_09_threads::rule_09_a_run_is_superseded_once,
-                rule_09_threads::rule_09_a_superseder_that_has_ended_is_not_promoted,
+                rule_09_threads::rule_09_a_superseding_run_takes_the_place_of_all_before_it,
+                rule_09_threads::rule_09_of_several_superseding_runs_the_last_one_runs,
+                rule_09_threads::rule_09_a_run_interrupted_by_a_person_is_passed_over_by_a_superseding_one,
+                rule_09_threads::rule_09_interrupted_runs_pass_the_thread_on,
                 rule_09_threads::rule_09_a_queued_run_that_ends_leaves_the_line,
                 rule_09_threads::rule_09_a_run_begins_after_the_last_message_or_the_one_asked_for,
                 rule_09_threads::rule_09_of_many_creations_on_one_thread_one_holds,
-                rule_09_threads::rule_09_whoever_looks_again_gets_into_the_line,
+                rule_09_threads::rule_09_as_many_as_there_is_room_for_line_up_at_once,
                 rule_10_submit::rule_10_a_taken_decision_marks_the_row_and_wakes_the_run,
                 rule_10_submit::rule_10_an_unknown_run_is_not_found,
                 rule_10_submit::rule_10_what_is_not_taken_leaves_nothing_behind,
@@ -192,6 +197,10 @@ macro_rules! conformance {
                 rule_21_brought::rule_21_a_creation_that_is_refused_leaves_none_of_it,
                 rule_21_brought::rule_21_the_same_comes_to_many_threads_at_once,
                 rule_21_brought::rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_has_its_agent,
+                rule_22_gone_threads::rule_22_a_thread_that_is_gone_stays_gone,
+                rule_22_gone_threads::rule_22_another_thread_of_the_same_id_is_not_the_one_that_was_seen,
+                rule_22_gone_threads::rule_22_a_thread_that_was_absent_is_created_once,
+                rule_22_gone_threads::rule_22_a_deletion_and_a_creation_at_once_do_not_both_succeed,
             }
         }
     };

@@ -9,10 +9,9 @@ use machine::decision::{Decision, DecisionAction};
 use machine::event::InterruptCause;
 use machine::id::RunId;
 use machine::inbox::{Item, Verdict};
-use machine::policy::OnReject;
+use machine::policy::{OnBusy, OnReject};
 use machine::rows::{ApprovalStatus, ShownStatus};
 use machine::suspension::Held;
-use machine::thread::Admission;
 use tokio::sync::Barrier;
 
 use crate::fixture::{Fixture, World};
@@ -123,8 +122,7 @@ pub(crate) async fn rule_03_what_another_run_delivers_counts_too<F: Fixture>() {
     let mut front = started(&world, "other", "front").await;
     front.asks(&[("b", "echo")]);
     front.commit(&world).await.unwrap();
-    let admission = Admission::TakeOver { from: "front".into() };
-    let create = creation(&world, order("other", "next"), admission, false).await;
+    let create = creation(&world, order("other", "next"), OnBusy::Interrupt, false).await;
     world.store.create(create).await.unwrap();
     front.succeeds("b");
     let waiting = is_behind_until_it_looks(&world, &mut front).await;

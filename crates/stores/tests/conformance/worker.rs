@@ -14,9 +14,9 @@ use machine::id::{CallId, DecisionId, Digest, MessageId, Principal, RunId, Threa
 use machine::inbox::{self, Item, Ticket};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::HookAnswers;
-use machine::policy::Policy;
+use machine::policy::{OnBusy, Policy};
 use machine::rows::{Heard, Rows};
-use machine::thread::Admission;
+use machine::thread::IfBusy;
 use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
 use machine::{Control, Effect, Event, Input, Rejection, Revision, Run, Timestamp, fold, queue};
 use serde_json::{Value, json};
@@ -93,8 +93,13 @@ pub(crate) fn order(thread: &str, run: &str) -> Order {
     }
 }
 
+/// How often a race is run: `RACE_ROUNDS`, or a few times.
+pub(crate) fn rounds(few: usize) -> usize {
+    std::env::var("RACE_ROUNDS").map_or(few, |text| text.parse().expect("a number"))
+}
+
 /// A run that is created: its first event, and the start in the same commit where it is asked for.
-pub(crate) async fn creation(world: &World, order: Order, admission: Admission, starts: bool) -> Create {
+pub(crate) async fn creation(world: &World, order: Order, on_busy: OnBusy, starts: bool) -> Create {
     let seen = world.store.thread(&world.tenant, &order.thread_id).await.unwrap();
     let now = world.clock.now();
     let first = queue(order, now);
@@ -120,31 +125,32 @@ pub(crate) async fn creation(world: &World, order: Order, admission: Admission, 
     };
     let tenant = world.tenant.clone();
     let (key, brought) = (None, None);
-    Create { tenant, seen, admission, begins_after: None, key, brought, lease: starts, append }
+    let if_busy = IfBusy { executes: on_busy, waits: on_busy };
+    Create { tenant, seen, if_busy, begins_after: None, key, brought, lease: starts, append }
 }
 
 /// The same with words that came along, to which the run is pinned.
 pub(crate) async fn bringing(
     world: &World,
     order: Order,
-    admission: Admission,
+    on_busy: OnBusy,
     starts: bool,
     words: &str,
 ) -> Create {
     let brought = Brought::new(words);
     let order = Order { revision: *brought.digest(), ..order };
-    Create { brought: Some(brought), ..creation(world, order, admission, starts).await }
+    Create { brought: Some(brought), ..creation(world, order, on_busy, starts).await }
 }
 
 /// Queued on a thread that is free, so that it holds the thread; nobody has it.
 pub(crate) async fn queued(world: &World, thread: &str, run: &str) -> Created {
-    let create = creation(world, order(thread, run), Admission::Hold, false).await;
+    let create = creation(world, order(thread, run), OnBusy::Reject, false).await;
     world.store.create(create).await.unwrap()
 }
 
 /// Queued behind the run that holds the thread.
 pub(crate) async fn enqueued(world: &World, thread: &str, run: &str) -> Created {
-    let create = creation(world, order(thread, run), Admission::Enqueue, false).await;
+    let create = creation(world, order(thread, run), OnBusy::Enqueue, false).await;
     world.store.create(create).await.unwrap()
 }
 
@@ -154,7 +160,7 @@ pub(crate) async fn started(world: &World, thread: &str, run: &str) -> Worker {
 }
 
 pub(crate) async fn started_with(world: &World, order: Order) -> Worker {
-    Worker::created(world, creation(world, order, Admission::Hold, true).await).await
+    Worker::created(world, creation(world, order, OnBusy::Reject, true).await).await
 }
 
 /// Waits for a person: one call of this tool is held.

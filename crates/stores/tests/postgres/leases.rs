@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use engine::store::{Claim, Refused, Ring, Store};
 use machine::Timestamp;
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 use stores::postgres::Settings;
 
 use crate::nodes::{Cluster, NEVER, Node, is_unavailable, patiently, until};
@@ -245,7 +245,7 @@ async fn a_lease_that_ran_out_while_its_node_waited_is_good_for_nothing() {
     node.store.put_thread(&node.world.tenant, &"thr_2".into(), &"mine".into()).await.unwrap();
     let (watch, mut client) = (cluster.client().await, cluster.client().await);
     let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1";
-    let create = creation(&node.world, order("thr_2", "second"), Admission::Hold, true).await;
+    let create = creation(&node.world, order("thr_2", "second"), OnBusy::Reject, true).await;
     for (locked, word) in [("runs", "%claim_run%"), ("threads", "%create_run%")] {
         watch.execute("UPDATE nodes SET expires_at = now_ms(NULL) + 3600000", &[]).await.unwrap();
         let elsewhere = client.transaction().await.unwrap();

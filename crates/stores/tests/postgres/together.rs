@@ -8,7 +8,7 @@ use engine::store::{Appended, Create, Created, Refused, Store};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, Principal};
 use machine::inbox::Item;
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 
 use crate::nodes::Cluster;
 use crate::worker::{Worker, creation, enqueued, order, started};
@@ -148,7 +148,7 @@ async fn runs_that_are_created_together_share_a_sync_and_each_has_its_own_answer
             earlier.commit(world).await.unwrap();
             order.message.as_mut().unwrap().id = MessageId::from("msg_user_earlier");
         }
-        creations.push(creation(world, order, Admission::Hold, true).await);
+        creations.push(creation(world, order, OnBusy::Reject, true).await);
     }
     started(world, "thr_8", "meanwhile").await;
 

@@ -13,9 +13,9 @@ use machine::event::{Fact, Order};
 use machine::fold;
 use machine::id::{DecisionId, RunId, ThreadId};
 use machine::inbox::Item;
+use machine::policy::OnBusy;
 use machine::rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
-use machine::thread::Admission;
 
 use crate::disk::{Disk, Op, Part};
 use crate::fixture::World;
@@ -124,7 +124,7 @@ impl Ledger {
 
     pub(crate) async fn start(&self, world: &World, order: Order) -> Result<Worker, Refused> {
         let run = order.run_id.clone();
-        let create = creation(world, order, Admission::Hold, true).await;
+        let create = creation(world, order, OnBusy::Reject, true).await;
         let (control, seq) = ((*create.append.control).clone(), create.append.control.seq);
         self.send(&run, seq);
         let Created { lease, version, .. } = world.store.create(create).await?;

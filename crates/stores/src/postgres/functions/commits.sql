@@ -356,19 +356,18 @@ DECLARE
 BEGIN
     SELECT * INTO entry FROM jsonb_to_record(p_entry) AS e (
         tenant text, id text, of_run text, of_thread text, seq bigint, status text, wake_at bigint, in_doubt boolean,
-        started_at bigint, ended_at bigint, interrupts boolean, checkpoint text, consumed bigint[],
-        superseded_by text
+        started_at bigint, ended_at bigint, interrupts boolean, checkpoint text, consumed bigint[]
     );
     SELECT thread INTO the_thread FROM runs WHERE run = p_run;
     IF ends OR p_entry ?| '{messages,calls,leave,state}' THEN
         PERFORM 1 FROM threads WHERE thread = the_thread FOR NO KEY UPDATE;
     END IF;
     IF ends THEN
-        -- As `promote` has it: whoever superseded the run that ends, else the first in line. The line changes only
-        -- while the thread is locked.
+        -- As `promote` has it: the first in line that is not interrupted, else the first. The line changes only while the
+        -- thread is locked.
         SELECT run INTO the_next FROM runs
         WHERE thread = the_thread AND ended_at IS NULL AND NOT holds AND run <> p_run
-        ORDER BY id IS NOT DISTINCT FROM entry.superseded_by DESC, run LIMIT 1;
+        ORDER BY interrupt_accepted, run LIMIT 1;
     END IF;
     IF the_next IS NOT NULL OR p_entry ? 'deliver' THEN
         SELECT array_agg(run) INTO others FROM runs
@@ -434,35 +433,80 @@ BEGIN
     END IF;
 END $$;
 
--- Whether the thread, which is locked, is what an admission was judged on.
-CREATE FUNCTION is_as_seen(p_thread bigint, p_seen jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
+-- How a run is admitted to a thread, which is locked: as `admit` has it. 'hold', 'enqueue' or 'take_over'; else nothing is
+-- written, and the outcome says why. `front` is the run in front.
+CREATE FUNCTION admit_run(p_thread bigint, p_asked jsonb, OUT outcome text, OUT front text) LANGUAGE plpgsql AS $$
 DECLARE
     shown record;
+    wish text;
 BEGIN
-    -- Whoever is in front neither starts nor ends while this looks.
-    PERFORM 1 FROM runs WHERE thread = p_thread AND ended_at IS NULL AND id = p_seen ->> 'front' FOR NO KEY UPDATE;
-    SELECT head, front, front_status, front_in_doubt, queued INTO shown FROM threads_shown WHERE thread = p_thread;
-    RETURN shown.head IS NOT DISTINCT FROM p_seen ->> 'head'
-        AND shown.front IS NOT DISTINCT FROM p_seen ->> 'front'
-        AND (shown.front IS NULL OR (
-            -- The words that mean the same to a new message.
-            p_seen -> 'front_is' ? shown.front_status
-            AND shown.front_in_doubt = (p_seen ->> 'in_doubt')::boolean
-            AND shown.queued = (p_seen ->> 'queued')::bigint
-        ));
+    -- The run in front neither starts nor ends while this looks. All of them are locked in the order of their numbers where
+    -- all may be interrupted.
+    IF 'interrupt' IN (p_asked ->> 'executes', p_asked ->> 'waits') THEN
+        PERFORM 1 FROM runs WHERE thread = p_thread AND ended_at IS NULL ORDER BY run FOR NO KEY UPDATE;
+    ELSE
+        PERFORM 1 FROM runs WHERE run = (
+            SELECT f.run FROM runs f WHERE f.thread = p_thread AND f.ended_at IS NULL ORDER BY f.holds DESC, f.run LIMIT 1
+        ) FOR NO KEY UPDATE;
+    END IF;
+    SELECT t.head, t.front, t.front_status, t.front_in_doubt, t.queued INTO shown
+    FROM threads_shown t WHERE t.thread = p_thread;
+    front := shown.front;
+    wish := CASE
+        WHEN p_asked -> 'waits_in' ? shown.front_status THEN p_asked ->> 'waits' ELSE p_asked ->> 'executes'
+    END;
+    outcome := CASE
+        WHEN (p_asked ->> 'starts')::boolean
+            AND (shown.front IS NOT NULL OR shown.head IS DISTINCT FROM p_asked ->> 'head') THEN 'stale'
+        WHEN shown.front IS NULL THEN 'hold'
+        WHEN wish = 'reject' THEN 'active_run'
+        WHEN wish = 'interrupt' AND shown.front_in_doubt THEN 'in_doubt'
+        WHEN wish = 'interrupt' AND shown.queued >= (p_asked ->> 'line_max')::bigint THEN 'line_full'
+        WHEN wish = 'interrupt' THEN 'take_over'
+        WHEN shown.queued >= (p_asked ->> 'queue_max')::bigint THEN 'queue_full'
+        ELSE 'enqueue'
+    END;
+END $$;
+
+-- A superseding run interrupts all that have not ended on its thread and are not interrupted. They are locked by now.
+CREATE FUNCTION supersede(
+    p_tenant text, p_thread bigint, p_by bigint, p_item jsonb, p_at bigint,
+    OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+BEGIN
+    woken := '{}';
+    rung_runs := '{}';
+    rung_nodes := '{}';
+    FOR one IN
+        SELECT id, run, node FROM runs
+        WHERE thread = p_thread AND ended_at IS NULL AND NOT interrupt_accepted AND run <> p_by
+        ORDER BY holds DESC, run
+    LOOP
+        PERFORM put(p_tenant, one.run, p_item, p_at);
+        woken := woken || one.id;
+        IF one.node IS NOT NULL THEN
+            rung_runs := rung_runs || one.run;
+            rung_nodes := rung_nodes || one.node;
+        END IF;
+    END LOOP;
 END $$;
 
 -- A run comes into being; with `p_node` in the hands of that node.
 CREATE FUNCTION create_run(
-    p_tenant text, p_thread text, p_seen jsonb, p_entry jsonb, p_control bytea, p_body text, p_node bigint,
+    p_tenant text, p_thread text, p_asked jsonb, p_entry jsonb, p_control bytea, p_body text, p_node bigint,
     p_at bigint,
-    OUT outcome text, OUT created bigint, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
+    OUT outcome text, OUT created bigint, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[],
+    OUT front text
 ) LANGUAGE plpgsql AS $$
 DECLARE
     entry record;
     the_thread bigint;
     the_parent bigint;
     the_ready smallint;
+    holds boolean;
+    superseded record;
 BEGIN
     IF p_node IS NOT NULL THEN
         outcome := standing_of(p_node, p_at);
@@ -470,28 +514,35 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    outcome := 'stale';
-    IF (p_seen ->> 'exists')::boolean THEN
-        SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR NO KEY UPDATE;
-    ELSE
+    IF p_asked ->> 'thread' IS NULL THEN
         INSERT INTO threads (tenant, id, created_at, metadata) VALUES (p_tenant, p_thread, now_ms(p_at), 'null')
         ON CONFLICT (tenant, id) DO NOTHING RETURNING thread INTO the_thread;
+        outcome := CASE WHEN the_thread IS NULL THEN 'stale' ELSE 'hold' END;
+    ELSE
+        SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR NO KEY UPDATE;
+        outcome := CASE
+            WHEN the_thread IS NULL THEN 'gone' WHEN the_thread <> (p_asked ->> 'thread')::bigint THEN 'stale' ELSE 'hold'
+        END;
     END IF;
-    IF the_thread IS NULL OR NOT is_as_seen(the_thread, p_seen) THEN
-        -- A thread that is new is as it was seen, so nothing is left behind here.
+    -- From here on a thread that is new is free and has no keys, so it does not stay without its run.
+    IF outcome <> 'hold' THEN
         RETURN;
     END IF;
     IF p_node IS NOT NULL THEN
         PERFORM still_stands(p_node, p_at);
     END IF;
-    -- A thread that is new has no keys either.
     IF p_entry ? 'key_scope' AND EXISTS (
         SELECT 1 FROM post_keys WHERE thread = the_thread AND scope = p_entry ->> 'key_scope'
     ) THEN
+        outcome := 'stale';
+        RETURN;
+    END IF;
+    SELECT a.outcome, a.front INTO outcome, front FROM admit_run(the_thread, p_asked) AS a;
+    IF outcome NOT IN ('hold', 'enqueue', 'take_over') THEN
         RETURN;
     END IF;
     SELECT * INTO entry FROM jsonb_to_record(p_entry) AS e (
-        of_run text, agent text, parent text, parent_call text, begins_after text, user_message text, holds boolean,
+        of_run text, agent text, parent text, parent_call text, begins_after text, user_message text,
         seq bigint, status text, wake_at bigint, in_doubt boolean, started_at bigint, ended_at bigint,
         interrupts boolean, created_at bigint, checkpoint text
     );
@@ -506,14 +557,15 @@ BEGIN
     IF entry.parent IS NOT NULL THEN
         SELECT run INTO the_parent FROM runs WHERE tenant = p_tenant AND id = entry.parent;
     END IF;
-    the_ready := CASE WHEN p_node IS NULL THEN ready_as(entry.status, entry.holds) ELSE 0 END;
+    holds := outcome = 'hold' AND entry.ended_at IS NULL;
+    the_ready := CASE WHEN p_node IS NULL THEN ready_as(entry.status, holds) ELSE 0 END;
     INSERT INTO runs (
         tenant, id, thread, agent, parent, parent_call, begins_after, promised, status, holds, seq, epoch, version,
         node, interrupt_accepted, in_doubt, ready, ready_at, wake_at, created_at, started_at, ended_at, control
     ) VALUES (
         p_tenant, entry.of_run, the_thread, entry.agent, the_parent,
         CASE WHEN the_parent IS NOT NULL THEN entry.parent_call END, entry.begins_after,
-        CASE WHEN entry.status = 'queued' THEN entry.user_message END, entry.status, entry.holds, entry.seq,
+        CASE WHEN entry.status = 'queued' THEN entry.user_message END, entry.status, holds, entry.seq,
         CASE WHEN p_node IS NULL THEN 0 ELSE 1 END, 1, p_node, entry.interrupts, entry.in_doubt, the_ready,
         CASE WHEN the_ready <> 0 THEN now_us(p_at) END, entry.wake_at, entry.created_at, entry.started_at,
         entry.ended_at, p_control
@@ -531,7 +583,12 @@ BEGIN
     END IF;
     SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
     FROM write_beside(p_tenant, the_thread, created, p_entry, p_at) AS b;
-    outcome := 'created';
+    IF outcome = 'take_over' THEN
+        SELECT * INTO superseded FROM supersede(p_tenant, the_thread, created, p_entry -> 'supersedes', p_at);
+        woken := woken || superseded.woken;
+        rung_runs := rung_runs || superseded.rung_runs;
+        rung_nodes := rung_nodes || superseded.rung_nodes;
+    END IF;
 END $$;
 
 -- The first answer under a scope is kept; gives the one that is. Nothing comes back where there is no such run. The

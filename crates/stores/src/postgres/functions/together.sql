@@ -122,7 +122,7 @@ END $$;
 -- that is free. The answers stand in the order of the runs; one that is null is sent alone. Messages, calls and what came
 -- with a message name their run by its place.
 CREATE FUNCTION create_together(
-    p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_exist boolean[], p_seen_heads text[],
+    p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_seen_threads bigint[], p_seen_heads text[],
     p_ids text[], p_agents text[], p_user_messages text[], p_seqs bigint[], p_statuses text[], p_wake_ats bigint[],
     p_in_doubt boolean[], p_created_ats bigint[], p_started_ats bigint[], p_checkpoints text[], p_controls bytea[],
     p_bodies text[], p_message_places integer[], p_message_nths integer[], p_message_ids text[], p_message_seqs bigint[],
@@ -140,24 +140,24 @@ BEGIN
     WITH made AS (
         INSERT INTO threads (tenant, id, created_at, metadata)
         SELECT p_tenants[e.i], e.id, now_ms(p_at), 'null' FROM unnest(p_threads) WITH ORDINALITY AS e (id, i)
-        WHERE NOT p_exist[e.i] ORDER BY p_tenants[e.i], e.id
+        WHERE p_seen_threads[e.i] IS NULL ORDER BY p_tenants[e.i], e.id
         ON CONFLICT (tenant, id) DO NOTHING RETURNING thread, tenant, id
     )
     SELECT array_agg(m.thread ORDER BY e.i) INTO threads
     FROM unnest(p_threads) WITH ORDINALITY AS e (id, i)
     LEFT JOIN made m ON m.id = e.id AND m.tenant = p_tenants[e.i];
-    IF true = ANY (p_exist) THEN
+    IF cardinality(array_remove(p_seen_threads, NULL)) > 0 THEN
         WITH found AS (
-            SELECT t.thread, t.tenant, t.id FROM unnest(p_tenants, p_threads, p_exist) AS e (tenant, thread, there)
-            JOIN threads t ON t.tenant = e.tenant AND t.id = e.thread
-            WHERE e.there FOR NO KEY UPDATE OF t SKIP LOCKED
+            SELECT t.thread, t.tenant, t.id FROM unnest(p_tenants, p_threads, p_seen_threads) AS e (tenant, id, thread)
+            JOIN threads t ON t.thread = e.thread AND t.tenant = e.tenant AND t.id = e.id
+            FOR NO KEY UPDATE OF t SKIP LOCKED
         )
         SELECT array_agg(coalesce(e.made, f.thread) ORDER BY e.place) INTO threads
         FROM unnest(p_tenants, p_threads, threads) WITH ORDINALITY AS e (tenant, thread, made, place)
         LEFT JOIN found f ON f.tenant = e.tenant AND f.id = e.thread;
         -- What was locked is read in a statement of its own. A thread that was made has nothing yet.
         SELECT array_agg(CASE
-            WHEN NOT e.there OR (
+            WHEN e.seen IS NULL OR (
                 (SELECT m.id FROM messages m WHERE m.thread = e.thread ORDER BY m.place DESC LIMIT 1)
                     IS NOT DISTINCT FROM e.head
                 AND (SELECT true FROM runs r WHERE r.thread = e.thread AND r.ended_at IS NULL LIMIT 1) IS NULL
@@ -167,8 +167,8 @@ BEGIN
                 ) IS NULL)
             ) THEN e.thread
         END ORDER BY e.place) INTO threads
-        FROM unnest(threads, p_exist, p_seen_heads, p_user_messages) WITH ORDINALITY
-            AS e (thread, there, head, user_message, place);
+        FROM unnest(threads, p_seen_threads, p_seen_heads, p_user_messages) WITH ORDINALITY
+            AS e (thread, seen, head, user_message, place);
     END IF;
     WITH made AS (
         INSERT INTO runs (
