@@ -36,6 +36,7 @@ pub mod feed;
 mod history;
 pub mod live;
 pub mod media;
+mod message;
 pub mod model;
 mod node;
 pub mod numbers;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use machine::event::{Event, Fact, Message as Said, Order, UserMessage};
-use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId, ToolName};
+use machine::id::{AgentName, MessageId, RunId, ThreadId, ToolName};
 use machine::json_value::{self, ValueFault};
 use machine::policy::{LooseningRefused, resolve};
 pub use machine::policy::{OnBusy, PolicyRequest};
@@ -19,9 +19,9 @@ pub use crate::brought::BROUGHT_MAX;
 use crate::brought::{self, Pin};
 use crate::history::{History, each_up_to};
 use crate::media;
+pub use crate::message::{Message, ToThread};
 use crate::node::{Need, Node};
-use crate::store::{Create, PostKey, Refused, SCOPE_BYTES_MAX, Tenant, ThreadView};
-use crate::tool::ToolDefinition;
+use crate::store::{Create, Refused, SCOPE_BYTES_MAX, ThreadView};
 use crate::worker::{Batch, Entry, Newborn, committed};
 
 /// Longer ones are refused.
@@ -32,112 +32,6 @@ pub const MESSAGE_NODES_MAX: usize = 10_000;
 const RESERVED_PREFIXES: [&str; 3] = ["msg_run_", "late_", "note_"];
 /// How often the thread may be created, deleted or created again while a message is posted, or lose its keys.
 const TRIES_MAX: u32 = 64;
-
-/// The thread that a message goes to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToThread {
-    /// A new one, for which the engine makes up an id.
-    New,
-    /// The one with this id. The message creates it if there is none.
-    Named(ThreadId),
-    /// The one with this id. The message is refused if there is none ([`PostRefused::NoSuchThread`]).
-    Existing(ThreadId),
-}
-
-impl ToThread {
-    /// None for a thread that has no id yet.
-    #[must_use]
-    pub const fn id(&self) -> Option<&ThreadId> {
-        match self {
-            Self::New => None,
-            Self::Named(id) | Self::Existing(id) => Some(id),
-        }
-    }
-}
-
-/// What somebody says to an agent.
-#[derive(Clone, Debug)]
-pub struct Message {
-    pub tenant: Tenant,
-    pub thread: ToThread,
-    pub agent: AgentName,
-    /// None answers the message before it anew.
-    pub content: Option<Value>,
-    /// The id that the message gets; none makes one up.
-    pub message_id: Option<MessageId>,
-    /// The message it begins after: edit and regenerate begin after an earlier one. None: after the thread's last.
-    pub after: Option<MessageId>,
-    pub on_busy: Option<OnBusy>,
-    pub policy: PolicyRequest,
-    /// Tools that the sender's front end performs, for this run alone.
-    pub tools: Vec<ToolDefinition>,
-    /// A JSON Schema that the last answer of this run has to fit, whatever the agent says.
-    pub output_schema: Option<Arc<Value>>,
-    pub by: Principal,
-    /// Whoever may approve may also ask that fewer calls wait.
-    pub may_approve: bool,
-    /// By which a repeat is recognised. It counts within the thread, so it says nothing where the message begins one.
-    pub key: Option<PostKey>,
-}
-
-impl Message {
-    pub fn to(agent: &str, text: impl Into<String>) -> Self {
-        Self {
-            tenant: Tenant::default(),
-            thread: ToThread::New,
-            agent: AgentName::from(agent),
-            content: Some(Value::from(text.into())),
-            message_id: None,
-            after: None,
-            on_busy: None,
-            policy: PolicyRequest::default(),
-            tools: Vec::new(),
-            output_schema: None,
-            by: Principal::from("anonymous"),
-            may_approve: false,
-            key: None,
-        }
-    }
-
-    /// The thread is created if there is none.
-    #[must_use]
-    pub fn on_thread(mut self, thread: impl Into<ThreadId>) -> Self {
-        self.thread = ToThread::Named(thread.into());
-        self
-    }
-
-    /// The message is refused if there is no such thread.
-    #[must_use]
-    pub fn on_existing_thread(mut self, thread: impl Into<ThreadId>) -> Self {
-        self.thread = ToThread::Existing(thread.into());
-        self
-    }
-
-    #[must_use]
-    pub fn of_tenant(mut self, tenant: Tenant) -> Self {
-        self.tenant = tenant;
-        self
-    }
-
-    /// Who says it. The name comes from whoever checked it, never from the message itself.
-    #[must_use]
-    pub fn by(mut self, principal: &str) -> Self {
-        self.by = Principal::from(principal);
-        self
-    }
-
-    #[must_use]
-    pub fn under_key(mut self, key: PostKey) -> Self {
-        self.key = Some(key);
-        self
-    }
-
-    #[must_use]
-    pub const fn if_busy(mut self, on_busy: OnBusy) -> Self {
-        self.on_busy = Some(on_busy);
-        self
-    }
-}
 
 /// A run was created, by this message or by the one that this one repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -86,7 +86,9 @@ impl fmt::Display for Busy {
                 write!(f, "run {run} of this thread has not ended; wait for it, interrupt it, or enqueue")
             }
             Self::QueueFull { max } => write!(f, "{max} runs are queued on this thread"),
-            Self::InDoubt(run) => write!(f, "a call of run {run} is in doubt; a person has to settle it first"),
+            Self::InDoubt(run) => {
+                write!(f, "a call of run {run} is in doubt; a person has to settle it first")
+            }
         }
     }
 }
