@@ -1,12 +1,12 @@
 //! The ledger hears what happens to calls.
 
-use machine::Timestamp;
 use machine::event::{CancelReason, Event, Fact, Opened, Usage};
 use machine::id::{CallId, RunId, ToolName};
 use machine::policy::StepEnd;
 use machine::status::CallStatus;
 use machine::suspension::{Held, SuspensionKind};
 use machine::tool::{Arguments, EffectClass};
+use machine::{Input, Timestamp};
 
 use crate::judge::causes::is_performed_elsewhere;
 use crate::judge::hearing::Cause;
@@ -255,7 +255,11 @@ impl RunLedger {
     }
 
     fn hear_started(&mut self, id: &CallId, attempt: u32, class: EffectClass) -> Checked {
-        ensure(self.ending.is_none(), Invariant::OneEndPerRun, || format!("call {id} starts at the end"))?;
+        // One that was approved before the end was decided has its approval.
+        let is_promised = self.call(id).is_some_and(CallLedger::is_approved_and_unstarted);
+        ensure(self.ending.is_none() || is_promised, Invariant::OneEndPerRun, || {
+            format!("call {id} starts at the end")
+        })?;
         ensure(
             self.status == Announced::Running || matches!(self.status, Announced::Waiting(_)),
             Invariant::RunTransitionIsLegal,
@@ -291,6 +295,12 @@ impl RunLedger {
     ) -> Checked {
         self.close(id, cause)?;
         let call = self.expect_call(id)?;
+        // At the gate it may turn out that it would be held again; a run that fails awaits nothing.
+        let refused = matches!(cause.input, Input::Decide(_) | Input::DeadlineReached);
+        let unasked = reason == CancelReason::RunEnded && refused;
+        ensure(!unasked || !call.is_approved_and_unstarted(), Invariant::ApprovedCallRuns, || {
+            format!("call {id} was approved, and is cancelled because the run ends")
+        })?;
         let is_person = match reason {
             CancelReason::Decided | CancelReason::GivenUp => true,
             CancelReason::Expired

@@ -77,6 +77,7 @@ invariants! {
     LimitsHold: "No step starts beyond a limit, and a run is stopped for a limit only when it was reached.";
     WaitingIsFree: "Time spent waiting does not count towards the time limit.";
     AcceptedDecisionIsHeard: "What came later never closes what an accepted decision answers.";
+    ApprovedCallRuns: "A call that was approved before the end of its run was decided runs, and is awaited.";
     InterruptWins: "Once an interrupt is accepted nothing begins any more, and the run ends interrupted.";
     InboxIsHeardInOrder: "Results come first, then the rest as it came; no result overtakes a decision on its call.";
     VerdictIsRight: "The first good decision on an open suspension is accepted, every other one is refused.";

@@ -89,6 +89,14 @@ pub struct CallLedger {
     pub child_ended: bool,
 }
 
+impl CallLedger {
+    /// Somebody approved it, and it has not passed the gate since.
+    #[must_use]
+    pub fn is_approved_and_unstarted(&self) -> bool {
+        self.status == CallStatus::Resuming && self.approved.is_some()
+    }
+}
+
 /// What whoever approved had before their eyes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {

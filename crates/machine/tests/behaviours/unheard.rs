@@ -1,6 +1,6 @@
 //! What was accepted and is not heard: nothing overtakes an answer, and an interrupt ends the run before anything else.
 
-use machine::Input;
+use machine::decision::DecisionAction;
 use machine::event::{Event, Fact, InterruptCause};
 use machine::id::Principal;
 use machine::inbox::{Item, Ticket, drain, hear, overtakes};
@@ -8,7 +8,9 @@ use machine::policy::{Decisions, OnReject, Policy};
 use machine::revision::{Revision, StopCondition};
 use machine::rows::{Heard, Rows};
 use machine::status::{CallStatus, RunStatus};
-use machine::termination::{Cancelled, Termination};
+use machine::termination::{Cancelled, StopCode, Termination};
+use machine::tool::ToolNow;
+use machine::{Effect, Input};
 use serde_json::json;
 
 use crate::story::{Story, cancel, names, resume, success, unknown};
@@ -162,4 +164,52 @@ fn a_late_answer_is_overtaken_where_its_attempt_is_in_doubt() {
         let inbox = [(7, Item::LateAnswer { step: 1, call: "A".into(), attempt, outcome })];
         assert_eq!(overtakes(&story.run.control, &inbox, &rows.closed, &[]), expected);
     }
+}
+
+/// Which events follow once the call that was approved has passed the gate.
+fn after_the_gate(story: &mut Story, call: &str) -> Vec<String> {
+    assert!(story.run.wanted().contains(&Effect::Gate(call.into())), "{:?}", story.run.wanted());
+    names(&story.pass_gate(call))
+}
+
+#[test]
+fn a_call_that_was_approved_before_a_rejection_that_ends_the_run_runs_and_is_awaited() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer"), ("B", "transfer"), ("C", "transfer")]);
+    let end = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
+    let inbox = [Item::Decision(story.decision("A", resume())), Item::Decision(story.decision("B", end))];
+    let events = hear_all(&mut story, &inbox);
+    assert_eq!(story.status("A"), CallStatus::Resuming);
+    assert_eq!(names(&events).last().map(String::as_str), Some("run.ending"));
+    assert_eq!((story.status("B"), story.status("C")), (CallStatus::Cancelled, CallStatus::Cancelled));
+    assert_eq!(after_the_gate(&mut story, "A"), ["tool.execution_started"]);
+    assert!(!matches!(story.run_status(), RunStatus::Done(_)), "it is awaited");
+    story.succeeds("A");
+    let RunStatus::Done(Termination::Stopped(stopped)) = story.run_status() else {
+        panic!("{:?}", story.run_status());
+    };
+    assert_eq!(stopped.code, StopCode::Rejected);
+}
+
+#[test]
+fn a_call_that_was_approved_before_the_end_and_would_be_held_again_is_cancelled() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer"), ("B", "transfer")]);
+    let end = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
+    for (call, action) in [("A", resume()), ("B", end)] {
+        let decision = story.decision(call, action);
+        story.ok(Input::Decide(decision));
+    }
+    // The tool is another one by now: the approval is void, and nobody is asked again.
+    let mut gated = story.gated("A");
+    if let ToolNow::Known(tool) = &mut gated.tool {
+        tool.definition = machine::id::Digest::of(b"definition 2");
+    }
+    let events = names(&story.ok(Input::Gated(gated)));
+    assert_eq!(events[..2], ["tool.approval_voided", "tool.cancelled"]);
+    assert!(
+        matches!(story.run_status(), RunStatus::Done(Termination::Stopped(_))),
+        "{:?}",
+        story.run_status()
+    );
 }

@@ -170,11 +170,12 @@ async fn the_database_itself_refuses_what_arrives_late_under_another_holding() {
     let client = cluster.client().await;
     let number: i64 = client.query_one("SELECT node FROM nodes", &[]).await.unwrap().get(0);
     let (run, seq) = (second.lease.row, i64::try_from(second.run.control.seq).unwrap());
+    let version = i64::try_from(second.version).unwrap();
     let epoch = |lease: &engine::store::Lease| i64::try_from(lease.epoch).unwrap();
     let entry = "{\"tenant\": \"acme\", \"id\": \"run\", \"of_run\": \"another\", \"of_thread\": \"thr\"}";
     let outcome = async |node: i64, epoch: i64, seq: i64| {
-        let sql = "SELECT outcome FROM append($1, $2, $3, $4, $5::text::jsonb, '', NULL, NULL)";
-        let row = client.query_one(sql, &[&run, &node, &epoch, &seq, &entry]).await;
+        let sql = "SELECT outcome FROM append($1, $2, $3, $4, $5, $6::text::jsonb, '', NULL, NULL)";
+        let row = client.query_one(sql, &[&run, &node, &epoch, &seq, &version, &entry]).await;
         row.map(|row| row.get::<_, String>(0))
             .map_err(|error| error.as_db_error().unwrap().message().to_owned())
     };
