@@ -62,8 +62,14 @@ pub(crate) async fn frame(State(server): State<Arc<Server>>, request: Request, n
     }
     let elapsed = began.elapsed();
     server.metrics.answered(method.as_str(), route, status, code, elapsed);
+    let (is_refused, ms) = (status.is_client_error(), elapsed.as_millis() as u64);
     let (status, code) = (status.as_u16(), code.map(Code::as_str));
-    tracing::info!(request_id = id, %method, route, status, code, ms = elapsed.as_millis() as u64, "answered");
+    // A caller without a key can cause any number of refusals; the metrics count them.
+    if is_refused {
+        tracing::debug!(request_id = id, %method, route, status, code, ms, "answered");
+    } else {
+        tracing::info!(request_id = id, %method, route, status, code, ms, "answered");
+    }
     response
 }
 

@@ -44,7 +44,7 @@ impl Server {
     pub fn limited(setup: Setup, limits: Limits) -> Arc<Self> {
         let streams = Arc::new(Streams::default());
         Arc::new(Self {
-            metrics: Metrics::new(&setup.engine, &streams),
+            metrics: Metrics::new(&setup.engine, &streams, setup.log_lines_dropped),
             access: Access::new(setup.auth, setup.origins, &limits),
             engine: setup.engine,
             readiness: Readiness::default(),

@@ -29,6 +29,7 @@ mod secrets;
 mod serve;
 mod server;
 mod streams_over_kills;
+mod unread_log;
 mod upkeep;
 mod usage;
 mod watching;
