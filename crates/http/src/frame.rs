@@ -60,6 +60,9 @@ pub(crate) async fn frame(State(server): State<Arc<Server>>, request: Request, n
     if code == Some(Code::RateLimited) || code == Some(Code::Draining) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
     }
+    if server.is_draining() {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let elapsed = began.elapsed();
     server.metrics.answered(method.as_str(), route, status, code, elapsed);
     let (is_refused, ms) = (status.is_client_error(), elapsed.as_millis() as u64);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::exit;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::{Engine, Settings};
 use holdpoint_http::{Limits, Origins, Server, Setup, callbacks_at};
@@ -21,6 +21,8 @@ use crate::cli::{Done, Outcome};
 
 /// What cannot be stopped at once, such as a file that is being read, is not waited for any longer.
 const PARTING: Duration = Duration::from_secs(1);
+/// How long requests that were taken before the signal are waited for, even where `drain` is shorter.
+const ANSWERING: Duration = Duration::from_secs(1);
 
 pub(in crate::cli) struct Running {
     engine: Engine,
@@ -118,7 +120,10 @@ impl Running {
         server.drain();
         tracing::info!(drain_ms = drain.as_millis() as u64, "told to stop; running calls may finish");
         let parting = async {
-            engine.drain(drain).await;
+            let began = Instant::now();
+            // The engine still runs, so that each of these requests is answered with what happened.
+            let _ = tokio::time::timeout(drain.max(ANSWERING), server.wait_until_answered()).await;
+            engine.drain(drain.saturating_sub(began.elapsed())).await;
             server.stop();
             // It panicked or it ended: either way nobody is answered any more.
             let _ = (&mut serving).await;
