@@ -22,6 +22,8 @@ NODE_KILLS ?= 5000
 INTERRUPT_ROUNDS ?= 2000
 # Rounds of each race between requests to one thread.
 RACE_ROUNDS ?= 2000
+# Servers that are stopped in the middle of decisions, on each store.
+STOP_TRIALS ?= 100
 
 # A gate builds what is committed: there, a lock file that would have to change is an error.
 LOCKED := $(if $(CI),--locked)
@@ -43,7 +45,7 @@ help:
 	@echo 'make story       one run, held and crashed and continued, told as a story'
 	@echo 'make bench       what runs, decisions, parked fleets, long runs, streams and a server cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
-	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(POSTGRES_SEEDS) on PostgreSQL, $(KILLS) kills, $(NODE_KILLS) of three nodes, $(RACE_ROUNDS) rounds of each race, planted faults, the README in a fresh clone, dependencies'
+	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(POSTGRES_SEEDS) on PostgreSQL, $(KILLS) kills, $(NODE_KILLS) of three nodes, $(RACE_ROUNDS) rounds of each race, $(STOP_TRIALS) orderly stops on each store, planted faults, the README in a fresh clone, dependencies'
 	@echo 'make test-real-model  installs a small real model into target/real-model, and streams, counts and interrupts it'
 	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
 	@echo 'make deny        licences, bans and sources of the dependencies'
@@ -109,6 +111,7 @@ test-long: toolchain
 	cargo run -q $(LOCKED) -p kill -- matrix --kills $(KILLS)
 	cargo run -q $(LOCKED) -p kill -- matrix --store postgres --kills $(NODE_KILLS)
 	HOLDPOINT_INTERRUPT_ROUNDS=$(INTERRUPT_ROUNDS) cargo test -q $(LOCKED) -p stores --test postgres -- interrupts::
+	HOLDPOINT_STOP_TRIALS=$(STOP_TRIALS) cargo test -q $(LOCKED) -p holdpoint --features cli --test cli -- orderly_stop
 	sim/faults/run
 	tests/readme/run
 	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \

@@ -19,6 +19,7 @@ mod crowds;
 mod decisions;
 mod document;
 mod doors;
+mod draining;
 mod endings;
 mod error_pages;
 mod fuzz;
@@ -36,6 +37,7 @@ mod places;
 #[allow(dead_code, reason = "stories need little of what the store's own tests need")]
 mod postgres_server;
 mod questions;
+mod raw;
 mod roles;
 mod rotation;
 mod scopes;

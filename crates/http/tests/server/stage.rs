@@ -220,6 +220,7 @@ impl Stage {
                 Box::pin(async move { Ok(Reloaded { agents, auth }) })
             }),
             origins: Origins { listen: address, public_url: None },
+            log_lines_dropped: Arc::default(),
         };
         let server = Server::limited(setup, plan.limits);
         let draining = CancellationToken::new();

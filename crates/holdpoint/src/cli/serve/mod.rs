@@ -1,6 +1,7 @@
 //! `holdpoint serve`: what the configuration describes, as a server, until somebody tells it to stop.
 
 mod log;
+mod log_queue;
 mod reload;
 mod running;
 mod shown;
@@ -50,13 +51,15 @@ impl Serve {
             store: everywhere.store_is_named.then(|| everywhere.store.clone()),
         };
         let configuration = wanted.read()?;
-        begin_log(self.log, self.log_level);
+        let log = begin_log(self.log, self.log_level)?;
         log::warn_of(&configuration);
-        on_a_runtime(async {
-            let running = Running::start(wanted, configuration).await?;
-            announce(self.log, running.address(), running.open_token());
+        let outcome = on_a_runtime(async {
+            let running = Running::start(wanted, configuration, log.clone()).await?;
+            announce(&log, self.log, running.address(), running.open_token());
             running.until_told_to_stop().await
-        })
+        });
+        log.flush();
+        outcome
     }
 }
 
