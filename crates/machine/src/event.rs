@@ -91,7 +91,14 @@ pub enum Fact {
     MessageAdded(Message),
     /// A model call gave no answer; this attempt follows, no earlier than `at`.
     #[serde(rename = "model.retrying")]
-    ModelRetrying { attempt: u32, error: String, at: Timestamp },
+    ModelRetrying {
+        attempt: u32,
+        error: String,
+        at: Timestamp,
+        /// The model did answer, with neither text nor a call. That is tried again once.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        empty_answer: bool,
+    },
     /// Hooks of one plugin answered with actions, or failed.
     #[serde(rename = "phase.answered")]
     PhaseAnswered {

@@ -13,7 +13,9 @@ use crate::id::{CallId, MessageId, ToolName, tool_message_id};
 use crate::phase::note_text;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
-use crate::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
+use crate::wording::{
+    ChangedBy, INTERRUPTION, calls_dropped, correction, late_result, placeholder, result_text,
+};
 
 /// One message as a model provider wants it.
 #[derive(Clone, Debug, PartialEq)]
@@ -325,6 +327,11 @@ impl Transcript {
             }),
             Message::Correction { why, .. } => {
                 let notice = ModelMessage::Notice { text: correction(why) };
+                self.open.push_back(Entry::complete(notice));
+            }
+            // The results of the calls that were taken still come before it.
+            Message::CallsDropped { taken, dropped, .. } => {
+                let notice = ModelMessage::Notice { text: calls_dropped(*taken, *dropped) };
                 self.open.push_back(Entry::complete(notice));
             }
             Message::Interruption { .. } => {

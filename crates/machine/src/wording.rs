@@ -106,6 +106,20 @@ pub fn correction(why: &str) -> String {
     )
 }
 
+/// Calls that the run had no room for, told in the user role after the results of those that it took.
+#[must_use]
+pub fn calls_dropped(taken: u32, dropped: u32) -> String {
+    let total = taken.saturating_add(dropped);
+    let accepted = match taken {
+        0 => format!("None of the {total} calls in your last answer were accepted."),
+        _ => format!("Only the first {taken} of the {total} calls in your last answer were accepted."),
+    };
+    format!(
+        "[{accepted} The other {dropped} did not run, because too many calls would have been open at the same time. \
+         Ask again for those that are still needed.]"
+    )
+}
+
 /// What the next run of a thread is told in the user role, behind a question that was never answered.
 pub const INTERRUPTION: &str = "[The run was interrupted here, before the model had answered.]";
 

@@ -33,6 +33,7 @@ mod late_answers;
 mod lifecycle;
 mod lost_at_the_gate;
 mod nested_values;
+mod odd_answers;
 mod order_of_phases;
 mod phase_order;
 mod plain_transcript;

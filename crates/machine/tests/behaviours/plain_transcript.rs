@@ -9,7 +9,9 @@ use machine::phase::Action;
 use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
 use machine::transcript::{AssistantCall, Messages, ModelMessage, Transcript};
-use machine::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
+use machine::wording::{
+    ChangedBy, INTERRUPTION, calls_dropped, correction, late_result, placeholder, result_text,
+};
 use serde_json::Value;
 
 /// Both forms of the transcript of one thread.
@@ -184,6 +186,9 @@ impl PlainTranscript {
                 }
             }
             Message::Correction { why, .. } => self.entries.push(Entry::Notice { text: correction(why) }),
+            Message::CallsDropped { taken, dropped, .. } => {
+                self.entries.push(Entry::Notice { text: calls_dropped(*taken, *dropped) });
+            }
             Message::Interruption { .. } => self.entries.push(Entry::Notice { text: INTERRUPTION.into() }),
         }
     }
