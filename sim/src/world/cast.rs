@@ -6,7 +6,7 @@ use machine::id::{AgentName, Digest};
 use machine::phase::{Phase, PhaseSet};
 use machine::policy::{
     ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnBusy, OnReject, Policy, PolicyRequest,
-    StepEnd, WhileWaiting,
+    RESULT_CHARS_DEFAULT, StepEnd, WhileWaiting,
 };
 use machine::revision::{Limits, Revision, StopCondition};
 use machine::rules::{Condition, Rule, Test, Then};
@@ -155,6 +155,7 @@ pub fn draw_policy(tape: &mut Tape) -> Policy {
         approval: draw_scope(tape),
         while_waiting: tape.among([WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue]),
         on_busy: tape.among([OnBusy::Reject, OnBusy::Enqueue, OnBusy::Interrupt]),
+        max_result_chars: RESULT_CHARS_DEFAULT,
     }
 }
 
@@ -184,6 +185,7 @@ pub fn draw_request(tape: &mut Tape) -> PolicyRequest {
         approval: tape.chance(60).then_some(other.approval),
         while_waiting: tape.chance(30).then_some(other.while_waiting),
         on_busy: tape.chance(30).then_some(other.on_busy),
+        max_result_chars: None,
     }
 }
 

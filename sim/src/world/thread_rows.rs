@@ -197,6 +197,7 @@ fn check_resolved(own: &Policy, posted: &Posted, resolved: &Result<Resolved, Loo
         approval,
         while_waiting: request.while_waiting.unwrap_or(own.while_waiting),
         on_busy: request.on_busy.unwrap_or(own.on_busy),
+        max_result_chars: own.max_result_chars.min(request.max_result_chars.unwrap_or(u32::MAX)),
     };
     let named = resolved.loosened_by == loosens.then(|| posted.by.clone());
     ensure(resolved.policy == expected && named, Invariant::LooseningNeedsTheRole, || {

@@ -61,7 +61,7 @@ impl Told {
         match self.outcome.as_ref()? {
             Outcome::Kept(event) => {
                 let changed = self.changed.as_ref().map(|(by, value)| (*by, &**value));
-                result_text(&event.fact, changed)
+                result_text(&event.fact, changed, usize::MAX)
             }
             Outcome::At(_) => None,
         }

@@ -31,6 +31,7 @@ mod interrupts;
 mod json_texts;
 mod late_answers;
 mod lifecycle;
+mod long_results;
 mod lost_at_the_gate;
 mod nested_values;
 mod odd_answers;

@@ -48,6 +48,7 @@ pub(crate) fn policy(chance: &mut Chance) -> Policy {
         ]),
         while_waiting: *chance.pick(&[WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue]),
         on_busy: *chance.pick(&[OnBusy::Reject, OnBusy::Enqueue, OnBusy::Interrupt]),
+        max_result_chars: *chance.pick(&[0, 1, 7, 100_000, u32::MAX]),
     }
 }
 
