@@ -64,6 +64,8 @@ pub struct Control {
     /// Messages that this run has added; with the run's starting point it pins a model input.
     pub message_count: u32,
     pub suspension_count: u32,
+    /// Runs that count against `descendants_max`: children, what open ones were granted, and what ended ones used.
+    pub descendants: u32,
 }
 
 /// Where the run is between its beginning and its end.

@@ -243,10 +243,20 @@ pub enum Fact {
         depth: u16,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant_tokens: Option<u64>,
+        /// Runs that the child may start in its turn, directly and through others.
+        #[serde(default)]
+        grant_descendants: u32,
     },
     /// The child is over, and gives back what it did not use.
     #[serde(rename = "child.ended")]
-    ChildEnded { call_id: CallId, run_id: RunId, usage: Usage },
+    ChildEnded {
+        call_id: CallId,
+        run_id: RunId,
+        usage: Usage,
+        /// Runs of the grant that it did use.
+        #[serde(default)]
+        descendants: u32,
+    },
 }
 
 impl Fact {
@@ -317,6 +327,9 @@ pub struct Parent {
     /// Of this run: one more than its parent's.
     pub depth: u16,
     pub grant_tokens: Option<u64>,
+    /// Runs that this one may start, directly and through others. None in logs from before there was such a limit.
+    #[serde(default)]
+    pub grant_descendants: Option<u32>,
 }
 
 /// Tokens that were used.
@@ -445,6 +458,8 @@ pub enum CallErrorCode {
     NoAnswer,
     TooDeep,
     TooManyChildren,
+    /// The tree of runs that the call belongs to has as many runs as it may.
+    TooManyDescendants,
     /// Nothing is left that a child run could be granted.
     BudgetSpent,
     ChildFailed,
@@ -472,6 +487,7 @@ impl CallErrorCode {
             | Self::NoAnswer
             | Self::TooDeep
             | Self::TooManyChildren
+            | Self::TooManyDescendants
             | Self::BudgetSpent => true,
         }
     }

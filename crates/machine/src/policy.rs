@@ -94,6 +94,9 @@ pub enum OnBusy {
 /// What the model reads of one tool result, unless the policy says otherwise.
 pub const RESULT_CHARS_DEFAULT: u32 = 100_000;
 
+/// Runs that a run may start, directly and through the runs it starts, unless the policy says otherwise.
+pub const DESCENDANTS_DEFAULT: u32 = 100;
+
 // Stored with every run: a field that an older log does not have takes its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -110,6 +113,8 @@ pub struct Policy {
     pub on_busy: OnBusy,
     /// Characters of one tool result that the model reads. The log keeps all of it.
     pub max_result_chars: u32,
+    /// Runs that this one may start in all, directly and through the runs it starts.
+    pub descendants_max: u32,
 }
 
 impl Default for Policy {
@@ -125,6 +130,7 @@ impl Default for Policy {
             while_waiting: WhileWaiting::default(),
             on_busy: OnBusy::default(),
             max_result_chars: RESULT_CHARS_DEFAULT,
+            descendants_max: DESCENDANTS_DEFAULT,
         }
     }
 }
@@ -151,6 +157,7 @@ pub struct PolicyRequest {
     pub while_waiting: Option<WhileWaiting>,
     pub on_busy: Option<OnBusy>,
     pub max_result_chars: Option<u32>,
+    pub descendants_max: Option<u32>,
 }
 
 /// The request would make fewer calls wait, and whoever sent it may not approve.
@@ -191,6 +198,7 @@ pub fn resolve(
         while_waiting: request.while_waiting.unwrap_or(agent.while_waiting),
         on_busy: request.on_busy.unwrap_or(agent.on_busy),
         max_result_chars: lowered(agent.max_result_chars, request.max_result_chars),
+        descendants_max: lowered(agent.descendants_max, request.descendants_max),
     };
     Ok(Resolved { policy, loosened_by: loosened.then(|| by.clone()) })
 }

@@ -77,6 +77,7 @@ invariants! {
     EagerLosesNothing: "A result that comes after its placeholder is told to the model.";
     OutputIsTheOneWanted: "A run ends by itself only with the output that is wanted, and fails only after one correction.";
     LimitsHold: "No step starts beyond a limit, and a run is stopped for a limit only when it was reached.";
+    TreeIsBounded: "A run, and all the runs that it starts, start no more runs than its policy and its parent allow.";
     WaitingIsFree: "Time spent waiting does not count towards the time limit.";
     AcceptedDecisionIsHeard: "What came later never closes what an accepted decision answers.";
     InboxIsHeardInOrder: "Results come first, then the rest as it came; no result overtakes a decision on its call.";

@@ -89,6 +89,8 @@ pub struct CallLedger {
     pub lost: bool,
     pub child: Option<RunId>,
     pub grant: Option<u64>,
+    /// Runs that its child may start, or has started once it is over.
+    pub descendants: u32,
     pub child_ended: bool,
 }
 

@@ -94,8 +94,12 @@ pub struct PolicyFields {
     pub on_busy: Option<OnBusy>,
     /// Characters of one tool result that the model reads. More than the agent's value has no effect.
     #[serde(default, deserialize_with = "present")]
-    #[schema(nullable = false, minimum = 1)]
+    #[schema(nullable = false, minimum = 1, value_type = Option<u32>)]
     pub max_result_chars: Option<NonZeroU32>,
+    /// Runs that the run may start in all by delegating. More than the agent's value has no effect.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub descendants_max: Option<u32>,
 }
 
 impl From<PolicyFields> for domain::PolicyRequest {
@@ -111,6 +115,7 @@ impl From<PolicyFields> for domain::PolicyRequest {
             while_waiting: fields.while_waiting.map(Into::into),
             on_busy: fields.on_busy.map(Into::into),
             max_result_chars: fields.max_result_chars.map(NonZeroU32::get),
+            descendants_max: fields.descendants_max,
         }
     }
 }

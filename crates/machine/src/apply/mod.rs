@@ -112,10 +112,12 @@ fn change(control: &mut Control, event: &Event) -> Result<(), String> {
         Fact::ToolDenied { call_id, .. } | Fact::ToolCancelled { call_id, .. } => {
             calls::settle(control, call_id, CallState::Cancelled { seq })
         }
-        Fact::ChildStarted { call_id, grant_tokens, .. } => calls::grant(control, call_id, *grant_tokens),
-        Fact::ChildEnded { usage, .. } => {
+        Fact::ChildStarted { call_id, grant_tokens, grant_descendants, .. } => {
+            calls::grant(control, call_id, *grant_tokens, *grant_descendants)
+        }
+        Fact::ChildEnded { call_id, usage, descendants, .. } => {
             control.usage = control.usage.plus(*usage);
-            Ok(())
+            calls::return_descendants(control, call_id, *descendants)
         }
     }
 }

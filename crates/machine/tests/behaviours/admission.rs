@@ -41,6 +41,7 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         while_waiting: WhileWaiting::Enqueue,
         on_busy: OnBusy::Interrupt,
         max_result_chars: 5_000,
+        descendants_max: 50,
     };
     let ana = Principal::from("ana");
     let nothing = resolve(&agent, &PolicyRequest::default(), &ana, false).unwrap();
@@ -56,6 +57,7 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         while_waiting: Some(WhileWaiting::Supersede),
         on_busy: Some(OnBusy::Enqueue),
         max_result_chars: Some(4_000),
+        descendants_max: Some(40),
     };
     let expected = Policy {
         continuation: Continuation::AllSettled,
@@ -68,6 +70,7 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         while_waiting: WhileWaiting::Supersede,
         on_busy: OnBusy::Enqueue,
         max_result_chars: 4_000,
+        descendants_max: 40,
     };
     let resolved = Resolved { policy: expected, loosened_by: None };
     assert_eq!(resolve(&agent, &request, &ana, false), Ok(resolved));
@@ -84,6 +87,9 @@ fn a_request_may_lower_a_limit_and_never_raise_it() {
             assert_eq!(resolved, Resolved { policy, loosened_by: None });
         }
     }
+    let request = PolicyRequest { descendants_max: Some(101), ..PolicyRequest::default() };
+    let resolved = resolve(&agent, &request, &Principal::from("ana"), true).unwrap();
+    assert_eq!(resolved, Resolved { policy: agent, loosened_by: None });
 }
 
 #[test]
@@ -100,7 +106,8 @@ fn the_defaults_are_the_first_values_of_the_policy_table() {
             "approval": "policy",
             "while_waiting": "reject",
             "on_busy": "reject",
-            "max_result_chars": 100_000
+            "max_result_chars": 100_000,
+            "descendants_max": 100
         })
     );
     assert!(serde_json::from_value::<PolicyRequest>(json!({"on_buzy": "reject"})).is_err());

@@ -118,7 +118,13 @@ fn what_a_child_run_answers_is_cut() {
         panic!("no child run")
     };
     let end = ChildEnd::Completed { answer: Arc::new(Value::from("a long answer")) };
-    story.ok(Input::ChildEnded(ChildEnded { call: "A".into(), run, end, usage: Usage::default() }));
+    story.ok(Input::ChildEnded(ChildEnded {
+        call: "A".into(),
+        run,
+        end,
+        usage: Usage::default(),
+        descendants: 0,
+    }));
     assert_eq!(story.tool_text("A"), "a lon\n[8 of 13 characters left out]");
 }
 

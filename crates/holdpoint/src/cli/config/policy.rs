@@ -21,6 +21,7 @@ pub(super) fn read(entry: &Entry<'_>) -> Policy {
         while_waiting: choice(&mut table, "while_waiting", &WHILE_WAITING).unwrap_or_default(),
         on_busy: choice(&mut table, "on_busy", &ON_BUSY).unwrap_or_default(),
         max_result_chars: limit(&mut table, "max_result_chars", 1).unwrap_or(defaults.max_result_chars),
+        descendants_max: limit(&mut table, "descendants_max", 0).unwrap_or(defaults.descendants_max),
     };
     table.finish();
     policy
