@@ -416,6 +416,7 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
                 Said::User { .. }
                 | Said::Note { .. }
                 | Said::Correction { .. }
+                | Said::CallsDropped { .. }
                 | Said::Interruption { .. } => {}
             }
         }

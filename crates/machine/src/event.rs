@@ -91,7 +91,14 @@ pub enum Fact {
     MessageAdded(Message),
     /// A model call gave no answer; this attempt follows, no earlier than `at`.
     #[serde(rename = "model.retrying")]
-    ModelRetrying { attempt: u32, error: String, at: Timestamp },
+    ModelRetrying {
+        attempt: u32,
+        error: String,
+        at: Timestamp,
+        /// The model did answer, with neither text nor a call. That is tried again once.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        empty_answer: bool,
+    },
     /// Hooks of one plugin answered with actions, or failed.
     #[serde(rename = "phase.answered")]
     PhaseAnswered {
@@ -236,10 +243,20 @@ pub enum Fact {
         depth: u16,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant_tokens: Option<u64>,
+        /// Runs that the child may start in its turn, directly and through others.
+        #[serde(default)]
+        grant_descendants: u32,
     },
     /// The child is over, and gives back what it did not use.
     #[serde(rename = "child.ended")]
-    ChildEnded { call_id: CallId, run_id: RunId, usage: Usage },
+    ChildEnded {
+        call_id: CallId,
+        run_id: RunId,
+        usage: Usage,
+        /// Runs of the grant that it did use.
+        #[serde(default)]
+        descendants: u32,
+    },
 }
 
 impl Fact {
@@ -310,6 +327,9 @@ pub struct Parent {
     /// Of this run: one more than its parent's.
     pub depth: u16,
     pub grant_tokens: Option<u64>,
+    /// Runs that this one may start, directly and through others. None in logs from before there was such a limit.
+    #[serde(default)]
+    pub grant_descendants: Option<u32>,
 }
 
 /// Tokens that were used.
@@ -438,6 +458,8 @@ pub enum CallErrorCode {
     NoAnswer,
     TooDeep,
     TooManyChildren,
+    /// The tree of runs that the call belongs to has as many runs as it may.
+    TooManyDescendants,
     /// Nothing is left that a child run could be granted.
     BudgetSpent,
     ChildFailed,
@@ -465,6 +487,7 @@ impl CallErrorCode {
             | Self::NoAnswer
             | Self::TooDeep
             | Self::TooManyChildren
+            | Self::TooManyDescendants
             | Self::BudgetSpent => true,
         }
     }

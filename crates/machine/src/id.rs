@@ -179,6 +179,12 @@ pub fn correction_message_id(run: &RunId, step: u32) -> MessageId {
     MessageId::from(format!("msg_{run}_{step}_correction"))
 }
 
+/// What tells the model that some calls of its last answer were dropped.
+#[must_use]
+pub fn calls_dropped_message_id(run: &RunId, step: u32) -> MessageId {
+    MessageId::from(format!("msg_{run}_{step}_calls_dropped"))
+}
+
 /// What tells the next run of the thread that this one had no answer.
 #[must_use]
 pub fn interruption_message_id(run: &RunId, step: u32) -> MessageId {

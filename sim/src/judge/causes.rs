@@ -14,7 +14,7 @@ use machine::tool::{Approval, Arguments, EffectClass, Tool, ToolNow};
 
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{CallLedger, RunLedger};
-use crate::judge::{ends, recorded};
+use crate::judge::{answers, ends, recorded};
 use crate::world::arguments::{amount_of, receiver_of};
 use crate::world::hooks;
 use crate::world::store::Said;
@@ -38,10 +38,13 @@ pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
                 format!("{early:?} before the inbox was heard")
             })?;
         }
+        Input::ModelAnswered(answered) => {
+            answers::check(ledger, answered, events)?;
+            check_unasked_starts(ledger, input, events)?;
+        }
         Input::Start { .. }
         | Input::InboxDrained
         | Input::PhaseAnswered { .. }
-        | Input::ModelAnswered(_)
         | Input::ModelFailed { .. }
         | Input::AfterTools { .. }
         | Input::ChildEnded(_)

@@ -73,13 +73,14 @@ impl RunLedger {
                 self.hear_output(message, event.seq)?;
                 self.hear_message(message)
             }
-            Fact::ModelRetrying { attempt, .. } => {
+            Fact::ModelRetrying { attempt, empty_answer, .. } => {
                 ensure(
                     self.inferring && *attempt == self.model_attempt + 1,
                     Invariant::AttemptsAreNumbered,
                     || format!("model attempt {attempt} follows {}", self.model_attempt),
                 )?;
                 self.model_attempt = *attempt;
+                self.empty_retried |= *empty_answer;
                 Ok(())
             }
             Fact::PhaseAnswered { .. } | Fact::StateChanged { .. } => Ok(()),
@@ -209,7 +210,7 @@ impl RunLedger {
 
     fn hear_message(&mut self, message: &Message) -> Checked {
         match message {
-            Message::User { .. } | Message::Correction { .. } => Ok(()),
+            Message::User { .. } | Message::Correction { .. } | Message::CallsDropped { .. } => Ok(()),
             Message::Interruption { id } => ensure(self.inferring, Invariant::OneContinuationPerTurn, || {
                 format!("{id} says that step {} had no answer", self.step)
             }),

@@ -71,10 +71,13 @@ invariants! {
     CallIdsAreUnique: "No two calls of a thread share an id.";
     OneToolMessagePerCall: "Every ended call has exactly one tool message, in call order.";
     ModelInputIsValid: "In every model input each call has exactly one result, in order, right behind its message.";
+    EmptyAnswerEndsTheRun: "An answer without text and calls is tried again once, on the first step, and never fails a run.";
+    DroppedCallsAreNoted: "Of an answer every call that fits is taken, and a note counts the others.";
     OneContinuationPerTurn: "A step starts once, and only when the turn before it is complete.";
     EagerLosesNothing: "A result that comes after its placeholder is told to the model.";
     OutputIsTheOneWanted: "A run ends by itself only with the output that is wanted, and fails only after one correction.";
     LimitsHold: "No step starts beyond a limit, and a run is stopped for a limit only when it was reached.";
+    TreeIsBounded: "A run, and all the runs that it starts, start no more runs than its policy and its parent allow.";
     WaitingIsFree: "Time spent waiting does not count towards the time limit.";
     AcceptedDecisionIsHeard: "What came later never closes what an accepted decision answers.";
     ApprovedCallRuns: "A call that was approved before the end of its run was decided runs, and is awaited.";

@@ -35,6 +35,8 @@ pub struct RunLedger {
     /// The open step's answer has not come.
     pub inferring: bool,
     pub model_attempt: u32,
+    /// An empty answer of the open step was tried again.
+    pub empty_retried: bool,
     /// Every call of the run in the order in which it was asked for, ended ones included.
     pub calls: Vec<CallLedger>,
     pub usage: Usage,
@@ -86,6 +88,8 @@ pub struct CallLedger {
     pub lost: bool,
     pub child: Option<RunId>,
     pub grant: Option<u64>,
+    /// Runs that its child may start, or has started once it is over.
+    pub descendants: u32,
     pub child_ended: bool,
 }
 
@@ -149,6 +153,7 @@ impl RunLedger {
             step_open: false,
             inferring: false,
             model_attempt: 0,
+            empty_retried: false,
             calls: Vec::new(),
             usage: Usage::default(),
             active_ms: 0,

@@ -418,6 +418,7 @@ impl ThreadRow {
                 | Message::Tool { .. }
                 | Message::Note { .. }
                 | Message::Correction { .. }
+                | Message::CallsDropped { .. }
                 | Message::Interruption { .. } => {
                     self.last_message = Some(message.id().clone());
                 }

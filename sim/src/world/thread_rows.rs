@@ -216,6 +216,8 @@ fn check_resolved(own: &Policy, posted: &Posted, resolved: &Result<Resolved, Loo
         approval,
         while_waiting: request.while_waiting.unwrap_or(own.while_waiting),
         on_busy: request.on_busy.unwrap_or(own.on_busy),
+        max_result_chars: own.max_result_chars.min(request.max_result_chars.unwrap_or(u32::MAX)),
+        descendants_max: own.descendants_max.min(request.descendants_max.unwrap_or(u32::MAX)),
     };
     let named = resolved.loosened_by == loosens.then(|| posted.by.clone());
     ensure(resolved.policy == expected && named, Invariant::LooseningNeedsTheRole, || {
@@ -286,6 +288,7 @@ pub(crate) fn create_child(store: &mut Store, parent: RunIndex, spawn: &Spawn, c
             call_id: spawn.call.clone(),
             depth: spawn.depth,
             grant_tokens: spawn.grant_tokens,
+            grant_descendants: Some(spawn.grant_descendants),
         }),
     };
     let run = store.create(thread, CLERK, clerk, order, at)?;

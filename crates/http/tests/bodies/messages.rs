@@ -38,7 +38,8 @@ fn every_field_of_the_policy_can_be_asked_for() {
         "policy": {
             "continuation": "eager", "on_reject": "end_run", "on_block": "end_run", "step_end": "after_inference",
             "decisions": "at_boundary", "execution": "sequential", "approval": "all_tools",
-            "while_waiting": "supersede", "on_busy": "interrupt",
+            "while_waiting": "supersede", "on_busy": "interrupt", "max_result_chars": 500,
+            "descendants_max": 3,
         },
     }))
     .unwrap();
@@ -54,6 +55,8 @@ fn every_field_of_the_policy_can_be_asked_for() {
             approval: Some(ApprovalScope::AllTools),
             while_waiting: Some(WhileWaiting::Supersede),
             on_busy: Some(OnBusy::Interrupt),
+            max_result_chars: Some(500),
+            descendants_max: Some(3),
         }
     );
     assert_eq!(message.on_busy, Some(OnBusy::Enqueue));

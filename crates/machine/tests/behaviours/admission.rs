@@ -42,6 +42,8 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         approval: ApprovalScope::Policy,
         while_waiting: WhileWaiting::Enqueue,
         on_busy: OnBusy::Interrupt,
+        max_result_chars: 5_000,
+        descendants_max: 50,
     };
     let ana = Principal::from("ana");
     let nothing = resolve(&agent, &PolicyRequest::default(), &ana, false).unwrap();
@@ -56,6 +58,8 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         approval: Some(ApprovalScope::AllTools),
         while_waiting: Some(WhileWaiting::Supersede),
         on_busy: Some(OnBusy::Enqueue),
+        max_result_chars: Some(4_000),
+        descendants_max: Some(40),
     };
     let expected = Policy {
         continuation: Continuation::AllSettled,
@@ -67,9 +71,27 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         approval: ApprovalScope::AllTools,
         while_waiting: WhileWaiting::Supersede,
         on_busy: OnBusy::Enqueue,
+        max_result_chars: 4_000,
+        descendants_max: 40,
     };
     let resolved = Resolved { policy: expected, loosened_by: None };
     assert_eq!(resolve(&agent, &request, &ana, false), Ok(resolved));
+}
+
+#[test]
+fn a_request_may_lower_a_limit_and_never_raise_it() {
+    let agent = Policy { max_result_chars: 5_000, ..Policy::default() };
+    for (asked, expected) in [(1, 1), (5_000, 5_000), (5_001, 5_000)] {
+        let request = PolicyRequest { max_result_chars: Some(asked), ..PolicyRequest::default() };
+        for may_approve in [false, true] {
+            let resolved = resolve(&agent, &request, &Principal::from("ana"), may_approve).unwrap();
+            let policy = Policy { max_result_chars: expected, ..agent };
+            assert_eq!(resolved, Resolved { policy, loosened_by: None });
+        }
+    }
+    let request = PolicyRequest { descendants_max: Some(101), ..PolicyRequest::default() };
+    let resolved = resolve(&agent, &request, &Principal::from("ana"), true).unwrap();
+    assert_eq!(resolved, Resolved { policy: agent, loosened_by: None });
 }
 
 #[test]
@@ -85,7 +107,9 @@ fn the_defaults_are_the_first_values_of_the_policy_table() {
             "execution": "parallel",
             "approval": "policy",
             "while_waiting": "reject",
-            "on_busy": "reject"
+            "on_busy": "reject",
+            "max_result_chars": 100_000,
+            "descendants_max": 100
         })
     );
     assert!(serde_json::from_value::<PolicyRequest>(json!({"on_buzy": "reject"})).is_err());

@@ -281,7 +281,8 @@ fn a_child_run_is_answered_by_its_end_and_by_nobody_else() {
     let why = "a child run works on this call; decide the calls that it holds".to_owned();
     assert_eq!(story.refused(Input::Decide(decision)), Rejection::Invalid { call: "A".into(), why });
     let end = machine::input::ChildEnd::Completed { answer: json!("found it").into() };
-    let ended = machine::input::ChildEnded { call: "A".into(), run, end, usage: Default::default() };
+    let ended =
+        machine::input::ChildEnded { call: "A".into(), run, end, usage: Default::default(), descendants: 0 };
     story.ok(Input::ChildEnded(ended));
     assert_eq!(story.tool_text("A"), "found it");
 }

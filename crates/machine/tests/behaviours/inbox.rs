@@ -46,6 +46,7 @@ fn child_end(call: &str) -> Item {
         run: RunId::from("run_child"),
         end: ChildEnd::Interrupted,
         usage: Usage::default(),
+        descendants: 0,
     })
 }
 

@@ -339,6 +339,7 @@ fn the_verdict_on_each_kind_of_item_depends_on_where_the_run_stands() {
         run: "run_child".into(),
         end: ChildEnd::Interrupted,
         usage: machine::event::Usage::default(),
+        descendants: 0,
     });
     let late =
         |attempt| Item::LateAnswer { step: 1, call: CallId::from("C"), attempt, outcome: success(json!(1)) };

@@ -97,7 +97,10 @@ fn role(message: &Message) -> &'static str {
         Message::User { .. } => "user",
         Message::Assistant { .. } => "assistant",
         Message::Tool { .. } => "tool",
-        Message::Note { .. } | Message::Correction { .. } | Message::Interruption { .. } => "note",
+        Message::Note { .. }
+        | Message::Correction { .. }
+        | Message::CallsDropped { .. }
+        | Message::Interruption { .. } => "note",
     }
 }
 

@@ -459,6 +459,7 @@ impl Worker {
                     call_id: spawn.call,
                     depth: spawn.depth,
                     grant_tokens: spawn.grant_tokens,
+                    grant_descendants: Some(spawn.grant_descendants),
                 }),
                 ..order(spawn.thread.as_str(), spawn.run.as_str())
             },

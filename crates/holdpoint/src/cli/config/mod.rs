@@ -6,6 +6,7 @@
 mod agents;
 mod amounts;
 mod auth;
+mod budgets;
 mod fault;
 #[cfg(test)]
 mod fuzz_tests;
@@ -100,6 +101,7 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
     let names = agents::names(agents.as_ref());
     let agents = agents::read(agents, &offered);
     tenancy::check_delegation(&agents);
+    budgets::check(&agents);
     let tenants = tenancy::by_agent(&agents);
     let auth = auth.and_then(|entry| Auth::read(&entry, &names, &tenants));
     table.finish();
