@@ -61,6 +61,8 @@ impl ApiError {
     }
 }
 
+const EMPTY: &str = "the message is empty; say something in `text` or `content`";
+
 impl From<PostRefused> for ApiError {
     fn from(refused: PostRefused) -> Self {
         match refused {
@@ -70,9 +72,7 @@ impl From<PostRefused> for ApiError {
             )
             .with("agent", agent.as_str()),
             PostRefused::NoSuchThread(thread) => Self::no_thread(thread.as_str()),
-            PostRefused::Empty => {
-                bad_field("text", "the message is empty; say something in `text` or `content`")
-            }
+            PostRefused::Empty => bad_field("text", EMPTY),
             PostRefused::TooLarge { bytes } => Self::new(
                 Code::TooLarge,
                 format!("the message has {bytes} bytes and was not taken; send at most {MESSAGE_BYTES_MAX}"),
