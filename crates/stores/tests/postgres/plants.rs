@@ -74,7 +74,7 @@ async fn each_planted_fault_is_found_where_it_is() {
     let looked = Looked::with_a_crowd().await;
     let garden = Garden::of(&looked.cluster).await;
     looked.assert_healthy().await;
-    let faults: [(&str, FindingCode, &str); 69] = [
+    let faults: [(&str, FindingCode, &str); 67] = [
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",

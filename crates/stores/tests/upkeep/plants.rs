@@ -48,7 +48,7 @@ async fn each_planted_fault_is_found_where_it_is() {
     };
     let good = Folder::new();
     crowd(&good).await;
-    let faults: [(&str, FindingCode, &str); 60] = [
+    let faults: [(&str, FindingCode, &str); 58] = [
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",
