@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 use crate::agent::{Agent, AgentFault, LiveAgent};
 use crate::approval_feed::ApprovalFeed;
-use crate::callback::{CallbackKey, Callbacks, Reported};
+use crate::callback::{Callbacks, Reported};
 use crate::clock::{Clock, SystemClock};
 use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
@@ -105,7 +105,9 @@ impl EngineBuilder {
         freeze(&*self.store, &agents).await?;
         let clock = self.clock.or_else(|| self.store.clock()).unwrap_or_else(|| Arc::new(SystemClock));
         let callbacks = match &self.settings.callbacks_at {
-            Some(at) => Some(Callbacks::new(at, self.store.callback_key(CallbackKey::drawn()).await?)),
+            Some(at) => {
+                Some(Callbacks::open(at, self.settings.callback_secrets.as_ref(), &*self.store).await?)
+            }
             None => None,
         };
         let node = Node::new(self.store, clock, self.settings, callbacks, agents);

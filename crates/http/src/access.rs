@@ -277,13 +277,22 @@ impl Access {
         };
         let absolute = uri.authority().is_none_or(|authority| is_loopback(authority.host()));
         if !named || !absolute {
-            return Err(refused_origin("the Host of this request is not a name of this machine"));
+            return Err(refused_origin(
+                "the Host of this request is not a name of this machine",
+                "ask under the address that the server prints, or configure [auth]",
+            ));
         }
         let ours = headers
             .get_all(header::ORIGIN)
             .iter()
             .all(|origin| origin.to_str().is_ok_and(|origin| self.is_ours(origin)));
-        if ours { Ok(()) } else { Err(refused_origin("this request comes from a page of another site")) }
+        if ours {
+            return Ok(());
+        }
+        Err(refused_origin(
+            "this request comes from a page of another site",
+            "send it from your own backend, or serve the page and this API under one origin and set server.public_url to it",
+        ))
     }
 
     fn is_ours(&self, origin: &str) -> bool {
@@ -489,13 +498,8 @@ pub(crate) fn draining() -> ApiError {
     )
 }
 
-fn refused_origin(why: &str) -> ApiError {
-    ApiError::new(
-        Code::OriginRefused,
-        format!(
-            "{why}, and nothing was done; ask under the address that the server prints, or configure [auth]"
-        ),
-    )
+fn refused_origin(why: &str, next: &str) -> ApiError {
+    ApiError::new(Code::OriginRefused, format!("{why}, and nothing was done; {next}"))
 }
 
 #[cfg(test)]

@@ -212,8 +212,12 @@ impl Store for RoughStore {
         })
     }
 
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
         Box::pin(self.rough(Kind::Preparation, move |store| store.callback_key(drawn)))
+    }
+
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.remove_callback_key()))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::{Frozen, LiveAgent, Pinned};
 use crate::approval_feed::ApprovalBell;
-use crate::callback::Callbacks;
+use crate::callback::{CallbackSecrets, Callbacks};
 use crate::clock::Clock;
 use crate::feed::Feeds;
 use crate::live::lock;
@@ -62,6 +62,8 @@ pub struct Settings {
     /// The address under which somebody takes in what tools report later ([`Engine::reported`](crate::Engine::reported));
     /// none where nobody does.
     pub callbacks_at: Option<String>,
+    /// What the tokens of callbacks are made with; none: a key that the store keeps.
+    pub callback_secrets: Option<CallbackSecrets>,
 }
 
 impl Default for Settings {
@@ -76,6 +78,7 @@ impl Default for Settings {
             shelf_bytes: 32 * 1024 * 1024,
             thread_bytes_max: 64 * 1024 * 1024,
             callbacks_at: None,
+            callback_secrets: None,
         }
     }
 }

@@ -55,7 +55,7 @@
 //!     whoever reads goes on behind the last event that they got, and is at the end where they get none.
 //! 19. [`Store::census`] counts the runs that have not ended, each in the status that is shown, and what is accepted and
 //!     not heard, and the approvals among it, over all tenants. Runs that have ended cost it nothing.
-//! 20. [`Store::callback_key`] keeps the first key that it is offered, for as long as the store is there, and gives that
+//! 20. [`Store::callback_key`] keeps the first key that it is offered, until [`Store::remove_callback_key`], and gives that
 //!     one to every process: a callback that one gave out is known to all of them.
 //! 21. What came with a message ([`Create::brought`]) is kept in the commit that creates its run, for the thread of that
 //!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
@@ -339,8 +339,11 @@ pub trait Store: Send + Sync + 'static {
         digest: &Digest,
     ) -> Task<'_, Result<Option<String>, Refused>>;
 
-    /// Keeps this key of callbacks, unless one is kept; gives the one that is.
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>>;
+    /// Keeps this key of callbacks, unless one is kept; gives the one that is. Without a key it only looks.
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>>;
+
+    /// The key of callbacks is gone from here on; false where none was kept. A process that has read it keeps using it.
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>>;
 
     /// Creates a run, and with `lease` gives it to the caller in the same commit: only where it holds its thread.
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;

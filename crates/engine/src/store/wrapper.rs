@@ -62,7 +62,8 @@ wrapper_of_store! {
     fn revision(
         &self, tenant: &Tenant, thread: &ThreadId, digest: &Digest
     ) -> Task<'_, Result<Option<String>, Refused>>;
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>>;
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>>;
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>>;
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;
     fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>>;

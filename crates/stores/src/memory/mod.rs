@@ -190,8 +190,15 @@ impl Store for MemoryStore {
         })
     }
 
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
-        self.change(|state, _| Ok(*state.callback_key.get_or_insert(drawn)))
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
+        self.change(|state, _| {
+            state.callback_key = state.callback_key.or(drawn);
+            Ok(state.callback_key)
+        })
+    }
+
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
+        self.change(|state, _| Ok(state.callback_key.take().is_some()))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

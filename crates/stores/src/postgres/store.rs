@@ -182,8 +182,12 @@ impl Store for PostgresStore {
         })
     }
 
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
         task(async move { self.shared.callback_key(drawn).await })
+    }
+
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
+        task(async move { self.shared.remove_callback_key().await })
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

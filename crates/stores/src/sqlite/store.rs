@@ -123,8 +123,12 @@ impl Store for SqliteStore {
         done(self.point(|connection| revisions::of_thread(connection, tenant, thread, digest)))
     }
 
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
         Box::pin(self.route.send(move |desk| keys::callback_key(desk, drawn)))
+    }
+
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
+        Box::pin(self.route.send(keys::remove_callback_key))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

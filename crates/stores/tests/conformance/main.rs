@@ -190,6 +190,7 @@ macro_rules! conformance {
                 rule_19_census::rule_19_what_is_not_heard_is_counted_until_it_is,
                 rule_19_census::rule_19_approved_calls_are_counted_until_their_run_has_heard_it,
                 rule_20_callback_key::rule_20_the_first_key_is_kept_over_a_crash,
+                rule_20_callback_key::rule_20_a_removed_key_is_gone_and_another_one_can_be_kept,
                 rule_20_callback_key::rule_20_of_many_keys_at_once_everybody_gets_the_same,
                 rule_21_brought::rule_21_what_came_with_a_message_is_kept_with_its_run,
                 rule_21_brought::rule_21_it_is_found_for_its_own_thread_alone,

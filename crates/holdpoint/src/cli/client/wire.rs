@@ -117,6 +117,8 @@ pub(super) struct Approval {
     pub(super) status: String,
     pub(super) created_at: String,
     #[serde(default)]
+    pub(super) decided_at: Option<String>,
+    #[serde(default)]
     pub(super) expires_at: Option<String>,
     #[serde(default)]
     pub(super) decided_by: Option<String>,

@@ -38,6 +38,7 @@ impl Fixed {
             ),
             ("server.public_url", here.public_url != there.public_url),
             ("server.drain", here.drain != there.drain),
+            ("server.callback_secret_env", here.callback_secrets != there.callback_secrets),
             ("store.url", self.store != other.store),
             (
                 "[auth] (its keys may change, whether there are any may not)",

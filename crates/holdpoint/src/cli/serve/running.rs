@@ -147,6 +147,7 @@ fn engine_settings(settings: &config::Server, address: SocketAddr) -> Settings {
     Settings {
         running_runs_max: settings.running_runs_max,
         callbacks_at: Some(callbacks_at(&public_url)),
+        callback_secrets: settings.callback_secrets.clone(),
         ..Settings::default()
     }
 }

@@ -74,7 +74,9 @@ impl List {
 
 fn as_text(approval: &Approval, now: i64) -> String {
     let (id, kind, status) = (plain(&approval.id), plain(&approval.kind), plain(&approval.status));
-    let mut text = format!("{id}  {kind}  {status}  {} ago\n", times::ago(&approval.created_at, now));
+    // When it got this status: a decided one is as old as its decision.
+    let since = approval.decided_at.as_ref().unwrap_or(&approval.created_at);
+    let mut text = format!("{id}  {kind}  {status}  {} ago\n", times::ago(since, now));
     let arguments = cut(&compact(&approval.arguments), ARGUMENTS_CHARS_MAX);
     let _ = writeln!(text, "  {} {arguments}", plain(&approval.tool));
     if let Some(question) = &approval.question {
@@ -108,6 +110,15 @@ fn as_text(approval: &Approval, now: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_decided_approval_is_shown_with_the_time_of_its_decision() {
+        let approval = r#"{"id":"apr_1","kind":"approval","run_id":"run_1","thread_id":"t","call_id":"c","agent":"clerk",
+            "tool":"pay","arguments":{},"status":"approved","path":[],"created_at":"1970-01-01T00:00:00.000Z",
+            "decided_at":"1970-01-01T03:00:00.000Z","decided_by":"ann"}"#;
+        let text = as_text(&serde_json::from_str(approval).expect("an approval"), 4 * 3_600_000);
+        assert!(text.starts_with("apr_1  approval  approved  1h ago\n"), "{text}");
+    }
 
     #[test]
     fn a_question_is_shown_with_how_to_answer_it_and_without_its_escapes() {
