@@ -18,8 +18,10 @@ use uuid::Uuid;
 pub use crate::brought::BROUGHT_MAX;
 use crate::brought::{self, Pin};
 use crate::history::{History, each_up_to};
+use crate::live::lock;
 use crate::media;
 use crate::node::{Need, Node};
+use crate::quota::QuotaReached;
 use crate::store::{Create, PostKey, Refused, SCOPE_BYTES_MAX, Tenant, ThreadView};
 use crate::tool::ToolDefinition;
 use crate::worker::{Batch, Entry, Newborn, committed};
@@ -161,6 +163,8 @@ pub enum PostRefused {
     KeyTooLong {
         bytes: usize,
     },
+    /// The tenant has as many threads or pending approvals as it may.
+    Quota(QuotaReached),
     Draining,
     Store(Refused),
 }
@@ -200,6 +204,7 @@ impl fmt::Display for PostRefused {
             Self::KeyTooLong { bytes } => {
                 write!(f, "the key has {bytes} bytes with its scope; at most {SCOPE_BYTES_MAX}")
             }
+            Self::Quota(reached) => reached.fmt(f),
             Self::Draining => f.write_str("this engine is stopping and takes nothing new"),
             Self::Store(refused) => refused.fmt(f),
         }
@@ -241,6 +246,11 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         let admission = admit(&seen.state, message.on_busy, &message.policy, &own);
         if let Admission::Refuse(busy) = admission {
             return Err(PostRefused::Busy(busy));
+        }
+        let thread_is_new = seen.created_at.is_none();
+        let quotas = *lock(&node.quotas);
+        if let Some(reached) = quotas.message(&*node.store, &message.tenant, thread_is_new).await? {
+            return Err(PostRefused::Quota(reached));
         }
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
         let (task_node, task_message) = (node.clone(), message.clone());

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use axum::response::IntoResponse;
 use engine::posting::PostRefused;
+use engine::quota::QuotaReached;
+use engine::store::Countable;
 use engine::store::{Refused, Trouble};
 use holdpoint_http::error::{ApiError, Code};
 use machine::json_value::ValueFault;
@@ -110,6 +112,7 @@ fn d21_every_refused_message_has_its_code() {
         (PostRefused::MessageIdReserved("m".into()), Code::BadRequest),
         (PostRefused::KeyUsed { run: "run_1".into() }, Code::IdempotencyConflict),
         (PostRefused::KeyTooLong { bytes: 256 }, Code::BadRequest),
+        (PostRefused::Quota(QuotaReached { what: Countable::PendingApprovals, max: 1 }), Code::QuotaReached),
         (PostRefused::Draining, Code::Draining),
         (PostRefused::Store(Refused::Stale), Code::StoreUnavailable),
     ];
@@ -127,7 +130,7 @@ fn d21_every_refused_message_has_its_code() {
     assert!(loose.message.contains("`never`") && loose.message.contains("`all_tools`"), "{}", loose.message);
 }
 
-const KIND_COUNT: usize = 17;
+const KIND_COUNT: usize = 18;
 
 /// Without a wildcard: a further refusal has to be counted here, and to have a case above.
 const fn kind(refused: &PostRefused) -> usize {
@@ -149,5 +152,6 @@ const fn kind(refused: &PostRefused) -> usize {
         PostRefused::KeyTooLong { .. } => 14,
         PostRefused::Draining => 15,
         PostRefused::Store(_) => 16,
+        PostRefused::Quota(_) => 17,
     }
 }

@@ -104,6 +104,7 @@ async fn told(
         | PostRefused::MessageIdReserved(_)
         | PostRefused::KeyUsed { .. }
         | PostRefused::KeyTooLong { .. }
+        | PostRefused::Quota(_)
         | PostRefused::Draining
         | PostRefused::Store(_) => None,
     };
