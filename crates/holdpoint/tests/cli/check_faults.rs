@@ -210,7 +210,8 @@ fn every_field_of_the_policy_knows_its_words() {
             assert_eq!(said.json()["agents"][0]["policy"][field], word, "{said:?}");
         }
     }
-    let known: Vec<&str> = fields.iter().map(|(field, _)| *field).collect();
+    let limits = ["max_result_chars", "descendants_max"];
+    let known: Vec<&str> = fields.iter().map(|(field, _)| *field).chain(limits).collect();
     let configuration =
         format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n[agents.clerk.policy]\npatience = 1\n");
     let expected =
