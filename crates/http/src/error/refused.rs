@@ -97,9 +97,7 @@ impl From<PostRefused> for ApiError {
                 format!("there is a tool `{tool}` already, and no run was started; give yours another name"),
             )
             .with("tool", tool.as_str()),
-            PostRefused::BadTools { why } => {
-                bad_field("tools", &format!("{why}; no run was started"))
-            }
+            PostRefused::BadTools { why } => bad_field("tools", &format!("{why}; no run was started")),
             PostRefused::BadOutputSchema { why } => {
                 bad_field("output_schema", &format!("{why}; no run was started"))
             }
