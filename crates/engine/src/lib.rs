@@ -44,6 +44,7 @@ mod output;
 mod pages;
 pub mod plugin;
 pub mod posting;
+pub mod quota;
 mod recent;
 mod relay;
 mod schema;

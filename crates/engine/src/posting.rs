@@ -18,9 +18,11 @@ use uuid::Uuid;
 pub use crate::brought::BROUGHT_MAX;
 use crate::brought::{self, Pin};
 use crate::history::{History, each_up_to};
+use crate::live::lock;
 use crate::media;
 pub use crate::message::{Message, ToThread};
 use crate::node::{Need, Node};
+use crate::quota::QuotaReached;
 use crate::store::{Create, Refused, SCOPE_BYTES_MAX, ThreadView};
 use crate::worker::{Batch, Entry, Newborn, committed};
 
@@ -86,6 +88,8 @@ pub enum PostRefused {
     KeyTooLong {
         bytes: usize,
     },
+    /// The tenant has as many threads or pending approvals as it may.
+    Quota(QuotaReached),
     Draining,
     Store(Refused),
 }
@@ -120,6 +124,7 @@ impl fmt::Display for PostRefused {
             Self::KeyTooLong { bytes } => {
                 write!(f, "the key has {bytes} bytes with its scope; at most {SCOPE_BYTES_MAX}")
             }
+            Self::Quota(reached) => reached.fmt(f),
             Self::Draining => f.write_str("this engine is stopping and takes nothing new"),
             Self::Store(refused) => refused.fmt(f),
         }
@@ -176,6 +181,11 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
             // Another message came first. Whatever else happens on the thread does not refuse a run that only lines up.
             Admission::Hold | Admission::Enqueue | Admission::TakeOver => Begin::WhenClaimed,
         };
+        let thread_is_new = seen.created_at.is_none();
+        let quotas = *lock(&node.quotas);
+        if let Some(reached) = quotas.message(&*node.store, &message.tenant, thread_is_new).await? {
+            return Err(PostRefused::Quota(reached));
+        }
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
         let (task_node, task_message) = (node.clone(), message.clone());
         let created = node

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use axum::response::IntoResponse;
 use engine::posting::PostRefused;
+use engine::quota::QuotaReached;
+use engine::store::Countable;
 use engine::store::{Refused, Trouble};
 use holdpoint_http::error::{ApiError, Code};
 use machine::json_value::ValueFault;
@@ -111,6 +113,7 @@ fn d21_every_refused_message_has_its_code() {
         (PostRefused::MessageIdReserved("m".into()), Code::BadRequest),
         (PostRefused::KeyUsed { run: "run_1".into() }, Code::IdempotencyConflict),
         (PostRefused::KeyTooLong { bytes: 256 }, Code::BadRequest),
+        (PostRefused::Quota(QuotaReached { what: Countable::PendingApprovals, max: 1 }), Code::QuotaReached),
         (PostRefused::Draining, Code::Draining),
         (PostRefused::Store(Refused::Stale), Code::StoreUnavailable),
     ];
@@ -156,5 +159,6 @@ const fn kind(refused: &PostRefused) -> usize {
         PostRefused::Draining => 15,
         PostRefused::Store(_) => 16,
         PostRefused::NoSuchThread(_) => 17,
+        PostRefused::Quota(_) => 18,
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Countable, Counts, Create, Created,
+    Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
     SuspensionView, Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
@@ -182,6 +182,11 @@ impl Store for RoughStore {
         Read fn suspension(tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView>;
         Read fn approvals(tenant: &Tenant, filter: &ApprovalFilter, page: &Page) -> Listed<SuspensionView>;
         Read fn census() -> Census;
+    }
+
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+        let tenant = tenant.clone();
+        Box::pin(self.rough(Kind::Read, move |store| store.count_up_to(&tenant, what, max)))
     }
 
     fn set_auto_approve(

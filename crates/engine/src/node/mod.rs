@@ -33,6 +33,7 @@ use crate::feed::Feeds;
 use crate::live::lock;
 use crate::model::Model;
 use crate::numbers::Tally;
+use crate::quota::Quotas;
 use crate::shelf::Shelf;
 use crate::store::{Refused, Store, Tenant, Trouble};
 use crate::worker::{self, Entry};
@@ -45,6 +46,8 @@ pub struct Settings {
     /// Several tenants share this engine: none of them gets all the places in which runs execute. 90 % of them are for
     /// any tenant's runs; the rest is for other tenants, and half of it also for runs that continue, such as decided ones.
     pub several_tenants: bool,
+    /// What one tenant may have in the store.
+    pub quotas: Quotas,
     /// How long a hook of a plugin may take.
     pub hook_timeout: Duration,
     /// How long one model call may take. One that took longer failed, and is tried again.
@@ -71,6 +74,7 @@ impl Default for Settings {
         Self {
             running_runs_max: 256,
             several_tenants: false,
+            quotas: Quotas::default(),
             hook_timeout: Duration::from_secs(30),
             model_timeout: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(5),
@@ -147,6 +151,8 @@ pub(crate) struct Node {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
+    /// As they are now; a reload may change them.
+    pub(crate) quotas: Mutex<Quotas>,
     pub(crate) callbacks: Option<Callbacks>,
     pub(crate) feeds: Arc<Feeds>,
     pub(crate) shelf: Shelf,
@@ -189,6 +195,7 @@ impl Node {
             shelf: Shelf::new(settings.shelf_bytes),
             store,
             clock,
+            quotas: Mutex::new(settings.quotas),
             settings,
             callbacks,
             feeds: Arc::default(),

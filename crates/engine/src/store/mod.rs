@@ -75,8 +75,8 @@ pub use append::{Append, Appended, Birth, Brought, Create, Created};
 pub use claim::{Claim, PassOver};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
-    ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
-    SuspensionView, ThreadView,
+    ApprovalFilter, Committed, Countable, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter,
+    RunView, SuspensionView, ThreadView,
 };
 pub use wrapper::Wrapper;
 
@@ -312,6 +312,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Newest first.
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
+
+    /// How many of these the tenant has, counted by an index and no further than to `max`.
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
 
     /// Leave for every tool of a thread, by whom; none takes all leave back, also what an approval gave for one tool.
     fn set_auto_approve(

@@ -32,6 +32,24 @@ impl Committed {
     }
 }
 
+/// What a store counts for one tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Countable {
+    Threads,
+    /// Approvals, questions and calls in doubt that a person has to answer.
+    PendingApprovals,
+}
+
+impl Countable {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::PendingApprovals => "pending approvals",
+        }
+    }
+}
+
 /// A thread as admission and lists show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadView {

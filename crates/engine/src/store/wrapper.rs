@@ -15,9 +15,9 @@ use machine::tool::Leave;
 use serde_json::Value;
 
 use super::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said,
-    Store, SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Countable, Counts, Create, Created,
+    Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView,
+    Said, Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use crate::callback::CallbackKey;
 use crate::clock::Clock;
@@ -53,6 +53,7 @@ wrapper_of_store! {
     ) -> Task<'_, Result<bool, Refused>>;
     fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>>;
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
     fn set_auto_approve(
         &self, tenant: &Tenant, thread: &ThreadId, by: Option<&Principal>
     ) -> Task<'_, Result<(), Refused>>;

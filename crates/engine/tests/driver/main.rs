@@ -30,6 +30,7 @@ mod places;
 mod plugged;
 mod plugin_trouble;
 mod plugins;
+mod quotas;
 mod recovering;
 mod rounds;
 mod run_end;

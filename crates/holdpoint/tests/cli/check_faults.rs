@@ -127,6 +127,37 @@ fn rules_that_a_model_can_get_around_are_warned_of() {
     });
 }
 
+const ASK_OTHER: &str = "[tools.ask_other]\nkind = \"agent\"\nagent = \"other\"\n";
+
+fn delegation_warnings(tool: &str, clerk: &str, other: &str) -> String {
+    let configuration = format!(
+        "{DEMO}{ASK_OTHER}{tool}[agents.clerk]\nmodel = \"demo\"\ntools = [\"ask_other\"]\n{clerk}[agents.other]\nmodel = \
+         \"demo\"\n{other}"
+    );
+    let said = check(&configuration, &[]);
+    assert_eq!(said.code, Some(0), "{configuration}\n{said:?}");
+    said.err
+}
+
+#[test]
+fn an_agent_that_delegates_without_a_bound_on_tokens_is_warned_of() {
+    let budget = "stop = [{ type = \"token_budget\", max_total = 1000 }]\n";
+    let warned = delegation_warnings("", "", "");
+    assert!(
+        warned.contains(
+            "agents.clerk: its tool \"ask_other\" delegates to \"other\", and nothing bounds the tokens that those runs \
+             use: there may be 100 of them; add a token_budget to `stop` here or there, or max_tokens to the tool"
+        ),
+        "{warned}"
+    );
+    assert_eq!(delegation_warnings("max_tokens = 500\n", "", ""), "");
+    assert_eq!(delegation_warnings("", budget, ""), "");
+    assert_eq!(delegation_warnings("", "", budget), "");
+    // In a circle each of them is warned of.
+    let circle = delegation_warnings("", "", "tools = [\"ask_other\"]\n");
+    assert_eq!(circle.lines().count(), 2, "{circle}");
+}
+
 fn word(value: &serde_json::Value) -> &str {
     value.as_str().expect("a text")
 }
@@ -179,7 +210,8 @@ fn every_field_of_the_policy_knows_its_words() {
             assert_eq!(said.json()["agents"][0]["policy"][field], word, "{said:?}");
         }
     }
-    let known: Vec<&str> = fields.iter().map(|(field, _)| *field).collect();
+    let limits = ["max_result_chars", "descendants_max"];
+    let known: Vec<&str> = fields.iter().map(|(field, _)| *field).chain(limits).collect();
     let configuration =
         format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n[agents.clerk.policy]\npatience = 1\n");
     let expected =

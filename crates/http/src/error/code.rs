@@ -37,6 +37,8 @@ pub enum Code {
     /// A web page of somebody else asks.
     OriginRefused,
     QueueFull,
+    /// The tenant has as much in the store as it may.
+    QuotaReached,
     RateLimited,
     RunNotFound,
     /// The store cannot be reached, or is full.
@@ -54,7 +56,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::ActiveRunExists,
         Self::AgentNotFound,
         Self::ApprovalNotFound,
@@ -72,6 +74,7 @@ impl Code {
         Self::NotFound,
         Self::OriginRefused,
         Self::QueueFull,
+        Self::QuotaReached,
         Self::RateLimited,
         Self::RunNotFound,
         Self::StoreUnavailable,
@@ -104,6 +107,7 @@ impl Code {
             Self::NotFound => "NOT_FOUND",
             Self::OriginRefused => "ORIGIN_REFUSED",
             Self::QueueFull => "QUEUE_FULL",
+            Self::QuotaReached => "QUOTA_REACHED",
             Self::RateLimited => "RATE_LIMITED",
             Self::RunNotFound => "RUN_NOT_FOUND",
             Self::StoreUnavailable => "STORE_UNAVAILABLE",
@@ -136,6 +140,7 @@ impl Code {
             | Self::IdempotencyConflict
             | Self::InDoubt
             | Self::QueueFull
+            | Self::QuotaReached
             | Self::ToolChanged
             | Self::WrongKind => StatusCode::CONFLICT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,

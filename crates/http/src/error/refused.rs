@@ -2,7 +2,8 @@
 //! operator's log, never into an answer.
 
 use engine::posting::{MESSAGE_BYTES_MAX, PostRefused};
-use engine::store::{Refused, Trouble};
+use engine::quota::QuotaReached;
+use engine::store::{Countable, Refused, Trouble};
 use machine::json_value::ValueFault;
 use machine::policy::{ApprovalScope, LooseningRefused};
 use machine::thread::Busy;
@@ -89,9 +90,7 @@ impl From<PostRefused> for ApiError {
                 format!("there is a tool `{tool}` already, and no run was started; give yours another name"),
             )
             .with("tool", tool.as_str()),
-            PostRefused::BadTools { why } => {
-                bad_field("tools", &format!("{why}; no run was started"))
-            }
+            PostRefused::BadTools { why } => bad_field("tools", &format!("{why}; no run was started")),
             PostRefused::BadOutputSchema { why } => {
                 bad_field("output_schema", &format!("{why}; no run was started"))
             }
@@ -118,12 +117,32 @@ impl From<PostRefused> for ApiError {
                 "Idempotency-Key",
                 "it is too long, and no run was started; send a shorter one",
             ),
+            PostRefused::Quota(reached) => reached.into(),
             PostRefused::Draining => Self::new(
                 Code::Draining,
                 "this server is stopping and took nothing; send the request again, to the next one",
             ),
             PostRefused::Store(refused) => refused.into(),
         }
+    }
+}
+
+impl From<QuotaReached> for ApiError {
+    fn from(QuotaReached { what, max }: QuotaReached) -> Self {
+        let (quota, next) = match what {
+            Countable::Threads => ("max_threads", "delete threads that are not needed any more"),
+            Countable::PendingApprovals => ("max_pending_approvals", "decide some of them"),
+        };
+        Self::new(
+            Code::QuotaReached,
+            format!(
+                "this tenant has {max} {}, which is all that it may have, and nothing was created; {next}, or ask the \
+                 operator to raise `limits.{quota}`",
+                what.as_str()
+            ),
+        )
+        .with("quota", quota)
+        .with("max", max)
     }
 }
 

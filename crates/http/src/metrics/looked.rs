@@ -98,7 +98,10 @@ impl Looked {
             ConstGauge::new(signed(count)).encode(family.encode_family(&labels)?)?;
         }
         let what = "Decisions and other items that were accepted and that no run has heard yet";
-        gauge(encoder, "inbox_items", what, signed(census.inbox))
+        gauge(encoder, "inbox_items", what, signed(census.inbox))?;
+        let what =
+            "Calls that were approved and have not started, because their run has no place to execute in yet";
+        gauge(encoder, "approved_not_started", what, signed(census.approved))
     }
 
     fn encode_work(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

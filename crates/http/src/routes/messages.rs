@@ -98,6 +98,7 @@ async fn told(server: &Server, caller: &Caller, refused: PostRefused) -> Result<
         | PostRefused::MessageIdReserved(_)
         | PostRefused::KeyUsed { .. }
         | PostRefused::KeyTooLong { .. }
+        | PostRefused::Quota(_)
         | PostRefused::Draining
         | PostRefused::Store(_) => None,
     };

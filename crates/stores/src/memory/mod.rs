@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Countable, Counts, Create, Created,
     EVENTS_BYTES_MAX, Lease, Listed, Loaded, MessagePlace, MessageView, Page, REMEMBERED_MAX, Refused,
     Remembered, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView, Trouble,
     remembers_enough,
@@ -410,6 +410,10 @@ impl Store for MemoryStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         self.read(|state| state.approvals(tenant, filter, page))
+    }
+
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+        self.read(|state| Ok(state.count_up_to(tenant, what, max)))
     }
 
     fn census(&self) -> Task<'_, Result<Census, Refused>> {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use engine::callback::CallbackKey;
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said,
-    Store, SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Countable, Counts, Create, Created,
+    Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView,
+    Said, Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -378,6 +378,13 @@ impl Store for PostgresStore {
         self.list(move |shared| async move {
             approvals::approvals(&shared.connections, &tenant, &filter, &page).await
         })
+    }
+
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+        let tenant = tenant.clone();
+        self.list(
+            move |shared| async move { views::count_up_to(&shared.connections, &tenant, what, max).await },
+        )
     }
 
     fn census(&self) -> Task<'_, Result<Census, Refused>> {

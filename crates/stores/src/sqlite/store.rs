@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Counts, Create, Created, Lease,
-    Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Countable, Counts, Create, Created,
+    Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
     SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -327,6 +327,11 @@ impl Store for SqliteStore {
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         Box::pin(self.list(move |connection| approvals::approvals(connection, &tenant, &filter, &page)))
+    }
+
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+        let tenant = tenant.clone();
+        Box::pin(self.list(move |connection| views::count_up_to(connection, &tenant, what, max)))
     }
 
     fn census(&self) -> Task<'_, Result<Census, Refused>> {

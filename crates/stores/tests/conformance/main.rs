@@ -19,6 +19,7 @@ mod rule_04_release;
 mod rule_05_other_runs;
 mod rule_06_tenants;
 mod rule_07_claim;
+mod rule_07_shares;
 mod rule_08_counts;
 mod rule_09_threads;
 mod rule_10_submit;
@@ -113,6 +114,7 @@ macro_rules! conformance {
                 rule_07_claim::rule_07_a_released_run_that_is_under_way_is_found_again,
                 rule_07_claim::rule_07_many_who_claim_never_get_the_same_run,
                 rule_07_claim::rule_07_of_many_who_claim_one_run_one_gets_it,
+                rule_07_shares::rule_07_waiting_and_sleeping_runs_of_one_tenant_keep_no_other_waiting,
                 rule_08_counts::rule_08_creation_claim_and_start_are_one_commit,
                 rule_08_counts::rule_08_a_claim_a_release_and_a_read_are_no_commit,
                 rule_08_counts::rule_08_a_taken_item_and_an_append_count_one_each,
@@ -189,6 +191,7 @@ macro_rules! conformance {
                 rule_19_census::rule_19_unended_runs_of_all_tenants_are_counted_by_status,
                 rule_19_census::rule_19_what_is_not_heard_is_counted_until_it_is,
                 rule_19_census::rule_19_approved_calls_are_counted_until_their_run_has_heard_it,
+                rule_19_census::rule_19_things_of_one_tenant_are_counted_up_to_a_bound,
                 rule_20_callback_key::rule_20_the_first_key_is_kept_over_a_crash,
                 rule_20_callback_key::rule_20_a_removed_key_is_gone_and_another_one_can_be_kept,
                 rule_20_callback_key::rule_20_of_many_keys_at_once_everybody_gets_the_same,

@@ -58,6 +58,11 @@ const RESERVED: [&str; 2] = ["anonymous", "system"];
 const RESERVED_PREFIX: &str = "tool:";
 
 impl Auth {
+    /// Its keys are for more than one tenant.
+    pub(in crate::cli) fn has_several_tenants(&self) -> bool {
+        self.keys.iter().map(|key| &key.tenant).collect::<BTreeSet<_>>().len() > 1
+    }
+
     /// `agents` are the names in the file, `tenants` those that an agent is for, where it is not for all.
     pub(super) fn read(
         entry: &Entry<'_>,

@@ -17,6 +17,7 @@ mod policy;
 mod possible;
 #[cfg(test)]
 mod possible_tests;
+mod quotas;
 mod rules;
 mod schema;
 mod server;
@@ -36,6 +37,7 @@ use std::path::Path;
 
 use ::toml::de::DeTable;
 use engine::agent::Agent;
+use engine::quota::Quotas;
 use engine::store::Tenant;
 use machine::id::{AgentName, ToolName};
 
@@ -69,9 +71,16 @@ pub(super) struct Configuration {
     pub(super) unset: Option<Misconfigured>,
     /// What is likely not meant as it is written, and is used all the same.
     pub(super) warnings: Option<Misconfigured>,
+    /// What one tenant may have in the store.
+    pub(super) quotas: Quotas,
 }
 
 impl Configuration {
+    /// The keys of `[auth]` are for more than one tenant.
+    pub(super) fn has_several_tenants(&self) -> bool {
+        self.auth.as_ref().is_some_and(Auth::has_several_tenants)
+    }
+
     pub(super) fn load(path: &Path) -> Result<Self, Problem> {
         let source = Source::open(path).map_err(|why| {
             let next = "Name the configuration with --config FILE.";
@@ -91,6 +100,7 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
     let mut table = Table::whole(source, whole.get_ref());
     let (server, store, auth) = (table.take("server"), table.take("store"), table.take("auth"));
     let server = Server::read(server, auth.is_some());
+    let quotas = quotas::read(table.take("limits"));
     let store = store_url::read(store, source.whole().path("holdpoint.db"));
     let agents = table.take("agents");
     let offered = agents::Offered {
@@ -122,5 +132,6 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
             .collect(),
         unset: source.unset(),
         warnings: source.warnings(),
+        quotas,
     })
 }

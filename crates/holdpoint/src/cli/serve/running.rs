@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::log_queue::LogQueue;
 use super::signals::{Signals, Told};
 use super::{Wanted, reload, shown, store};
-use crate::cli::config::{self, Configuration};
+use crate::cli::config::Configuration;
 use crate::cli::open_token::OpenToken;
 use crate::cli::problem::{Exit, Problem};
 use crate::cli::{Done, Outcome};
@@ -64,7 +64,7 @@ impl Running {
             Some(_) => None,
             None => Some(OpenToken::for_server(address)?),
         };
-        let mut engine = Engine::on_shared(store).settings(engine_settings(settings, address));
+        let mut engine = Engine::on_shared(store).settings(engine_settings(&configuration, address));
         for agent in &configuration.agents {
             engine = engine.agent(agent.clone());
         }
@@ -142,10 +142,13 @@ impl Running {
 }
 
 /// Tools report to the address that others know, or else to the one that was bound.
-fn engine_settings(settings: &config::Server, address: SocketAddr) -> Settings {
+fn engine_settings(configuration: &Configuration, address: SocketAddr) -> Settings {
+    let settings = &configuration.server;
     let public_url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
     Settings {
         running_runs_max: settings.running_runs_max,
+        several_tenants: configuration.has_several_tenants(),
+        quotas: configuration.quotas,
         callbacks_at: Some(callbacks_at(&public_url)),
         callback_secrets: settings.callback_secrets.clone(),
         ..Settings::default()
