@@ -93,6 +93,9 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
+const NOT_SQLITE: &str =
+    "Name the store with --store sqlite:PATH. If this file was a store, restore the last good backup.";
+
 impl From<LookFailed> for Problem {
     fn from(failed: LookFailed) -> Self {
         let cause = failed.to_string();
@@ -109,6 +112,7 @@ impl From<LookFailed> for Problem {
                 "Name the store with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
+            LookFailed::NotSqlite { .. } => Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration),
             LookFailed::Older { .. } => Self::new(
                 "STORE_TOO_OLD",
                 cause,
@@ -147,6 +151,13 @@ impl From<OpenFailed> for Problem {
                 "NOT_A_STORE",
                 cause,
                 "Name the store with --store sqlite:PATH.",
+                Exit::Configuration,
+            ),
+            OpenFailed::NotSqlite { .. } => Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration),
+            OpenFailed::NoFolder { .. } => Self::new(
+                "STORE_FOLDER_MISSING",
+                cause,
+                "Make the folder, or name another store in the configuration or with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
             OpenFailed::Newer { .. } => Self::new(
