@@ -3,6 +3,7 @@
 //! What is configured is trusted as far as it can be followed at all. What was sent is not: its size, what it unfolds to,
 //! its patterns and the work of checking one value are bounded, so that no check takes a thread for long.
 
+mod keyword;
 mod pattern;
 #[cfg(test)]
 mod tests;
@@ -51,7 +52,7 @@ impl Schema {
     pub fn compile(schema: &Value) -> Result<Self, String> {
         check_storable(schema)?;
         unfold(schema, &Bounds::CONFIGURED)?;
-        let validator = jsonschema::validator_for(schema).map_err(|error| error.to_string())?;
+        let validator = jsonschema::validator_for(schema).map_err(|error| keyword::fault(&error))?;
         Ok(Self {
             validator,
             text: schema.clone(),
@@ -68,7 +69,7 @@ impl Schema {
             .size_limit(PATTERN_BYTES_MAX)
             .dfa_size_limit(PATTERN_CACHE_BYTES);
         let validator = jsonschema::options().with_pattern_options(options).build(schema);
-        let validator = validator.map_err(|error| error.to_string())?;
+        let validator = validator.map_err(|error| keyword::fault(&error))?;
         Ok(Self { validator, text: schema.clone(), patterns, origin: Origin::Sent })
     }
 
