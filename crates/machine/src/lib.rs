@@ -67,6 +67,7 @@ mod time;
 pub mod tool;
 pub mod transcript;
 pub mod trim;
+pub mod visible;
 mod wanted;
 pub mod wording;
 
