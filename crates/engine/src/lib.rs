@@ -35,6 +35,7 @@ mod engine;
 pub mod feed;
 mod history;
 pub mod live;
+pub mod masking;
 pub mod media;
 pub mod model;
 mod node;
