@@ -39,6 +39,14 @@ impl StoreUrl {
         }
     }
 
+    /// Of a store that is a file.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite { path } => Some(path),
+            Self::Postgres { .. } | Self::Memory => None,
+        }
+    }
+
     /// For what looks after a file. `in_postgres` says what does the same for a database.
     pub(super) fn file(&self, in_postgres: &str) -> Result<&Path, Problem> {
         let next = match self {

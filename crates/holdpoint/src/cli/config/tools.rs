@@ -10,7 +10,7 @@ use engine::tool::{
 use tools::builtin::{self, BuiltinError};
 use tools::http::{HttpSettings, HttpTool, RESPONSE_BYTES_MAX, SigningSecret};
 
-use super::amounts::{NAME_BYTES_MAX, is_name};
+use super::amounts::{KEY_IN_CLEAR, NAME_BYTES_MAX, is_name, is_readable_on_the_way};
 use super::schema::{self, PARAMETERS};
 use super::table::{Entry, Table};
 
@@ -99,11 +99,17 @@ fn http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
     let place = table.place.clone();
     let url = table.needed("url", "the address that is called");
     let url = url.and_then(|entry| entry.http_url().map(str::to_owned));
+    let sends_key_in_clear = url.as_deref().is_some_and(is_readable_on_the_way);
     let definition = described(name, &mut table);
     let asking = Asking::read(&mut table);
     let timeout = table.take("timeout").and_then(|entry| entry.some_time());
     let response_bytes_max = table.take("max_response").map(|entry| response_size(&entry));
-    let bearer = table.take("bearer_env").and_then(|entry| secret(&entry, "the tool's token"));
+    let bearer = table.take("bearer_env").and_then(|entry| {
+        if sends_key_in_clear {
+            entry.place.warn(KEY_IN_CLEAR);
+        }
+        secret(&entry, "the tool's token")
+    });
     let signing_secret = table.take("signing_secret_env").and_then(|entry| signing_secret(&entry));
     let private_network = table.take("private_network").and_then(|entry| entry.boolean());
     table.finish();
@@ -244,6 +250,9 @@ fn built_in(name: &str, kind: &Entry<'_>, mut table: Table<'_>) -> Option<Arc<dy
         && builtin::builtin(name, &builtin::Options::default()).is_ok()
     {
         folder.place.fault(format!("the builtin tool {name} uses no folder; remove it"));
+    }
+    if let (Some(folder), Some(path)) = (&folder, &options.folder) {
+        folder.place.writes_to(path.clone());
     }
     for fixed in ["parameters", "effect"] {
         if let Some(entry) = table.take(fixed) {
