@@ -35,6 +35,7 @@ mod engine;
 pub mod feed;
 mod history;
 pub mod live;
+pub mod masking;
 pub mod media;
 mod message;
 pub mod model;

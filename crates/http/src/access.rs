@@ -334,6 +334,10 @@ fn is_loopback(host: &str) -> bool {
 /// Scheme, host and port of an origin or of a URL, in the one way to write them.
 fn origin_parts(url: &str) -> Option<(String, String, u16)> {
     let uri: Uri = url.parse().ok()?;
+    // No browser sends a user or a password in an origin.
+    if uri.authority()?.as_str().contains('@') {
+        return None;
+    }
     let scheme = uri.scheme_str()?.to_ascii_lowercase();
     let port = match (uri.port_u16(), scheme.as_str()) {
         (Some(port), _) => port,
@@ -550,7 +554,13 @@ mod tests {
             assert!(judged(&access, host, Some(good)), "{good}");
         }
         let bad = ["null", "http://evil.example", "http://localhost:3000", "https://localhost:8787", ""];
-        for bad in bad.into_iter().chain(["http://hold.example", "https://hold.example:8443"]) {
+        for bad in bad.into_iter().chain([
+            "http://hold.example",
+            "https://hold.example:8443",
+            "http://ann@127.0.0.1:8787",
+            "http://ann:sesame@localhost:8787",
+            "https://hold.example@hold.example",
+        ]) {
             assert!(!judged(&access, host, Some(bad)), "{bad}");
         }
     }

@@ -70,6 +70,7 @@ mod time;
 pub mod tool;
 pub mod transcript;
 pub mod trim;
+pub mod visible;
 mod wanted;
 pub mod wording;
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 use machine::Control;
 use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::inbox::{Item, Refusal, Verdict};
+use machine::visible::looks_like;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -131,9 +132,11 @@ impl Agents {
         self.by_name.values().any(|agent| agent.tools.contains_key(name))
     }
 
-    /// A tool of the server has this name, whether or not an agent uses it.
+    /// A tool of the server has this name or one that a reader takes for it, whether or not an agent uses it.
     pub(crate) fn is_reserved(&self, name: &ToolName) -> bool {
-        self.has_tool(name) || self.by_name.values().any(|agent| agent.reserved.contains(name))
+        let of_agents = self.by_name.values().flat_map(|agent| agent.tools.keys().chain(&agent.reserved));
+        let mut known = of_agents.map(ToolName::as_str);
+        known.any(|known| looks_like(known, name.as_str()))
     }
 
     /// Under one name agents may have different models, such as one with others behind it: a run's own agent comes first.

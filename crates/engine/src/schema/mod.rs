@@ -4,6 +4,7 @@
 //! trusted: its size, what it unfolds to, its patterns and the work of checking one value are bounded, so that no check
 //! takes a thread for long.
 
+mod keyword;
 mod pattern;
 #[cfg(test)]
 mod tests;

@@ -60,7 +60,12 @@ impl FailureMark {
 
 impl StoreFile {
     pub(super) fn lock(path: &Path) -> Result<Self, OpenFailed> {
-        let failed = |why| OpenFailed::Unwritable { path: path.to_owned(), why };
+        let failed = |why: std::io::Error| match path.parent() {
+            Some(folder) if why.kind() == ErrorKind::NotFound => {
+                OpenFailed::NoFolder { folder: folder.to_owned() }
+            }
+            Some(_) | None => OpenFailed::Unwritable { path: path.to_owned(), why },
+        };
         // Two names of one file must not have two locks, and a link to a file that is not there yet is one of them:
         // first of all the file exists. One that does is opened by nobody but SQLite. To close it would take away the
         // locks that SQLite has on it for another store of this process, or for somebody who looks into it, and others
@@ -99,7 +104,8 @@ impl StoreFile {
         }
         // The first to look into the file is also the first to hear that no log can be kept beside it.
         if is_of_another_program(&connection).map_err(|error| self.failed(error))? {
-            return Err(self.refuse());
+            self.leave_nothing();
+            return Err(OpenFailed::NotAStore { path: self.path.clone() });
         }
         migrate(&mut connection, |connection| self.begin_the_log_anew(connection))?;
         connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
@@ -109,13 +115,12 @@ impl StoreFile {
     }
 
     /// Leaves nothing beside a file that is not ours.
-    fn refuse(&self) -> OpenFailed {
+    fn leave_nothing(&self) {
         if self.made_lock
             && let Err(error) = std::fs::remove_file(lock_path(&self.path))
         {
             tracing::warn!(%error, "a lock file was left beside a file that is not a store");
         }
-        OpenFailed::NotAStore { path: self.path.clone() }
     }
 
     /// What a failed sync left in memory alone is written again: nothing that is acknowledged from here on may stand
@@ -150,6 +155,10 @@ impl StoreFile {
                 path: self.path.clone(),
                 why: std::io::Error::new(ErrorKind::PermissionDenied, error),
             },
+            Some(ErrorCode::NotADatabase) => {
+                self.leave_nothing();
+                OpenFailed::NotSqlite { path: self.path.clone() }
+            }
             Some(_) | None => error.into(),
         }
     }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use engine::tool::{Callback, Outcome, Resumed, Tool, ToolAnswer, ToolDefinition, ToolRequest};
+use engine::tool::{ApprovedBy, Callback, Outcome, Resumed, Tool, ToolAnswer, ToolDefinition, ToolRequest};
+use machine::id::Digest;
 use serde_json::json;
-use tools::http::{HttpSettings, HttpTool, HttpToolError};
+use tools::http::{HttpSettings, HttpTool, HttpToolError, SigningSecret};
 
 use crate::fake::{Fake, Turn, request};
 
@@ -40,6 +41,53 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
     assert_eq!(second.body["resume"], json!({"state": {"ticket": 7}, "answer": "yes", "by": "ann"}));
     assert_eq!(third.body["resume"], json!({"state": null, "answer": null, "by": "ann"}));
     assert_eq!(second.body["callback"], json!({"url": "https://runs.example.org/c/5b", "token": "t0ken"}));
+}
+
+#[tokio::test]
+async fn a_request_names_the_approval_and_is_signed_so_that_the_tool_can_verify_it() {
+    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    let settings = HttpSettings { signing_secret: secret, ..HttpSettings::at(&fake.url()) };
+    let tool = HttpTool::new(transfer(), &settings).unwrap();
+    assert!(tool.wants_approval());
+    let digest = Digest::of(b"arguments");
+    let approval = ApprovedBy { approval: "apr_1".into(), by: "ann".into(), arguments: digest };
+    tool.call(ToolRequest { approval: Some(approval), ..request() }).await;
+    tool.call(request()).await;
+    let [approved, other] = &fake.heard()[..] else { panic!("two requests") };
+    let expected = json!({"id": "apr_1", "by": "ann", "digest": digest.to_string()});
+    assert_eq!((&approved.body["approval"], other.body.get("approval")), (&expected, None));
+    assert_eq!(approved.header("webhook-id").as_deref(), Some("0a1b_3"));
+    let seconds: u64 = approved.header("webhook-timestamp").unwrap().parse().unwrap();
+    assert!(seconds > 1_700_000_000, "in seconds: {seconds}");
+    let signature = approved.header("webhook-signature").unwrap();
+    assert!(signature.starts_with("v1,") && signature.len() == 3 + 44, "{signature}");
+    assert_ne!(Some(signature), other.header("webhook-signature"), "of another body");
+}
+
+#[tokio::test]
+async fn a_token_that_the_tool_echoes_is_masked_wherever_it_stands() {
+    let token = "tok/en-0123456789";
+    let json = "content-type: application/json\r\n";
+    let warned = format!("{json}holdpoint-warning: {token} will expire\r\n");
+    for (status, head, body) in [
+        ("200 OK", "", "your token is tok/en-0123456789".to_owned()),
+        (
+            "200 OK",
+            json,
+            r#"{"tok\/en-0123456789": ["Bearer tok\/en-0123456789", "tok/en-01***"]}"#.to_owned(),
+        ),
+        ("200 OK", &warned, "{}".to_owned()),
+        ("202 Accepted", json, format!(r#"{{"question": "{token}?", "state": {{"t": "{token}"}}}}"#)),
+        ("403 Forbidden", "", format!("bad token {token}")),
+        ("503 Service Unavailable", "", format!("bad token {token}")),
+    ] {
+        let fake = Fake::taking([Turn::with(status, head, &body)]).await;
+        let settings = HttpSettings { bearer: Some(token.into()), ..HttpSettings::at(&fake.url()) };
+        let outcome = HttpTool::new(transfer(), &settings).unwrap().call(request()).await;
+        let shown = format!("{outcome:?}");
+        assert!(shown.contains("[token]") && !shown.contains("tok/en-0"), "{shown}");
+    }
 }
 
 #[tokio::test]
@@ -85,8 +133,16 @@ async fn this_machine_may_be_called_by_its_plain_name() {
 #[test]
 fn what_cannot_be_called_is_refused_before_anything_is() {
     let made = |settings: &HttpSettings| HttpTool::new(transfer(), settings).err();
-    for url in ["", "tool", "/tool", "ftp://example.com/", "http://", "http:///tool", "http://exa mple.com/"]
-    {
+    for url in [
+        "",
+        "tool",
+        "/tool",
+        "ftp://example.com/",
+        "http://",
+        "http:///tool",
+        "http://exa mple.com/",
+        "http://ann:sesame@example.com/",
+    ] {
         assert_eq!(made(&HttpSettings::at(url)), Some(HttpToolError::BadUrl), "{url}");
     }
     let bearer = Some("two\nlines".to_owned());

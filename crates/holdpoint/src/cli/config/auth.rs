@@ -94,6 +94,14 @@ impl Auth {
             if keys.iter().any(|other| other.sha256 == key.sha256) {
                 item.place.fault("another key has the same sha256; give each key a token of its own");
             }
+            if keys.iter().any(|other| other.name == key.name && other.tenant == key.tenant) {
+                item.place.fault(format!(
+                    "another key of the tenant {} has the name {:?}, so the audit trail could not say who acted; give each key a \
+                     name of its own",
+                    key.tenant,
+                    key.name.as_str()
+                ));
+            }
             keys.push(key);
         }
         if keys.iter().all(|key| !key.roles.contains(&Role::Operator)) {

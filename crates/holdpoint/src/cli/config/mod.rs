@@ -12,6 +12,7 @@ mod fault;
 mod fuzz_tests;
 mod mcp;
 mod models;
+pub(super) mod overlap;
 mod pattern;
 mod policy;
 mod possible;
@@ -33,7 +34,7 @@ mod trim;
 mod value_sets;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::toml::de::DeTable;
 use engine::agent::Agent;
@@ -44,12 +45,12 @@ use machine::id::{AgentName, ToolName};
 pub(super) use auth::{Auth, Key, Role};
 pub(super) use fault::Misconfigured;
 pub(super) use models::Provider;
-pub(super) use server::{Server, listen_address};
+pub(super) use server::{EXPOSED_WITHOUT_TLS, Server, listen_address};
 pub(super) use tools::ToolKind;
 
 use super::problem::{Exit, Problem};
 use super::store::StoreUrl;
-use source::Source;
+use source::{Source, Unusable};
 use table::Table;
 
 /// Everything that a file says, with what it does not say filled in.
@@ -67,6 +68,8 @@ pub(super) struct Configuration {
     /// Who provides each model.
     pub(super) providers: BTreeMap<String, Provider>,
     pub(super) kinds: BTreeMap<ToolName, ToolKind>,
+    /// The folders that tools write to.
+    pub(super) written_folders: Vec<PathBuf>,
     /// Keys that the environment does not hold. Whoever serves needs them; whoever checks need not.
     pub(super) unset: Option<Misconfigured>,
     /// What is likely not meant as it is written, and is used all the same.
@@ -83,8 +86,11 @@ impl Configuration {
 
     pub(super) fn load(path: &Path) -> Result<Self, Problem> {
         let source = Source::open(path).map_err(|why| {
-            let next = "Name the configuration with --config FILE.";
-            Problem::new("CONFIGURATION_UNREADABLE", why, next, Exit::Configuration)
+            let next = match &why {
+                Unusable::Unreadable(_) => "Name the configuration with --config FILE.",
+                Unusable::NotText(_) => "Save the file again as UTF-8, and run holdpoint check.",
+            };
+            Problem::new("CONFIGURATION_UNREADABLE", why.to_string(), next, Exit::Configuration)
         })?;
         read(&source).map_err(Problem::Misconfigured)
     }
@@ -115,6 +121,7 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
     let tenants = tenancy::by_agent(&agents);
     let auth = auth.and_then(|entry| Auth::read(&entry, &names, &tenants));
     table.finish();
+    source.check_written_folders(store.path());
     source.verdict()?;
     let agents::Offered { models, tools, .. } = offered;
     let backups = agents.iter().map(|named| (named.agent.name.clone(), named.backups.clone())).collect();
@@ -130,6 +137,7 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
             .into_iter()
             .filter_map(|(name, tool)| Some((ToolName::from(name), tool?.kind)))
             .collect(),
+        written_folders: source.written_folders(),
         unset: source.unset(),
         warnings: source.warnings(),
         quotas,

@@ -45,8 +45,9 @@ impl Server {
     pub(super) fn read(entry: Option<Entry<'_>>, guarded: bool) -> Self {
         let mut server = Self::default();
         let Some(mut table) = entry.and_then(|entry| entry.table("a table [server]")) else { return server };
-        if let Some(listen) = table.take("listen") {
-            server.listen = address(&listen).unwrap_or(server.listen);
+        let listen = table.take("listen");
+        if let Some(listen) = &listen {
+            server.listen = address(listen).unwrap_or(server.listen);
             if !server.listen.ip().is_loopback() && !guarded {
                 listen.place.fault(format!(
                     "{} can be reached from other machines and there is no [auth]; add [auth] with keys, or listen on \
@@ -68,9 +69,21 @@ impl Server {
         server.drain = table.take("drain").and_then(|entry| entry.duration()).unwrap_or(server.drain);
         server.callback_secrets = callback_secrets(&mut table);
         table.finish();
+        if let Some(listen) = listen.filter(|_| guarded && server.is_exposed_without_tls()) {
+            listen.place.warn(EXPOSED_WITHOUT_TLS);
+        }
         server
     }
+
+    /// Other machines reach it, and nothing says that they reach it through TLS.
+    pub(in crate::cli) fn is_exposed_without_tls(&self) -> bool {
+        let is_behind_tls = self.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
+        !self.listen.ip().is_loopback() && !is_behind_tls
+    }
 }
+
+pub(in crate::cli) const EXPOSED_WITHOUT_TLS: &str = "other machines can reach this address, and tokens and arguments travel \
+    unencrypted unless TLS is in front of it; put a proxy with TLS in front and set server.public_url to its https:// address";
 
 const ADDRESS: &str = "an address and a port, such as \"127.0.0.1:8787\"";
 

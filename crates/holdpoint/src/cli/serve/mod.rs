@@ -13,7 +13,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::config::{Configuration, listen_address};
+use super::config::overlap::first_inside;
+use super::config::{Configuration, EXPOSED_WITHOUT_TLS, listen_address};
 use super::problem::{Exit, Problem};
 use super::store::StoreUrl;
 use super::{Everywhere, Outcome};
@@ -53,6 +54,10 @@ impl Serve {
         let configuration = wanted.read()?;
         let log = begin_log(self.log, self.log_level)?;
         log::warn_of(&configuration);
+        let server = &configuration.server;
+        if self.listen.is_some() && server.is_exposed_without_tls() {
+            tracing::warn!(listen = %server.listen, "{EXPOSED_WITHOUT_TLS}");
+        }
         let outcome = on_a_runtime(async {
             let running = Running::start(wanted, configuration, log.clone()).await?;
             announce(&log, self.log, running.address(), running.open_token());
@@ -89,6 +94,17 @@ impl Wanted {
             configuration.server.listen = listen;
         }
         if let Some(store) = &self.store {
+            let file: Vec<PathBuf> = store.path().map(Into::into).into_iter().collect();
+            for folder in &configuration.written_folders {
+                if first_inside(folder, &file).is_some() {
+                    return Err(Problem::new(
+                        "STORE_IN_TOOL_FOLDER",
+                        format!("a model could overwrite {store}: a tool writes to {}", folder.display()),
+                        "Name a store outside of that folder with --store.",
+                        Exit::Configuration,
+                    ));
+                }
+            }
             configuration.store = store.clone();
         }
         Ok(configuration)
