@@ -11,9 +11,9 @@ use models::scripted::Reply;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::stage::{Kept, Plan, Stage, on_both_stores};
+use crate::stage::{Kept, Plan, Stage, on_all_stores};
 
-on_both_stores! {
+on_all_stores! {
     a_decision_that_is_heard_later_is_answered_now;
     a_decision_on_a_tool_that_has_changed_is_refused_before_it_is_heard;
     d38_nothing_is_accepted_behind_a_rejection_which_ends_the_run;
@@ -189,37 +189,40 @@ fn with_a_doorkeeper(agent: Agent) -> Agent {
     }))
 }
 
-/// Only who embeds the engine can decide before a call is held; whoever decides over HTTP meanwhile is told the truth.
+/// Only who embeds the engine can decide before a call is held; whoever decides over HTTP meanwhile is told the truth,
+/// also where the approval was closed as they wished, but not by them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_told_approved_whose_decision_did_not_win() {
-    let calls = Reply::call("c", "count", json!({})).and_call("x", "count", json!({"by": 2}));
-    let mut plan = Plan::new(Kept::InMemory, [calls, Reply::text("Done.")]);
-    plan.change = with_a_doorkeeper;
-    plan.limits.decided_time = Duration::from_secs(60);
-    let stage = plan.build().await;
-    let client = &stage.client;
-    client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
-    let body = json!({"agent": "assistant", "text": "go", "policy": {"decisions": "at_boundary"}});
-    let posted = client.post("/v1/threads/t/messages", body).await.ok(202);
-    let run = posted["run_id"].as_str().unwrap().to_owned();
-    AT_THE_GATE.notified().await;
-    let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
-    let path = format!("/v1/approvals/{}", held["pending"][0]["approval_id"].as_str().unwrap());
-    let denial = Decide {
-        answer: Answer::Cancel { reason: None, then: Some(OnReject::EndRun) },
-        ..Decide::approve(&run.as_str().into(), &"x".into(), "ann")
-    };
-    let digest = arguments::digest(&json!({"by": 2})).unwrap();
-    assert_eq!(stage.engine.decide_early(denial, digest).await, Ok(Verdict::Accepted));
-    let approving = {
-        let (client, path) = (client.clone(), format!("{path}/approve"));
-        tokio::spawn(async move { client.post_nothing(&path).await })
-    };
-    let is_accepted = async { while client.get(&path).await.ok(200)["status"] == "pending" {} };
-    tokio::time::timeout(Duration::from_secs(20), is_accepted).await.expect("it is accepted in time");
-    GATE_OF_X.notify_one();
-    let details = approving.await.unwrap().refused(409, "APPROVAL_NOT_PENDING");
-    assert_eq!((&details["status"], &details["decided_by"]), (&json!("rejected"), &json!("system")));
-    client.run_reaches(&run, "completed").await;
-    assert_eq!(stage.count(), 0);
+    for verb in ["approve", "reject"] {
+        let calls = Reply::call("c", "count", json!({})).and_call("x", "count", json!({"by": 2}));
+        let mut plan = Plan::new(Kept::InMemory, [calls, Reply::text("Done.")]);
+        plan.change = with_a_doorkeeper;
+        plan.limits.decided_time = Duration::from_secs(60);
+        let stage = plan.build().await;
+        let client = &stage.client;
+        client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
+        let body = json!({"agent": "assistant", "text": "go", "policy": {"decisions": "at_boundary"}});
+        let posted = client.post("/v1/threads/t/messages", body).await.ok(202);
+        let run = posted["run_id"].as_str().unwrap().to_owned();
+        AT_THE_GATE.notified().await;
+        let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
+        let path = format!("/v1/approvals/{}", held["pending"][0]["approval_id"].as_str().unwrap());
+        let denial = Decide {
+            answer: Answer::Cancel { reason: None, then: Some(OnReject::EndRun) },
+            ..Decide::approve(&run.as_str().into(), &"x".into(), "ann")
+        };
+        let digest = arguments::digest(&json!({"by": 2})).unwrap();
+        assert_eq!(stage.engine.decide_early(denial, digest).await, Ok(Verdict::Accepted));
+        let deciding = {
+            let (client, path) = (client.clone(), format!("{path}/{verb}"));
+            tokio::spawn(async move { client.post_nothing(&path).await })
+        };
+        let is_accepted = async { while client.get(&path).await.ok(200)["status"] == "pending" {} };
+        tokio::time::timeout(Duration::from_secs(20), is_accepted).await.expect("it is accepted in time");
+        GATE_OF_X.notify_one();
+        let details = deciding.await.unwrap().refused(409, "APPROVAL_NOT_PENDING");
+        assert_eq!((&details["status"], &details["decided_by"]), (&json!("rejected"), &json!("system")));
+        client.run_reaches(&run, "completed").await;
+        assert_eq!(stage.count(), 0, "{verb}");
+    }
 }
