@@ -66,7 +66,7 @@ test: toolchain
 	@echo 'cargo test --workspace --no-fail-fast'
 	@set -o pipefail; cargo test $(LOCKED) --workspace --no-fail-fast 2>&1 | tee $(TEST_OUTPUT) || { $(TALLY); exit 1; }
 	@echo '== behaviour index'
-	cargo run -q $(LOCKED) -p checks --bin behaviour-index -- $(TEST_OUTPUT) docs/behaviours.md
+	cargo run -q $(LOCKED) -p checks --bin behaviour-index -- $(TEST_OUTPUT) docs/behaviours.md tests/behaviour_index/owners.txt
 	@echo '== requests by the OpenAPI document'
 	HOLDPOINT_PROGRAM=$(or $(CARGO_TARGET_DIR),target)/debug/holdpoint tests/schemathesis/run
 	@echo '== simulator'

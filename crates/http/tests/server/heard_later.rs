@@ -12,9 +12,9 @@ use models::scripted::Reply;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::stage::{Kept, Plan, Stage, on_both_stores};
+use crate::stage::{Kept, Plan, Stage, on_all_stores};
 
-on_both_stores! {
+on_all_stores! {
     a_decision_that_is_heard_later_is_answered_now;
     a_decision_is_answered_at_once_although_every_place_is_taken;
     a_decision_on_a_tool_that_has_changed_is_refused_before_it_is_heard;

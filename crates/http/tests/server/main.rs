@@ -1,4 +1,4 @@
-//! The server as its clients meet it: a real port, a real engine, a scripted model, real tools, two stores.
+//! The server as its clients meet it: a real port, a real engine, a scripted model, real tools, every store.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -7,6 +7,7 @@
     reason = "a story that cannot be told fails"
 )]
 
+mod addressing;
 mod answers;
 mod bounds;
 mod callbacks;
@@ -38,6 +39,7 @@ mod places;
 mod postgres_server;
 mod questions;
 mod raw;
+mod records;
 mod roles;
 mod rotation;
 mod scopes;

@@ -328,6 +328,9 @@ fn later(callbacks: &Arc<Mutex<Vec<Callback>>>, gate: &Arc<Notify>, begun: &Arc<
                         warning: None,
                     });
                 }
+                Some("lost at first") if request.attempt == 1 => {
+                    return Outcome::Unknown { why: "lost".into(), retry_after_ms: None };
+                }
                 Some("lost") => return Outcome::Unknown { why: "lost".into(), retry_after_ms: None },
                 Some("slowly") => gate.notified().await,
                 Some("number") => asks = asks.schema(json!({"type": "number"})),

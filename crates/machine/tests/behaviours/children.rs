@@ -176,6 +176,51 @@ fn a125_a_grant_is_what_is_asked_and_left_and_the_rest_comes_back() {
 }
 
 #[test]
+fn a125_the_grant_of_a_child_comes_back_however_the_child_ends() {
+    let failed = ChildEnd::Failed { message: "no model".into() };
+    for end in [ChildEnd::Interrupted, failed, completed("cheap")] {
+        let mut story = Story::begin_with(limited(1_000));
+        story.asks_for(&[("A", "researcher"), ("B", "transfer")]);
+        assert_eq!(story.run.control.reserved_tokens, 985, "the model call has used 15");
+        let input = ended(&story, "A", end.clone());
+        story.ok(input);
+        assert_eq!(story.run.control.reserved_tokens, 0, "{end:?}");
+        // The child has used 40 and the next answer of the model uses 15: all else is there for the next child.
+        story.denies("B", Some(OnReject::Continue));
+        assert_eq!(grants(&story.asks_for(&[("C", "researcher")])), [Some(930)], "{end:?}");
+    }
+}
+
+#[test]
+fn a125_a_second_end_of_a_child_costs_nothing_and_gives_nothing_back() {
+    let mut story = Story::begin_with(limited(1_000));
+    let tool = story.tools["researcher"].clone();
+    let performer = Performer::Agent { agent: "research".into(), budget_tokens_max: Some(300) };
+    story.tools.insert("researcher".into(), Tool { performer, ..tool });
+    story.asks_for(&[("A", "researcher"), ("B", "researcher")]);
+    let input = ended(&story, "A", completed("cheap"));
+    for _ in 0..3 {
+        story.ok(input.clone());
+        assert_eq!((story.run.control.reserved_tokens, story.run.control.usage.total()), (300, 55));
+    }
+}
+
+/// What its own children used is what it used.
+#[test]
+fn a125_a_child_stops_when_its_own_children_have_spent_its_grant() {
+    let mut order = order(Revision::default().policy);
+    let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
+    order.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: Some(50) });
+    let mut story = Story::queued_with(Revision::default(), order);
+    story.ok(Input::Start { after: None });
+    assert_eq!(grants(&story.asks_for(&[("A", "researcher")])), [Some(35)]);
+    let input = ended(&story, "A", completed("expensive"));
+    story.ok(input);
+    let Some(Termination::Stopped(stopped)) = story.run.control.ended() else { panic!("it goes on") };
+    assert_eq!(stopped.detail.as_deref(), Some("55 of the 50 tokens granted by the parent"));
+}
+
+#[test]
 fn a125_a_child_stops_when_its_grant_is_spent_and_grants_no_more_than_it_has() {
     let parent = Parent {
         run_id: RunId::from("run_parent"),

@@ -62,6 +62,32 @@ fn held_beside_running(policy: Policy) -> Story {
     story
 }
 
+/// The order in which a run hears what it is told: results, then people and parents. A message of a user or of another
+/// agent is not told to a run; it starts one.
+const fn class(item: &Item) -> u8 {
+    match item {
+        Item::LateAnswer { .. } | Item::ChildEnded(_) => 0,
+        Item::Decision(_) | Item::Early { .. } | Item::Interrupt { .. } => 1,
+    }
+}
+
+#[test]
+fn b48_of_any_two_things_that_a_run_is_told_the_result_is_heard_first() {
+    let story = held_beside_running(Policy::default());
+    let early = || {
+        let Item::Decision(decision) = decided("A") else { panic!("it is one") };
+        Item::Early { digest: story.call("A").arguments, decision }
+    };
+    let all = || [late("C"), child_end("D"), decided("B"), early(), interrupt()];
+    for (place, first) in all().iter().enumerate() {
+        for (other, second) in all().iter().enumerate().filter(|(other, _)| *other != place) {
+            let expected = if class(second) < class(first) { [1, 0] } else { [0, 1] };
+            let inbox = [first.clone(), second.clone()];
+            assert_eq!(drain(&story.run.control, &inbox, false), expected, "{place} before {other}");
+        }
+    }
+}
+
 #[test]
 fn b45_b46_b47_b48_results_come_first_and_both_kinds_keep_their_order() {
     let story = held_beside_running(Policy::default());

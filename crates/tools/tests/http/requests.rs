@@ -1,6 +1,9 @@
 //! What a tool is sent, over which connection, and to whom nothing is sent.
 
-use std::sync::Arc;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use engine::tool::{ApprovedBy, Callback, Outcome, Resumed, Tool, ToolAnswer, ToolDefinition, ToolRequest};
 use machine::id::Digest;
@@ -120,6 +123,74 @@ async fn a_connection_that_was_closed_meanwhile_leaves_no_doubt() {
         fake.closed.notified().await;
     }
     assert_eq!((fake.heard().len(), fake.connection_count()), (20, 20));
+}
+
+/// Answers on a thread of its own, so that it can close a connection while nothing on the runtime is polled.
+struct ClosingServer {
+    url: String,
+    close: mpsc::Sender<()>,
+    closed: mpsc::Receiver<()>,
+    heard: Arc<AtomicUsize>,
+}
+
+impl ClosingServer {
+    fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/tool", listener.local_addr().unwrap());
+        let ((close, told), (say, closed)) = (mpsc::channel::<()>(), mpsc::channel());
+        let heard = Arc::<AtomicUsize>::default();
+        let count = heard.clone();
+        // One request on each connection; the next connection is taken once this one is closed.
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let mut length = 0;
+                loop {
+                    let mut line = String::new();
+                    stream.read_line(&mut line).unwrap();
+                    if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                        length = value.trim().parse().unwrap();
+                    }
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                }
+                stream.read_exact(&mut vec![0; length]).unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+                let mut stream = stream.into_inner();
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nsent").unwrap();
+                if told.recv().is_err() {
+                    return;
+                }
+                drop(stream);
+                say.send(()).unwrap();
+            }
+        });
+        Self { url, close, closed, heard }
+    }
+
+    /// The connection is closed when this returns, and whoever holds the other end has not seen it.
+    fn close(&self) {
+        self.close.send(()).unwrap();
+        self.closed.recv().unwrap();
+    }
+}
+
+/// The connection is closed in the moment before the next write begins: the pool still takes it for open.
+#[tokio::test]
+async fn a_connection_that_is_closed_right_before_a_write_leaves_no_doubt() {
+    let server = ClosingServer::start();
+    let tool = HttpTool::new(transfer(), &HttpSettings::at(&server.url)).unwrap();
+    for number in 1..=20 {
+        let outcome = tool.call(request()).await;
+        assert!(matches!(outcome, Outcome::Answered(ToolAnswer::Success { .. })), "{outcome:?}");
+        assert_eq!(server.heard.load(Ordering::SeqCst), number, "each call was sent once");
+        // The connection has to be back among the idle ones before it is closed.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        server.close();
+    }
 }
 
 #[tokio::test]
