@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use engine::store::Tenant;
 use engine::{Engine, Task};
@@ -19,6 +20,8 @@ pub struct Setup {
     pub agents: Vec<AgentShown>,
     pub reload: Reload,
     pub origins: Origins,
+    /// Counted by the log's writer, and shown with the metrics.
+    pub log_lines_dropped: Arc<AtomicU64>,
 }
 
 /// Reads the configuration again and puts its agents into force. An error is for whoever asked, and nothing has changed

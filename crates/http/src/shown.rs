@@ -22,7 +22,7 @@ pub(crate) async fn shown(server: &Server, view: &SuspensionView) -> Result<Appr
         Ok(approval) => Ok(approval),
         Err(Refused::Trouble(Trouble::Corrupt(why))) => {
             tracing::error!(approval = %view.id, why, "an approval is unreadable; run `holdpoint doctor`");
-            Ok(Approval::of(view).unreadable())
+            Ok(Approval::of(view).unreadable().displayed())
         }
         Err(refused) => Err(gone(&view.run, refused)),
     }
@@ -36,10 +36,11 @@ async fn whole(server: &Server, view: &SuspensionView, opened: &Opened) -> Resul
     {
         approval = approval.running(&arguments);
     }
-    Ok(match &edited {
+    let approval = match &edited {
         Some(arguments) => approval.edited(arguments),
         None => approval,
-    })
+    };
+    Ok(approval.displayed())
 }
 
 /// None where it was deleted since it was listed: the others are still there.

@@ -143,7 +143,9 @@ fn end_by_columns(plain: &Plain, cause: &InterruptCause) -> LastCommit {
     deliver.extend(plain.parent.as_ref().map(|parent| {
         let usage = Usage::default();
         let (call, run) = (parent.call.clone(), plain.run.clone());
-        let ended = ChildEnded { call, run, end: ChildEnd::Interrupted, usage };
+        // No column counts them: the parent gets nothing back of what it granted.
+        let descendants = u32::MAX;
+        let ended = ChildEnded { call, run, end: ChildEnd::Interrupted, usage, descendants };
         Delivery { to: parent.run.clone(), item: Item::ChildEnded(ended) }
     }));
     LastCommit { events, rows, deliver, control: None }

@@ -15,6 +15,7 @@ use crate::words::checkpoint_word;
 /// One commit of a run, ready to be bound.
 pub(crate) struct Entry {
     pub(crate) expected_seq: u64,
+    pub(crate) expected_version: u64,
     pub(crate) state: State,
     /// None where rows were consumed that changed nothing.
     pub(crate) log: Option<Log>,
@@ -26,7 +27,6 @@ pub(crate) struct Entry {
     /// The values of `rows.state`, in the same order.
     pub(crate) state_values: Vec<String>,
     pub(crate) started_at: Option<Timestamp>,
-    pub(crate) superseded_by: Option<RunId>,
     /// What came with the message of the run that this creates.
     pub(crate) brought: Option<Brought>,
     /// Of everything in here that is bound as text or bytes.
@@ -39,6 +39,7 @@ pub(crate) struct Ended {
     pub(crate) thread: ThreadId,
     pub(crate) agent: AgentName,
     pub(crate) seq: u64,
+    pub(crate) version: u64,
     pub(crate) inbox: Vec<Ticket>,
 }
 
@@ -98,7 +99,17 @@ pub(crate) struct Newborn {
 
 impl Entry {
     pub(crate) fn of(append: Append) -> Result<Self, Refused> {
-        let Append { expected_seq, events, control, consumed, accepted, spawn, deliver, rows } = append;
+        let Append {
+            expected_seq,
+            expected_version,
+            events,
+            control,
+            consumed,
+            accepted,
+            spawn,
+            deliver,
+            rows,
+        } = append;
         let log = Log::of(expected_seq, &events)?;
         let state = State::of(&control)?;
         let last_seq = log.as_ref().map_or(expected_seq, |log| log.last_seq);
@@ -114,6 +125,7 @@ impl Entry {
         let state_values = rows.state.iter().map(|kept| kept.value.to_string()).collect();
         let mut entry = Self {
             expected_seq,
+            expected_version,
             state,
             log,
             consumed,
@@ -123,7 +135,6 @@ impl Entry {
             rows,
             state_values,
             started_at: started_at(&events),
-            superseded_by: superseded_by(&events),
             brought: None,
             bytes: 0,
         };
@@ -137,10 +148,11 @@ impl Entry {
         let LastCommit { events, rows, deliver, control } = last;
         let events: Vec<Arc<Event>> = events.into_iter().map(Arc::new).collect();
         if let Some(control) = control {
-            let (consumed, expected_seq) = (run.inbox, run.seq);
+            let (consumed, expected_seq, expected_version) = (run.inbox, run.seq, run.version);
             let (accepted, spawn, control) = (Vec::new(), Vec::new(), Arc::new(control));
             return Self::of(Append {
                 expected_seq,
+                expected_version,
                 events,
                 control,
                 consumed,
@@ -158,6 +170,7 @@ impl Entry {
             .collect::<Result<Vec<_>, Refused>>()?;
         let mut entry = Self {
             expected_seq: run.seq,
+            expected_version: run.version,
             state: State {
                 run: run.id,
                 thread: run.thread,
@@ -182,7 +195,6 @@ impl Entry {
             rows,
             state_values: Vec::new(),
             started_at: None,
-            superseded_by: superseded_by(&events),
             brought: None,
             bytes: 0,
         };
@@ -298,14 +310,4 @@ fn impossible(why: String) -> Refused {
 
 fn started_at(events: &[Arc<Event>]) -> Option<Timestamp> {
     events.iter().find(|event| matches!(event.fact, Fact::RunStarted { .. })).map(|event| event.at)
-}
-
-/// The run that took the place of the one that ends here.
-fn superseded_by(events: &[Arc<Event>]) -> Option<RunId> {
-    events.iter().find_map(|event| {
-        let Fact::RunInterrupting { cause: InterruptCause::Superseded(by) } = &event.fact else {
-            return None;
-        };
-        Some(by.clone())
-    })
 }

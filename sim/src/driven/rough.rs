@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Counts, Create, Created, Lease, Listed, Loaded,
-    Logged, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView, StateView, Store,
-    SuspensionView, Task, Tenant, ThreadView, Trouble,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Countable, Counts, Create, Created, Lease,
+    Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView,
+    StateView, Store, SuspensionView, Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -95,6 +95,7 @@ impl RoughStore {
             Refused::Fenced => "fenced",
             Refused::Behind => "behind",
             Refused::Stale => "stale",
+            Refused::Busy(_) => "busy",
             Refused::Impossible(_) => "impossible",
             Refused::NotFound => "not found",
             Refused::Trouble(_) => "unavailable to an old process",
@@ -184,6 +185,11 @@ impl Store for RoughStore {
         Read fn census() -> Census;
     }
 
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+        let tenant = tenant.clone();
+        Box::pin(self.rough(Kind::Read, move |store| store.count_up_to(&tenant, what, max)))
+    }
+
     fn set_auto_approve(
         &self,
         tenant: &Tenant,
@@ -212,8 +218,12 @@ impl Store for RoughStore {
         })
     }
 
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
         Box::pin(self.rough(Kind::Preparation, move |store| store.callback_key(drawn)))
+    }
+
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.remove_callback_key()))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::quota::Quotas;
 use engine::{Engine, Settings};
 use machine::Timestamp;
 use tokio::task::JoinHandle;
@@ -102,6 +103,8 @@ impl World {
             shelf_bytes: tape.among([1 << 20, 1 << 20, 4_096, 0]),
             thread_bytes_max: 64 << 20,
             callbacks_at: None,
+            callback_secrets: None,
+            quotas: Quotas::default(),
         });
         let own = self.stage.disk.own();
         let store = Arc::new(RoughStore { stage: self.stage.clone(), life: life.clone(), own });

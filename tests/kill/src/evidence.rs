@@ -10,7 +10,7 @@ use machine::event::Event;
 use machine::id::{CallId, DecisionId, Digest, RunId, SuspensionId, ThreadId};
 use machine::revision::Revision;
 use machine::thread::Thread;
-use machine::{Fact, Timestamp};
+use machine::{Control, Fact, Timestamp};
 use serde_json::Value;
 use stores::sqlite::{Settings, SqliteStore};
 
@@ -98,6 +98,7 @@ pub struct Attempt {
 #[derive(Clone, Debug)]
 pub struct RunEvidence {
     pub view: RunView,
+    pub control: Control,
     pub log: Vec<Arc<Event>>,
 }
 
@@ -171,7 +172,8 @@ pub async fn read(store: &impl Store, traces: &Traces, people: &People) -> Resul
     for view in all_runs(store).await? {
         let thread = store.thread(&tenant, &view.thread).await?;
         evidence.threads.insert(view.thread.clone(), thread.state);
-        let digest = view.decoded()?.revision;
+        let control = view.decoded()?.clone();
+        let digest = control.revision;
         if let Some(text) = store.revision(&tenant, &view.thread, &digest).await? {
             evidence.revisions.insert(digest, Arc::new(revision(&text)?));
         }
@@ -180,7 +182,7 @@ pub async fn read(store: &impl Store, traces: &Traces, people: &People) -> Resul
             let shown = store.suspension(&tenant, id).await?;
             evidence.suspensions.insert(id.clone(), shown);
         }
-        evidence.runs.push(RunEvidence { view, log });
+        evidence.runs.push(RunEvidence { view, control, log });
     }
     let listed = store.approvals(&tenant, &ApprovalFilter::default(), &page).await?;
     evidence.listed = listed.items.into_iter().map(|shown| shown.id).collect();

@@ -155,8 +155,7 @@ impl Tally {
             self.see(Sight::KilledAgain);
         }
         for run in &evidence.runs {
-            let control = run.view.control.as_ref();
-            let child = control.and_then(|control| control.parent.as_ref());
+            let child = run.control.parent.as_ref();
             if child.is_some_and(|parent| parent.depth == 2)
                 && run.log.iter().any(|event| matches!(event.fact, Fact::ApprovalRequested(_)))
             {
@@ -164,7 +163,7 @@ impl Tally {
             }
             let started = run.log.iter().find(|event| matches!(event.fact, Fact::RunStarted { .. }));
             let waited = started.zip(run.log.first()).is_some_and(|(started, queued)| started.at > queued.at);
-            if waited && control.is_some_and(|control| control.policy.on_busy == OnBusy::Enqueue) {
+            if waited && run.control.policy.on_busy == OnBusy::Enqueue {
                 self.see(Sight::QueuedAndPromoted);
             }
             run.log.iter().for_each(|event| self.note_event(event));

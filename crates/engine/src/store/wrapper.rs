@@ -15,9 +15,9 @@ use machine::tool::Leave;
 use serde_json::Value;
 
 use super::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Counts, Create, Created, Lease, Listed, Loaded,
-    Logged, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView, Said, StateView,
-    Store, SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Countable, Counts, Create, Created, Lease,
+    Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView,
+    Said, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use crate::callback::CallbackKey;
 use crate::clock::Clock;
@@ -53,6 +53,7 @@ wrapper_of_store! {
     ) -> Task<'_, Result<bool, Refused>>;
     fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>>;
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
     fn set_auto_approve(
         &self, tenant: &Tenant, thread: &ThreadId, by: Option<&Principal>
     ) -> Task<'_, Result<(), Refused>>;
@@ -62,7 +63,8 @@ wrapper_of_store! {
     fn revision(
         &self, tenant: &Tenant, thread: &ThreadId, digest: &Digest
     ) -> Task<'_, Result<Option<String>, Refused>>;
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>>;
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>>;
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>>;
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;
     fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>>;

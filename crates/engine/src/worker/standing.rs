@@ -55,7 +55,13 @@ pub(super) async fn halt(desk: &mut Desk, place: &mut Place, lease: &Lease) -> b
     match end_if_interrupted(&desk.node, lease).await {
         Ok(true) | Err(Refused::Fenced | Refused::NotFound) => false,
         Ok(false) => set_aside(desk, place).await,
-        Err(refused @ (Refused::Trouble(_) | Refused::Behind | Refused::Stale | Refused::Impossible(_))) => {
+        Err(
+            refused @ (Refused::Trouble(_)
+            | Refused::Behind
+            | Refused::Stale
+            | Refused::Busy(_)
+            | Refused::Impossible(_)),
+        ) => {
             tracing::error!(run = %lease.run, %refused, "an unreadable run cannot be ended");
             set_aside(desk, place).await
         }
@@ -68,7 +74,7 @@ async fn end_if_interrupted(node: &Arc<Node>, lease: &Lease) -> Result<bool, Ref
     if !view.interrupt_accepted {
         return Ok(false);
     }
-    let Appended { woken } = node.store.end_undecoded(lease).await?;
+    let Appended { woken, .. } = node.store.end_undecoded(lease).await?;
     tracing::warn!(run = %lease.run, "an unreadable run was interrupted and has ended");
     node.feeds.of(&lease.run).forget();
     node.approvals.changed(&lease.tenant, &lease.run);
@@ -144,7 +150,11 @@ impl Worker {
             Ok(true) | Err(Refused::Fenced | Refused::NotFound) => Err(Stop::Gone),
             Ok(false) => Ok(()),
             Err(
-                refused @ (Refused::Trouble(_) | Refused::Behind | Refused::Stale | Refused::Impossible(_)),
+                refused @ (Refused::Trouble(_)
+                | Refused::Behind
+                | Refused::Stale
+                | Refused::Busy(_)
+                | Refused::Impossible(_)),
             ) => {
                 tracing::error!(run = %self.lease.run, %refused, "an unreadable run cannot be ended");
                 Ok(())

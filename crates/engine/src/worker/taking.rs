@@ -60,6 +60,7 @@ async fn loaded(desk: &mut Desk, place: &mut Place, claimed: Claimed) -> Option<
                 refused @ (Refused::Trouble(Trouble::Corrupt(_))
                 | Refused::Behind
                 | Refused::Stale
+                | Refused::Busy(_)
                 | Refused::Impossible(_)),
             ) => {
                 tracing::error!(run = %lease.run, why = %refused, "run is unreadable and has been halted; run `holdpoint doctor`");

@@ -179,7 +179,8 @@ async fn with_an_unreadable_agent() -> (Stage, Engine, RunId) {
     engine.abort();
     let stage = stage.reopen();
     let (call, usage) = ("nobody's".into(), Usage::default());
-    let ended = ChildEnded { call, run: "child".into(), end: ChildEnd::Interrupted, usage };
+    let end = ChildEnd::Interrupted;
+    let ended = ChildEnded { call, run: "child".into(), end, usage, descendants: 0 };
     accepted(stage.store.submit(&Tenant::default(), &run, Item::ChildEnded(ended)).await);
     let store = Damaged::on(&stage.store);
     store.revisions_are_damaged.store(true, Ordering::Release);

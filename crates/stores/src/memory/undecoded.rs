@@ -24,6 +24,7 @@ pub(super) fn end(state: &mut State, lease: &Lease, now: Timestamp) -> Result<Ap
         control.ok_or_else(|| Refused::Impossible("the state does not agree with its rows".into()))?;
     let append_last = Append {
         expected_seq: run.seq(),
+        expected_version: run.version,
         events: events.into_iter().map(Arc::new).collect(),
         control: Arc::new(control),
         consumed: run.inbox.keys().copied().collect(),

@@ -55,6 +55,7 @@ impl Shared {
             thread: ThreadId::from(told(row.try_get(1)?)),
             agent: AgentName::from(told(row.try_get(2)?)),
             seq: plain.seq,
+            version: unsigned(row.try_get(14)?),
             inbox: tickets.into_iter().map(unsigned).collect(),
         };
         let entry = Entry::ending(ended, last, control)?;
@@ -62,7 +63,7 @@ impl Shared {
         self.tally.commit(entry.bytes);
         self.announce(lease, &entry);
         self.leases.forget(lease);
-        Ok(Appended { woken })
+        Ok(Appended { woken, version: entry.expected_version + 1 })
     }
 
     fn plain(&self, lease: &Lease, row: &Row, inbox_count: usize) -> Result<Plain, Stop> {

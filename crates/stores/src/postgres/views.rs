@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use engine::store::{
-    Census, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, StateView, Tenant,
+    Census, Countable, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, StateView, Tenant,
 };
 use machine::decision::Decision;
 use machine::id::{AgentName, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName};
@@ -34,6 +34,21 @@ pub(super) async fn census(connections: &Connections) -> Result<Census, Stop> {
         }
     }
     Ok(census)
+}
+
+pub(super) async fn count_up_to(
+    connections: &Connections,
+    tenant: &Tenant,
+    what: Countable,
+    max: u64,
+) -> Result<u64, Stop> {
+    let sql = match what {
+        Countable::Threads => include_str!("sql/count_threads.sql"),
+        Countable::PendingApprovals => include_str!("sql/count_pending.sql"),
+    };
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    let rows = connections.read(sql, &[&kept(tenant.as_str()), &max]).await?;
+    rows.first().map_or(Ok(0), |row| Ok(unsigned(row.try_get(0)?)))
 }
 
 pub(super) async fn run(

@@ -16,7 +16,8 @@ use crate::entry::{Ended, Ends, Entry, cause_in};
 use crate::words::{kind_of, timestamp, unsigned};
 
 const RUN: &str = "SELECT r.tenant, r.id, r.seq, r.epoch, r.thread, r.holds, r.interrupt_accepted, t.id, r.agent, \
-        p.id, r.parent_call, max(r.created_at, coalesce(r.started_at, 0)), r.control, r.ended_at IS NOT NULL \
+        p.id, r.parent_call, max(r.created_at, coalesce(r.started_at, 0)), r.control, r.ended_at IS NOT NULL, \
+        r.version \
     FROM runs r JOIN threads t ON t.row = r.thread LEFT JOIN runs p ON p.row = r.parent WHERE r.row = ?1";
 const HELD: &str =
     "SELECT call, id, kind FROM suspensions WHERE run = ?1 AND status = 'pending' ORDER BY seq, id";
@@ -31,6 +32,7 @@ struct Columns {
     parent: Option<ParentCall>,
     known_at: i64,
     control: Vec<u8>,
+    interrupt_accepted: bool,
     ended: bool,
 }
 
@@ -41,10 +43,11 @@ pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended
         let same = found.run.id == lease.run && found.target.tenant == lease.tenant.as_str();
         same && !found.ended && found.target.epoch <= lease.epoch
     });
-    let Some(Columns { mut target, mut run, parent, known_at, control, .. }) = found else {
+    let Some(Columns { mut target, mut run, parent, known_at, control, interrupt_accepted, .. }) = found
+    else {
         return Err(Refused::Fenced.into());
     };
-    if !target.interrupt_accepted {
+    if !interrupt_accepted {
         return Err(Refused::Stale.into());
     }
     target.epoch = lease.epoch;
@@ -68,7 +71,7 @@ pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended
     let entry = Entry::ending(run, ended_by(&plain, decoded, &cause), control)?;
     let woken = write(desk, &target, &entry)?;
     desk.count_commit(entry.bytes);
-    Ok(Appended { woken })
+    Ok(Appended { woken, version: entry.expected_version + 1 })
 }
 
 fn columns(connection: &Connection, row: i64) -> Result<Option<Columns>, Stop> {
@@ -82,7 +85,6 @@ fn columns(connection: &Connection, row: i64) -> Result<Option<Columns>, Stop> {
                 row,
                 thread: columns.get(4)?,
                 holds: columns.get(5)?,
-                interrupt_accepted: columns.get(6)?,
                 epoch: unsigned(columns.get(3)?),
             },
             run: Ended {
@@ -90,11 +92,13 @@ fn columns(connection: &Connection, row: i64) -> Result<Option<Columns>, Stop> {
                 thread: ThreadId::from(columns.get::<_, String>(7)?),
                 agent: AgentName::from(columns.get::<_, String>(8)?),
                 seq: unsigned(columns.get(2)?),
+                version: unsigned(columns.get(14)?),
                 inbox: Vec::new(),
             },
             parent: parent.map(|(run, call)| ParentCall { run: RunId::from(run), call: CallId::from(call) }),
             known_at: columns.get(11)?,
             control: columns.get(12)?,
+            interrupt_accepted: columns.get(6)?,
             ended: columns.get(13)?,
         })
     });

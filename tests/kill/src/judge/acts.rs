@@ -83,7 +83,7 @@ pub(super) fn judge(
         if moment == Moment::End {
             match_end(call, account, &acts, in_company, objections);
         }
-        if moment == Moment::End && run.view.control.ended() == Some(&Termination::NaturalEnd) {
+        if moment == Moment::End && run.control.ended() == Some(&Termination::NaturalEnd) {
             match_wish(call, account, &acts, story, objections);
         }
     }

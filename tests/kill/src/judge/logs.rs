@@ -22,8 +22,8 @@ pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, obje
         objections.ensure(seq == number, Rule::SeqIsDense, || format!("{id}: {seq} stands at {number}"));
     }
     let folded = fold(run.log.iter().map(|event| &**event));
-    objections.ensure(folded.as_ref().ok() == Some(&run.view.control), Rule::FoldIsControl, || {
-        format!("{id} is stored as {:?}, its log folds to {folded:?}", run.view.control)
+    objections.ensure(folded.as_ref().ok() == Some(&run.control), Rule::FoldIsControl, || {
+        format!("{id} is stored as {:?}, its log folds to {folded:?}", run.control)
     });
     if let Err(why) = books(evidence, run) {
         objections.ensure(false, Rule::LogIsLegal, || format!("{id}: {why}"));
@@ -84,7 +84,7 @@ fn before(evidence: &Evidence, after: Option<&MessageId>) -> Result<Transcript, 
             return Err(format!("it begins after {message}, which is nowhere"));
         };
         logs.push(&run.log[..=at]);
-        next = run.view.control.after.as_ref();
+        next = run.control.after.as_ref();
     }
     let mut transcript = Transcript::default();
     logs.iter().rev().flat_map(|log| log.iter()).for_each(|event| transcript.push(event));
@@ -114,7 +114,7 @@ fn ended(evidence: &Evidence, run: &RunEvidence, objections: &mut Objections) {
     let ends = run.log.iter().filter(|event| matches!(event.fact, Fact::RunEnded { .. })).count();
     let last = run.log.last().is_some_and(|event| matches!(event.fact, Fact::RunEnded { .. }));
     objections.ensure(ends == 1 && last, Rule::NothingIsStuck, || format!("{id} has {ends} ends"));
-    for call in &run.view.control.calls {
+    for call in &run.control.calls {
         let status = call.status();
         let rule = match status {
             CallStatus::Resuming => Rule::NoCallIsLeftResuming,

@@ -15,7 +15,7 @@ use crate::stories::Ending;
 pub(super) fn judge(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
     objections.0.extend(people.objections.iter().cloned());
     for posted in people.messages.iter().filter(|posted| posted.accepted()) {
-        let there = |run: &RunEvidence| run.view.control.user_message.as_ref() == Some(&posted.id);
+        let there = |run: &RunEvidence| run.control.user_message.as_ref() == Some(&posted.id);
         let count = evidence.runs.iter().filter(|run| there(run)).count();
         objections.ensure(count == 1, Rule::AcceptedIsKept, || {
             format!("{} was accepted, and {count} runs have it", posted.id)
@@ -136,7 +136,7 @@ fn judge_unnamed(evidence: &Evidence, people: &People, moment: Moment, objection
 fn judge_interrupts(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
     for (run, words) in people.interrupts.iter().filter(|(_, words)| words.iter().any(is_accepted)) {
         let found = evidence.runs.iter().find(|known| known.view.id == *run);
-        let kept = found.is_some_and(|found| match found.view.control.ended() {
+        let kept = found.is_some_and(|found| match found.control.ended() {
             Some(how) => *how == Termination::Cancelled(Cancelled::Interrupted),
             None => moment == Moment::Between && found.view.interrupt_accepted,
         });
@@ -165,9 +165,9 @@ fn judge_late_answers(evidence: &Evidence, people: &People, objections: &mut Obj
 
 fn judge_endings(evidence: &Evidence, people: &People, objections: &mut Objections) {
     for run in &evidence.runs {
-        let message = run.view.control.user_message.as_ref();
+        let message = run.control.user_message.as_ref();
         let number = message.map(|id| people.messages.iter().position(|posted| posted.id == *id));
-        let number = match (number, &run.view.control.parent) {
+        let number = match (number, &run.control.parent) {
             (Some(Some(index)), None) => Some(index + 1),
             (_, Some(_)) => None,
             (Some(None) | None, None) => {
@@ -177,7 +177,7 @@ fn judge_endings(evidence: &Evidence, people: &People, objections: &mut Objectio
             }
         };
         let expected = people.story.ending_of(number);
-        let how = run.view.control.ended();
+        let how = run.control.ended();
         objections.ensure(how.and_then(Ending::of) == Some(expected), Rule::EndsAsItsStory, || {
             format!("{} ended as {how:?}, and its story ends as {expected:?}", run.view.id)
         });
@@ -204,7 +204,7 @@ fn judge_suspensions(evidence: &Evidence, people: &People, objections: &mut Obje
                 });
             }
         }
-        let pending = run.view.control.calls.iter().filter_map(|call| call.suspension());
+        let pending = run.control.calls.iter().filter_map(|call| call.suspension());
         // What is answered is asked no more, whether its run has heard it or not.
         let answered = |id: &SuspensionId| {
             evidence.suspensions.get(id).and_then(Option::as_ref).is_some_and(|shown| shown.answered)

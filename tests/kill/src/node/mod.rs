@@ -14,7 +14,7 @@ use std::sync::Arc;
 use engine::Engine;
 use engine::clock::{Clock, SystemClock};
 use engine::deciding::{Answer, Decide, OnReject, Resumption};
-use engine::posting::{Message, PostRefused};
+use engine::posting::{Message, PostRefused, ToThread};
 use engine::store::{Page, Refused, RunFilter, RunView, Task, Tenant};
 use machine::Timestamp;
 use machine::decision::Payload;
@@ -207,11 +207,12 @@ async fn shown(engine: &Engine) -> Result<Shown, Refused> {
         }
     }
     runs.reverse();
-    Ok(Shown { runs: runs.iter().map(shown_run).collect(), held_count })
+    let runs = runs.iter().map(shown_run).collect::<Result<_, _>>()?;
+    Ok(Shown { runs, held_count })
 }
 
-fn shown_run(view: &RunView) -> ShownRun {
-    let control = &view.control;
+fn shown_run(view: &RunView) -> Result<ShownRun, Refused> {
+    let control = view.decoded()?;
     let calls = control.calls.iter().map(|call| ShownCall {
         call: call.id.clone(),
         tool: call.tool.clone(),
@@ -219,7 +220,7 @@ fn shown_run(view: &RunView) -> ShownRun {
         status: call.status(),
         attempts: call.attempts,
     });
-    ShownRun {
+    Ok(ShownRun {
         run: view.id.clone(),
         message: control.user_message.clone(),
         seq: control.seq,
@@ -227,7 +228,7 @@ fn shown_run(view: &RunView) -> ShownRun {
         waiting: matches!(control.status, RunStatus::Waiting(_)),
         calls: calls.collect(),
         pending: control.pending(),
-    }
+    })
 }
 
 async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Word {
@@ -277,16 +278,19 @@ fn not_granted(refused: Refused) -> Word {
     let why = refused.to_string();
     match refused {
         Refused::Trouble(_) => Word::Trouble { why },
-        Refused::Fenced | Refused::Behind | Refused::Stale | Refused::Impossible(_) | Refused::NotFound => {
-            Word::Refused { why }
-        }
+        Refused::Fenced
+        | Refused::Behind
+        | Refused::Stale
+        | Refused::Busy(_)
+        | Refused::Impossible(_)
+        | Refused::NotFound => Word::Refused { why },
     }
 }
 
 fn message(post: Post) -> Message {
     Message {
         tenant: Tenant::default(),
-        thread: Some(post.thread),
+        thread: ToThread::Named(post.thread),
         agent: AgentName::from(AGENT),
         content: Some(post.content),
         message_id: Some(post.message),

@@ -112,9 +112,8 @@ fn a_refused_decision_whose_question_stayed_open_is_found() {
 
 #[test]
 fn an_accepted_message_without_a_run_is_found() {
-    let found = objections(|evidence, _| {
-        evidence.runs.iter_mut().for_each(|run| run.view.control.user_message = None)
-    });
+    let found =
+        objections(|evidence, _| evidence.runs.iter_mut().for_each(|run| run.control.user_message = None));
     assert!(found.contains(&Rule::AcceptedIsKept), "{found:?}");
 }
 
@@ -228,14 +227,14 @@ fn a_call_that_is_left_resuming_is_found() {
         let run = &mut evidence.runs[0];
         let decided = run.log.iter().position(|event| matches!(event.fact, Fact::ToolResumed { .. }));
         run.log.truncate(decided.expect("the doubt was settled") + 1);
-        run.view.control = machine::fold(run.log.iter().map(|event| &**event)).expect("it is a log");
+        run.control = machine::fold(run.log.iter().map(|event| &**event)).expect("it is a log");
     });
     assert!(found.contains(&Rule::NoCallIsLeftResuming), "{found:?}");
 }
 
 #[test]
 fn a_control_that_is_not_the_fold_is_found() {
-    assert_eq!(objections(|evidence, _| evidence.runs[0].view.control.step += 1), [Rule::FoldIsControl]);
+    assert_eq!(objections(|evidence, _| evidence.runs[0].control.step += 1), [Rule::FoldIsControl]);
 }
 
 #[test]
@@ -341,6 +340,6 @@ fn end_as(evidence: &mut Evidence, how: &Termination) {
         }
     });
     for run in &mut evidence.runs {
-        run.view.control = machine::fold(run.log.iter().map(|event| &**event)).expect("it is a log");
+        run.control = machine::fold(run.log.iter().map(|event| &**event)).expect("it is a log");
     }
 }
