@@ -12,7 +12,7 @@ use machine::phase::HookAnswers;
 use machine::policy::Policy;
 use machine::rows::{Heard, Rows};
 use machine::thread::Admission;
-use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
 use machine::{Event, Impossible, Input, Revision, Run, Timestamp, fold, queue};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -243,7 +243,8 @@ fn gated(call: &str) -> Input {
         }),
         arguments: arguments(),
         hits: Vec::new(),
-        leave: Leave::default(),
+        grants: Vec::new(),
+        loosening_ended: false,
         hooks: HookAnswers::default(),
     })
 }

@@ -182,8 +182,11 @@ impl fmt::Display for PostRefused {
             Self::Busy(Busy::InDoubt(run)) => {
                 write!(f, "a call of run {run} is in doubt; a person has to settle it first")
             }
-            Self::Loosening(LooseningRefused { from, to }) => {
-                write!(f, "only whoever may approve can ask for {to:?} where the agent says {from:?}")
+            Self::Loosening(LooseningRefused { field }) => {
+                write!(
+                    f,
+                    "policy.{field} would be looser than the agent's own, which only an approver may ask for"
+                )
             }
             Self::ToolNameTaken(tool) => write!(f, "there is a tool {tool} already"),
             Self::BadTools { why } => f.write_str(why),
@@ -478,7 +481,7 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
 }
 
 /// An id that sorts by time.
-fn fresh(prefix: &str, now: Timestamp) -> String {
+pub(crate) fn fresh(prefix: &str, now: Timestamp) -> String {
     let seconds = now.0 / 1_000;
     let nanoseconds = u32::try_from(now.0 % 1_000).unwrap_or(0) * 1_000_000;
     let at = uuid::Timestamp::from_unix(uuid::NoContext, seconds, nanoseconds);

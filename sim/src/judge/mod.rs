@@ -3,6 +3,7 @@
 
 pub mod causes;
 pub mod ends;
+pub(crate) mod grants;
 pub mod hearing;
 pub(crate) mod hearing_calls;
 pub mod invariant;

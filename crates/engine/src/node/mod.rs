@@ -30,6 +30,7 @@ use crate::approval_feed::ApprovalBell;
 use crate::callback::Callbacks;
 use crate::clock::Clock;
 use crate::feed::Feeds;
+use crate::grants::Approvers;
 use crate::live::lock;
 use crate::model::Model;
 use crate::numbers::Tally;
@@ -145,6 +146,7 @@ pub(crate) struct Node {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
     pub(crate) callbacks: Option<Callbacks>,
+    pub(crate) approvers: Approvers,
     pub(crate) feeds: Arc<Feeds>,
     pub(crate) shelf: Shelf,
     agents: RwLock<Arc<Agents>>,
@@ -178,6 +180,7 @@ impl Node {
         clock: Arc<dyn Clock>,
         settings: Settings,
         callbacks: Option<Callbacks>,
+        approvers: Approvers,
         agents: Agents,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -188,6 +191,7 @@ impl Node {
             clock,
             settings,
             callbacks,
+            approvers,
             feeds: Arc::default(),
             agents: RwLock::new(Arc::new(agents)),
             kept: Kept::default(),

@@ -59,6 +59,8 @@
 //!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
 //!     else than what its run is pinned to is refused ([`Refused::Impossible`]). [`Store::revision`] finds it for its own
 //!     thread and for no other. An agent that was put ([`Store::put_revision`]) is found for all, and stays.
+//! 22. Grants come with the commit that approves a call, or with [`Store::set_auto_approve`]. Each counts for its own thread
+//!     until it is revoked, and goes with the thread.
 
 mod append;
 mod claim;
@@ -70,8 +72,8 @@ pub use append::{Append, Appended, Birth, Brought, Create, Created};
 pub use claim::{Claim, PassOver};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
-    ApprovalFilter, Committed, Listed, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView,
-    SuspensionView, ThreadView,
+    ApprovalFilter, AutoApproval, Committed, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, MessagePlace,
+    MessageView, Page, PathEntry, RunFilter, RunView, SuspensionView, ThreadView,
 };
 pub use wrapper::Wrapper;
 
@@ -83,12 +85,10 @@ use std::sync::Arc;
 
 use machine::decision::Decision;
 use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::grant::Grant;
+use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Ticket, Verdict};
 use machine::rows::{ShownStatus, StateRow};
-use machine::tool::Leave;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
@@ -302,16 +302,32 @@ pub trait Store: Send + Sync + 'static {
     /// Newest first.
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
 
-    /// Leave for every tool of a thread, by whom; none takes all leave back, also what an approval gave for one tool.
+    /// Gives this grant for every tool of a thread, in place of an earlier one of the kind. None revokes every grant of
+    /// the thread, also those that approvals gave for one tool.
     fn set_auto_approve(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-        by: Option<&Principal>,
+        given: Option<&AutoApproval>,
     ) -> Task<'_, Result<(), Refused>>;
 
-    /// Leave that counts for a call of this tool now.
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>>;
+    /// The grants for calls of this tool in the run's thread that were not revoked: the one for every tool first, then the
+    /// newest, at most [`GRANTS_READ_MAX`] in all. Whether one covers a call, the machine decides.
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>>;
+
+    /// One grant that was not revoked.
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>>;
+
+    /// The grants that were not revoked, newest first.
+    fn grants(
+        &self,
+        tenant: &Tenant,
+        filter: &GrantFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<GrantView>, Refused>>;
+
+    /// [`Refused::NotFound`] where the tenant has no such grant, or where it was revoked before.
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>>;
 
     /// Removes a thread with its runs, logs and approvals, and the threads of the runs that they delegated to, and so on.
     /// [`Refused::Stale`] while a run of any of them has not ended.

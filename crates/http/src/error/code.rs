@@ -23,6 +23,7 @@ pub enum Code {
     Draining,
     /// The key may not do this.
     Forbidden,
+    GrantNotFound,
     /// The key of a repeat came with another body.
     IdempotencyConflict,
     /// A call that may or may not have taken effect has to be settled first.
@@ -54,7 +55,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::ActiveRunExists,
         Self::AgentNotFound,
         Self::ApprovalNotFound,
@@ -64,6 +65,7 @@ impl Code {
         Self::DigestMismatch,
         Self::Draining,
         Self::Forbidden,
+        Self::GrantNotFound,
         Self::IdempotencyConflict,
         Self::InDoubt,
         Self::Internal,
@@ -96,6 +98,7 @@ impl Code {
             Self::DigestMismatch => "DIGEST_MISMATCH",
             Self::Draining => "DRAINING",
             Self::Forbidden => "FORBIDDEN",
+            Self::GrantNotFound => "GRANT_NOT_FOUND",
             Self::IdempotencyConflict => "IDEMPOTENCY_CONFLICT",
             Self::InDoubt => "IN_DOUBT",
             Self::Internal => "INTERNAL",
@@ -125,6 +128,7 @@ impl Code {
             Self::Forbidden | Self::OriginRefused => StatusCode::FORBIDDEN,
             Self::AgentNotFound
             | Self::ApprovalNotFound
+            | Self::GrantNotFound
             | Self::NotFound
             | Self::RunNotFound
             | Self::ThreadNotFound => StatusCode::NOT_FOUND,

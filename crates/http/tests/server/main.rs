@@ -22,6 +22,7 @@ mod doors;
 mod endings;
 mod error_pages;
 mod fuzz;
+mod grants;
 mod heard_later;
 mod json_texts;
 mod keys;

@@ -196,6 +196,7 @@ fn approval_row() -> SuspensionRow {
         expires_at: None,
         answered: false,
         doubted_attempt: None,
+        is_grantable: true,
     }
 }
 

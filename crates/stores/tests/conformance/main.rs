@@ -31,6 +31,7 @@ mod rule_18_bytes;
 mod rule_19_census;
 mod rule_20_callback_key;
 mod rule_21_brought;
+mod rule_22_grants;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -92,9 +93,6 @@ macro_rules! conformance {
                 rule_06_tenants::rule_06_pages_of_approvals_have_what_is_answered_and_not_heard_in_its_place,
                 rule_06_tenants::rule_06_a_closed_suspension_says_who_closed_it_and_when,
                 rule_06_tenants::rule_06_a_thread_keeps_what_was_put_first,
-                rule_06_tenants::rule_06_leave_counts_for_the_thread_it_was_given_for,
-                rule_06_tenants::rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread,
-                rule_06_tenants::rule_06_all_leave_of_a_thread_is_taken_back_and_may_be_given_again,
                 rule_06_tenants::rule_06_a_thread_is_deleted_with_all_that_belongs_to_it,
                 rule_07_claim::rule_07_woken_due_and_lost_runs_come_before_queued_ones,
                 rule_07_claim::rule_07_only_what_is_interrupted_or_due_is_pressing,
@@ -191,6 +189,13 @@ macro_rules! conformance {
                 rule_21_brought::rule_21_a_creation_that_is_refused_leaves_none_of_it,
                 rule_21_brought::rule_21_the_same_comes_to_many_threads_at_once,
                 rule_21_brought::rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_has_its_agent,
+                rule_22_grants::rule_22_a_grant_counts_for_its_thread_as_it_was_given,
+                rule_22_grants::rule_22_auto_approve_replaces_itself_and_its_end_revokes_every_grant_of_the_thread,
+                rule_22_grants::rule_22_a_grant_is_revoked_once_and_stays_revoked,
+                rule_22_grants::rule_22_another_tenant_finds_and_revokes_nothing,
+                rule_22_grants::rule_22_grants_are_listed_newest_first_in_pages_and_by_giver,
+                rule_22_grants::rule_22_grants_go_with_their_thread,
+                rule_22_grants::rule_22_only_so_many_grants_are_read_for_one_call,
             }
         }
     };
