@@ -59,8 +59,7 @@
 //!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
 //!     else than what its run is pinned to is refused ([`Refused::Impossible`]). [`Store::revision`] finds it for its own
 //!     thread and for no other. An agent that was put ([`Store::put_revision`]) is found for all, and stays.
-//! 22. Grants come with the commit that approves a call, or with [`Store::set_auto_approve`]. Each counts for its own thread
-//!     until it is revoked, and goes with the thread.
+//! 22. A grant counts for its own thread until it is revoked, and goes with the thread.
 
 mod append;
 mod claim;
@@ -302,8 +301,7 @@ pub trait Store: Send + Sync + 'static {
     /// Newest first.
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
 
-    /// Gives this grant for every tool of a thread, in place of an earlier one of the kind. None revokes every grant of
-    /// the thread, also those that approvals gave for one tool.
+    /// Gives a grant for every tool of a thread, in place of an earlier one. None revokes every grant of the thread.
     fn set_auto_approve(
         &self,
         tenant: &Tenant,
@@ -311,8 +309,7 @@ pub trait Store: Send + Sync + 'static {
         given: Option<&AutoApproval>,
     ) -> Task<'_, Result<(), Refused>>;
 
-    /// The grants for calls of this tool in the run's thread that were not revoked: the one for every tool first, then the
-    /// newest, at most [`GRANTS_READ_MAX`] in all. Whether one covers a call, the machine decides.
+    /// The run's grants for this tool: the one for every tool, then the newest, at most [`GRANTS_READ_MAX`] in all.
     fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>>;
 
     /// One grant that was not revoked.
