@@ -12,7 +12,7 @@ use crate::judge::invariant::{Checked, Invariant, ensure};
 use crate::judge::ledger::RunLedger;
 
 /// `ledger` is as it was before the events that the answer led to.
-pub fn check(ledger: &RunLedger, answered: &ModelAnswered, events: &[Event]) -> Checked {
+pub(crate) fn check(ledger: &RunLedger, answered: &ModelAnswered, events: &[Event]) -> Checked {
     check_empty(ledger, answered, events)?;
     check_calls(ledger, answered, events)
 }

@@ -109,7 +109,7 @@ fn bounded_validator(schema: &Value) -> Result<jsonschema::Validator, String> {
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_CACHE_BYTES);
     let validator = jsonschema::options().with_pattern_options(options).build(schema);
-    validator.map_err(|error| error.to_string())
+    validator.map_err(|error| keyword::fault(&error))
 }
 
 /// Of one state of a compiled pattern, forward and backward.
