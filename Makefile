@@ -18,6 +18,12 @@ KILLS ?= 10000
 # The same of three nodes on a PostgreSQL server, where each loss costs a lease or two.
 QUICK_NODE_KILLS ?= 500
 NODE_KILLS ?= 5000
+# Interrupts that race against a run on another node.
+INTERRUPT_ROUNDS ?= 2000
+# Rounds of each race between requests to one thread.
+RACE_ROUNDS ?= 2000
+# Servers that are stopped in the middle of decisions, on each store.
+STOP_TRIALS ?= 100
 
 # A gate builds what is committed: there, a lock file that would have to change is an error.
 LOCKED := $(if $(CI),--locked)
@@ -39,7 +45,7 @@ help:
 	@echo 'make story       one run, held and crashed and continued, told as a story'
 	@echo 'make bench       what runs, decisions, parked fleets, long runs, streams and a server cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
-	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(POSTGRES_SEEDS) on PostgreSQL, $(KILLS) kills, $(NODE_KILLS) of three nodes, planted faults, the README in a fresh clone, dependencies'
+	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(POSTGRES_SEEDS) on PostgreSQL, $(KILLS) kills, $(NODE_KILLS) of three nodes, $(RACE_ROUNDS) rounds of each race, $(STOP_TRIALS) orderly stops on each store, planted faults, the README in a fresh clone, dependencies'
 	@echo 'make test-real-model  installs a small real model into target/real-model, and streams, counts and interrupts it'
 	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
 	@echo 'make deny        licences, bans and sources of the dependencies'
@@ -60,7 +66,7 @@ test: toolchain
 	@echo 'cargo test --workspace --no-fail-fast'
 	@set -o pipefail; cargo test $(LOCKED) --workspace --no-fail-fast 2>&1 | tee $(TEST_OUTPUT) || { $(TALLY); exit 1; }
 	@echo '== behaviour index'
-	cargo run -q $(LOCKED) -p checks --bin behaviour-index -- $(TEST_OUTPUT) docs/behaviours.md
+	cargo run -q $(LOCKED) -p checks --bin behaviour-index -- $(TEST_OUTPUT) docs/behaviours.md tests/behaviour_index/owners.txt
 	@echo '== requests by the OpenAPI document'
 	HOLDPOINT_PROGRAM=$(or $(CARGO_TARGET_DIR),target)/debug/holdpoint tests/schemathesis/run
 	@echo '== simulator'
@@ -100,8 +106,12 @@ test-long: toolchain
 	cargo run -q $(LOCKED) --release -p sim -- --seeds $(SEEDS)
 	cargo run -q $(LOCKED) --release -p sim -- --engine --seeds $(ENGINE_SEEDS)
 	cargo run -q $(LOCKED) --release -p sim -- --engine --store postgres --seeds $(POSTGRES_SEEDS)
+	RACE_ROUNDS=$(RACE_ROUNDS) cargo test -q $(LOCKED) -p stores --test conformance at_once_do_not_both_succeed
+	RACE_ROUNDS=$(RACE_ROUNDS) cargo test -q $(LOCKED) -p holdpoint-http --test server thread_races
 	cargo run -q $(LOCKED) -p kill -- matrix --kills $(KILLS)
 	cargo run -q $(LOCKED) -p kill -- matrix --store postgres --kills $(NODE_KILLS)
+	HOLDPOINT_INTERRUPT_ROUNDS=$(INTERRUPT_ROUNDS) cargo test -q $(LOCKED) -p stores --test postgres -- interrupts::
+	HOLDPOINT_STOP_TRIALS=$(STOP_TRIALS) cargo test -q $(LOCKED) -p holdpoint --features cli --test cli -- orderly_stop
 	sim/faults/run
 	tests/readme/run
 	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::store::{Append, Appended, Create, Lease, Refused, Store, Tenant, ThreadView};
+use engine::store::{Append, Appended, Create, Created, Lease, Refused, Store, Tenant, ThreadView};
 use machine::event::{Order, Origin, Usage, UserMessage};
 use machine::id::{CallId, Digest, MessageId, RunId, ThreadId, ToolName};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::HookAnswers;
+use machine::policy::OnBusy;
 use machine::policy::Policy;
 use machine::rows::{Heard, Rows};
-use machine::thread::Admission;
+use machine::thread::IfBusy;
 use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
 use machine::{Event, Impossible, Input, Revision, Run, Timestamp, fold, queue};
 use serde_json::{Value, json};
@@ -144,19 +145,21 @@ async fn ready(store: &Arc<dyn Store>, number: usize) -> Result<Ready, Failure> 
     let create = Create {
         tenant: Tenant::default(),
         seen,
-        admission: Admission::Hold,
+        if_busy: IfBusy { executes: OnBusy::Reject, waits: OnBusy::Reject },
         begins_after: None,
         key: None,
         brought: None,
         lease: true,
         append,
     };
-    let lease = store.create(create).await?.lease.ok_or_else(|| Failure::new("no lease was given"))?;
+    let Created { lease, version, .. } = store.create(create).await?;
+    let lease = lease.ok_or_else(|| Failure::new("no lease was given"))?;
     let [first, second] = CALLS;
     let asked = commit(&mut run, None, &[asking(), gated(first), gated(second)], now)?;
-    store.append(&lease, asked).await?;
+    let asked = Append { expected_version: version, ..asked };
+    let expected_version = store.append(&lease, asked).await?.version;
     let append = commit(&mut run, None, &CALLS.map(returned), now)?;
-    Ok(Ready { lease, append })
+    Ok(Ready { lease, append: Append { expected_version, ..append } })
 }
 
 /// What the machine makes of these inputs, as an engine hands it to its store.
@@ -175,6 +178,7 @@ fn commit(run: &mut Run, first: Option<Event>, inputs: &[Input], now: Timestamp)
     }
     Ok(Append {
         expected_seq: before.map_or(0, |before| before.seq),
+        expected_version: 0,
         events: events.into_iter().map(Arc::new).collect(),
         control: Arc::new(run.control.clone()),
         consumed: Vec::new(),

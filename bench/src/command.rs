@@ -21,6 +21,7 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
                the largest of these with three idle nodes, and as many woken
   W4           long run: 200 and 1,000 tool rounds, kept in memory and parked at every step
   W5           stream: 1,000 small deltas, to 1 and to 100 subscribers
+  W6           shares: 256 sleeping and 1,000 waiting runs of one tenant, and the posts and approvals of another
   subscribers  the speed of a run that 10,000 watch, half of whom never read
   http         the server as another process, on sqlite: 2,000 open streams, of which 200 are told something all the
                time, 300 tool rounds posted in a second and decisions beside them, for 60 seconds; --once sets the time

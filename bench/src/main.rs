@@ -29,6 +29,7 @@ mod process;
 mod progress;
 mod report;
 mod restarted;
+mod shares;
 mod stage;
 mod statistics;
 mod stream;

@@ -11,8 +11,8 @@ use crate::progress::Progress;
 use crate::report::Figure;
 use crate::stage::{Setting, StoreKind, many_threads, on};
 use crate::{
-    approval, bare_machine, http, long_run, parked_fleet, parked_fleet_in_postgres, stream, subscribers,
-    tool_calls, tool_round,
+    approval, bare_machine, http, long_run, parked_fleet, parked_fleet_in_postgres, shares, stream,
+    subscribers, tool_calls, tool_round,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub(crate) enum Suite {
     ParkedFleet,
     LongRun,
     Stream,
+    Shares,
     Subscribers,
     Http,
     Tools,
@@ -29,12 +30,13 @@ pub(crate) enum Suite {
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::ToolRound,
         Self::Approval,
         Self::ParkedFleet,
         Self::LongRun,
         Self::Stream,
+        Self::Shares,
         Self::Subscribers,
         Self::Http,
         Self::Tools,
@@ -48,6 +50,7 @@ impl Suite {
             Self::ParkedFleet => "W3",
             Self::LongRun => "W4",
             Self::Stream => "W5",
+            Self::Shares => "W6",
             Self::Subscribers => "subscribers",
             Self::Http => "http",
             Self::Tools => "tools",
@@ -68,6 +71,7 @@ impl Suite {
             | Self::Approval
             | Self::LongRun
             | Self::Stream
+            | Self::Shares
             | Self::Subscribers
             | Self::Tools => asked.iter().copied().map(Some).collect(),
         }
@@ -125,6 +129,7 @@ fn one(
         Suite::ParkedFleet => parked_fleet::run(setting, effort, command.run_count_max, progress),
         Suite::LongRun => long_run::run(setting, effort, progress),
         Suite::Stream => stream::run(setting, effort, progress),
+        Suite::Shares => shares::run(setting, effort, progress),
         Suite::Subscribers => subscribers::run(setting, effort, progress),
         Suite::Http => http::run(setting, effort, command.program.as_deref(), progress),
         Suite::Tools => tool_calls::run(setting, effort, progress),

@@ -41,6 +41,7 @@ fn the_help_names_every_workload_and_goes_to_stdout() {
         "W3",
         "W4",
         "W5",
+        "W6",
         "subscribers",
         "http",
         "tools",

@@ -25,7 +25,7 @@ Plays seeded worlds against the machine and checks every invariant after every a
   sim --invariants                           the names of all invariants, one a line
 
   --store WHERE         where the engine's worlds keep their data: memory, sqlite, or postgres, which starts a server
-                        of its own; unless told otherwise one world in 16 is on sqlite, the others in memory
+                        of its own; unless told otherwise one world in 4 is on sqlite, the others in memory
   --until-failure       stop at the first failure
   --no-shrink           tell a failure as it is, without making it short
   --require-coverage    fail if something possible never happened (on from 100000 seeds)

@@ -1,58 +1,67 @@
-//! The comparison: which ids nobody vouches for, and which exceptions are out of date.
+//! The comparison: which ids have no owner that passed, and which exceptions are out of date.
 
 use std::collections::BTreeSet;
 
 use crate::catalogue::Catalogue;
 use crate::id::Id;
+use crate::owners::Owners;
 use crate::test_output::PassedTest;
 
 /// More exceptions than this would be a catalogue of wishes.
 const EXCEPTION_COUNT_MAX: usize = 40;
 
 /// One line for a person, or every complaint.
-pub(crate) fn judge(catalogue: &Catalogue, passed: &[PassedTest]) -> Result<String, Vec<String>> {
-    let is_checked = |id: &Id| catalogue.checked.contains(&id.section);
+pub(crate) fn judge(
+    catalogue: &Catalogue,
+    owners: &Owners,
+    passed: &[PassedTest],
+) -> Result<String, Vec<String>> {
+    let is_checked = |id: &&Id| catalogue.checked.contains(&id.section);
     let mut complaints = Vec::new();
-    let mut tested: BTreeSet<Id> = BTreeSet::new();
-    let mut vouching = 0;
+    let paths: BTreeSet<&str> = passed.iter().map(|test| test.path.as_str()).collect();
     for test in passed {
-        let ids: Vec<Id> = test.ids.iter().copied().filter(is_checked).collect();
-        vouching += usize::from(!ids.is_empty());
-        for id in ids {
-            if !catalogue.ids.contains(&id) {
-                complaints.push(format!("{id}: test {} names it, the catalogue does not", test.name));
+        for id in test.ids.iter().filter(is_checked).filter(|id| !catalogue.ids.contains(id)) {
+            complaints.push(format!("{id}: test {} names it, the catalogue does not", test.path));
+        }
+    }
+    for (id, path) in &owners.by_id {
+        if !catalogue.ids.contains(id) || !is_checked(&id) {
+            complaints.push(format!("{id}: has an owner, but the catalogue does not check it"));
+        }
+        if !paths.contains(path.as_str()) {
+            complaints.push(format!("{id}: its owner {path} has not passed"));
+        }
+    }
+    for id in catalogue.ids.iter().filter(is_checked) {
+        match (owners.by_id.contains_key(id), catalogue.exceptions.contains_key(id)) {
+            (true, false) | (false, true) => {}
+            (false, false) => {
+                complaints.push(format!("{id}: no test owns it, and section 7 gives no reason"))
             }
-            tested.insert(id);
+            (true, true) => {
+                complaints.push(format!("{id}: listed in section 7, but a test owns it; remove the line"))
+            }
         }
     }
-    for id in catalogue.ids.iter().filter(|id| is_checked(id)) {
-        if !tested.contains(id) && !catalogue.exceptions.contains_key(id) {
-            complaints
-                .push(format!("{id}: no passed test has it in its name, and section 7 gives no reason"));
-        }
+    for id in catalogue.exceptions.keys().filter(|id| !catalogue.ids.contains(id)) {
+        complaints.push(format!("{id}: listed in section 7, but the catalogue does not have it"));
     }
-    for id in catalogue.exceptions.keys() {
-        if !catalogue.ids.contains(id) {
-            complaints.push(format!("{id}: listed in section 7, but the catalogue does not have it"));
-        }
-        if tested.contains(id) {
-            complaints.push(format!("{id}: listed in section 7, but a test passes for it; remove the line"));
-        }
-    }
-    let exception_count = catalogue.exceptions.keys().filter(|id| is_checked(id)).count();
+    let exception_count = catalogue.exceptions.keys().filter(is_checked).count();
     if exception_count > EXCEPTION_COUNT_MAX {
         complaints.push(format!("section 7 lists {exception_count} ids, at most {EXCEPTION_COUNT_MAX}"));
     }
     if !complaints.is_empty() {
         return Err(complaints);
     }
-    let id_count = catalogue.ids.iter().filter(|id| is_checked(id)).count();
+    let id_count = catalogue.ids.iter().filter(is_checked).count();
     let letters: Vec<String> = catalogue.checked.iter().map(char::to_string).collect();
+    let owning: BTreeSet<&String> = owners.by_id.values().collect();
     Ok(format!(
-        "behaviour index: {id_count} ids of {}: {} vouched for by {vouching} tests, \
+        "behaviour index: {id_count} ids of {}: {} owned by {} tests that passed, \
          {exception_count} listed without a test (at most {EXCEPTION_COUNT_MAX})",
         letters.join(", "),
-        tested.len(),
+        owners.by_id.len(),
+        owning.len(),
     ))
 }
 
@@ -60,49 +69,71 @@ pub(crate) fn judge(catalogue: &Catalogue, passed: &[PassedTest]) -> Result<Stri
 mod tests {
     use super::judge;
     use crate::catalogue::Catalogue;
+    use crate::owners::Owners;
     use crate::test_output::passed_tests;
 
-    fn judged(exceptions: &str, test_names: &[&str]) -> Result<String, Vec<String>> {
+    fn judged(exceptions: &str, owners: &str, test_names: &[&str]) -> Result<String, Vec<String>> {
         let entries = "A1 a\nA2 b\nD1 c\n";
         let text = format!("{entries}## 7. Ids without a test of their own\nchecked: A\n{exceptions}");
         let catalogue = Catalogue::parse(&text).expect("the catalogue is well formed");
+        let owners = Owners::parse(owners).expect("the list of owners is well formed");
         let output: String = test_names.iter().map(|name| format!("test {name} ... ok\n")).collect();
-        judge(&catalogue, &passed_tests(&output))
+        judge(&catalogue, &owners, &passed_tests(&output))
+    }
+
+    fn refused(why: &str) -> Result<String, Vec<String>> {
+        Err(vec![why.to_owned()])
     }
 
     #[test]
-    fn an_id_is_vouched_for_by_a_test_or_by_a_reason() {
-        let summary =
-            "behaviour index: 2 ids of A: 2 vouched for by 1 tests, 0 listed without a test (at most 40)";
-        assert_eq!(judged("", &["a1_a2_both", "other"]), Ok(summary.to_owned()));
-        let summary =
-            "behaviour index: 2 ids of A: 1 vouched for by 1 tests, 1 listed without a test (at most 40)";
-        assert_eq!(judged("- A2: owned by the engine.\n", &["a1_one"]), Ok(summary.to_owned()));
+    fn an_id_is_owned_by_a_test_that_passed_or_has_a_reason() {
+        let summary = "behaviour index: 2 ids of A: 2 owned by 1 tests that passed, 0 listed without a test (at most 40)";
+        let both = "A1 turns::a1_a2_both\nA2 turns::a1_a2_both\n";
+        let ran = ["turns::in_memory::a1_a2_both", "turns::on_sqlite::a1_a2_both", "other"];
+        assert_eq!(judged("", both, &ran), Ok(summary.to_owned()));
+        let summary = "behaviour index: 2 ids of A: 1 owned by 1 tests that passed, 1 listed without a test (at most 40)";
+        let one = judged("- A2: owned by the engine.\n", "A1 a1_one\n", &["a1_one"]);
+        assert_eq!(one, Ok(summary.to_owned()));
     }
 
     #[test]
-    fn an_id_that_nobody_vouches_for_is_found() {
-        let complaint = "A2: no passed test has it in its name, and section 7 gives no reason";
-        assert_eq!(judged("", &["a1_one"]), Err(vec![complaint.to_owned()]));
+    fn an_id_without_an_owner_is_found_also_where_other_tests_name_it() {
+        let complaint = "A2: no test owns it, and section 7 gives no reason";
+        assert_eq!(judged("", "A1 a1_one\n", &["a1_one", "a2_two"]), refused(complaint));
+    }
+
+    #[test]
+    fn an_owner_that_did_not_pass_is_found_although_another_test_names_its_id() {
+        let owners = "A1 turns::a1_one\nA2 turns::a2_two\n";
+        let ran = ["turns::a1_one", "other::a2_two", "turns::a2_three"];
+        assert_eq!(judged("", owners, &ran), refused("A2: its owner turns::a2_two has not passed"));
     }
 
     #[test]
     fn an_exception_that_is_out_of_date_is_found() {
-        let complaint = "A2: listed in section 7, but a test passes for it; remove the line";
-        assert_eq!(judged("- A2: owned by the engine.\n", &["a1_a2_both"]), Err(vec![complaint.to_owned()]));
+        let owners = "A1 a1_a2_both\nA2 a1_a2_both\n";
+        let complaint = "A2: listed in section 7, but a test owns it; remove the line";
+        let listed = judged("- A2: owned by the engine.\n", owners, &["a1_a2_both"]);
+        assert_eq!(listed, refused(complaint));
         let complaint = "A9: listed in section 7, but the catalogue does not have it";
-        assert_eq!(judged("- A9: owned by the engine.\n", &["a1_a2_both"]), Err(vec![complaint.to_owned()]));
+        let listed = judged("- A9: owned by the engine.\n", owners, &["a1_a2_both"]);
+        assert_eq!(listed, refused(complaint));
     }
 
     #[test]
-    fn a_test_for_an_id_that_does_not_exist_is_found() {
+    fn an_id_that_does_not_exist_is_found_in_a_test_and_in_the_list() {
+        let owners = "A1 a1_a2_both\nA2 a1_a2_both\n";
         let complaint = "A3: test turns::a3_gone names it, the catalogue does not";
-        assert_eq!(judged("", &["a1_a2_both", "turns::a3_gone"]), Err(vec![complaint.to_owned()]));
+        assert_eq!(judged("", owners, &["a1_a2_both", "turns::a3_gone"]), refused(complaint));
+        let complaint = "D1: has an owner, but the catalogue does not check it";
+        let more = format!("{owners}D1 d1_one\n");
+        assert_eq!(judged("", &more, &["a1_a2_both", "d1_one"]), refused(complaint));
     }
 
     #[test]
     fn sections_that_are_not_checked_need_nothing() {
-        assert!(judged("", &["a1_a2_both", "d1_first", "d7_unknown"]).is_ok());
+        let owners = "A1 a1_a2_both\nA2 a1_a2_both\n";
+        assert!(judged("", owners, &["a1_a2_both", "d1_first", "d7_unknown"]).is_ok());
     }
 
     #[test]
@@ -111,6 +142,7 @@ mod tests {
         let listed: String = (1..=41).map(|number| format!("- A{number}: owned by the engine.\n")).collect();
         let text = format!("{entries}## 7. Ids without a test of their own\nchecked: A\n{listed}");
         let catalogue = Catalogue::parse(&text).expect("the catalogue is well formed");
-        assert_eq!(judge(&catalogue, &[]), Err(vec!["section 7 lists 41 ids, at most 40".to_owned()]));
+        let judged = judge(&catalogue, &Owners::default(), &[]);
+        assert_eq!(judged, refused("section 7 lists 41 ids, at most 40"));
     }
 }

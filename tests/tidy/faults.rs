@@ -10,8 +10,14 @@ use std::process::{Command, Stdio};
 use super::tree::{TextFile, assert_no_complaints, files, root};
 
 const FAULTS: &str = "sim/faults/";
-/// What the simulator drives.
-const UNDER_TEST: [&str; 3] = ["crates/machine/src/", "crates/engine/src/", "crates/stores/src/"];
+/// What the simulator, the kill matrix and the tests that patches name run.
+const UNDER_TEST: [&str; 5] = [
+    "crates/machine/src/",
+    "crates/engine/src/",
+    "crates/stores/src/",
+    "crates/http/src/",
+    "crates/tools/src/",
+];
 
 /// A fault belongs in the code under test: a patch to the simulator would prove only that the simulator can fail.
 fn scope_complaints(patch: &TextFile) -> Vec<String> {

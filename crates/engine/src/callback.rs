@@ -1,6 +1,6 @@
 //! Callbacks: where, and with which token, a tool that answered "later" reports what became of one attempt.
 //!
-//! The token is a keyed hash of the address, and the key lies in the store. So nothing about a callback is written down:
+//! The token is a keyed hash of the address. The key is derived from a secret of the operator, or else it is in the store. So nothing about a callback is written down:
 //! every process on the store can tell a token from a guess, before it looks anything up, and also before the attempt has
 //! come back. Who reports twice, or too late, is told so because the run has gone on, not because a token was struck off.
 
@@ -9,10 +9,10 @@ use std::fmt;
 use machine::Control;
 use machine::id::{CallId, Digest, RunId, SuspensionId, ToolName};
 use machine::suspension::Held;
-use subtle::ConstantTimeEq;
+use subtle::{Choice, ConstantTimeEq};
 use uuid::Uuid;
 
-use crate::store::Tenant;
+use crate::store::{Refused, Store, Tenant};
 
 /// What a tool gets with an attempt. It is for this attempt alone, and counts once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +109,17 @@ impl Reported {
     }
 }
 
+const KEY_ID_CHARS: usize = 8;
+
+/// Keys from outside of the store, of which no copy of the store can tell anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallbackSecrets {
+    /// New tokens are made with it.
+    pub signing: CallbackKey,
+    /// Tokens that were made with it still count: the key before a rotation, or the one that comes next.
+    pub also_accepted: Option<CallbackKey>,
+}
+
 /// What tokens are made with. Whoever has it can report about any attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CallbackKey([u8; 32]);
@@ -120,6 +131,19 @@ impl CallbackKey {
     pub fn drawn() -> Self {
         let drawn = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
         Self(Digest::of(drawn.map(Uuid::into_bytes).as_flattened()).0)
+    }
+
+    /// The key that belongs to a secret, which is kept outside of the store. The secret has to be long and random.
+    #[must_use]
+    pub fn from_secret(secret: &str) -> Self {
+        Self(Self(Digest::of(secret.as_bytes()).0).sign("holdpoint callback key").0)
+    }
+
+    /// Names the key in its tokens, and says nothing about it.
+    fn id(&self) -> String {
+        let mut id = self.sign("holdpoint callback key id").to_string();
+        id.truncate(KEY_ID_CHARS);
+        id
     }
 
     #[must_use]
@@ -152,25 +176,49 @@ impl fmt::Debug for CallbackKey {
 pub(crate) struct Callbacks {
     /// What stands before the path of each.
     at: String,
-    key: CallbackKey,
+    signing: CallbackKey,
+    also_accepted: Option<CallbackKey>,
+    /// The key of the store, where it has one. Its first tokens did not name their key.
+    stored: Option<CallbackKey>,
 }
 
 impl Callbacks {
-    pub(crate) fn new(at: &str, key: CallbackKey) -> Self {
-        Self { at: at.trim_end_matches('/').to_owned(), key }
+    /// With secrets no key is drawn. One that the store has counts until the operator removes it.
+    pub(crate) async fn open(
+        at: &str,
+        secrets: Option<&CallbackSecrets>,
+        store: &dyn Store,
+    ) -> Result<Self, Refused> {
+        let at = at.trim_end_matches('/').to_owned();
+        if let Some(CallbackSecrets { signing, also_accepted }) = secrets {
+            let stored = store.callback_key(None).await?;
+            return Ok(Self { at, signing: *signing, also_accepted: *also_accepted, stored });
+        }
+        let drawn = CallbackKey::drawn();
+        let signing = store.callback_key(Some(drawn)).await?.unwrap_or(drawn);
+        Ok(Self { at, signing, also_accepted: None, stored: Some(signing) })
     }
 
     pub(crate) fn give(&self, about: &Reported) -> Callback {
         let path = about.path();
-        let token = CallbackToken(self.key.sign(&path).to_string());
+        let token = CallbackToken(token(&self.signing, &path));
         Callback { url: format!("{}/{path}", self.at), token }
     }
 
-    /// None where the token is not the one that belongs to the path. It takes the same time for every guess.
-    pub(crate) fn taken(&self, path: &str, token: &str) -> Option<Reported> {
-        let signed = self.key.sign(path).to_string();
-        if bool::from(signed.as_bytes().ct_eq(token.as_bytes())) { Reported::of_path(path) } else { None }
+    /// None where the token is not one that belongs to the path. It takes the same time for every guess.
+    pub(crate) fn taken(&self, path: &str, guess: &str) -> Option<Reported> {
+        let keys = [Some(self.signing), self.also_accepted, self.stored].into_iter().flatten();
+        let unnamed = self.stored.map(|key| key.sign(path).to_string());
+        let good = keys.map(|key| token(&key, path)).chain(unnamed);
+        let is_good =
+            good.fold(Choice::from(0), |so_far, good| so_far | good.as_bytes().ct_eq(guess.as_bytes()));
+        if bool::from(is_good) { Reported::of_path(path) } else { None }
     }
+}
+
+/// Says which key made it.
+fn token(key: &CallbackKey, path: &str) -> String {
+    format!("{}.{}", key.id(), key.sign(path))
 }
 
 fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
@@ -196,8 +244,44 @@ mod tests {
         (path.to_owned(), callback.token.as_str().to_owned())
     }
 
+    const AT: &str = "https://runs.example.org/v1/callbacks";
+
     fn callbacks(key: u8) -> Callbacks {
-        Callbacks::new("https://runs.example.org/v1/callbacks/", CallbackKey::from([key; 32]))
+        let signing = CallbackKey::from([key; 32]);
+        Callbacks { at: AT.to_owned(), signing, also_accepted: None, stored: Some(signing) }
+    }
+
+    fn with_secrets(signing: &str, also_accepted: Option<&str>, stored: Option<u8>) -> Callbacks {
+        Callbacks {
+            at: AT.to_owned(),
+            signing: CallbackKey::from_secret(signing),
+            also_accepted: also_accepted.map(CallbackKey::from_secret),
+            stored: stored.map(|key| CallbackKey::from([key; 32])),
+        }
+    }
+
+    #[test]
+    fn a_token_names_its_key_and_counts_until_the_key_is_gone() {
+        let about = about("acme", "run_1", "call_0", 1);
+        let (path, of_store) = split(&callbacks(7).give(&about));
+        let (_, of_first) = split(&with_secrets("first", None, Some(7)).give(&about));
+        let (_, of_second) = split(&with_secrets("second", None, None).give(&about));
+        let id = |token: &str| token.split_once('.').expect("it names its key").0.to_owned();
+        assert_ne!(id(&of_first), id(&of_second));
+        assert_ne!(id(&of_store), id(&of_first));
+        let unnamed = CallbackKey::from([7; 32]).sign(&path).to_string();
+        let takes = |callbacks: &Callbacks, token: &str| callbacks.taken(&path, token).is_some();
+        let rotating = with_secrets("second", Some("first"), Some(7));
+        for token in [&of_store, &of_first, &of_second, &unnamed] {
+            assert!(takes(&rotating, token), "{token}");
+        }
+        let rotated = with_secrets("second", None, None);
+        assert!(takes(&rotated, &of_second));
+        for token in [&of_store, &of_first, &unnamed] {
+            assert!(!takes(&rotated, token), "{token}");
+        }
+        let unnamed = CallbackKey::from_secret("second").sign(&path).to_string();
+        assert!(!takes(&rotated, &unnamed), "only the first tokens of a store do not name their key");
     }
 
     /// Test cases 1 and 2 of RFC 4231, their keys filled up with zeros as the construction does.
@@ -254,7 +338,7 @@ mod tests {
     #[test]
     fn a_path_that_nobody_gave_out_leads_nowhere_even_with_a_token() {
         for path in ["", "0", "zz", "00", "5b5d", "5B5D", "ü"] {
-            let token = callbacks(7).key.sign(path).to_string();
+            let token = token(&callbacks(7).signing, path);
             assert_eq!(callbacks(7).taken(path, &token), None, "{path}");
         }
     }
@@ -262,6 +346,10 @@ mod tests {
     #[test]
     fn nothing_secret_is_shown() {
         let callback = callbacks(7).give(&about("acme", "run_1", "call_0", 1));
+        let secret = CallbackKey::from_secret("a secret");
+        assert!(
+            !format!("{:?}", CallbackSecrets { signing: secret, also_accepted: None }).contains("a secret")
+        );
         let shown = format!("{callback:?} {:?}", CallbackKey::drawn());
         assert!(!shown.contains(callback.token.as_str()), "{shown}");
         assert!(shown.ends_with("CallbackKey(…)"), "{shown}");

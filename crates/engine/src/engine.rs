@@ -16,15 +16,17 @@ use tokio::task::AbortHandle;
 
 use crate::agent::{Agent, AgentFault, LiveAgent};
 use crate::approval_feed::ApprovalFeed;
-use crate::callback::{CallbackKey, Callbacks, Reported};
+use crate::callback::{Callbacks, Reported};
 use crate::clock::{Clock, SystemClock};
 use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
 use crate::grants::{Approvers, everyone};
 use crate::history::{History, Wanted};
+use crate::live::lock;
 use crate::node::{Agents, Node, Settings};
 use crate::numbers::Numbers;
 use crate::posting::{self, Message, PostRefused, Posted};
+use crate::quota::{QuotaReached, Quotas};
 use crate::store::{
     ApprovalFilter, Listed, Page, Refused, RunFilter, RunView, Store, SuspensionView, Tenant,
 };
@@ -114,7 +116,9 @@ impl EngineBuilder {
         freeze(&*self.store, &agents).await?;
         let clock = self.clock.or_else(|| self.store.clock()).unwrap_or_else(|| Arc::new(SystemClock));
         let callbacks = match &self.settings.callbacks_at {
-            Some(at) => Some(Callbacks::new(at, self.store.callback_key(CallbackKey::drawn()).await?)),
+            Some(at) => {
+                Some(Callbacks::open(at, self.settings.callback_secrets.as_ref(), &*self.store).await?)
+            }
             None => None,
         };
         let node = Node::new(self.store, clock, self.settings, callbacks, self.approvers, agents);
@@ -436,6 +440,18 @@ impl Engine {
     /// ([`Settings::several_tenants`]).
     pub fn share_places(&self, several_tenants: bool) {
         self.inner.node.share_places(several_tenants);
+    }
+
+    /// From now on, for what is posted; runs that exist continue.
+    pub fn set_quotas(&self, quotas: Quotas) {
+        *lock(&self.inner.node.quotas) = quotas;
+    }
+
+    /// The quota that keeps this tenant from a new thread, if one does.
+    pub async fn thread_quota_reached(&self, tenant: &Tenant) -> Result<Option<QuotaReached>, Refused> {
+        let node = &self.inner.node;
+        let quotas = *lock(&node.quotas);
+        quotas.thread(&*node.store, tenant).await
     }
 
     /// Runs that are in memory at this moment.

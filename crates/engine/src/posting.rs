@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use machine::event::{Event, Fact, Message as Said, Order, UserMessage};
-use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId, ToolName};
+use machine::id::{AgentName, MessageId, RunId, ThreadId, ToolName};
 use machine::json_value::{self, ValueFault};
 use machine::policy::{LooseningRefused, resolve};
 pub use machine::policy::{OnBusy, PolicyRequest};
 use machine::rows::ShownStatus;
-use machine::thread::{Admission, Busy, admit};
+use machine::thread::{Admission, Busy, IfBusy, admit};
 use machine::{Input, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
@@ -18,10 +18,12 @@ use uuid::Uuid;
 pub use crate::brought::BROUGHT_MAX;
 use crate::brought::{self, Pin};
 use crate::history::{History, each_up_to};
+use crate::live::lock;
 use crate::media;
+pub use crate::message::{Message, ToThread};
 use crate::node::{Need, Node};
-use crate::store::{Create, PostKey, Refused, SCOPE_BYTES_MAX, Tenant, ThreadView};
-use crate::tool::ToolDefinition;
+use crate::quota::QuotaReached;
+use crate::store::{Create, Refused, SCOPE_BYTES_MAX, ThreadView};
 use crate::worker::{Batch, Entry, Newborn, committed};
 
 /// Longer ones are refused.
@@ -30,85 +32,8 @@ pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 pub const MESSAGE_NODES_MAX: usize = 10_000;
 /// Messages of agents and tools have ids that are derived and begin like this.
 const RESERVED_PREFIXES: [&str; 3] = ["msg_run_", "late_", "note_"];
-/// How often a thread may change under an admission before the sender is told to try again.
+/// How often the thread may be created, deleted or created again while a message is posted, or lose its keys.
 const TRIES_MAX: u32 = 64;
-
-/// What somebody says to an agent.
-#[derive(Clone, Debug)]
-pub struct Message {
-    pub tenant: Tenant,
-    /// None begins a thread.
-    pub thread: Option<ThreadId>,
-    pub agent: AgentName,
-    /// None answers the message before it anew.
-    pub content: Option<Value>,
-    /// The id that the message gets; none makes one up.
-    pub message_id: Option<MessageId>,
-    /// The message it begins after: edit and regenerate begin after an earlier one. None: after the thread's last.
-    pub after: Option<MessageId>,
-    pub on_busy: Option<OnBusy>,
-    pub policy: PolicyRequest,
-    /// Tools that the sender's front end performs, for this run alone.
-    pub tools: Vec<ToolDefinition>,
-    /// A JSON Schema that the last answer of this run has to fit, whatever the agent says.
-    pub output_schema: Option<Arc<Value>>,
-    pub by: Principal,
-    /// Whoever may approve may also ask that fewer calls wait.
-    pub may_approve: bool,
-    /// By which a repeat is recognised. It counts within the thread, so it says nothing where the message begins one.
-    pub key: Option<PostKey>,
-}
-
-impl Message {
-    pub fn to(agent: &str, text: impl Into<String>) -> Self {
-        Self {
-            tenant: Tenant::default(),
-            thread: None,
-            agent: AgentName::from(agent),
-            content: Some(Value::from(text.into())),
-            message_id: None,
-            after: None,
-            on_busy: None,
-            policy: PolicyRequest::default(),
-            tools: Vec::new(),
-            output_schema: None,
-            by: Principal::from("anonymous"),
-            may_approve: false,
-            key: None,
-        }
-    }
-
-    #[must_use]
-    pub fn on_thread(mut self, thread: impl Into<ThreadId>) -> Self {
-        self.thread = Some(thread.into());
-        self
-    }
-
-    #[must_use]
-    pub fn of_tenant(mut self, tenant: Tenant) -> Self {
-        self.tenant = tenant;
-        self
-    }
-
-    /// Who says it. The name comes from whoever checked it, never from the message itself.
-    #[must_use]
-    pub fn by(mut self, principal: &str) -> Self {
-        self.by = Principal::from(principal);
-        self
-    }
-
-    #[must_use]
-    pub fn under_key(mut self, key: PostKey) -> Self {
-        self.key = Some(key);
-        self
-    }
-
-    #[must_use]
-    pub const fn if_busy(mut self, on_busy: OnBusy) -> Self {
-        self.on_busy = Some(on_busy);
-        self
-    }
-}
 
 /// A run was created, by this message or by the one that this one repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +47,8 @@ pub struct Posted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PostRefused {
     NoSuchAgent(AgentName),
+    /// The message was for a thread that exists, and there is none, or none any more.
+    NoSuchThread(ThreadId),
     Empty,
     TooLarge {
         bytes: usize,
@@ -161,6 +88,8 @@ pub enum PostRefused {
     KeyTooLong {
         bytes: usize,
     },
+    /// The tenant has as many threads or pending approvals as it may.
+    Quota(QuotaReached),
     Draining,
     Store(Refused),
 }
@@ -169,19 +98,14 @@ impl fmt::Display for PostRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchAgent(agent) => write!(f, "there is no agent {agent}"),
+            Self::NoSuchThread(thread) => write!(f, "there is no thread {thread}"),
             Self::Empty => f.write_str("the message is empty"),
             Self::TooLarge { bytes } => {
                 write!(f, "the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX}")
             }
             Self::Unstorable(fault) => write!(f, "the message cannot be stored: {fault}"),
             Self::BadPart { place, why } => write!(f, "part {place} of the message cannot be sent: {why}"),
-            Self::Busy(Busy::ActiveRun(run)) => {
-                write!(f, "run {run} of this thread has not ended; wait for it, interrupt it, or enqueue")
-            }
-            Self::Busy(Busy::QueueFull) => f.write_str("too many runs are queued on this thread"),
-            Self::Busy(Busy::InDoubt(run)) => {
-                write!(f, "a call of run {run} is in doubt; a person has to settle it first")
-            }
+            Self::Busy(busy) => busy.fmt(f),
             Self::Loosening(LooseningRefused { field }) => {
                 write!(
                     f,
@@ -203,6 +127,7 @@ impl fmt::Display for PostRefused {
             Self::KeyTooLong { bytes } => {
                 write!(f, "the key has {bytes} bytes with its scope; at most {SCOPE_BYTES_MAX}")
             }
+            Self::Quota(reached) => reached.fmt(f),
             Self::Draining => f.write_str("this engine is stopping and takes nothing new"),
             Self::Store(refused) => refused.fmt(f),
         }
@@ -221,18 +146,28 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
     if node.stopping.is_cancelled() {
         return Err(PostRefused::Draining);
     }
-    let thread = message.thread.clone().unwrap_or_else(|| ThreadId::from(fresh("thr", node.clock.now())));
+    let thread = match &message.thread {
+        ToThread::New => ThreadId::from(fresh("thr", node.clock.now())),
+        ToThread::Named(thread) | ToThread::Existing(thread) => thread.clone(),
+    };
     let ordered = match (order(node, &message, &thread), &message.key) {
         (Err(refused), None) => return Err(refused),
         // What was posted before is answered as it was then, whatever speaks against it today.
         (ordered, _) => ordered,
     };
-    for _ in 0..TRIES_MAX {
+    for attempt in 0..TRIES_MAX {
         // Read first and judged afterwards: a repeat of a message that came in meanwhile is seen to be one, and what
         // that message made of the thread does not speak against it.
         let seen = match &message.thread {
-            Some(_) => node.store.thread(&message.tenant, &thread).await?,
-            None => ThreadView::absent(thread.clone()),
+            ToThread::New => ThreadView::absent(thread.clone()),
+            ToThread::Named(_) => node.store.thread(&message.tenant, &thread).await?,
+            ToThread::Existing(_) => {
+                let seen = node.store.thread(&message.tenant, &thread).await?;
+                if seen.created_at.is_none() {
+                    return Err(PostRefused::NoSuchThread(thread));
+                }
+                seen
+            }
         };
         let ids = check_ids(node, &message, &thread).await;
         if let Some(posted) = repeated(node, &message).await? {
@@ -241,17 +176,31 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         let (order, pin) = ordered.clone()?;
         ids?;
         let own = pin.pinned.revision.policy;
-        let admission = admit(&seen.state, message.on_busy, &message.policy, &own);
-        if let Admission::Refuse(busy) = admission {
-            return Err(PostRefused::Busy(busy));
+        let if_busy = IfBusy::resolve(message.on_busy, &message.policy, &own);
+        // The store judges again inside its transaction; a message that is refused now need not wait for that.
+        let begin = match admit(&seen.state, if_busy) {
+            Admission::Refuse(busy) => return Err(PostRefused::Busy(busy)),
+            Admission::Hold if attempt == 0 => Begin::AtOnce,
+            // Another message came first. Whatever else happens on the thread does not refuse a run that only lines up.
+            Admission::Hold | Admission::Enqueue | Admission::TakeOver => Begin::WhenClaimed,
+        };
+        let thread_is_new = seen.created_at.is_none();
+        let quotas = *lock(&node.quotas);
+        if let Some(reached) = quotas.message(&*node.store, &message.tenant, thread_is_new).await? {
+            return Err(PostRefused::Quota(reached));
         }
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
         let (task_node, task_message) = (node.clone(), message.clone());
-        let created =
-            node.surely(async move { create(&task_node, &task_message, order, pin, seen, admission).await });
+        let created = node
+            .surely(async move { create(&task_node, &task_message, order, pin, seen, if_busy, begin).await });
         match created.await {
             Ok(posted) => return Ok(posted),
             Err(Refused::Stale) => {}
+            Err(Refused::NotFound) => match &message.thread {
+                ToThread::Existing(_) => return Err(PostRefused::NoSuchThread(thread)),
+                ToThread::New | ToThread::Named(_) => {}
+            },
+            Err(Refused::Busy(busy)) => return Err(PostRefused::Busy(busy)),
             // A run that has not started may carry the same id: the store knows.
             Err(Refused::Impossible(why)) => {
                 let taken = message.message_id.map(PostRefused::MessageIdTaken);
@@ -269,7 +218,7 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
 
 /// The run that the same message has started before under its key.
 async fn repeated(node: &Node, message: &Message) -> Result<Option<Posted>, PostRefused> {
-    let (Some(key), Some(thread)) = (&message.key, &message.thread) else { return Ok(None) };
+    let (Some(key), Some(thread)) = (&message.key, message.thread.id()) else { return Ok(None) };
     let Some((run, body)) = node.store.posted(&message.tenant, thread, &key.scope).await? else {
         return Ok(None);
     };
@@ -329,13 +278,22 @@ fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Pi
     Ok((order, pin))
 }
 
+/// When the run that is created starts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    /// In the commit that creates it, if this node has a place for it. The thread must not have changed.
+    AtOnce,
+    WhenClaimed,
+}
+
 async fn create(
     node: &Arc<Node>,
     message: &Message,
     order: Order,
     pin: Pin,
     seen: ThreadView,
-    admission: Admission,
+    if_busy: IfBusy,
+    begin: Begin,
 ) -> Result<Posted, Refused> {
     let Pin { pinned, brought } = pin;
     let (run_id, thread) = (order.run_id.clone(), order.thread_id.clone());
@@ -343,10 +301,9 @@ async fn create(
     let now = node.clock.now();
     let (mut batch, mut run) =
         Batch::born(order, pinned.revision.clone(), now).map_err(|error| impossible(error.to_string()))?;
-    let place = if admission == Admission::Hold {
-        node.place_past_nobody(&message.tenant, Need::Start)
-    } else {
-        None
+    let place = match begin {
+        Begin::AtOnce => node.place_past_nobody(&message.tenant, Need::Start),
+        Begin::WhenClaimed => None,
     };
     let after = message.after.clone().or_else(|| seen.head.clone());
     // A thread without a message has no history to be read.
@@ -358,21 +315,21 @@ async fn create(
     }
     let control = Arc::new(run.control.clone());
     let status = ShownStatus::of(&control.status);
-    let append = batch.into_append(control.clone(), Vec::new(), Vec::new());
+    let append = batch.into_append(0, control.clone(), Vec::new(), Vec::new());
     let events = append.events.clone();
     let create = Create {
         tenant: message.tenant.clone(),
         seen,
-        admission,
+        if_busy,
         begins_after: message.after.clone(),
         key: message.key.clone(),
         brought,
         lease: place.is_some(),
         append,
     };
-    let holds = create.admission == Admission::Hold;
     let brings = create.brought.is_some();
     let created = node.store.create(create).await?;
+    let holds = created.admission == Admission::Hold;
     if brings {
         node.remember(&message.tenant, pinned.clone());
     }
@@ -384,7 +341,8 @@ async fn create(
             // Before anybody can subscribe: they need not ask the store for what is at hand.
             let feed = node.feeds.of(&run_id);
             feed.publish(committed(&events));
-            let newborn = Newborn { lease, run, control, pinned, history, feed };
+            let version = created.version;
+            let newborn = Newborn { lease, run, control, version, pinned, history, feed };
             node.begin(&message.tenant, &run_id, Entry::Created(Box::new(newborn)), place);
         }
         (Some(_) | None, _) if holds => node.wake(&message.tenant, &run_id, Need::Start),
@@ -471,6 +429,7 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
                 Said::User { .. }
                 | Said::Note { .. }
                 | Said::Correction { .. }
+                | Said::CallsDropped { .. }
                 | Said::Interruption { .. } => {}
             }
         }

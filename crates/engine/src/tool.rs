@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machine::id::{CallId, Digest, Principal, RunId, ThreadId, ToolName};
+use machine::id::{CallId, Digest, Principal, RunId, SuspensionId, ThreadId, ToolName};
 pub use machine::input::{Outcome, ToolAnswer};
 pub use machine::phase::{AskKind, SuspendRequest};
 pub use machine::suspension::ResumeMode;
@@ -26,6 +26,11 @@ pub trait Tool: Send + Sync + 'static {
     /// Makes one attempt. It is called only after the intent is stored, and at most once per attempt number. Three
     /// outcomes: answered, not sent, unknown. Not asked for where somebody else performs the call.
     fn call(&self, request: ToolRequest) -> Task<'_, Outcome>;
+
+    /// Whether [`ToolRequest::approval`] is looked up for it, which costs a read of the store for each approved call.
+    fn wants_approval(&self) -> bool {
+        false
+    }
 }
 
 /// What everybody may know of a tool: the model, the gate, and whoever approves.
@@ -150,6 +155,9 @@ pub struct ToolRequest {
     pub arguments: Arc<Value>,
     /// The same over retries, take-overs and in-doubt repeats: a tool that honours it acts once.
     pub idempotency_key: String,
+    /// The approval that let this call through, where an approver was asked and the tool wants to know
+    /// ([`Tool::wants_approval`]).
+    pub approval: Option<ApprovedBy>,
     /// Set where the tool had answered "pending" and somebody has answered it since.
     pub resume: Option<Resumed>,
     /// With which the tool may report later what became of this attempt; none where nobody could hear it.
@@ -166,6 +174,15 @@ impl ToolRequest {
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, String> {
         T::deserialize(&*self.arguments).map_err(|error| format!("the arguments do not fit: {error}"))
     }
+}
+
+/// The approval of a call, so that its tool can verify and record it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovedBy {
+    pub approval: SuspensionId,
+    pub by: Principal,
+    /// Of the arguments that were approved, which are the ones in the request.
+    pub arguments: Digest,
 }
 
 /// What a tool that suspended itself gets back.

@@ -134,7 +134,7 @@ struct Readme;
 struct Models;
 
 #[doc(inline)]
-pub use engine::posting::{Message, PostRefused, Posted};
+pub use engine::posting::{Message, PostRefused, Posted, ToThread};
 #[doc(inline)]
 pub use engine::{Engine, EngineBuilder, Finished, Pass, Settings, StartError, Task};
 #[doc(inline)]

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::answers::counted;
 use crate::error::{ApiError, Code};
 use crate::limits::{Bucket, Limits, too_much};
-use crate::places::{Place, Places, Share};
+use crate::places::{Place, Places, Share, Taken};
 use crate::received::{Walked, body_bytes, whole};
 use crate::server::Server;
 use crate::setup::{ANONYMOUS, AgentScope, AgentShown, Auth, Key, Origins, Role, Roles};
@@ -99,7 +99,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         // A route without a guard has no caller, and so it cannot show anything of anybody.
-        parts.extensions.get::<Self>().cloned().ok_or_else(unauthorized)
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| unauthorized(&parts.headers))
     }
 }
 
@@ -274,13 +274,22 @@ impl Access {
         };
         let absolute = uri.authority().is_none_or(|authority| is_loopback(authority.host()));
         if !named || !absolute {
-            return Err(refused_origin("the Host of this request is not a name of this machine"));
+            return Err(refused_origin(
+                "the Host of this request is not a name of this machine",
+                "ask under the address that the server prints, or configure [auth]",
+            ));
         }
         let ours = headers
             .get_all(header::ORIGIN)
             .iter()
             .all(|origin| origin.to_str().is_ok_and(|origin| self.is_ours(origin)));
-        if ours { Ok(()) } else { Err(refused_origin("this request comes from a page of another site")) }
+        if ours {
+            return Ok(());
+        }
+        Err(refused_origin(
+            "this request comes from a page of another site",
+            "send it from your own backend, or serve the page and this API under one origin and set server.public_url to it",
+        ))
     }
 
     fn is_ours(&self, origin: &str) -> bool {
@@ -322,6 +331,10 @@ fn is_loopback(host: &str) -> bool {
 /// Scheme, host and port of an origin or of a URL, in the one way to write them.
 fn origin_parts(url: &str) -> Option<(String, String, u16)> {
     let uri: Uri = url.parse().ok()?;
+    // No browser sends a user or a password in an origin.
+    if uri.authority()?.as_str().contains('@') {
+        return None;
+    }
     let scheme = uri.scheme_str()?.to_ascii_lowercase();
     let port = match (uri.port_u16(), scheme.as_str()) {
         (Some(port), _) => port,
@@ -375,7 +388,7 @@ impl Guard {
 pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let server = &guard.server;
     let Some((entrance, holder)) = server.access.holder(request.headers()) else {
-        return unauthorized().into_response();
+        return unauthorized(request.headers()).into_response();
     };
     if !holder.bucket.take() {
         return too_much("this key asks too often").into_response();
@@ -383,10 +396,11 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     if let Err(refused) = guard.admits(entrance, holder.roles) {
         return refused.into_response();
     }
-    if server.is_draining() && !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return draining().into_response();
-    }
     let admitted = |place: &Arc<Place>, request: &mut Request| {
+        // The key may have been removed, or have lost its role, while the body was on its way.
+        let (entrance, holder) =
+            server.access.holder(request.headers()).ok_or_else(|| unauthorized(request.headers()))?;
+        guard.admits(entrance, holder.roles)?;
         request.extensions_mut().insert(Caller {
             principal: holder.principal.clone(),
             tenant: holder.tenant.clone(),
@@ -396,6 +410,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
             place: place.clone(),
             revoked: holder.revoked.clone(),
         });
+        Ok(())
     };
     match answered(server, &holder.share, request, next, admitted).await {
         Ok(response) => response,
@@ -403,42 +418,66 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     }
 }
 
-/// The body comes first: no place is held for whoever is slow to say what they want.
+/// The body comes first: no place is held for whoever is slow to say what they want. A server that begins to drain waits
+/// for no body, and answers every request that it has taken.
 pub(crate) async fn answered(
     server: &Server,
     share: &Share,
     request: Request,
     next: Next,
-    admitted: impl FnOnce(&Arc<Place>, &mut Request),
+    admitted: impl FnOnce(&Arc<Place>, &mut Request) -> Result<(), ApiError>,
 ) -> Result<Response, ApiError> {
-    let Some(room) = share.room(body_bytes(&request, server.limits.body_bytes_max)).await else {
-        return Err(too_much("too many bodies are on their way"));
-    };
-    let mut request = whole(request, &server.limits).await?;
-    let memory = request.extensions().get::<Walked>().and_then(Walked::memory_bytes);
-    let values = match memory {
-        Some(bytes) => match share.values_room(bytes).await {
-            Some(taken) => Some(taken),
-            None => return Err(too_much("too many large JSON values are worked on")),
-        },
-        None => None,
-    };
-    let Some(place) = share.place().await else {
-        return Err(too_much("too many requests are worked on"));
-    };
-    let place = Arc::new(place);
-    admitted(&place, &mut request);
     let only_shows = matches!(*request.method(), Method::GET | Method::HEAD);
+    let arrived = tokio::select! {
+        biased;
+        () = server.draining.cancelled(), if !only_shows => return Err(draining()),
+        arrived = Arrived::wait(server, share, request) => arrived?,
+    };
+    let Arrived { mut request, place, rooms } = arrived;
+    let taken = if only_shows { None } else { Some(server.take()?) };
+    let place = Arc::new(place);
+    admitted(&place, &mut request)?;
     let response = next.run(request).await;
-    drop((room, values));
+    drop((rooms, taken));
     counted(share, place, only_shows, response).await
 }
 
-fn unauthorized() -> ApiError {
-    ApiError::new(
-        Code::Unauthorized,
-        "no key of this server was sent, and nothing was looked at; send `Authorization: Bearer TOKEN`",
-    )
+/// A request whose body is there, with the room that it needs.
+struct Arrived {
+    request: Request,
+    place: Place,
+    rooms: (Taken, Option<Taken>),
+}
+
+impl Arrived {
+    async fn wait(server: &Server, share: &Share, request: Request) -> Result<Self, ApiError> {
+        let Some(room) = share.room(body_bytes(&request, server.limits.body_bytes_max)).await else {
+            return Err(too_much("too many bodies are on their way"));
+        };
+        let request = whole(request, &server.limits).await?;
+        let memory = request.extensions().get::<Walked>().and_then(Walked::memory_bytes);
+        let values = match memory {
+            Some(bytes) => match share.values_room(bytes).await {
+                Some(taken) => Some(taken),
+                None => return Err(too_much("too many large JSON values are worked on")),
+            },
+            None => None,
+        };
+        let Some(place) = share.place().await else {
+            return Err(too_much("too many requests are worked on"));
+        };
+        Ok(Self { request, place, rooms: (room, values) })
+    }
+}
+
+fn unauthorized(headers: &HeaderMap) -> ApiError {
+    let what = if headers.contains_key(header::AUTHORIZATION) {
+        "the token that was sent is not a valid key of this server; check it, or ask the operator for a key. It is sent \
+         as `Authorization: Bearer TOKEN`, and nothing was looked at"
+    } else {
+        "no key was sent, and nothing was looked at; send `Authorization: Bearer TOKEN`"
+    };
+    ApiError::new(Code::Unauthorized, what)
 }
 
 fn forbidden(roles: &[Role]) -> ApiError {
@@ -460,13 +499,8 @@ pub(crate) fn draining() -> ApiError {
     )
 }
 
-fn refused_origin(why: &str) -> ApiError {
-    ApiError::new(
-        Code::OriginRefused,
-        format!(
-            "{why}, and nothing was done; ask under the address that the server prints, or configure [auth]"
-        ),
-    )
+fn refused_origin(why: &str, next: &str) -> ApiError {
+    ApiError::new(Code::OriginRefused, format!("{why}, and nothing was done; {next}"))
 }
 
 #[cfg(test)]
@@ -517,7 +551,13 @@ mod tests {
             assert!(judged(&access, host, Some(good)), "{good}");
         }
         let bad = ["null", "http://evil.example", "http://localhost:3000", "https://localhost:8787", ""];
-        for bad in bad.into_iter().chain(["http://hold.example", "https://hold.example:8443"]) {
+        for bad in bad.into_iter().chain([
+            "http://hold.example",
+            "https://hold.example:8443",
+            "http://ann@127.0.0.1:8787",
+            "http://ann:sesame@localhost:8787",
+            "https://hold.example@hold.example",
+        ]) {
             assert!(!judged(&access, host, Some(bad)), "{bad}");
         }
     }

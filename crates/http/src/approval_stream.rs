@@ -34,7 +34,7 @@ pub(crate) fn open(
     server: &Arc<Server>,
     caller: &Caller,
 ) -> Result<impl Stream<Item = Result<Event, Infallible>> + Send + use<>, ApiError> {
-    let open = server.streams.open(&caller.tenant, server.limits.streams_per_tenant_max)?;
+    let open = server.open_stream(&caller.tenant)?;
     // Before the list is read: nothing may happen in between.
     let Some(feed) = server.engine.approval_feed(&caller.tenant) else {
         return Err(too_much("approvals of too many tenants are watched"));

@@ -1,15 +1,20 @@
 //! Connections: how many there may be, of one address too, how long somebody may take to say something, and how they end.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Method;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::metrics::counter::Counter;
@@ -30,6 +35,14 @@ const TROUBLE_PAUSE: Duration = Duration::from_millis(100);
 /// Connections beyond those that there may be, which are told how the server is doing and nothing else. Each has one
 /// request and little time.
 const SPARE_MAX: usize = 64;
+
+/// How long a server that was told to stop still takes requests in: those that were sent before their senders could know
+/// are told that it stops, and not cut off.
+const LAST_REQUESTS_TIME: Duration = Duration::from_millis(100);
+/// What is read and thrown away of a body that was refused before all of it had arrived. Without this the connection is
+/// reset, and the client may not get to read the answer.
+const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
+const LINGER_TIME: Duration = Duration::from_secs(5);
 
 /// Who answers.
 #[derive(Clone)]
@@ -55,24 +68,31 @@ pub(crate) async fn accept_all(
         refused,
     };
     let mut connections = JoinSet::new();
+    let closing = CancellationToken::new();
+    let last_requests = async {
+        stopped.cancelled().await;
+        tokio::time::sleep(LAST_REQUESTS_TIME).await;
+    };
+    let mut last_requests = pin!(last_requests);
     loop {
         let (stream, seat) = tokio::select! {
             biased;
-            () = stopped.cancelled() => break,
+            () = &mut last_requests => break,
             Some(_) = connections.join_next() => continue,
             accepted = entrance.accept(&listener) => accepted,
         };
-        let (routers, limits, stopped) = (routers.clone(), limits.clone(), stopped.clone());
+        let (routers, limits, closing) = (routers.clone(), limits.clone(), closing.clone());
         connections.spawn(async move {
             if seat.is_spare {
-                let one_answer = converse(stream, routers.when_full, &limits, false, stopped);
+                let one_answer = converse(stream, routers.when_full, &limits, false, closing);
                 let _ = tokio::time::timeout(limits.head_time, one_answer).await;
             } else {
-                converse(stream, routers.usual, &limits, true, stopped).await;
+                converse(stream, routers.usual, &limits, true, closing).await;
             }
             drop(seat);
         });
     }
+    closing.cancel();
     let all = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(limits.parting_time, all).await;
 }
@@ -174,21 +194,33 @@ async fn converse(
     router: Router,
     limits: &Limits,
     keep_alive: bool,
-    stopped: CancellationToken,
+    closing: CancellationToken,
 ) {
     // Events are small and should leave at once.
     let _ = stream.set_nodelay(true);
-    let stream = Unstalled { stream, stall_time: limits.stall_time, given_up: None };
+    let is_unread = Arc::new(AtomicBool::new(false));
+    let stream = Unstalled::new(stream, limits.stall_time, is_unread.clone());
+    let router = TowerToHyperService::new(router);
+    let answering = service_fn(move |request: hyper::Request<Incoming>| {
+        let (has_body, is_post) = (!request.body().is_end_stream(), *request.method() == Method::POST);
+        let (answer, is_unread) = (router.call(request), is_unread.clone());
+        async move {
+            let answer = answer.await?;
+            let is_refused = answer.status().is_client_error() || answer.status().is_server_error();
+            is_unread.store(has_body && (is_refused || !is_post), Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
         .max_buf_size(HEAD_BYTES_MAX)
         .keep_alive(keep_alive)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), answering);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = stopped.cancelled() => {
+        () = closing.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -204,9 +236,46 @@ struct Unstalled {
     stream: TcpStream,
     stall_time: Duration,
     given_up: Option<Pin<Box<Sleep>>>,
+    /// The last answer may have left part of its request unread.
+    is_unread: Arc<AtomicBool>,
+    is_shut: bool,
+    lingers_until: Option<Pin<Box<Sleep>>>,
+    discarded_bytes: usize,
 }
 
 impl Unstalled {
+    fn new(stream: TcpStream, stall_time: Duration, is_unread: Arc<AtomicBool>) -> Self {
+        Self {
+            stream,
+            stall_time,
+            given_up: None,
+            is_unread,
+            is_shut: false,
+            lingers_until: None,
+            discarded_bytes: 0,
+        }
+    }
+
+    /// Ready when the client has closed its side too, or when the bounds are reached.
+    fn linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut bytes = [0; 16 * 1024];
+        while self.discarded_bytes < LINGER_BYTES_MAX {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    self.discarded_bytes += buffer.filled().len();
+                }
+                Poll::Ready(Ok(()) | Err(_)) => return Poll::Ready(()),
+                Poll::Pending => {
+                    let until =
+                        self.lingers_until.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER_TIME)));
+                    return until.as_mut().poll(context);
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+
     fn watched<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.given_up = None;
@@ -258,8 +327,15 @@ impl AsyncWrite for Unstalled {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.watched(context, shut)
+        if !self.is_shut {
+            let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+            ready!(self.watched(context, shut))?;
+            self.is_shut = true;
+        }
+        if self.is_unread.load(Ordering::Relaxed) {
+            ready!(self.linger(context));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

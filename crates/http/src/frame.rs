@@ -60,10 +60,19 @@ pub(crate) async fn frame(State(server): State<Arc<Server>>, request: Request, n
     if code == Some(Code::RateLimited) || code == Some(Code::Draining) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
     }
+    if server.is_draining() {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let elapsed = began.elapsed();
     server.metrics.answered(method.as_str(), route, status, code, elapsed);
+    let (is_refused, ms) = (status.is_client_error(), elapsed.as_millis() as u64);
     let (status, code) = (status.as_u16(), code.map(Code::as_str));
-    tracing::info!(request_id = id, %method, route, status, code, ms = elapsed.as_millis() as u64, "answered");
+    // A caller without a key can cause any number of refusals; the metrics count them.
+    if is_refused {
+        tracing::debug!(request_id = id, %method, route, status, code, ms, "answered");
+    } else {
+        tracing::info!(request_id = id, %method, route, status, code, ms, "answered");
+    }
     response
 }
 

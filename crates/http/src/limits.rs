@@ -44,8 +44,8 @@ pub struct Limits {
     pub requests_per_second_max: u32,
     /// Between two signs of life on a stream.
     pub heartbeat: Duration,
-    /// How long an answer waits for the commit that closes what was decided, and for the one that holds the call about
-    /// which a tool reports.
+    /// How long an answer waits for the commit that holds a call again because its tool has changed, and for the one that
+    /// holds the call about which a tool reports.
     pub decided_time: Duration,
     /// How old a count of the runs may be that the numbers show.
     pub census_age_max: Duration,

@@ -3,6 +3,7 @@
 mod looked;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -38,7 +39,7 @@ fn seconds() -> Histogram {
 }
 
 impl Metrics {
-    pub(crate) fn new(engine: &Engine, streams: &Arc<Streams>) -> Self {
+    pub(crate) fn new(engine: &Engine, streams: &Arc<Streams>, log_lines_dropped: Arc<AtomicU64>) -> Self {
         let mut registry = Registry::with_prefix("holdpoint");
         let requests = Family::default();
         registry.register("http_requests", "Answers by method, route and status", requests.clone());
@@ -73,6 +74,7 @@ impl Metrics {
             engine: engine.clone(),
             streams: streams.clone(),
             counted: counted.clone(),
+            log_lines_dropped,
         }));
         Self {
             registry,

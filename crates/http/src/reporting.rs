@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use engine::callback::Reported;
 use engine::store::Tenant;
 
-use crate::access::{answered, bearer_token, draining};
+use crate::access::{answered, bearer_token};
 use crate::error::{ApiError, Code};
 use crate::limits::{Bucket, Limits, too_much};
 use crate::places::Place;
@@ -69,13 +69,11 @@ pub(crate) async fn report_guard(
     if !server.reporters.bucket(&about.tenant, &server.limits).take() {
         return too_much("the tools of this tenant report too often").into_response();
     }
-    if server.is_draining() {
-        return draining().into_response();
-    }
     let share = server.access.share(&about.tenant, &server.limits);
     let request = Request::from_parts(parts, body);
     let admitted = |place: &Arc<Place>, request: &mut Request| {
         request.extensions_mut().insert(Reporter { about, place: place.clone() });
+        Ok(())
     };
     match answered(&server, &share, request, next, admitted).await {
         Ok(response) => response,

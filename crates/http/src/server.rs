@@ -4,13 +4,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Router;
 use engine::Engine;
+use engine::store::Tenant;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::access::Access;
+use crate::access::{Access, draining};
 use crate::connection::{self, Routers};
-use crate::limits::{Limits, Streams};
+use crate::error::ApiError;
+use crate::limits::{Limits, OpenStream, Streams};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::reporting::Reporters;
@@ -32,6 +36,8 @@ pub struct Server {
     reloading: Mutex<()>,
     agents: RwLock<Arc<Vec<AgentShown>>>,
     pub(crate) draining: CancellationToken,
+    /// Requests that change something and were taken.
+    taken: TaskTracker,
     stopped: CancellationToken,
 }
 
@@ -45,7 +51,7 @@ impl Server {
     pub fn limited(setup: Setup, limits: Limits) -> Arc<Self> {
         let streams = Arc::new(Streams::default());
         Arc::new(Self {
-            metrics: Metrics::new(&setup.engine, &streams),
+            metrics: Metrics::new(&setup.engine, &streams, setup.log_lines_dropped),
             access: Access::new(setup.auth, setup.origins, &limits),
             approvers: setup.approvers,
             engine: setup.engine,
@@ -57,6 +63,7 @@ impl Server {
             reloading: Mutex::default(),
             agents: RwLock::new(Arc::new(setup.agents)),
             draining: CancellationToken::new(),
+            taken: TaskTracker::new(),
             stopped: CancellationToken::new(),
         })
     }
@@ -88,6 +95,27 @@ impl Server {
     /// Takes nothing new in, and closes every stream.
     pub fn drain(&self) {
         self.draining.cancel();
+    }
+
+    /// Waits until every request that was taken before [`Server::drain`] has its answer. Drain the engine after this, so
+    /// that each of these answers says what happened.
+    pub async fn wait_until_answered(&self) {
+        self.taken.close();
+        self.taken.wait().await;
+    }
+
+    /// Takes a request that changes something, until the token is dropped. Once the server drains it takes none.
+    pub(crate) fn take(&self) -> Result<TaskTrackerToken, ApiError> {
+        // Counted before the look: a request that is not seen draining is waited for.
+        let taken = self.taken.token();
+        if self.is_draining() { Err(draining()) } else { Ok(taken) }
+    }
+
+    pub(crate) fn open_stream(&self, tenant: &Tenant) -> Result<OpenStream, ApiError> {
+        if self.is_draining() {
+            return Err(draining());
+        }
+        self.streams.open(tenant, self.limits.streams_per_tenant_max)
     }
 
     /// Ends [`Server::serve`], as soon as open answers are out and after a moment at the latest.

@@ -34,14 +34,13 @@ pub(crate) async fn settle(
         Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged => {}
         Verdict::Refused(refusal) => return Err(ApiError::not_decided(&refusal, &now(server, &held).await?)),
     }
-    let until = tokio::time::Instant::now() + server.limits.decided_time;
-    // Where the run has not heard it yet, nobody else can decide any more, and the store shows what was said.
-    let settled = match place.away(tokio::time::timeout_at(until, closed(server, &held))).await {
-        Ok(settled) => settled?,
-        Err(_) => now(server, &held).await?,
-    };
+    // The verdict is stored. Where the run has not processed it yet, nothing else can decide any more, and the store shows
+    // the approval as it was decided. A run that waits for a place is not waited for.
+    let settled = now(server, &held).await?;
     if is_void(&settled) {
-        let again = place.away(tokio::time::timeout_at(until, asked_again(server, &settled))).await;
+        // Only the run can name the new approval.
+        let again = tokio::time::timeout(server.limits.decided_time, asked_again(server, &settled));
+        let again = place.away(again).await;
         let again = again.unwrap_or(Ok(None))?;
         return Err(ApiError::tool_changed(&settled, again.as_ref()));
     }
@@ -52,36 +51,9 @@ pub(crate) async fn settle(
     Err(ApiError::not_decided(&Refusal::RunOver, &settled))
 }
 
-/// The suspension once it is closed. The commit that closes it may be another one than the commit that accepted the
-/// decision: then whoever works on the run has to hear it first.
-async fn closed(server: &Server, held: &SuspensionView) -> Result<SuspensionView, ApiError> {
-    let engine = &server.engine;
-    let seen = engine.view(&held.tenant, &held.run).await?.map_or(0, |run| run.control.seq);
-    let view = now(server, held).await?;
-    if is_closed(&view) {
-        return Ok(view);
-    }
-    let mut watched = engine.subscribe(&held.tenant, &held.run, seen);
-    while let Some(item) = watched.next().await {
-        let FeedItem::Event(committed) = item? else { continue };
-        if committed.checkpoint.is_some() {
-            let view = now(server, held).await?;
-            if is_closed(&view) {
-                return Ok(view);
-            }
-        }
-    }
-    now(server, held).await
-}
-
 async fn now(server: &Server, held: &SuspensionView) -> Result<SuspensionView, ApiError> {
     let view = server.engine.approval(&held.tenant, &held.id).await?;
     view.ok_or_else(|| ApiError::no_approval(held.id.as_str()))
-}
-
-/// The run itself has closed it.
-fn is_closed(view: &SuspensionView) -> bool {
-    !view.answered && view.status != ApprovalStatus::Pending
 }
 
 /// What is shown of the approval is what this decision says, and nobody else's.

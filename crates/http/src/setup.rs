@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use engine::store::Tenant;
@@ -24,6 +25,8 @@ pub struct Setup {
     pub origins: Origins,
     /// Those that the engine was started with: it asks them whether the giver of a grant may still approve.
     pub approvers: Approvers,
+    /// Counted by the log's writer, and shown with the metrics.
+    pub log_lines_dropped: Arc<AtomicU64>,
 }
 
 /// Reads the configuration again and puts its agents into force. An error is for whoever asked, and nothing has changed

@@ -23,10 +23,11 @@ pub(crate) async fn shown(server: &Server, view: &SuspensionView) -> Result<Appr
     {
         approval = approval.running(&arguments);
     }
-    Ok(match &edited {
+    let approval = match &edited {
         Some(arguments) => approval.edited(arguments),
         None => approval,
-    })
+    };
+    Ok(approval.displayed())
 }
 
 /// None where it was deleted since it was listed: the others are still there.

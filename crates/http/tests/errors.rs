@@ -7,11 +7,13 @@ use std::path::PathBuf;
 
 use axum::response::IntoResponse;
 use engine::posting::PostRefused;
+use engine::quota::QuotaReached;
+use engine::store::Countable;
 use engine::store::{Refused, Trouble};
 use holdpoint_http::error::{ApiError, Code};
 use machine::json_value::ValueFault;
 use machine::policy::{LooseningRefused, StrictField};
-use machine::thread::Busy;
+use machine::thread::{Busy, LINE_MAX, QUEUE_MAX};
 use serde_json::{Value, json};
 
 fn pages() -> PathBuf {
@@ -93,13 +95,14 @@ fn d21_every_refused_message_has_its_code() {
     let loosening = LooseningRefused { field: StrictField::Approval };
     let cases = [
         (PostRefused::NoSuchAgent("a".into()), Code::AgentNotFound),
+        (PostRefused::NoSuchThread("t".into()), Code::ThreadNotFound),
         (PostRefused::Empty, Code::BadRequest),
         (PostRefused::TooLarge { bytes: 1 }, Code::TooLarge),
         (PostRefused::Unstorable(ValueFault::TooDeep), Code::BadRequest),
         (PostRefused::Unstorable(ValueFault::ReservedKey), Code::BadRequest),
         (PostRefused::Unstorable(ValueFault::TooManyNodes { nodes_max: 1 }), Code::TooLarge),
         (PostRefused::BadPart { place: 0, why: "no".into() }, Code::BadRequest),
-        (PostRefused::Busy(Busy::QueueFull), Code::QueueFull),
+        (PostRefused::Busy(Busy::QueueFull { max: 100 }), Code::QueueFull),
         (PostRefused::Busy(Busy::InDoubt("run_1".into())), Code::InDoubt),
         (PostRefused::Loosening(loosening), Code::Forbidden),
         (PostRefused::ToolNameTaken("t".into()), Code::ToolNameTaken),
@@ -110,6 +113,7 @@ fn d21_every_refused_message_has_its_code() {
         (PostRefused::MessageIdReserved("m".into()), Code::BadRequest),
         (PostRefused::KeyUsed { run: "run_1".into() }, Code::IdempotencyConflict),
         (PostRefused::KeyTooLong { bytes: 256 }, Code::BadRequest),
+        (PostRefused::Quota(QuotaReached { what: Countable::PendingApprovals, max: 1 }), Code::QuotaReached),
         (PostRefused::Draining, Code::Draining),
         (PostRefused::Store(Refused::Stale), Code::StoreUnavailable),
     ];
@@ -121,6 +125,11 @@ fn d21_every_refused_message_has_its_code() {
     }
     let busy = ApiError::from(PostRefused::Busy(Busy::ActiveRun("run_1".into())));
     assert_eq!((busy.code, &busy.details["run_id"]), (Code::ActiveRunExists, &json!("run_1")));
+    for max in [QUEUE_MAX, LINE_MAX] {
+        let full = ApiError::from(PostRefused::Busy(Busy::QueueFull { max }));
+        assert_eq!(full.details["queued_max"], json!(max));
+        assert!(full.message.starts_with(&format!("{max} runs are queued")), "{}", full.message);
+    }
     let loose = LooseningRefused { field: StrictField::Approval };
     let loose = ApiError::from(PostRefused::Loosening(loose));
     assert_eq!((loose.code, &loose.details["roles"]), (Code::Forbidden, &json!(["approve"])));
@@ -128,7 +137,7 @@ fn d21_every_refused_message_has_its_code() {
     assert_eq!(loose.details["field"], "policy.approval");
 }
 
-const KIND_COUNT: usize = 17;
+const KIND_COUNT: usize = 19;
 
 /// Without a wildcard: a further refusal has to be counted here, and to have a case above.
 const fn kind(refused: &PostRefused) -> usize {
@@ -150,5 +159,7 @@ const fn kind(refused: &PostRefused) -> usize {
         PostRefused::KeyTooLong { .. } => 14,
         PostRefused::Draining => 15,
         PostRefused::Store(_) => 16,
+        PostRefused::NoSuchThread(_) => 17,
+        PostRefused::Quota(_) => 18,
     }
 }

@@ -128,6 +128,12 @@ impl Call {
         }
     }
 
+    /// Somebody approved it, and it has not passed the gate since.
+    #[must_use]
+    pub const fn is_approved_and_unstarted(&self) -> bool {
+        matches!(self.state, CallState::Resuming) && self.approved.is_some()
+    }
+
     #[must_use]
     pub const fn settled(&self) -> bool {
         self.status().terminal()

@@ -43,7 +43,10 @@ const fn boundary(fact: &Fact) -> Option<Checkpoint> {
         | Fact::RunStarted { .. }
         | Fact::MessageAdded(Message::User { .. }) => Some(Checkpoint::UserMessage),
         Fact::MessageAdded(
-            Message::Assistant { .. } | Message::Correction { .. } | Message::Interruption { .. },
+            Message::Assistant { .. }
+            | Message::Correction { .. }
+            | Message::CallsDropped { .. }
+            | Message::Interruption { .. },
         )
         | Fact::ToolRequested { .. } => Some(Checkpoint::AssistantTurn),
         Fact::ExecutionSucceeded { .. }

@@ -17,7 +17,7 @@ use crate::termination::Termination;
 use crate::time::Timestamp;
 
 /// Changes whenever the fold or this layout does. A stored control of another version is folded anew.
-pub const FOLD_VERSION: u16 = 1;
+pub const FOLD_VERSION: u16 = 2;
 pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
 /// Remembered calls for loop detection; no window is wider.
 pub const LOOP_WINDOW_MAX: usize = 64;
@@ -64,6 +64,8 @@ pub struct Control {
     /// Messages that this run has added; with the run's starting point it pins a model input.
     pub message_count: u32,
     pub suspension_count: u32,
+    /// Runs that count against `descendants_max`: children, what open ones were granted, and what ended ones used.
+    pub descendants: u32,
 }
 
 /// Where the run is between its beginning and its end.
@@ -90,6 +92,8 @@ pub struct Inferring {
     pub attempt: u32,
     /// Attempts of this step that failed; those that a lost worker took with it do not count.
     pub failures: u32,
+    /// One of them was an answer without text and calls. The next such answer is taken as it is.
+    pub empty_retried: bool,
     pub not_before: Timestamp,
     /// The worker that made the attempt is gone.
     pub lost: bool,
@@ -104,6 +108,7 @@ impl Inferring {
         Self {
             attempt: 1,
             failures: 0,
+            empty_retried: false,
             not_before: at,
             lost: false,
             answered: PhaseSet::NONE,

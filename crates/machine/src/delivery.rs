@@ -23,6 +23,7 @@ pub struct Spawn {
     pub agent: AgentName,
     pub depth: u16,
     pub grant_tokens: Option<u64>,
+    pub grant_descendants: u32,
 }
 
 /// An inbox row to write in the same commit.
@@ -36,7 +37,16 @@ pub struct Delivery {
 pub fn spawns(events: &[Event]) -> Vec<Spawn> {
     let mut spawns = Vec::new();
     for event in events {
-        if let Fact::ChildStarted { call_id, run_id, thread_id, agent, depth, grant_tokens } = &event.fact {
+        if let Fact::ChildStarted {
+            call_id,
+            run_id,
+            thread_id,
+            agent,
+            depth,
+            grant_tokens,
+            grant_descendants,
+        } = &event.fact
+        {
             spawns.push(Spawn {
                 call: call_id.clone(),
                 run: run_id.clone(),
@@ -44,6 +54,7 @@ pub fn spawns(events: &[Event]) -> Vec<Spawn> {
                 agent: agent.clone(),
                 depth: *depth,
                 grant_tokens: *grant_tokens,
+                grant_descendants: *grant_descendants,
             });
         }
     }
@@ -78,6 +89,7 @@ pub fn deliveries(
                 run: control.run.clone(),
                 end: child_end(termination, last_text),
                 usage: *usage,
+                descendants: control.descendants,
             };
             deliveries.push(Delivery { to: parent.run_id.clone(), item: Item::ChildEnded(ended) });
         }

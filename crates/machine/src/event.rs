@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use crate::call_error::{CallError, CallErrorCode};
 pub use crate::message::{CallInMessage, Message, NoteBody, Origin, Sealed, ToolBody};
 pub use crate::termination::InterruptCause;
 
@@ -92,7 +93,14 @@ pub enum Fact {
     MessageAdded(Message),
     /// A model call gave no answer; this attempt follows, no earlier than `at`.
     #[serde(rename = "model.retrying")]
-    ModelRetrying { attempt: u32, error: String, at: Timestamp },
+    ModelRetrying {
+        attempt: u32,
+        error: String,
+        at: Timestamp,
+        /// The model did answer, with neither text nor a call. That is tried again once.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        empty_answer: bool,
+    },
     /// Hooks of one plugin answered with actions, or failed.
     #[serde(rename = "phase.answered")]
     PhaseAnswered {
@@ -240,10 +248,20 @@ pub enum Fact {
         depth: u16,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant_tokens: Option<u64>,
+        /// Runs that the child may start in its turn, directly and through others.
+        #[serde(default)]
+        grant_descendants: u32,
     },
     /// The child is over, and gives back what it did not use.
     #[serde(rename = "child.ended")]
-    ChildEnded { call_id: CallId, run_id: RunId, usage: Usage },
+    ChildEnded {
+        call_id: CallId,
+        run_id: RunId,
+        usage: Usage,
+        /// Runs of the grant that it did use.
+        #[serde(default)]
+        descendants: u32,
+    },
 }
 
 impl Fact {
@@ -314,6 +332,9 @@ pub struct Parent {
     /// Of this run: one more than its parent's.
     pub depth: u16,
     pub grant_tokens: Option<u64>,
+    /// Runs that this one may start, directly and through others. None in logs from before there was such a limit.
+    #[serde(default)]
+    pub grant_descendants: Option<u32>,
 }
 
 /// Tokens that were used.
@@ -408,70 +429,6 @@ pub enum ResultFrom {
     Hook,
     Decision,
     Child,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallError {
-    pub code: CallErrorCode,
-    pub message: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum CallErrorCode {
-    /// The tool, or whoever answered for it, says that it failed.
-    ToolError,
-    /// A plugin supplied an error in place of the call.
-    PluginError,
-    BlockedByPlugin,
-    BlockedByPolicy,
-    DeniedByRule,
-    UnknownTool,
-    OutOfScope,
-    ToolRemoved,
-    BadArguments,
-    /// The arguments about to be sent are not the ones that were decided on.
-    ArgumentsChanged,
-    GateFailed,
-    AskedTooOften,
-    /// Something that would have to be kept is larger than it may be.
-    StateFull,
-    /// Nothing was sent.
-    NotSent,
-    /// A repeatable tool gave no answer in all its attempts.
-    NoAnswer,
-    TooDeep,
-    TooManyChildren,
-    /// Nothing is left that a child run could be granted.
-    BudgetSpent,
-    ChildFailed,
-}
-
-impl CallErrorCode {
-    /// The call did not get an answer of its tool: it was refused, or nothing came back.
-    #[must_use]
-    pub const fn without_an_answer(self) -> bool {
-        match self {
-            Self::ToolError | Self::ChildFailed => false,
-            Self::PluginError
-            | Self::BlockedByPlugin
-            | Self::BlockedByPolicy
-            | Self::DeniedByRule
-            | Self::UnknownTool
-            | Self::OutOfScope
-            | Self::ToolRemoved
-            | Self::BadArguments
-            | Self::ArgumentsChanged
-            | Self::GateFailed
-            | Self::AskedTooOften
-            | Self::StateFull
-            | Self::NotSent
-            | Self::NoAnswer
-            | Self::TooDeep
-            | Self::TooManyChildren
-            | Self::BudgetSpent => true,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

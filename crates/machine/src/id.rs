@@ -133,6 +133,26 @@ impl Digest {
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
+
+    /// HMAC-SHA-256, as in RFC 2104.
+    #[must_use]
+    pub fn keyed(key: &[u8], bytes: &[u8]) -> Self {
+        const BLOCK_BYTES: usize = 64;
+        let hashed = Self::of(key).0;
+        let key = if key.len() > BLOCK_BYTES { &hashed[..] } else { key };
+        let mut block = [0_u8; BLOCK_BYTES];
+        block.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+        let inner = Self::of(&[&block.map(|byte| byte ^ 0x36)[..], bytes].concat());
+        Self::of(&[&block.map(|byte| byte ^ 0x5c)[..], &inner.0[..]].concat())
+    }
+}
+
+#[test]
+fn keyed_digests_are_those_of_rfc_4231() {
+    let short = Digest::keyed(b"Jefe", b"what do ya want for nothing?");
+    assert_eq!(alloc::format!("{short}"), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    let long = Digest::keyed(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First");
+    assert_eq!(alloc::format!("{long}"), "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
 impl fmt::Display for Digest {
@@ -181,6 +201,12 @@ pub fn assistant_message_id(run: &RunId, step: u32) -> MessageId {
 #[must_use]
 pub fn correction_message_id(run: &RunId, step: u32) -> MessageId {
     MessageId::from(format!("msg_{run}_{step}_correction"))
+}
+
+/// What tells the model that some calls of its last answer were dropped.
+#[must_use]
+pub fn calls_dropped_message_id(run: &RunId, step: u32) -> MessageId {
+    MessageId::from(format!("msg_{run}_{step}_calls_dropped"))
 }
 
 /// What tells the next run of the thread that this one had no answer.

@@ -1,5 +1,9 @@
 //! What comes from outside the worker: the verdict when it is submitted, and the order in which a run hears it.
 
+mod unheard;
+
+pub use unheard::overtakes;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,12 +17,13 @@ use crate::decision::{
 use crate::event::InterruptCause;
 use crate::id::{CallId, Digest, SuspensionId};
 use crate::input::{ChildEnded, Input, Outcome, ToolAnswer};
-use crate::policy::{Decisions, OnReject};
+use crate::policy::Decisions;
 use crate::projection::{self, Projection};
 use crate::rows::Standing;
 use crate::status::CallStatus;
 use crate::suspension::{Held, ResumeMode, SuspensionKind};
 use crate::time::Timestamp;
+use unheard::{end_is_accepted, is_answered, keeps_early};
 
 /// The number of an inbox row: grows in the order of arrival.
 pub type Ticket = u64;
@@ -81,6 +86,15 @@ impl Item {
             | Self::Interrupt { .. } => {}
         }
         Ok(self)
+    }
+
+    /// It ends the run at once. Nothing that is not stored by then happens any more.
+    #[must_use]
+    pub const fn interrupts(&self) -> bool {
+        match self {
+            Self::Interrupt { .. } => true,
+            Self::Decision(_) | Self::Early { .. } | Self::ChildEnded(_) | Self::LateAnswer { .. } => false,
+        }
     }
 
     /// The decision in it, if it is one.
@@ -197,41 +211,23 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A run as its store shows it, with what only the store knows of it.
+/// A run as an item meets it: its state, and what was accepted for it and is not heard.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'s> {
     pub control: &'s Control,
-    pub interrupt_accepted: bool,
-    /// An accepted decision that is still unheard answers an open approval and ends the run ([`ends_run`]).
-    pub end_accepted: bool,
-    /// An accepted item that is still unheard answers the open suspension of the item's call.
-    pub answered: bool,
-    /// An early decision for the item's call is kept already.
-    pub early_kept: bool,
+    /// All of it, in the order of arrival.
+    pub inbox: &'s [Item],
     /// A decision that was accepted earlier under the same id.
     pub earlier: Option<&'s Decision>,
 }
 
-impl<'s> Shown<'s> {
-    /// As its worker sees it, without what only the store knows.
-    #[must_use]
-    pub const fn of(control: &'s Control) -> Self {
-        Self {
-            control,
-            interrupt_accepted: false,
-            end_accepted: false,
-            answered: false,
-            early_kept: false,
-            earlier: None,
-        }
-    }
-}
-
-/// The verdict on any item, in the transaction that puts it into the inbox. An interrupt that was accepted before
-/// needs no second one.
+/// The verdict on any item, with all that was accepted before it. An interrupt that was accepted before needs no second
+/// one.
 pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
-    let run = Standing::of(shown.control).row(shown.interrupt_accepted || shown.end_accepted);
-    let row = |call: &CallId| suspension_row(shown.control, call, shown.answered);
+    let Shown { control, inbox, .. } = *shown;
+    let interrupted = inbox.iter().any(Item::interrupts);
+    let run = Standing::of(control).row(interrupted || end_is_accepted(control, inbox));
+    let row = |call: &CallId| suspension_row(control, call, is_answered(control, inbox, call));
     match item {
         Item::Decision(decision) => {
             judge_decision(decision, run, row(&decision.call).as_ref(), repeats(shown, decision))
@@ -240,14 +236,16 @@ pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
             (Some(Earlier { same_content: true }), _) => Verdict::AlreadyApplied,
             (Some(Earlier { same_content: false }), _) => Verdict::Refused(Refusal::IdUsed),
             (None, RunRow::OnTheWayOut | RunRow::Ended) => Verdict::Refused(Refusal::RunOver),
-            (None, RunRow::Open) if shown.early_kept || !may_keep_early(shown.control, &decision.call) => {
+            (None, RunRow::Open)
+                if keeps_early(inbox, &decision.call) || !may_keep_early(control, &decision.call) =>
+            {
                 Verdict::Refused(Refusal::NotHeld)
             }
             (None, RunRow::Open) => Verdict::Accepted,
         },
         Item::Interrupt { .. } => match run {
             RunRow::Ended => Verdict::Refused(Refusal::RunOver),
-            RunRow::Open | RunRow::OnTheWayOut if shown.interrupt_accepted => Verdict::AlreadyApplied,
+            RunRow::Open | RunRow::OnTheWayOut if interrupted => Verdict::AlreadyApplied,
             RunRow::Open | RunRow::OnTheWayOut => Verdict::Accepted,
         },
         Item::ChildEnded(_) => match run {
@@ -255,7 +253,7 @@ pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
             RunRow::Open | RunRow::OnTheWayOut => Verdict::Accepted,
         },
         Item::LateAnswer { call, attempt, .. } => {
-            let under_way = shown.control.call(call).and_then(Call::under_way);
+            let under_way = control.call(call).and_then(Call::under_way);
             judge_late_answer(run, under_way, row(call).as_ref(), *attempt)
         }
     }
@@ -364,28 +362,6 @@ fn changed(decision: &Decision, row: &SuspensionRow) -> bool {
     row.definition.is_some_and(|shown| decision.is_for_another(shown))
 }
 
-/// Whether the run ends once it has heard this: a denial, where the decision or the policy says so. Nothing else that
-/// comes from outside is accepted between such a decision and the end, but an interrupt. One that came early counts
-/// from when it answers an approval.
-#[must_use]
-pub fn ends_run(control: &Control, item: &Item) -> bool {
-    let (decision, denies) = match item {
-        Item::Decision(decision) => {
-            let held = control.call(&decision.call).and_then(Call::suspension);
-            let denies = held.is_some_and(|open| open.held.kind() == SuspensionKind::Approval);
-            (decision, denies)
-        }
-        Item::Early { decision, .. } => (decision, true),
-        Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return false,
-    };
-    match &decision.action {
-        DecisionAction::Cancel { then, .. } => {
-            denies && control.policy.after_denial(*then) == OnReject::EndRun
-        }
-        DecisionAction::Resume(_) => false,
-    }
-}
-
 /// The late answer of the attempt that is under way, lost or in doubt settles it; any other is stale.
 /// `under_way` is the attempt of a call that is Running, `row` the call's open suspension.
 pub fn judge_late_answer(
@@ -404,12 +380,13 @@ pub fn judge_late_answer(
 }
 
 /// Which rows of the inbox the run hears in this pass, in which order: results first, then the rest as it came.
-/// A result never overtakes an earlier decision about the same call. With `at_boundary` decisions stay for
-/// later while a call executes, unless what comes after them closes what they answer, or the store said that
-/// the run is behind (`hurry`).
+/// A result never overtakes an earlier decision about the same call. With `at_boundary` decisions stay for later while a
+/// call executes, unless an interrupt waits with them, or the pass would overtake them otherwise (`hurry`, see
+/// [`overtakes`]). What comes before an interrupt is decided by
+/// [`Run::decide_before_interrupt`](crate::Run::decide_before_interrupt).
 #[must_use]
 pub fn drain(control: &Control, inbox: &[Item], hurry: bool) -> Vec<usize> {
-    let closes_all = inbox.iter().any(|item| matches!(item, Item::Interrupt { .. }));
+    let closes_all = inbox.iter().any(Item::interrupts);
     let defer = control.policy.decisions == Decisions::AtBoundary
         && projection::of_run(control) == Projection::Executing
         && !hurry

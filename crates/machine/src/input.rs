@@ -163,6 +163,9 @@ pub struct ChildEnded {
     pub end: ChildEnd,
     /// Its own and that of its children.
     pub usage: Usage,
+    /// Runs that it started, directly and through others.
+    #[serde(default)]
+    pub descendants: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

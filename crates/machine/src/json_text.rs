@@ -5,6 +5,8 @@
 //! meaning of its own, half a surrogate pair, a number that would change. The walk keeps its own stack, so hostile
 //! nesting cannot exhaust the thread's.
 
+mod quoted;
+
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -12,6 +14,7 @@ use core::fmt::{self, Write};
 use serde_json::Value;
 
 use crate::json_value::{Memory, RESERVED_KEY_PREFIX, VALUE_DEPTH_MAX, VALUE_NODES_MAX};
+use quoted::{Quoted, hex_value};
 
 /// Steps of a path that a fault names, and characters of each.
 const PATH_STEPS_MAX: usize = 16;
@@ -268,7 +271,9 @@ impl<'t> Walk<'t> {
         }
         let key = self.string()?.unescaped();
         if key.starts_with(RESERVED_KEY_PREFIX) {
-            self.open.pop();
+            if let Some(Open::Object { keys_from }) = self.open.pop() {
+                self.keys.truncate(keys_from);
+            }
             return Err(FaultKind::ReservedKey(cut(&key)));
         }
         self.memory.add_text(key.len());
@@ -448,52 +453,6 @@ impl<'t> Walk<'t> {
         }
         path
     }
-}
-
-/// The inside of a string, whose escapes were checked.
-struct Quoted<'t> {
-    raw: &'t [u8],
-    escaped: bool,
-}
-
-impl<'t> Quoted<'t> {
-    fn unescaped(&self) -> Cow<'t, str> {
-        let raw = core::str::from_utf8(self.raw).unwrap_or_default();
-        if !self.escaped {
-            return Cow::Borrowed(raw);
-        }
-        let mut units: Vec<u16> = Vec::new();
-        let mut rest = raw;
-        while let Some((plain, after)) = rest.split_once('\\') {
-            units.extend(plain.encode_utf16());
-            let length = match after.as_bytes().first() {
-                Some(b'u') => {
-                    let code = after.as_bytes().get(1..5).and_then(hex_value).unwrap_or_default();
-                    units.push(u16::try_from(code).unwrap_or_default());
-                    5
-                }
-                other => {
-                    units.push(u16::from(match other {
-                        Some(b'b') => 8,
-                        Some(b'f') => 12,
-                        Some(b'n') => b'\n',
-                        Some(b'r') => b'\r',
-                        Some(b't') => b'\t',
-                        Some(same) => *same,
-                        None => 0,
-                    }));
-                    1
-                }
-            };
-            rest = after.get(length..).unwrap_or_default();
-        }
-        units.extend(rest.encode_utf16());
-        Cow::Owned(String::from_utf16_lossy(&units))
-    }
-}
-
-fn hex_value(digits: &[u8]) -> Option<u32> {
-    digits.iter().try_fold(0, |sum, digit| Some(sum * 16 + char::from(*digit).to_digit(16)?))
 }
 
 fn cut(key: &str) -> String {

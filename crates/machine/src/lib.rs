@@ -13,11 +13,13 @@
 //!    input by [`inbox::hear`], then [`Input::InboxDrained`]. Start nothing before that.
 //! 3. Say [`Input::Start`] once the run holds its thread, [`Input::DeadlineReached`] when [`Run::next_deadline`] has
 //!    come, and whatever the tasks bring back. For each: `decide`, then `apply` every event to the worker's own copy.
-//!    A rejected row is consumed too, unless [`Rejection::is_our_fault`]: then stop the run.
+//!    A rejected row is consumed too, unless [`Rejection::is_our_fault`]: then stop the run. While an accepted interrupt
+//!    waits in the inbox, say results and the rows before it with [`Run::decide_before_interrupt`], then the interrupt,
+//!    and nothing else. Say everything again, with `hurry`, where the commit [`inbox::overtakes`] an accepted answer.
 //! 4. Store all new events in one commit, with the encoded control, the rows consumed, what [`delivery`] derives
 //!    from the events, children under [`policy::for_child`], and at the end of the run [`thread::promote`]. Refused
-//!    because an accepted row must be heard first: load again and drain with `hurry`. Refused for any other reason:
-//!    give the run up. Either way nothing was published and nothing was started.
+//!    because something was accepted since the inbox was read: load again and make the pass again. Refused for any other
+//!    reason: give the run up. Either way nothing was published and nothing was started.
 //! 5. Publish the events; start what is wanted and is not under way ([`Effect::same_task`]); stop what is not wanted
 //!    any more.
 //! 6. Wait for the inbox, for something under way, or for the deadline.
@@ -34,6 +36,7 @@ extern crate alloc;
 
 pub mod apply;
 pub mod call;
+pub mod call_error;
 pub mod checkpoint;
 pub mod control;
 mod decide;
@@ -68,6 +71,7 @@ mod time;
 pub mod tool;
 pub mod transcript;
 pub mod trim;
+pub mod visible;
 mod wanted;
 pub mod wording;
 
@@ -99,7 +103,13 @@ impl Run {
 
     /// What follows from an input. Changes nothing; the events count once they are stored and applied.
     pub fn decide(&self, input: &Input, now: Timestamp) -> Result<Decided, Rejection> {
-        decide::decide(&self.revision, &self.control, input, now)
+        decide::decide(&self.revision, &self.control, input, now, false)
+    }
+
+    /// The same where an accepted interrupt waits behind the input. What was answered is recorded, and nothing follows
+    /// from it: no attempt, no next step and no other end than the interrupt's.
+    pub fn decide_before_interrupt(&self, input: &Input, now: Timestamp) -> Result<Decided, Rejection> {
+        decide::decide(&self.revision, &self.control, input, now, true)
     }
 
     /// The only place where state changes. An error means that the log cannot be trusted: stop the run loudly.

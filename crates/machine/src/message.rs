@@ -50,6 +50,12 @@ pub enum Message {
         id: MessageId,
         why: String,
     },
+    /// Tells the model, in the user role, that its last answer asked for more calls than the run could take.
+    CallsDropped {
+        id: MessageId,
+        taken: u32,
+        dropped: u32,
+    },
     /// Tells whoever answers next, in the user role, that the run was interrupted while its model was asked.
     Interruption {
         id: MessageId,
@@ -65,6 +71,7 @@ impl Message {
             | Self::Tool { id, .. }
             | Self::Note { id, .. }
             | Self::Correction { id, .. }
+            | Self::CallsDropped { id, .. }
             | Self::Interruption { id } => id,
         }
     }

@@ -102,8 +102,14 @@ pub enum OnBusy {
     Interrupt,
 }
 
+/// What the model reads of one tool result, unless the policy says otherwise.
+pub const RESULT_CHARS_DEFAULT: u32 = 100_000;
+
+/// Runs that a run may start, directly and through the runs it starts, unless the policy says otherwise.
+pub const DESCENDANTS_DEFAULT: u32 = 100;
+
 // Stored with every run: a field that an older log does not have takes its default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
     pub continuation: Continuation,
@@ -116,6 +122,28 @@ pub struct Policy {
     pub approval: ApprovalScope,
     pub while_waiting: WhileWaiting,
     pub on_busy: OnBusy,
+    /// Characters of one tool result that the model reads. The log keeps all of it.
+    pub max_result_chars: u32,
+    /// Runs that this one may start in all, directly and through the runs it starts.
+    pub descendants_max: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            continuation: Continuation::default(),
+            on_reject: None,
+            on_block: OnBlock::default(),
+            step_end: StepEnd::default(),
+            decisions: Decisions::default(),
+            execution: Execution::default(),
+            approval: ApprovalScope::default(),
+            while_waiting: WhileWaiting::default(),
+            on_busy: OnBusy::default(),
+            max_result_chars: RESULT_CHARS_DEFAULT,
+            descendants_max: DESCENDANTS_DEFAULT,
+        }
+    }
 }
 
 impl Policy {
@@ -139,6 +167,8 @@ pub struct PolicyRequest {
     pub approval: Option<ApprovalScope>,
     pub while_waiting: Option<WhileWaiting>,
     pub on_busy: Option<OnBusy>,
+    pub max_result_chars: Option<u32>,
+    pub descendants_max: Option<u32>,
 }
 
 /// A field of the policy that has a stricter and a looser side.
@@ -199,6 +229,8 @@ pub fn resolve(
         approval,
         while_waiting,
         on_busy,
+        max_result_chars,
+        descendants_max,
     } = *request;
     let loosened = [
         (StrictField::Approval, approval.is_some_and(|wanted| wanted < agent.approval)),
@@ -226,8 +258,15 @@ pub fn resolve(
         execution: execution.unwrap_or(agent.execution),
         while_waiting: while_waiting.unwrap_or(agent.while_waiting),
         on_busy: on_busy.unwrap_or(agent.on_busy),
+        max_result_chars: lowered(agent.max_result_chars, max_result_chars),
+        descendants_max: lowered(agent.descendants_max, descendants_max),
     };
     Ok(Resolved { policy, loosened_by: loosened.map(|_| by.clone()) })
+}
+
+/// A request may lower a limit of the agent. A larger value has no effect, whoever sends it: limits are the operator's.
+fn lowered(limit: u32, asked: Option<u32>) -> u32 {
+    asked.map_or(limit, |asked| asked.min(limit))
 }
 
 /// The policy of a child run: its agent's own, and it asks about at least as many calls as its parent does. A run that

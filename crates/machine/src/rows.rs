@@ -250,7 +250,10 @@ const fn role(message: &Message) -> Role {
         Message::User { .. } => Role::User,
         Message::Assistant { .. } => Role::Assistant,
         Message::Tool { .. } => Role::Tool,
-        Message::Note { .. } | Message::Correction { .. } | Message::Interruption { .. } => Role::Note,
+        Message::Note { .. }
+        | Message::Correction { .. }
+        | Message::CallsDropped { .. }
+        | Message::Interruption { .. } => Role::Note,
     }
 }
 

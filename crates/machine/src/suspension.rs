@@ -73,6 +73,8 @@ pub enum Held {
     ChildRun {
         run: RunId,
         grant_tokens: Option<u64>,
+        #[serde(default)]
+        grant_descendants: u32,
     },
 }
 

@@ -1,13 +1,18 @@
 //! What a new message meets on its thread: admission, queueing, promotion and supersede.
+//!
+//! A message that supersedes takes the place of every unended run of its thread that was admitted before it, queued ones
+//! included. So of several such messages the last one runs, and none of the others waits in line behind it.
+
+use core::fmt;
 
 use crate::id::RunId;
 use crate::policy::{OnBusy, Policy, PolicyRequest, WhileWaiting};
 
 /// Runs that line up behind the one that holds the thread.
 pub const QUEUE_MAX: usize = 100;
-/// With those that take its place: a full queue does not keep anybody from that, but while it is on its way to its end they
-/// stand in line too.
-const LINE_MAX: usize = 2 * QUEUE_MAX;
+/// The same with superseding runs, which a full queue does not refuse: they stand in line until the runs before them have
+/// ended.
+pub const LINE_MAX: usize = 2 * QUEUE_MAX;
 
 /// The unended runs of a thread, as the store shows them inside its transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,64 +37,103 @@ pub enum Front {
     Waits,
 }
 
+/// What a message asks for in case its thread is busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IfBusy {
+    /// Where the run in front executes or is queued.
+    pub executes: OnBusy,
+    /// Where it only waits.
+    pub waits: OnBusy,
+}
+
+impl IfBusy {
+    /// `asked` is the message's own `on_busy`; then its policy counts, then the agent's.
+    #[must_use]
+    pub fn resolve(asked: Option<OnBusy>, request: &PolicyRequest, agent: &Policy) -> Self {
+        let waits = match request.while_waiting.unwrap_or(agent.while_waiting) {
+            WhileWaiting::Reject => OnBusy::Reject,
+            WhileWaiting::Enqueue => OnBusy::Enqueue,
+            WhileWaiting::Supersede => OnBusy::Interrupt,
+        };
+        Self { executes: asked.or(request.on_busy).unwrap_or(agent.on_busy), waits: asked.unwrap_or(waits) }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The thread is free: the run holds it at once.
     Hold,
     Enqueue,
-    /// The run in front ends as superseded, and the new one holds the thread in the same commit.
-    TakeOver {
-        from: RunId,
-    },
+    /// The run goes to the end of the line, and those that [`to_supersede`] names are interrupted in the same commit.
+    TakeOver,
     Refuse(Busy),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Busy {
     ActiveRun(RunId),
-    QueueFull,
+    QueueFull {
+        /// The most runs that may be in line for this message to be taken.
+        max: usize,
+    },
     InDoubt(RunId),
 }
 
-/// `asked` is the message's own `on_busy`; then its policy counts, then the agent's.
-#[must_use]
-pub fn admit(thread: &Thread, asked: Option<OnBusy>, request: &PolicyRequest, agent: &Policy) -> Admission {
-    let Thread::Busy { front, front_is, in_doubt, queued } = thread else {
-        return Admission::Hold;
-    };
-    let wish = match front_is {
-        Front::Executes | Front::Queued => match asked.or(request.on_busy).unwrap_or(agent.on_busy) {
-            OnBusy::Reject => Wish::Reject,
-            OnBusy::Enqueue => Wish::Enqueue,
-            OnBusy::Interrupt => Wish::TakeOver,
-        },
-        Front::Waits => match (asked, request.while_waiting.unwrap_or(agent.while_waiting)) {
-            (Some(OnBusy::Reject), _) | (None, WhileWaiting::Reject) => Wish::Reject,
-            (Some(OnBusy::Enqueue), _) | (None, WhileWaiting::Enqueue) => Wish::Enqueue,
-            (Some(OnBusy::Interrupt), _) | (None, WhileWaiting::Supersede) => Wish::TakeOver,
-        },
-    };
-    match wish {
-        Wish::Reject => Admission::Refuse(Busy::ActiveRun(front.clone())),
-        Wish::TakeOver if *in_doubt => Admission::Refuse(Busy::InDoubt(front.clone())),
-        Wish::TakeOver if *queued >= LINE_MAX => Admission::Refuse(Busy::QueueFull),
-        Wish::TakeOver => Admission::TakeOver { from: front.clone() },
-        Wish::Enqueue if *queued >= QUEUE_MAX => Admission::Refuse(Busy::QueueFull),
-        Wish::Enqueue => Admission::Enqueue,
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ActiveRun(run) => {
+                write!(f, "run {run} of this thread has not ended; wait for it, interrupt it, or enqueue")
+            }
+            Self::QueueFull { max } => write!(f, "{max} runs are queued on this thread"),
+            Self::InDoubt(run) => {
+                write!(f, "a call of run {run} is in doubt; a person has to settle it first")
+            }
+        }
     }
 }
 
-enum Wish {
-    Reject,
-    Enqueue,
-    TakeOver,
+#[must_use]
+pub fn admit(thread: &Thread, if_busy: IfBusy) -> Admission {
+    let Thread::Busy { front, front_is, in_doubt, queued } = thread else {
+        return Admission::Hold;
+    };
+    let asked = match front_is {
+        Front::Executes | Front::Queued => if_busy.executes,
+        Front::Waits => if_busy.waits,
+    };
+    let full = |max: usize| (*queued >= max).then_some(Admission::Refuse(Busy::QueueFull { max }));
+    match asked {
+        OnBusy::Reject => Admission::Refuse(Busy::ActiveRun(front.clone())),
+        OnBusy::Interrupt if *in_doubt => Admission::Refuse(Busy::InDoubt(front.clone())),
+        OnBusy::Interrupt => full(LINE_MAX).unwrap_or(Admission::TakeOver),
+        OnBusy::Enqueue => full(QUEUE_MAX).unwrap_or(Admission::Enqueue),
+    }
 }
 
-/// Who holds the thread after its holder ended: whoever superseded it, else the first in the queue.
+/// An unended run of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unended<'r> {
+    pub run: &'r RunId,
+    /// An interrupt was accepted for it: it ends, and starts nothing any more.
+    pub interrupted: bool,
+}
+
+/// The runs that a superseding message interrupts, out of all that have not ended on its thread. The others end already.
+pub fn to_supersede<'r>(unended: impl Iterator<Item = Unended<'r>>) -> impl Iterator<Item = &'r RunId> {
+    unended.filter(|one| !one.interrupted).map(|one| one.run)
+}
+
+/// Who holds the thread after its holder has ended: the first in line that is not interrupted. Interrupted runs end
+/// without the thread; one of them gets it only where no other is in line, so that a later run has a holder before it.
 #[must_use]
-pub fn promote<'q>(
-    superseded_by: Option<&'q RunId>,
-    mut queue: impl Iterator<Item = &'q RunId>,
-) -> Option<&'q RunId> {
-    superseded_by.or_else(|| queue.next())
+pub fn promote<'r>(line: impl Iterator<Item = Unended<'r>>) -> Option<&'r RunId> {
+    let mut interrupted = None;
+    for one in line {
+        if !one.interrupted {
+            return Some(one.run);
+        }
+        interrupted = interrupted.or(Some(one.run));
+    }
+    interrupted
 }

@@ -11,9 +11,12 @@ use serde_json::Value;
 use crate::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody};
 use crate::id::{CallId, MessageId, ToolName, tool_message_id};
 use crate::phase::note_text;
+use crate::policy::RESULT_CHARS_DEFAULT;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
-use crate::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
+use crate::wording::{
+    ChangedBy, INTERRUPTION, bounded, calls_dropped, correction, late_result, placeholder, result_text,
+};
 
 /// One message as a model provider wants it.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,6 +194,8 @@ pub struct Transcript {
     queued: BTreeMap<MessageId, Arc<Value>>,
     /// Texts that hooks asked to be noted, by the event that records them.
     notes: BTreeMap<u64, String>,
+    /// Characters that the model reads of one result of the run whose events come now.
+    result_chars_max: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -238,6 +243,7 @@ impl Transcript {
     pub fn push(&mut self, event: &Event) {
         match &event.fact {
             Fact::RunQueued(order) => {
+                self.result_chars_max = Some(order.policy.max_result_chars);
                 if let Some(message) = &order.message {
                     self.queued.insert(message.id.clone(), message.content.clone());
                 }
@@ -261,13 +267,15 @@ impl Transcript {
             | Fact::ExecutionFailed { call_id, .. }
             | Fact::ToolDenied { call_id, .. }
             | Fact::ToolCancelled { call_id, .. } => {
+                let chars_max = self.chars_max();
                 self.with_call(call_id, |call| {
                     let changed = call.changed.as_ref().map(|(by, value)| (*by, &**value));
-                    call.outcome = result_text(&event.fact, changed);
+                    call.outcome = result_text(&event.fact, changed, chars_max);
                 });
             }
             Fact::PhaseAnswered { actions, .. } => {
-                self.notes.extend(note_text(actions).map(|note| (event.seq, note)));
+                let note = note_text(actions).map(|note| bounded("", &note, "", self.chars_max()));
+                self.notes.extend(note.map(|note| (event.seq, note)));
             }
             Fact::ExecutionStarted { call_id, .. } => self.with_call(call_id, |call| call.held = None),
             Fact::ToolApproved { .. }
@@ -327,6 +335,11 @@ impl Transcript {
                 let notice = ModelMessage::Notice { text: correction(why) };
                 self.open.push_back(Entry::complete(notice));
             }
+            // The results of the calls that were taken still come before it.
+            Message::CallsDropped { taken, dropped, .. } => {
+                let notice = ModelMessage::Notice { text: calls_dropped(*taken, *dropped) };
+                self.open.push_back(Entry::complete(notice));
+            }
             Message::Interruption { .. } => {
                 let notice = ModelMessage::Notice { text: INTERRUPTION.into() };
                 self.open.push_back(Entry::complete(notice));
@@ -343,6 +356,10 @@ impl Transcript {
             }
         }
         self.close();
+    }
+
+    fn chars_max(&self) -> usize {
+        usize::try_from(self.result_chars_max.unwrap_or(RESULT_CHARS_DEFAULT)).unwrap_or(usize::MAX)
     }
 
     fn with_call(&mut self, id: &CallId, change: impl FnOnce(&mut CallText)) {

@@ -135,8 +135,15 @@ fn wanted_for_call(revision: &Revision, control: &Control, call: &Call) -> Optio
             not_before: attempt.not_before,
         });
     }
-    if matches!(control.stage, Stage::Ending(_) | Stage::Ended) {
-        return None;
+    match control.stage {
+        Stage::Ended => return None,
+        Stage::Ending(_) => return call.is_approved_and_unstarted().then(|| Effect::Gate(call.id.clone())),
+        Stage::Queued
+        | Stage::Starting
+        | Stage::Inferring(_)
+        | Stage::Acting
+        | Stage::StepEnding
+        | Stage::Resting => {}
     }
     let after_step_end = control.stage == Stage::StepEnding && call.step == control.step;
     if at_the_gate(control, call) && !after_step_end {

@@ -1,7 +1,7 @@
 //! What the model reads about a call.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use serde_json::Value;
 
 use crate::event::{CancelReason, Fact};
@@ -17,26 +17,27 @@ pub enum ChangedBy {
 }
 
 /// The text of a terminal fact; none for any other. `changed`: the arguments that ran, where they are not the
-/// model's.
+/// model's. Of a text with more characters than `chars_max` the result itself is cut first.
 #[must_use]
-pub fn result_text(fact: &Fact, changed: Option<(ChangedBy, &Value)>) -> Option<String> {
+pub fn result_text(fact: &Fact, changed: Option<(ChangedBy, &Value)>, chars_max: usize) -> Option<String> {
+    let mut warned = String::new();
     let text = match fact {
-        Fact::ExecutionSucceeded { result, warning, .. } => match warning {
-            Some(warning) => format!("{}\nWarning: {warning}", result.plain_text()),
-            None => result.plain_text().into_owned(),
-        },
+        Fact::ExecutionSucceeded { result, warning, .. } => {
+            if let Some(warning) = warning {
+                warned = format!("\nWarning: {warning}");
+            }
+            result.plain_text()
+        }
         Fact::ExecutionFailed { error, outcome_unknown: true, .. } => {
-            format!("Error: {}; an earlier attempt may have taken effect", error.message)
+            format!("Error: {}; an earlier attempt may have taken effect", error.message).into()
         }
-        Fact::ExecutionFailed { error, .. } => format!("Error: {}", error.message),
+        Fact::ExecutionFailed { error, .. } => format!("Error: {}", error.message).into(),
         Fact::ToolDenied { by, reason, .. } => match reason {
-            Some(reason) => format!("Denied by {by}: {reason}"),
-            None => format!("Denied by {by}"),
+            Some(reason) => format!("Denied by {by}: {reason}").into(),
+            None => format!("Denied by {by}").into(),
         },
-        Fact::ToolCancelled { outcome_unknown: true, .. } => {
-            "Cancelled; it may have taken effect".to_string()
-        }
-        Fact::ToolCancelled { reason, text, .. } => cancelled(*reason, text.as_deref()),
+        Fact::ToolCancelled { outcome_unknown: true, .. } => "Cancelled; it may have taken effect".into(),
+        Fact::ToolCancelled { reason, text, .. } => cancelled(*reason, text.as_deref()).into(),
         Fact::RunQueued(_)
         | Fact::RunStarted { .. }
         | Fact::RunWaiting { .. }
@@ -61,11 +62,36 @@ pub fn result_text(fact: &Fact, changed: Option<(ChangedBy, &Value)>) -> Option<
         | Fact::ChildStarted { .. }
         | Fact::ChildEnded { .. } => return None,
     };
-    Some(match changed {
-        Some((ChangedBy::Approver, to)) => format!("Arguments were changed by the approver to: {to}\n{text}"),
-        Some((ChangedBy::Answer, to)) => format!("Arguments were changed by the answer to: {to}\n{text}"),
-        None => text,
-    })
+    let changed = match changed {
+        Some((ChangedBy::Approver, to)) => format!("Arguments were changed by the approver to: {to}\n"),
+        Some((ChangedBy::Answer, to)) => format!("Arguments were changed by the answer to: {to}\n"),
+        None => String::new(),
+    };
+    Some(bounded(&changed, &text, &warned, chars_max))
+}
+
+/// A text in three parts for the model. Where it has more characters than `chars_max`, the middle part is cut, then what
+/// is left of the whole, and the last line says how many characters are missing.
+#[must_use]
+pub fn bounded(before: &str, text: &str, after: &str, chars_max: usize) -> String {
+    let whole = [before, text, after].concat();
+    if whole.len() <= chars_max {
+        return whole;
+    }
+    let total = whole.chars().count();
+    if total <= chars_max {
+        return whole;
+    }
+    let around = before.chars().count() + after.chars().count();
+    let kept = first_chars(text, chars_max.saturating_sub(around));
+    let whole = [before, kept, after].concat();
+    let shown = first_chars(&whole, chars_max);
+    let left_out = total - shown.chars().count();
+    format!("{shown}\n[{left_out} of {total} characters left out]")
+}
+
+fn first_chars(text: &str, count: usize) -> &str {
+    text.char_indices().nth(count).map_or(text, |(end, _)| text.get(..end).unwrap_or(text))
 }
 
 fn cancelled(reason: CancelReason, text: Option<&str>) -> String {
@@ -103,6 +129,20 @@ pub fn correction(why: &str) -> String {
     format!(
         "Your last answer is not the output that is wanted: {why}. Answer again, with nothing but JSON that fits the \
          schema."
+    )
+}
+
+/// Calls that the run had no room for, told in the user role after the results of those that it took.
+#[must_use]
+pub fn calls_dropped(taken: u32, dropped: u32) -> String {
+    let total = taken.saturating_add(dropped);
+    let accepted = match taken {
+        0 => format!("None of the {total} calls in your last answer were accepted."),
+        _ => format!("Only the first {taken} of the {total} calls in your last answer were accepted."),
+    };
+    format!(
+        "[{accepted} The other {dropped} did not run, because too many calls would have been open at the same time. \
+         Ask again for those that are still needed.]"
     )
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::store::{Append, Birth, Brought, Refused};
-use machine::event::{Event, Fact, InterruptCause};
+use machine::event::{Event, Fact};
 use machine::id::{AgentName, MessageId, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
 use machine::rows::{Rows, Standing};
@@ -14,6 +14,7 @@ use crate::words::checkpoint_word;
 /// One commit of a run, ready to be bound.
 pub(crate) struct Entry {
     pub(crate) expected_seq: u64,
+    pub(crate) expected_version: u64,
     pub(crate) state: State,
     /// None where rows were consumed that changed nothing.
     pub(crate) log: Option<Log>,
@@ -25,7 +26,6 @@ pub(crate) struct Entry {
     /// The values of `rows.state`, in the same order.
     pub(crate) state_values: Vec<String>,
     pub(crate) started_at: Option<Timestamp>,
-    pub(crate) superseded_by: Option<RunId>,
     /// What came with the message of the run that this creates.
     pub(crate) brought: Option<Brought>,
     /// Of everything in here that is bound as text or bytes.
@@ -69,7 +69,17 @@ pub(crate) struct Newborn {
 
 impl Entry {
     pub(crate) fn of(append: Append) -> Result<Self, Refused> {
-        let Append { expected_seq, events, control, consumed, accepted, spawn, deliver, rows } = append;
+        let Append {
+            expected_seq,
+            expected_version,
+            events,
+            control,
+            consumed,
+            accepted,
+            spawn,
+            deliver,
+            rows,
+        } = append;
         let log = Log::of(expected_seq, &events)?;
         let state = State::of(&control)?;
         let last_seq = log.as_ref().map_or(expected_seq, |log| log.last_seq);
@@ -85,6 +95,7 @@ impl Entry {
         let state_values = rows.state.iter().map(|kept| kept.value.to_string()).collect();
         let mut entry = Self {
             expected_seq,
+            expected_version,
             state,
             log,
             consumed,
@@ -94,7 +105,6 @@ impl Entry {
             rows,
             state_values,
             started_at: started_at(&events),
-            superseded_by: superseded_by(&events),
             brought: None,
             bytes: 0,
         };
@@ -210,14 +220,4 @@ fn impossible(why: String) -> Refused {
 
 fn started_at(events: &[Arc<Event>]) -> Option<Timestamp> {
     events.iter().find(|event| matches!(event.fact, Fact::RunStarted { .. })).map(|event| event.at)
-}
-
-/// The run that took the place of the one that ends here.
-fn superseded_by(events: &[Arc<Event>]) -> Option<RunId> {
-    events.iter().find_map(|event| {
-        let Fact::RunInterrupting { cause: InterruptCause::Superseded(by) } = &event.fact else {
-            return None;
-        };
-        Some(by.clone())
-    })
 }

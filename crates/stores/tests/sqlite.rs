@@ -31,7 +31,7 @@ use rusqlite::{Connection, ErrorCode, params, params_from_iter};
 use stores::sqlite::{OpenFailed, SqliteStore};
 
 use fixture::{Clock, World};
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 use sqlite_fixture::{Folder, open};
 use worker::{claim, creation, enqueued, held, next, order, parked, queued, reject, started};
 
@@ -120,7 +120,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 1 }), "{refused}");
+    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 2 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -141,7 +141,7 @@ async fn the_file_is_opened_as_the_design_says() {
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).unwrap();
     assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
     assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
-    assert_eq!(pragma("user_version"), 1.into());
+    assert_eq!(pragma("user_version"), 2.into());
     assert_eq!(pragma("application_id"), i64::from(i32::from_be_bytes(*b"hold")).into());
 }
 
@@ -462,7 +462,7 @@ async fn a_creation_that_is_given_up_leaves_no_run_behind_that_nobody_works_on()
     let world = world(&folder);
     let names: Vec<String> = (0..50).map(|index| format!("run_{index:02}")).collect();
     for name in &names {
-        let create = creation(&world, order(&format!("thr_{name}"), name), Admission::Hold, true).await;
+        let create = creation(&world, order(&format!("thr_{name}"), name), OnBusy::Reject, true).await;
         given_up(world.store.create(create)).await;
     }
     // Whatever is awaited behind them is written behind them.

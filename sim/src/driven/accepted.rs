@@ -49,6 +49,10 @@ impl Book {
         })
     }
 
+    pub(crate) fn has_accepted_interrupt(&self, run: usize) -> bool {
+        self.accepted.iter().any(|accepted| accepted.run == run && accepted.item.interrupts())
+    }
+
     /// Something that this person said of the run was accepted.
     fn has_accepted_of(&self, decide: &Decide) -> bool {
         let index = self.find(&decide.run);

@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::accepted::Accepted;
 use super::tally::Tally;
 use super::trouble::Temper;
+use crate::judge::ends::goes_past_interrupt;
 use crate::judge::hearing::Cause;
 use crate::judge::invariant::{Checked, Invariant, Violation, breach, ensure};
 use crate::judge::ledger::RunLedger;
@@ -40,6 +41,8 @@ pub struct Book {
     revisions: BTreeMap<Digest, Arc<Revision>>,
     /// Where each message of a thread stands: its run and the event.
     messages: BTreeMap<(ThreadId, MessageId), (usize, u64)>,
+    /// Threads that were deleted.
+    pub(crate) gone: BTreeSet<ThreadId>,
     pub(crate) accepted: Vec<Accepted>,
     /// What people decided, to say it again.
     pub(crate) given: Vec<Decide>,
@@ -86,6 +89,7 @@ impl Book {
             by_id: BTreeMap::new(),
             revisions: BTreeMap::new(),
             messages: BTreeMap::new(),
+            gone: BTreeSet::new(),
             accepted: Vec::new(),
             given: Vec::new(),
             event_count: 0,
@@ -138,6 +142,9 @@ impl Book {
         if let Some(brought) = &create.brought {
             self.know_revision(*brought.digest(), brought.text())?;
         }
+        ensure(!self.gone.contains(&create.seen.id), Invariant::DeletedThreadsStayGone, || {
+            format!("thread {} is back", create.seen.id)
+        })?;
         let run = self.add(first, now)?;
         for event in rest {
             self.hear(run, event, now)?;
@@ -146,12 +153,36 @@ impl Book {
             self.runs[run].epoch = lease.epoch;
             self.runs[run].leased = true;
         }
-        if let Admission::TakeOver { from } = &create.admission {
-            let cause = InterruptCause::Superseded(self.runs[run].id.clone());
-            self.accept(from, &Item::Interrupt { cause });
-            self.tally.count("run", "superseded");
+        if created.admission == Admission::TakeOver {
+            self.supersede(run, created)?;
         }
         self.check_control(run, &append.control)
+    }
+
+    /// Every other unended run of the thread is interrupted by now, each once.
+    fn supersede(&mut self, by: usize, created: &Created) -> Checked {
+        self.tally.count("run", "superseded");
+        let item = Item::Interrupt { cause: InterruptCause::Superseded(self.runs[by].id.clone()) };
+        for run in &created.woken {
+            let known = self.find(run).is_some_and(|run| !self.is_interrupted(run));
+            ensure(known, Invariant::LastMessageRuns, || format!("{run} is interrupted twice"))?;
+            self.accept(run, &item);
+        }
+        let left = self.runs.iter().zip(0..).find(|(run, index)| {
+            run.thread == self.runs[by].thread
+                && *index != by
+                && !run.ledger.ended()
+                && !self.is_interrupted(*index)
+        });
+        ensure(left.is_none(), Invariant::LastMessageRuns, || {
+            format!("run {} leaves {:?} of its thread", by + 1, left.map(|(run, _)| &run.id))
+        })
+    }
+
+    fn is_interrupted(&self, run: usize) -> bool {
+        self.accepted
+            .iter()
+            .any(|accepted| accepted.run == run && matches!(accepted.item, Item::Interrupt { .. }))
     }
 
     fn add(&mut self, first: &Arc<Event>, now: Timestamp) -> Checked<usize> {
@@ -243,11 +274,15 @@ impl Book {
         ensure(append.expected_seq == known.ledger.seq, Invariant::SeqIsDense, || {
             format!("an append behind event {} came through behind {}", append.expected_seq, known.ledger.seq)
         })?;
+        let interrupted = self.has_accepted_interrupt(run);
         for item in &append.accepted {
             self.accept(&lease.run, item);
             self.tally.count("store", "accepted directly");
         }
         for event in &append.events {
+            ensure(!interrupted || !goes_past_interrupt(&event.fact), Invariant::InterruptWins, || {
+                format!("{:?} of run {} came through after its interrupt", event.fact, run + 1)
+            })?;
             self.hear(run, event, now)?;
         }
         self.runs[run].ledger.check_status()?;

@@ -8,9 +8,9 @@ use engine::deciding::{Answer, Decide};
 use engine::feed::{FeedItem, Subscription};
 use engine::posting::{Message, OnBusy, PostRefused};
 use engine::store::{Refused, Tenant};
-use machine::event::Fact;
+use machine::event::{Fact, InterruptCause};
 use machine::id::{Digest, MessageId, Principal, RunId};
-use machine::inbox::{Refusal, Verdict};
+use machine::inbox::{Item, Refusal, Verdict};
 use machine::rows::ShownStatus;
 use machine::status::CallStatus;
 
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// Somebody talks to the process that runs; they wait for the answer by themselves.
-    fn send<F: Future<Output = ()> + Send + 'static>(
+    pub(super) fn send<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         work: impl FnOnce(Arc<Stage>, Engine, Arc<Life>) -> F,
     ) {
@@ -94,9 +94,14 @@ impl World {
         }
         self.message_count += 1;
         let message = self.draw_message(self.message_count);
-        let (watches, gives_leave) = self.stage.draw(|tape| (tape.chance(50), tape.chance(6)));
+        let (watches, gives_leave, passes) =
+            self.stage.draw(|tape| (tape.chance(50), tape.chance(6), tape.chance(12)));
+        if passes {
+            self.post_beside_a_deletion(message);
+            return;
+        }
         self.send(move |stage, engine, _| async move {
-            if let Some(thread) = message.thread.as_ref().filter(|_| gives_leave) {
+            if let Some(thread) = message.thread.id().filter(|_| gives_leave) {
                 // There may be no such thread yet.
                 let _ = engine.auto_approve(&message.tenant, thread, Some(&message.by)).await;
             }
@@ -284,8 +289,15 @@ impl World {
     fn interrupt(&mut self) {
         let Some(run) = self.some_run() else { return };
         let by = self.stage.draw(people::somebody);
+        let elsewhere = self.stage.draw(|tape| tape.chance(40));
+        let ring_after = self.stage.draw(|tape| tape.among([0, 5, 40, 300]));
         self.send(move |stage, engine, _| async move {
             let words = format!("{by} interrupts {}", stage.book().name(&run));
+            if elsewhere {
+                interrupt_elsewhere(&stage, &run, &by);
+                // The bell of another process takes its time.
+                tokio::time::sleep(Duration::from_millis(ring_after)).await;
+            }
             let told = engine.interrupt(&Tenant::default(), &run, &by).await;
             stage.tell(|| format!("{words}: {told:?}"));
             match told {
@@ -315,6 +327,17 @@ impl World {
     }
 }
 
+/// Another process takes the interrupt: whoever works on the run here does not know of it.
+fn interrupt_elsewhere(stage: &Stage, run: &RunId, by: &Principal) {
+    let item = Item::Interrupt { cause: InterruptCause::Person(by.clone()) };
+    let told = stage.disk.ask(None, |store| store.submit(&Tenant::default(), run, item.clone()));
+    if let Ok(verdict) = told {
+        let now = stage.now();
+        stage.book().submitted(run, &item, &verdict, now);
+        stage.count("interrupt at another process", names::verdict(&verdict));
+    }
+}
+
 /// Reads everything that is shown of a run, to its end.
 async fn watch(stage: &Stage, mut watched: Subscription, run: &RunId, after: u64) {
     let mut last = after;
@@ -340,12 +363,15 @@ async fn watch(stage: &Stage, mut watched: Subscription, run: &RunId, after: u64
 }
 
 /// Nobody outside of the engine is told anything of a store but that it is in trouble.
-fn expected(refused: &Refused, who: &str) -> Result<(), Violation> {
+pub(super) fn expected(refused: &Refused, who: &str) -> Result<(), Violation> {
     let trouble = match refused {
         Refused::Trouble(_) => true,
-        Refused::Fenced | Refused::Behind | Refused::Stale | Refused::Impossible(_) | Refused::NotFound => {
-            false
-        }
+        Refused::Fenced
+        | Refused::Behind
+        | Refused::Stale
+        | Refused::Busy(_)
+        | Refused::Impossible(_)
+        | Refused::NotFound => false,
     };
     ensure(trouble, Invariant::NothingIsBroken, || format!("{who}, and is told that {refused}"))
 }
@@ -368,7 +394,7 @@ fn some_message(book: &mut super::book::Book, thread: &str) -> Option<MessageId>
     Some(message.id().clone())
 }
 
-fn answer_name(posted: &Result<engine::posting::Posted, PostRefused>) -> &'static str {
+pub(super) fn answer_name(posted: &Result<engine::posting::Posted, PostRefused>) -> &'static str {
     match posted {
         Ok(posted) if posted.status == ShownStatus::Queued => "queued",
         Ok(_) => "started a run",
@@ -383,6 +409,8 @@ fn refusal_name(refused: &PostRefused) -> &'static str {
         "refused as loosening"
     } else if matches!(refused, PostRefused::MessageIdTaken(_)) {
         "refused as its id is taken"
+    } else if matches!(refused, PostRefused::NoSuchThread(_)) {
+        "refused as its thread is gone"
     } else if matches!(refused, PostRefused::Store(_) | PostRefused::Draining) {
         "no answer"
     } else {

@@ -10,6 +10,7 @@
 mod accepted;
 pub mod book;
 mod crowd;
+mod deletion;
 mod disk;
 mod ending;
 pub mod listener;

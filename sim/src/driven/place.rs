@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Worlds on a file are slower; one in so many is enough to show that the two stores are alike.
-const FILE_EVERY: u64 = 16;
+const FILE_EVERY: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

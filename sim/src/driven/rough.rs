@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Counts, Create,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts, Create,
     Created, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused,
     Remembered, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView, Trouble,
 };
@@ -93,6 +93,7 @@ impl RoughStore {
             Refused::Fenced => "fenced",
             Refused::Behind => "behind",
             Refused::Stale => "stale",
+            Refused::Busy(_) => "busy",
             Refused::Impossible(_) => "impossible",
             Refused::NotFound => "not found",
             Refused::Trouble(_) => "unavailable to an old process",
@@ -184,6 +185,11 @@ impl Store for RoughStore {
         Read fn census() -> Census;
     }
 
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+        let tenant = tenant.clone();
+        Box::pin(self.rough(Kind::Read, move |store| store.count_up_to(&tenant, what, max)))
+    }
+
     fn set_auto_approve(
         &self,
         tenant: &Tenant,
@@ -214,8 +220,12 @@ impl Store for RoughStore {
         })
     }
 
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
         Box::pin(self.rough(Kind::Preparation, move |store| store.callback_key(drawn)))
+    }
+
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.remove_callback_key()))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -72,6 +72,7 @@ const POSSIBLE: &[(&str, &[&str])] = &[
             "refused as busy",
             "refused as loosening",
             "refused as its id is taken",
+            "refused as its thread is gone",
             "refused otherwise",
             "no answer",
             "begins after an earlier one",
@@ -80,6 +81,7 @@ const POSSIBLE: &[(&str, &[&str])] = &[
     ("decision", VERDICTS_AND_MORE),
     ("early decision", &["Accepted", "Refused(NotHeld)"]),
     ("interrupt", &["Accepted", "AlreadyApplied", "Refused(RunOver)"]),
+    ("interrupt at another process", &["Accepted", "AlreadyApplied", "Refused(RunOver)"]),
     (
         "run",
         &[

@@ -102,6 +102,8 @@ impl World {
             shelf_bytes: tape.among([1 << 20, 1 << 20, 4_096, 0]),
             thread_bytes_max: 64 << 20,
             callbacks_at: None,
+            callback_secrets: None,
+            quotas: Quotas::default(),
         });
         let own = self.stage.disk.own();
         let store = Arc::new(RoughStore { stage: self.stage.clone(), life: life.clone(), own });

@@ -14,12 +14,14 @@ use machine::tool::{Approval, Arguments, EffectClass, Tool, ToolNow};
 
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{CallLedger, RunLedger};
-use crate::judge::{ends, grants, recorded};
+use crate::judge::{answers, ends, grants, recorded};
 use crate::world::arguments::{amount_of, receiver_of};
 use crate::world::hooks;
+use crate::world::store::Said;
 
 /// `ledger` is as it was before the events that the input led to.
-pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
+pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
+    let (input, events) = (&said.input, &said.events);
     match input {
         Input::Gated(gated) => check_gated(ledger, gated, events)?,
         Input::ToolReturned { step, call, attempt, .. } => {
@@ -36,10 +38,13 @@ pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
                 format!("{early:?} before the inbox was heard")
             })?;
         }
+        Input::ModelAnswered(answered) => {
+            answers::check(ledger, answered, events)?;
+            check_unasked_starts(ledger, input, events)?;
+        }
         Input::Start { .. }
         | Input::InboxDrained
         | Input::PhaseAnswered { .. }
-        | Input::ModelAnswered(_)
         | Input::ModelFailed { .. }
         | Input::AfterTools { .. }
         | Input::ChildEnded(_)
@@ -47,7 +52,7 @@ pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
         | Input::DeadlineReached => check_unasked_starts(ledger, input, events)?,
     }
     recorded::check(input, events)?;
-    ends::check(ledger, input, events)
+    ends::check(ledger, said)
 }
 
 fn check_decided(ledger: &RunLedger, decision: &Decision, events: &[Event]) -> Checked {

@@ -15,6 +15,7 @@ use crate::judge::causes::askers_of;
 use crate::judge::invariant::{Checked, Invariant, ensure};
 use crate::judge::ledger::RunLedger;
 use crate::world::hooks;
+use crate::world::store::Said;
 
 /// The ends that a refusal can bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +26,16 @@ enum RefusalEnd {
 }
 
 /// `ledger` is as it was before the events that the input led to.
-pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
+pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
+    let Said { input, events, .. } = said;
     // What was decided before stays: the ledger compares it with the end.
     if ledger.ending.is_some() {
         return Ok(());
     }
     let announced = events.iter().find_map(|event| end_of(&event.fact)).and_then(by_refusal);
     let expected = match input {
+        // The interrupt ends it.
+        _ if said.before_interrupt => None,
         Input::Decide(decision) => after_denial(ledger, decision, events),
         Input::DeadlineReached => events.iter().find_map(|event| after_expiry(ledger, &event.fact)),
         Input::Gated(gated) if is_blocked(ledger, gated) => match ledger.policy.on_block {
@@ -53,6 +57,39 @@ pub fn check(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
     ensure(announced == expected, Invariant::RefusalEndsAsSaid, || {
         format!("after {input:?} the run ends as {announced:?}, by its policy as {expected:?}")
     })
+}
+
+/// Something begins, or the run ends in another way than by an interrupt.
+pub(crate) const fn goes_past_interrupt(fact: &Fact) -> bool {
+    match fact {
+        Fact::RunEnded { termination, .. } => !matches!(termination, Termination::Cancelled(_)),
+        Fact::ExecutionStarted { .. }
+        | Fact::ChildStarted { .. }
+        | Fact::StepStarted { .. }
+        | Fact::ModelRetrying { .. }
+        | Fact::RunStarted { .. } => true,
+        Fact::RunQueued(_)
+        | Fact::RunWaiting { .. }
+        | Fact::RunResumed {}
+        | Fact::RunInterrupting { .. }
+        | Fact::RunEnding { .. }
+        | Fact::RunRecovered { .. }
+        | Fact::StepEnded { .. }
+        | Fact::MessageAdded(_)
+        | Fact::PhaseAnswered { .. }
+        | Fact::StateChanged { .. }
+        | Fact::ToolRequested { .. }
+        | Fact::ApprovalRequested(_)
+        | Fact::ToolSuspended(_)
+        | Fact::ApprovalVoided { .. }
+        | Fact::ToolApproved { .. }
+        | Fact::ToolDenied { .. }
+        | Fact::ToolResumed { .. }
+        | Fact::ExecutionSucceeded { .. }
+        | Fact::ExecutionFailed { .. }
+        | Fact::ToolCancelled { .. }
+        | Fact::ChildEnded { .. } => false,
+    }
 }
 
 const fn end_of(fact: &Fact) -> Option<&Termination> {

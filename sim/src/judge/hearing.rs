@@ -1,6 +1,6 @@
 //! The ledger hears one event after the other and objects to what must not be.
 
-use machine::event::{Event, Fact, InterruptCause, LostAttempt, Message, NoteBody, Pending, ToolBody, Usage};
+use machine::event::{Event, Fact, LostAttempt, Message, NoteBody, Pending, ToolBody, Usage};
 use machine::id::{CallId, assistant_message_id, late_message_id, tool_message_id};
 use machine::status::{CallStatus, WaitingOn};
 use machine::suspension::SuspensionKind;
@@ -40,10 +40,7 @@ impl RunLedger {
             Fact::RunStarted { .. } => self.become_status(Announced::Running, at),
             Fact::RunWaiting { on, pending } => self.hear_waiting(*on, pending, at),
             Fact::RunResumed {} => self.become_status(Announced::Running, at),
-            Fact::RunInterrupting { cause } => {
-                self.note_superseded(cause);
-                self.become_status(Announced::Interrupting, at)
-            }
+            Fact::RunInterrupting { .. } => self.become_status(Announced::Interrupting, at),
             Fact::RunEnding { termination } => {
                 self.check_stop(termination, at)?;
                 self.ending = Some(termination.clone());
@@ -76,13 +73,14 @@ impl RunLedger {
                 self.hear_output(message, event.seq)?;
                 self.hear_message(message)
             }
-            Fact::ModelRetrying { attempt, .. } => {
+            Fact::ModelRetrying { attempt, empty_answer, .. } => {
                 ensure(
                     self.inferring && *attempt == self.model_attempt + 1,
                     Invariant::AttemptsAreNumbered,
                     || format!("model attempt {attempt} follows {}", self.model_attempt),
                 )?;
                 self.model_attempt = *attempt;
+                self.empty_retried |= *empty_answer;
                 Ok(())
             }
             Fact::PhaseAnswered { .. } | Fact::StateChanged { .. } => Ok(()),
@@ -99,13 +97,6 @@ impl RunLedger {
             | Fact::ToolCancelled { .. }
             | Fact::ChildStarted { .. }
             | Fact::ChildEnded { .. } => self.hear_call_fact(event, cause),
-        }
-    }
-
-    fn note_superseded(&mut self, cause: &InterruptCause) {
-        match cause {
-            InterruptCause::Superseded(by) => self.superseded_by = Some(by.clone()),
-            InterruptCause::Person(_) | InterruptCause::Parent(_) => {}
         }
     }
 
@@ -219,7 +210,7 @@ impl RunLedger {
 
     fn hear_message(&mut self, message: &Message) -> Checked {
         match message {
-            Message::User { .. } | Message::Correction { .. } => Ok(()),
+            Message::User { .. } | Message::Correction { .. } | Message::CallsDropped { .. } => Ok(()),
             Message::Interruption { id } => ensure(self.inferring, Invariant::OneContinuationPerTurn, || {
                 format!("{id} says that step {} had no answer", self.step)
             }),

@@ -1,12 +1,12 @@
 //! The ledger hears what happens to calls.
 
-use machine::Timestamp;
 use machine::event::{CancelReason, Event, Fact, Opened, Usage};
 use machine::id::{CallId, RunId, ToolName};
 use machine::policy::StepEnd;
 use machine::status::CallStatus;
 use machine::suspension::{Held, SuspensionKind};
 use machine::tool::{Arguments, EffectClass};
+use machine::{Input, Timestamp};
 
 use crate::judge::causes::is_performed_elsewhere;
 use crate::judge::hearing::Cause;
@@ -53,13 +53,21 @@ impl RunLedger {
             Fact::ToolCancelled { call_id, reason, outcome_unknown, .. } => {
                 self.hear_cancelled(call_id, *reason, *outcome_unknown, seq, cause)
             }
-            Fact::ChildStarted { call_id, run_id, grant_tokens, .. } => {
+            Fact::ChildStarted { call_id, run_id, grant_tokens, grant_descendants, .. } => {
                 let call = self.expect_call(call_id)?;
                 call.child = Some(run_id.clone());
                 call.grant = *grant_tokens;
-                Ok(())
+                call.descendants = *grant_descendants;
+                self.check_descendants()
             }
-            Fact::ChildEnded { call_id, run_id, usage } => self.hear_child_ended(call_id, run_id, *usage),
+            Fact::ChildEnded { call_id, run_id, usage, descendants } => {
+                let granted = self.expect_call(call_id)?.descendants;
+                ensure(*descendants <= granted, Invariant::TreeIsBounded, || {
+                    format!("{run_id} started {descendants} runs and may start {granted}")
+                })?;
+                self.expect_call(call_id)?.descendants = *descendants;
+                self.hear_child_ended(call_id, run_id, *usage)
+            }
             Fact::RunQueued(_)
             | Fact::RunStarted { .. }
             | Fact::RunWaiting { .. }
@@ -138,6 +146,7 @@ impl RunLedger {
             lost: false,
             child: None,
             grant: None,
+            descendants: 0,
             child_ended: false,
         });
         Ok(())
@@ -255,7 +264,11 @@ impl RunLedger {
     }
 
     fn hear_started(&mut self, id: &CallId, attempt: u32, class: EffectClass) -> Checked {
-        ensure(self.ending.is_none(), Invariant::OneEndPerRun, || format!("call {id} starts at the end"))?;
+        // One that was approved before the end was decided has its approval.
+        let is_promised = self.call(id).is_some_and(CallLedger::is_approved_and_unstarted);
+        ensure(self.ending.is_none() || is_promised, Invariant::OneEndPerRun, || {
+            format!("call {id} starts at the end")
+        })?;
         ensure(
             self.status == Announced::Running || matches!(self.status, Announced::Waiting(_)),
             Invariant::RunTransitionIsLegal,
@@ -291,6 +304,12 @@ impl RunLedger {
     ) -> Checked {
         self.close(id, cause)?;
         let call = self.expect_call(id)?;
+        // At the gate it may turn out that it would be held again; a run that fails awaits nothing.
+        let refused = matches!(cause.input, Input::Decide(_) | Input::DeadlineReached);
+        let unasked = reason == CancelReason::RunEnded && refused;
+        ensure(!unasked || !call.is_approved_and_unstarted(), Invariant::ApprovedCallRuns, || {
+            format!("call {id} was approved, and is cancelled because the run ends")
+        })?;
         let is_person = match reason {
             CancelReason::Decided | CancelReason::GivenUp => true,
             CancelReason::Expired
@@ -313,6 +332,21 @@ impl RunLedger {
             format!("call {id} is cancelled with outcome_unknown: {outcome_unknown}")
         })?;
         self.become_call(id, CallStatus::Cancelled, Some(seq))
+    }
+
+    /// Every child that was ever started counts, with what it started or may still start.
+    fn check_descendants(&self) -> Checked {
+        let counted: u64 = self
+            .calls
+            .iter()
+            .filter(|call| call.child.is_some())
+            .map(|call| 1 + u64::from(call.descendants))
+            .sum();
+        let granted = self.parent.as_ref().and_then(|parent| parent.grant_descendants);
+        let max = self.policy.descendants_max.min(granted.unwrap_or(u32::MAX));
+        ensure(counted <= u64::from(max), Invariant::TreeIsBounded, || {
+            format!("{} started or gave away {counted} runs of {max}", self.run)
+        })
     }
 
     fn hear_child_ended(&mut self, id: &CallId, run: &RunId, usage: Usage) -> Checked {

@@ -72,12 +72,17 @@ invariants! {
     CallIdsAreUnique: "No two calls of a thread share an id.";
     OneToolMessagePerCall: "Every ended call has exactly one tool message, in call order.";
     ModelInputIsValid: "In every model input each call has exactly one result, in order, right behind its message.";
+    EmptyAnswerEndsTheRun: "An answer without text and calls is tried again once, on the first step, and never fails a run.";
+    DroppedCallsAreNoted: "Of an answer every call that fits is taken, and a note counts the others.";
     OneContinuationPerTurn: "A step starts once, and only when the turn before it is complete.";
     EagerLosesNothing: "A result that comes after its placeholder is told to the model.";
     OutputIsTheOneWanted: "A run ends by itself only with the output that is wanted, and fails only after one correction.";
     LimitsHold: "No step starts beyond a limit, and a run is stopped for a limit only when it was reached.";
+    TreeIsBounded: "A run, and all the runs that it starts, start no more runs than its policy and its parent allow.";
     WaitingIsFree: "Time spent waiting does not count towards the time limit.";
     AcceptedDecisionIsHeard: "What came later never closes what an accepted decision answers.";
+    ApprovedCallRuns: "A call that was approved before the end of its run was decided runs, and is awaited.";
+    InterruptWins: "Once an interrupt is accepted nothing begins any more, and the run ends interrupted.";
     InboxIsHeardInOrder: "Results come first, then the rest as it came; no result overtakes a decision on its call.";
     VerdictIsRight: "The first good decision on an open suspension is accepted, every other one is refused.";
     ExpiredIsNeverAccepted: "Nothing is approved or answered by a decision that came after the expiry.";
@@ -88,6 +93,8 @@ invariants! {
     StaleWorkerIsRefused: "The store takes nothing from a worker that lost its lease.";
     OneHolderPerThread: "At most one run holds a thread, and the next in line follows when it ends.";
     AdmissionIsRight: "A message is admitted, queued or refused as the policy and the state of its thread say.";
+    LastMessageRuns: "A superseding message takes the place of every unended run before it, so the last of several runs.";
+    DeletedThreadsStayGone: "A message to a thread that has to exist never creates it.";
     ChildEndIsDeliveredOnce: "The end of a child reaches its parent, once.";
     InterruptReachesChildren: "When a call ends without its child, the child is interrupted.";
     NothingWedges: "Every run ends once everything is answered.";

@@ -36,12 +36,13 @@ pub struct RunLedger {
     /// The open step's answer has not come.
     pub inferring: bool,
     pub model_attempt: u32,
+    /// An empty answer of the open step was tried again.
+    pub empty_retried: bool,
     /// Every call of the run in the order in which it was asked for, ended ones included.
     pub calls: Vec<CallLedger>,
     pub usage: Usage,
     pub active_ms: u64,
     active_since: Timestamp,
-    pub superseded_by: Option<RunId>,
     /// A late result was told after the model spoke last.
     pub untold_news: bool,
     /// What the store had accepted when a worker took over and that has not been heard since.
@@ -88,7 +89,17 @@ pub struct CallLedger {
     pub lost: bool,
     pub child: Option<RunId>,
     pub grant: Option<u64>,
+    /// Runs that its child may start, or has started once it is over.
+    pub descendants: u32,
     pub child_ended: bool,
+}
+
+impl CallLedger {
+    /// Somebody approved it, and it has not passed the gate since.
+    #[must_use]
+    pub fn is_approved_and_unstarted(&self) -> bool {
+        self.status == CallStatus::Resuming && self.approved.is_some()
+    }
 }
 
 /// What whoever approved had before their eyes.
@@ -144,11 +155,11 @@ impl RunLedger {
             step_open: false,
             inferring: false,
             model_attempt: 0,
+            empty_retried: false,
             calls: Vec::new(),
             usage: Usage::default(),
             active_ms: 0,
             active_since: event.at,
-            superseded_by: None,
             untold_news: false,
             unheard_at_takeover: Vec::new(),
             last_text: String::new(),

@@ -1,6 +1,7 @@
 //! The judge: keeps its own books from the events alone, without the machine's decisions and fold, and objects to
 //! whatever must not be.
 
+pub(crate) mod answers;
 pub mod causes;
 pub mod ends;
 pub(crate) mod grants;

@@ -76,6 +76,7 @@ impl RunLedger {
             Message::User { .. }
             | Message::Tool { .. }
             | Message::Note { .. }
+            | Message::CallsDropped { .. }
             | Message::Interruption { .. } => Ok(()),
         }
     }

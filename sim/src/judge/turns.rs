@@ -41,6 +41,7 @@ impl RunLedger {
         self.step_open = true;
         self.inferring = true;
         self.model_attempt = 1;
+        self.empty_retried = false;
         Ok(())
     }
 

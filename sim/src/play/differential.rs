@@ -24,7 +24,7 @@ use crate::world::store::RunIndex;
 use crate::world::submit::Form;
 use crate::world::thread_rows::Posted;
 
-const ROUNDS_MAX: usize = 600;
+const ROUNDS_MAX: usize = 6_000;
 
 /// Plays the same script under both values of `decisions`, each with a schedule of its own.
 pub fn check(seed: u64) -> Checked {

@@ -159,9 +159,9 @@ pub const fn admission(admission: &Admission) -> &'static str {
     match admission {
         Admission::Hold => "Hold",
         Admission::Enqueue => "Enqueue",
-        Admission::TakeOver { .. } => "TakeOver",
+        Admission::TakeOver => "TakeOver",
         Admission::Refuse(Busy::ActiveRun(_)) => "Refuse(ActiveRun)",
-        Admission::Refuse(Busy::QueueFull) => "Refuse(QueueFull)",
+        Admission::Refuse(Busy::QueueFull { .. }) => "Refuse(QueueFull)",
         Admission::Refuse(Busy::InDoubt(_)) => "Refuse(InDoubt)",
     }
 }
@@ -193,6 +193,7 @@ pub const fn call_error(code: CallErrorCode) -> &'static str {
         CallErrorCode::NoAnswer => "NoAnswer",
         CallErrorCode::TooDeep => "TooDeep",
         CallErrorCode::TooManyChildren => "TooManyChildren",
+        CallErrorCode::TooManyDescendants => "TooManyDescendants",
         CallErrorCode::ChildFailed => "ChildFailed",
         CallErrorCode::StateFull => "StateFull",
         CallErrorCode::PluginError => "PluginError",
@@ -200,7 +201,7 @@ pub const fn call_error(code: CallErrorCode) -> &'static str {
     }
 }
 
-pub const CALL_ERRORS: [&str; 19] = [
+pub const CALL_ERRORS: [&str; 20] = [
     "ToolError",
     "BlockedByPlugin",
     "BlockedByPolicy",
@@ -216,6 +217,7 @@ pub const CALL_ERRORS: [&str; 19] = [
     "NoAnswer",
     "TooDeep",
     "TooManyChildren",
+    "TooManyDescendants",
     "ChildFailed",
     "StateFull",
     "PluginError",

@@ -353,6 +353,7 @@ fn told(event: &Event, worker: &str) -> (String, String) {
             | Message::Tool { .. }
             | Message::Note { .. }
             | Message::Correction { .. }
+            | Message::CallsDropped { .. }
             | Message::Interruption { .. },
         )
         | Fact::ModelRetrying { .. }

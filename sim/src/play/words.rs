@@ -112,6 +112,7 @@ fn message_detail(message: &Message) -> String {
         Message::Tool { call_id, body: ToolBody::Placeholder { .. }, .. } => format!("placeholder {call_id}"),
         Message::Note { call_id, .. } => format!("note {call_id}"),
         Message::Correction { why, .. } => format!("correction: {why}"),
+        Message::CallsDropped { taken, dropped, .. } => format!("{taken} calls taken, {dropped} dropped"),
         Message::Interruption { .. } => "interruption".into(),
     }
 }

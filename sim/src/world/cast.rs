@@ -5,8 +5,8 @@ use std::sync::Arc;
 use machine::id::{AgentName, Digest};
 use machine::phase::{Phase, PhaseSet};
 use machine::policy::{
-    ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnBusy, OnReject, Policy, PolicyRequest,
-    StepEnd, WhileWaiting,
+    ApprovalScope, Continuation, DESCENDANTS_DEFAULT, Decisions, Execution, OnBlock, OnBusy, OnReject,
+    Policy, PolicyRequest, RESULT_CHARS_DEFAULT, StepEnd, WhileWaiting,
 };
 use machine::revision::{Limits, Revision, StopCondition};
 use machine::rules::{Condition, Rule, Test, Then};
@@ -145,7 +145,7 @@ fn stubborn_revision(tape: &mut Tape) -> Revision {
 }
 
 pub fn draw_policy(tape: &mut Tape) -> Policy {
-    Policy {
+    let policy = Policy {
         continuation: tape.among([Continuation::AllSettled, Continuation::AllSettled, Continuation::Eager]),
         on_reject: tape.among([None, Some(OnReject::Continue), Some(OnReject::EndRun)]),
         on_block: tape.among([OnBlock::FailCall, OnBlock::FailCall, OnBlock::EndRun]),
@@ -155,6 +155,20 @@ pub fn draw_policy(tape: &mut Tape) -> Policy {
         approval: draw_scope(tape),
         while_waiting: tape.among([WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue]),
         on_busy: tape.among([OnBusy::Reject, OnBusy::Enqueue, OnBusy::Interrupt]),
+        max_result_chars: RESULT_CHARS_DEFAULT,
+        descendants_max: DESCENDANTS_DEFAULT,
+    };
+    Policy { descendants_max: descendants_of(&policy), ..policy }
+}
+
+/// Told from what is drawn anyway, so that a stored tape stays the world that it was.
+fn descendants_of(policy: &Policy) -> u32 {
+    match (policy.while_waiting, policy.on_busy) {
+        (WhileWaiting::Enqueue, OnBusy::Enqueue) => 1,
+        (WhileWaiting::Enqueue, OnBusy::Interrupt) => 2,
+        (WhileWaiting::Enqueue, OnBusy::Reject) | (WhileWaiting::Reject | WhileWaiting::Supersede, _) => {
+            DESCENDANTS_DEFAULT
+        }
     }
 }
 
@@ -184,6 +198,8 @@ pub fn draw_request(tape: &mut Tape) -> PolicyRequest {
         approval: tape.chance(60).then_some(other.approval),
         while_waiting: tape.chance(30).then_some(other.while_waiting),
         on_busy: tape.chance(30).then_some(other.on_busy),
+        max_result_chars: None,
+        descendants_max: None,
     }
 }
 

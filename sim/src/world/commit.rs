@@ -5,6 +5,7 @@ use machine::id::RunId;
 use machine::{Input, Rejection, stored};
 
 use crate::judge::causes;
+use crate::judge::ends::goes_past_interrupt;
 use crate::judge::grants;
 use crate::judge::hearing::Cause;
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
@@ -29,7 +30,7 @@ pub(crate) fn write_events(
             hear_rejected(store, run, said, rejection)?;
             continue;
         }
-        causes::check(&store.runs[run].ledger, &said.input, &said.events)?;
+        causes::check(&store.runs[run].ledger, said)?;
         for event in &said.events {
             left_alone.extend(left_alone_by(store, run, &said.events, event));
             write_event(store, run, event, said, coverage)?;
@@ -53,9 +54,9 @@ fn hear_rejected(store: &Store, run: RunIndex, said: &Said, rejection: &Rejectio
                 format!("{decision:?} was accepted, and rejected as {rejection}")
             })
         }
-        Input::Interrupt { .. } => ensure(stored.ledger.ended(), Invariant::AcceptedDecisionIsHeard, || {
-            format!("an accepted interrupt was rejected as {rejection}")
-        }),
+        Input::Interrupt { .. } => {
+            breach(Invariant::InterruptWins, format!("an accepted interrupt was rejected as {rejection}"))
+        }
         Input::Start { .. }
         | Input::LeaseAcquired { .. }
         | Input::InboxDrained
@@ -107,6 +108,11 @@ fn write_event(
         !starts || stored_run.ledger.unheard_at_takeover.is_empty(),
         Invariant::InboxBeforeAttempts,
         || format!("{:?} while items {:?} wait", event.fact, stored_run.ledger.unheard_at_takeover),
+    )?;
+    ensure(
+        !stored_run.interrupt_accepted || !goes_past_interrupt(&event.fact),
+        Invariant::InterruptWins,
+        || format!("{:?} is stored after an interrupt was accepted", event.fact),
     )?;
     stored_run.ledger.hear(event, Cause { input: &said.input, ticket: said.ticket })?;
     coverage.run_became(status_before, names::announced(&stored_run.ledger.status));

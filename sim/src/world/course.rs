@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use machine::Timestamp;
-use machine::decision::Decision;
+use machine::decision::{Decision, DecisionAction};
 use machine::event::InterruptCause;
 use machine::id::{CallId, Digest};
 use machine::inbox::Verdict;
@@ -177,7 +177,7 @@ impl World {
         let epoch = self.store.runs[run].epoch;
         let skew_ms = if self.at_rest { 0 } else { self.tape.among([0, 0, 0, 30]) };
         self.tell(|store| format!("a worker takes {} with epoch {epoch}", store.runs[run].id));
-        let session = Session::new(run, epoch, copy, skew_ms);
+        let session = Session::new(run, epoch, copy, self.store.runs[run].version, skew_ms);
         if let Some(session) = self.pass(session)? {
             self.sessions.push(session);
         }
@@ -249,8 +249,7 @@ impl World {
         let Some(run) = self.tape.one_of(&unended) else { return Ok(()) };
         let by = people::somebody(&mut self.tape);
         self.tell(|store| format!("{by} interrupts {}", store.runs[run].id));
-        self.store.submit_interrupt(run, InterruptCause::Person(by));
-        Ok(())
+        self.store.submit_interrupt(run, InterruptCause::Person(by))
     }
 
     /// A worker dies, or loses its lease without knowing it.
@@ -349,7 +348,7 @@ impl World {
             let (run, mut written) = self.letters[place].clone();
             written.decision.accepted_at = self.now;
             if written.decision.id.is_some() && self.tape.chance(15) {
-                written.decision.by = people::somebody(&mut self.tape);
+                people::say_otherwise(&mut self.tape, &mut written);
             }
             return self.send(run, written);
         }
@@ -358,9 +357,9 @@ impl World {
             let (run, mut decision, digest) = self.early_letters[place].clone();
             if self.tape.chance(40) {
                 decision.by = people::somebody(&mut self.tape);
+                decision.action = DecisionAction::Cancel { reason: None, then: None };
             }
-            self.send_early(run, &decision, digest);
-            return Ok(());
+            return self.send_early(run, &decision, digest);
         }
         let candidates: Vec<RunIndex> =
             self.store.unended().into_iter().filter(|run| self.may_decide_in(*run)).collect();
@@ -399,14 +398,14 @@ impl World {
         let decision = people::draw_early(&mut self.tape, call, definition, self.now, number);
         let digest = if self.tape.chance(80) { call.arguments.digest() } else { Digest([3; 32]) };
         self.early_letters.push((run, decision.clone(), digest));
-        self.send_early(run, &decision, digest);
-        Ok(())
+        self.send_early(run, &decision, digest)
     }
 
-    fn send_early(&mut self, run: RunIndex, decision: &Decision, digest: Digest) {
-        let verdict = self.store.submit_early(run, decision, digest);
+    fn send_early(&mut self, run: RunIndex, decision: &Decision, digest: Digest) -> Checked {
+        let verdict = self.store.submit_early(run, decision, digest)?;
         self.coverage.early_verdict(&verdict);
         self.tell(|_| format!("{} decides early: {}: {verdict:?}", decision.by, words::decision(decision)));
+        Ok(())
     }
 
     /// Through the store, or straight to the worker that holds the run.
@@ -444,8 +443,7 @@ impl World {
             }
             2 => {
                 let by = people::somebody(&mut self.tape);
-                self.store.submit_interrupt(session.run, InterruptCause::Person(by));
-                Ok(())
+                self.store.submit_interrupt(session.run, InterruptCause::Person(by))
             }
             3 => self.post_message(),
             _ => {
@@ -464,7 +462,7 @@ impl World {
         let copy = self.store.claim(run)?;
         let epoch = self.store.runs[run].epoch;
         self.tell(|store| format!("  another worker takes {} with epoch {epoch}", store.runs[run].id));
-        self.sessions.push(Session::new(run, epoch, copy, 0));
+        self.sessions.push(Session::new(run, epoch, copy, self.store.runs[run].version, 0));
         Ok(())
     }
 

@@ -89,6 +89,7 @@ impl World {
                 run: RunId::from("run_of_somebody_else"),
                 end: ChildEnd::Interrupted,
                 usage: Usage::default(),
+                descendants: 0,
             }),
             _ => Item::Interrupt { cause: InterruptCause::Person("ana".into()) },
         }
@@ -113,6 +114,7 @@ impl World {
                 run: RunId::from("run_of_somebody_else"),
                 end: ChildEnd::Failed { message: "lost".into() },
                 usage: Usage { input_tokens: 9, output_tokens: 9 },
+                descendants: 0,
             })),
             _ => (!ledger.revision.phases.has(Phase::AfterToolExecute))
                 .then(|| Input::AfterTools { heard: vec![(CallId::from("a"), HookAnswers::default())] }),

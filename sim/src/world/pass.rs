@@ -2,6 +2,7 @@
 
 use machine::inbox::{self, Item};
 use machine::phase::Phase;
+use machine::rows::{self, Rows};
 use machine::status::RunStatus;
 use machine::{Answer, Effect, Input, Rejection, Timestamp};
 
@@ -9,18 +10,21 @@ use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{Announced, Ticket};
 use crate::play::words;
 use crate::world::World;
-use crate::world::store::{Append, Refused, Said, is_taken};
+use crate::world::store::{Append, Refused, Said, Seen, is_taken};
 use crate::world::thread_rows::encode;
 use crate::world::worker::{Ghost, Heard, Session, Task};
 
-/// Passes in a row that the store may refuse because something must be heard first.
-const BEHIND_MAX: u32 = 4;
+/// Passes in a row that may be made again because they would overtake an accepted answer.
+const OVERTAKING_MAX: u32 = 1;
 
 impl World {
     /// Gives the session back if the worker still holds the run.
     pub(crate) fn pass(&mut self, mut session: Session) -> Checked<Option<Session>> {
         let mut append = Append::default();
-        if !session.drained {
+        session.version = self.store.runs[session.run].version;
+        if self.store.runs[session.run].inbox.iter().any(|row| row.item.interrupts()) {
+            self.hear_interrupt(&mut session, &mut append)?;
+        } else if !session.drained {
             self.take_over(&mut session, &mut append)?;
         } else {
             if session.hurry {
@@ -36,6 +40,16 @@ impl World {
         }
         self.hear_start(&mut session, &mut append)?;
         self.hear_after_tools(&mut session, &mut append)?;
+        if self.overtakes(&session, &append) {
+            self.tell(|_| "  the pass would overtake an accepted answer, and is made again".into());
+            self.coverage.store("pass made again");
+            session.overtaking_count += 1;
+            ensure(session.overtaking_count <= OVERTAKING_MAX, Invariant::AcceptedDecisionIsHeard, || {
+                "the worker overtakes an answer however often it drains its inbox".into()
+            })?;
+            session.hurry = true;
+            return self.begin_again(session, &append);
+        }
         self.overlap(&session)?;
         if append.event_count() == 0 && append.consumed.is_empty() {
             return self.settle_down(session);
@@ -54,8 +68,8 @@ impl World {
         }
         let run = session.run;
         let current = self.store.runs[run].epoch == session.epoch;
-        let stored =
-            self.store.append(run, session.epoch, session.expected_seq, &append, &mut self.coverage)?;
+        let seen = Seen { seq: session.expected_seq, version: session.version };
+        let stored = self.store.append(run, session.epoch, seen, &append, &mut self.coverage)?;
         match stored {
             Ok(()) => {
                 ensure(current, Invariant::StaleWorkerIsRefused, || "an old lease stored something".into())?;
@@ -69,14 +83,15 @@ impl World {
                 return Ok(None);
             }
             Err(Refused::Behind) => {
-                self.tell(|_| "  the append is refused: an accepted item must be heard first".into());
+                self.tell(|_| "  the append is refused: something was accepted meanwhile".into());
                 self.coverage.store("append behind");
-                return self.reload(session, &append);
+                return self.begin_again(session, &append);
             }
         }
         session.expected_seq += append.event_count() as u64;
+        session.version += 1;
         session.hurry = false;
-        session.behind_count = 0;
+        session.overtaking_count = 0;
         session.unstored.clear();
         if self.tape.chance(self.trouble.append_loss) {
             self.tell(|_| "  the worker dies after the append".into());
@@ -87,16 +102,42 @@ impl World {
         self.settle_down(session)
     }
 
+    /// Whether the pass closes what an accepted answer is for, and has not heard the answer before.
+    fn overtakes(&self, session: &Session, append: &Append) -> bool {
+        let stored = &self.store.runs[session.run];
+        if stored.epoch != session.epoch {
+            return false;
+        }
+        let mut rows = Rows::default();
+        for said in &append.said {
+            let heard = rows::Heard { count: said.heard_count, ticket: said.ticket };
+            rows.hear(Some(&stored.folded), &said.events, heard);
+        }
+        let inbox: Vec<(Ticket, Item)> =
+            stored.inbox.iter().map(|row| (row.ticket, row.item.clone())).collect();
+        inbox::overtakes(&stored.folded, &inbox, &rows.closed, &append.consumed)
+    }
+
+    /// An accepted interrupt ends the run. Results that came back by then are recorded, and nothing follows from them.
+    fn hear_interrupt(&mut self, session: &mut Session, append: &mut Append) -> Checked {
+        if !session.acquired {
+            let (epoch, doubt_at) = (session.epoch, session.clock(self.now));
+            self.say(session, append, Input::LeaseAcquired { epoch, doubt_at }, None)?;
+        }
+        (session.acquired, session.drained) = (true, true);
+        for input in std::mem::take(&mut session.unstored) {
+            if matches!(input, Input::ToolReturned { .. }) {
+                self.say_as(session, append, input, None, true)?;
+            }
+        }
+        self.hear_inbox(session, append)
+    }
+
     /// Throws the copy away and loads again. What came back in this pass is said once more.
-    fn reload(&mut self, mut session: Session, append: &Append) -> Checked<Option<Session>> {
-        session.behind_count += 1;
-        ensure(session.behind_count <= BEHIND_MAX, Invariant::AcceptedDecisionIsHeard, || {
-            "the worker stays behind however often it drains its inbox".into()
-        })?;
+    fn begin_again(&mut self, mut session: Session, append: &Append) -> Checked<Option<Session>> {
         session.unstored = results_of(append);
         session.heard.iter_mut().for_each(|heard| heard.fresh = true);
         session.copy = self.store.runs[session.run].load()?;
-        session.hurry = true;
         session.drained = session.drained && !append.said.iter().any(is_take_over);
         session.acquired = session.drained;
         Ok(Some(session))
@@ -172,12 +213,14 @@ impl World {
     pub(crate) fn hear_inbox(&mut self, session: &mut Session, append: &mut Append) -> Checked {
         let rows: Vec<(Ticket, Item)> =
             self.store.runs[session.run].inbox.iter().map(|row| (row.ticket, row.item.clone())).collect();
+        session.version = self.store.runs[session.run].version;
         if rows.is_empty() {
             return Ok(());
         }
         let rows: Vec<(Ticket, Item)> =
             rows.into_iter().filter(|(ticket, _)| !append.consumed.contains(ticket)).collect();
         let items: Vec<Item> = rows.iter().map(|(_, item)| item.clone()).collect();
+        let interrupted = items.iter().any(Item::interrupts);
         for index in inbox::drain(&session.copy.control, &items, session.hurry) {
             let Some((ticket, item)) = rows.get(index) else {
                 return breach(Invariant::NothingIsBroken, "drain names a row that is not there");
@@ -187,7 +230,8 @@ impl World {
             }
             append.consumed.push(*ticket);
             if let Some(input) = inbox::hear(&session.copy.control, item) {
-                self.say(session, append, input, Some(*ticket))?;
+                let before_interrupt = interrupted && !item.interrupts();
+                self.say_as(session, append, input, Some(*ticket), before_interrupt)?;
             }
         }
         Ok(())
@@ -246,8 +290,25 @@ impl World {
         input: Input,
         ticket: Option<Ticket>,
     ) -> Checked<bool> {
+        self.say_as(session, append, input, ticket, false)
+    }
+
+    /// The same, also where an accepted interrupt waits behind it.
+    fn say_as(
+        &mut self,
+        session: &mut Session,
+        append: &mut Append,
+        input: Input,
+        ticket: Option<Ticket>,
+        before_interrupt: bool,
+    ) -> Checked<bool> {
         let clock = session.clock(self.now);
-        let decided = session.copy.decide(&input, clock);
+        let heard_count = append.consumed.len();
+        let decided = if before_interrupt {
+            session.copy.decide_before_interrupt(&input, clock)
+        } else {
+            session.copy.decide(&input, clock)
+        };
         self.tell(|_| format!("  says {}", words::input(&input)));
         match decided {
             Ok(decided) => {
@@ -259,7 +320,8 @@ impl World {
                         return breach(Invariant::NothingIsBroken, impossible.to_string());
                     }
                 }
-                append.said.push(Said { input, ticket, events: decided.events, rejected: None });
+                let (events, rejected) = (decided.events, None);
+                append.said.push(Said { input, ticket, events, rejected, heard_count, before_interrupt });
                 Ok(true)
             }
             Err(Rejection::Broken(impossible)) => {
@@ -269,7 +331,8 @@ impl World {
                 check_rejected_alike(session, &input, clock, &rejection)?;
                 self.coverage.rejection(&rejection);
                 self.tell(|_| format!("    rejected: {rejection}"));
-                append.said.push(Said { input, ticket, events: Vec::new(), rejected: Some(rejection) });
+                let (events, rejected) = (Vec::new(), Some(rejection));
+                append.said.push(Said { input, ticket, events, rejected, heard_count, before_interrupt });
                 Ok(false)
             }
         }

@@ -52,6 +52,15 @@ pub fn draw_decision(
     Written { decision, form }
 }
 
+/// Somebody else sends the decision again, and may mean another one.
+pub fn say_otherwise(tape: &mut Tape, written: &mut Written) {
+    written.decision.by = somebody(tape);
+    if tape.chance(50) {
+        written.form = Form::Good;
+        written.decision.action = DecisionAction::Cancel { reason: None, then: None };
+    }
+}
+
 /// A decision for a call that is not held yet, written without knowing how it will be held.
 pub fn draw_early(
     tape: &mut Tape,

@@ -11,7 +11,7 @@ use crate::world::store::{RunIndex, is_taken};
 use crate::world::submit::Form;
 
 /// Rounds within which a world without trouble must come to its end.
-const ROUNDS_MAX: usize = 400;
+const ROUNDS_MAX: usize = 2_000;
 /// Rounds in which calls in doubt are tried again; after that somebody says what became of them.
 const RETRIES_MAX: usize = 10;
 /// Steps of one worker within a round.

@@ -9,7 +9,7 @@ use machine::id::CallId;
 use machine::input::{AskedCall, ModelAnswered, ModelFailure, Outcome, ToolAnswer};
 use machine::json_value::VALUE_DEPTH_MAX;
 use machine::phase::{HookAnswers, Phase, SuspendRequest};
-use machine::revision::{RESUME_STATE_BYTES_MAX, Revision, StopCondition};
+use machine::revision::{CALLS_OPEN_MAX, RESUME_STATE_BYTES_MAX, Revision, StopCondition};
 use serde_json::{Value, json};
 
 use crate::judge::outputs;
@@ -21,6 +21,7 @@ use crate::world::{arguments, hooks};
 /// Ids that models give to calls: few, so that they come again.
 const CALL_IDS: [&str; 6] = ["a", "b", "c", "d", "", "a~2"];
 const CALLS_MAX: usize = 4;
+const USAGE_MAX: usize = 40;
 
 /// The place of a model call in its run.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +55,20 @@ pub fn draw_model(
     } else {
         tape.among(["", "working on it", "FINAL, and more"])
     };
-    let usage = 1 + tape.pick(40) as u64;
+    let usage = 1 + tape.pick(USAGE_MAX) as u64;
+    let calls = crowded(calls, text, usage, turn.step);
     let answers = hooks::draw(tape, Phase::AfterInference, revision, hook_percent);
     answered(turn, text, calls, revision, used_ids, answers, usage)
+}
+
+/// Rarely a first answer asks for more calls than a run takes. Told from what is drawn anyway, so that a stored tape
+/// stays the world that it was.
+fn crowded(calls: Vec<AskedCall>, text: &str, usage: u64, step: u32) -> Vec<AskedCall> {
+    let rare = step == 1 && text.is_empty() && calls.len() == CALLS_MAX && usage == USAGE_MAX as u64;
+    if !rare {
+        return calls;
+    }
+    calls.iter().cycle().take(CALLS_OPEN_MAX + CALLS_MAX).cloned().collect()
 }
 
 /// The plainest answer: words, no call.

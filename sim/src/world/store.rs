@@ -8,7 +8,7 @@ use machine::delivery;
 use machine::event::{Event, Fact, Message};
 use machine::grant::Grant;
 use machine::id::{CallId, DecisionId, MessageId, RunId, ThreadId};
-use machine::inbox::{self, Item, Verdict};
+use machine::inbox::{self, Item, Shown, Verdict};
 use machine::policy::OnReject;
 use machine::revision::Revision;
 use machine::suspension::SuspensionKind;
@@ -38,6 +38,8 @@ pub struct StoredRun {
     /// The fold of the log, kept apart from what workers hold.
     pub folded: Control,
     pub inbox: Vec<Row>,
+    /// Raised with every accepted item and every commit.
+    pub version: u64,
     pub ledger: RunLedger,
     pub epoch: u64,
     pub leased: bool,
@@ -86,6 +88,10 @@ pub struct Said {
     pub ticket: Option<Ticket>,
     pub events: Vec<Event>,
     pub rejected: Option<Rejection>,
+    /// How many of the rows that the commit consumes were heard by then.
+    pub heard_count: usize,
+    /// An accepted interrupt waited behind it.
+    pub before_interrupt: bool,
 }
 
 /// What a worker wants to store in one commit.
@@ -105,11 +111,18 @@ impl Append {
     }
 }
 
+/// How far a worker has seen its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub seq: u64,
+    pub version: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Another worker holds the run, or the log has gone on.
     Fenced,
-    /// An accepted item must be heard first.
+    /// Something was accepted that the worker has not seen.
     Behind,
 }
 
@@ -188,15 +201,15 @@ impl Store {
         &mut self,
         run: RunIndex,
         epoch: u64,
-        expected_seq: u64,
+        seen: Seen,
         append: &Append,
         coverage: &mut Coverage,
     ) -> Checked<Result<(), Refused>> {
         let stored = &self.runs[run];
-        if stored.epoch != epoch || stored.ledger.seq != expected_seq {
+        if stored.epoch != epoch || stored.ledger.seq != seen.seq {
             return Ok(Err(Refused::Fenced));
         }
-        if self.is_behind(run, append) {
+        if stored.version != seen.version {
             return Ok(Err(Refused::Behind));
         }
         let before = stored.folded.clone();
@@ -208,6 +221,7 @@ impl Store {
         let expected_interrupts = commit::write_events(self, run, append, coverage)?;
         let stored = &mut self.runs[run];
         stored.inbox.retain(|row| !append.consumed.contains(&row.ticket));
+        stored.version += 1;
         stored.check_control(&append.control)?;
         let known = self.runs.len();
         self.deliver(run, &before, append, &expected_interrupts)?;
@@ -220,40 +234,6 @@ impl Store {
         }
         thread_rows::check(self, run)?;
         Ok(Ok(()))
-    }
-
-    /// An accepted item answers what these events would close, and it is not heard before; or a decision that came
-    /// to the worker itself has lost against another one.
-    fn is_behind(&self, run: RunIndex, append: &Append) -> bool {
-        let stored = &self.runs[run];
-        let ledger = &stored.ledger;
-        let lost = append.accepted.iter().any(|(_, decision)| {
-            let row = ledger.suspension_row(&decision.call);
-            let verdict = inbox::judge_decision(
-                decision,
-                ledger.row(stored.is_on_its_way_out()),
-                row.as_ref(),
-                stored.earlier(decision),
-            );
-            !is_taken(&verdict)
-        });
-        let mut heard: Vec<Ticket> = Vec::new();
-        for said in &append.said {
-            heard.extend(said.ticket);
-            let overtakes = said.events.iter().any(|event| {
-                let answered_by = closed_call(&event.fact)
-                    .and_then(|call| ledger.call(call))
-                    .and_then(|call| call.open.as_ref())
-                    .and_then(|open| open.answered_by);
-                answered_by.is_some_and(|ticket| {
-                    !heard.contains(&ticket) && said.ticket.is_none_or(|closing| closing > ticket)
-                })
-            });
-            if overtakes {
-                return true;
-            }
-        }
-        lost
     }
 
     pub(crate) fn mark_answered(&mut self, run: RunIndex, call: &CallId, ticket: Ticket) {
@@ -340,6 +320,7 @@ impl Store {
     pub(crate) fn put(&mut self, run: RunIndex, item: Item) -> Ticket {
         let ticket = self.ticket();
         self.runs[run].inbox.push(Row { ticket, item });
+        self.runs[run].version += 1;
         ticket
     }
 }
@@ -373,9 +354,19 @@ impl StoredRun {
         self.interrupt_accepted || denied
     }
 
-    pub(crate) fn earlier(&self, decision: &Decision) -> Option<inbox::Earlier> {
-        let earlier = self.decisions.get(decision.id.as_ref()?)?;
-        Some(inbox::Earlier { same_content: same_content(earlier, decision) })
+    /// What was accepted earlier under the id of this decision.
+    pub(crate) fn earlier(&self, decision: &Decision) -> Option<&Decision> {
+        self.decisions.get(decision.id.as_ref()?)
+    }
+
+    pub(crate) fn judge(&self, item: &Item) -> Verdict {
+        let inbox = self.items();
+        let earlier = item.decision().and_then(|decision| self.earlier(decision));
+        inbox::judge(item, &Shown { control: &self.folded, inbox: &inbox, earlier })
+    }
+
+    pub(crate) fn items(&self) -> Vec<Item> {
+        self.inbox.iter().map(|row| row.item.clone()).collect()
     }
 
     /// What was heard and changed nothing answers nothing any more.
@@ -410,46 +401,10 @@ pub const fn is_taken(verdict: &Verdict) -> bool {
     }
 }
 
-/// The same words about the same thing, whenever they were said.
+/// The same words about the same thing, whenever and by whomever they were said.
 #[must_use]
 pub fn same_content(one: &Decision, other: &Decision) -> bool {
-    one.call == other.call
-        && one.suspension == other.suspension
-        && one.action == other.action
-        && one.by == other.by
-}
-
-/// The call whose open suspension a fact closes, if one is open.
-fn closed_call(fact: &Fact) -> Option<&CallId> {
-    match fact {
-        Fact::ApprovalVoided { call_id, .. }
-        | Fact::ToolApproved { call_id, .. }
-        | Fact::ToolDenied { call_id, .. }
-        | Fact::ToolResumed { call_id, .. }
-        | Fact::ToolCancelled { call_id, .. } => Some(call_id),
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ToolRequested { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ToolSuspended(_)
-        | Fact::ExecutionStarted { .. }
-        | Fact::ExecutionSucceeded { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => None,
-    }
+    one.call == other.call && one.suspension == other.suspension && one.action == other.action
 }
 
 impl ThreadRow {
@@ -462,6 +417,7 @@ impl ThreadRow {
                 | Message::Tool { .. }
                 | Message::Note { .. }
                 | Message::Correction { .. }
+                | Message::CallsDropped { .. }
                 | Message::Interruption { .. } => {
                     self.last_message = Some(message.id().clone());
                 }

@@ -27,7 +27,7 @@ impl Store {
         let stored = &self.runs[run];
         let row = stored.ledger.suspension_row(&decision.call);
         let over = stored.ledger.row(stored.is_on_its_way_out());
-        let verdict = inbox::judge_decision(decision, over, row.as_ref(), stored.earlier(decision));
+        let verdict = stored.judge(&Item::Decision(decision.clone()));
         let expected = expected_verdict(stored, decision, form);
         let got = match &verdict {
             Verdict::Accepted => Expected::Accepted,
@@ -60,29 +60,19 @@ impl Store {
     }
 
     /// A decision on a call that is not held yet: kept while the call is on its way, for these arguments only.
-    pub fn submit_early(&mut self, run: RunIndex, decision: &Decision, digest: Digest) -> Verdict {
+    pub fn submit_early(&mut self, run: RunIndex, decision: &Decision, digest: Digest) -> Checked<Verdict> {
         let stored = &self.runs[run];
-        match stored.earlier(decision) {
-            Some(inbox::Earlier { same_content: true }) => return Verdict::AlreadyApplied,
-            Some(inbox::Earlier { same_content: false }) => return Verdict::Refused(Refusal::IdUsed),
-            None => {}
+        let item = Item::Early { decision: decision.clone(), digest };
+        let verdict = stored.judge(&item);
+        let expected = expected_early_verdict(stored, decision);
+        ensure(verdict == expected, Invariant::VerdictIsRight, || {
+            format!("{decision:?} comes early: {verdict:?}, not {expected:?}")
+        })?;
+        if is_taken(&verdict) {
+            self.put(run, item);
+            self.remember(run, decision);
         }
-        match stored.ledger.row(stored.is_on_its_way_out()) {
-            RunRow::Open => {}
-            RunRow::OnTheWayOut | RunRow::Ended => return Verdict::Refused(Refusal::RunOver),
-        }
-        let kept = stored.inbox.iter().any(|row| match &row.item {
-            Item::Early { decision: other, .. } => other.call == decision.call,
-            Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
-                false
-            }
-        });
-        if kept || !inbox::may_keep_early(&stored.folded, &decision.call) {
-            return Verdict::Refused(Refusal::NotHeld);
-        }
-        self.put(run, Item::Early { decision: decision.clone(), digest });
-        self.remember(run, decision);
-        Verdict::Accepted
+        Ok(verdict)
     }
 
     pub fn submit_late_answer(
@@ -101,29 +91,34 @@ impl Store {
             .call(call)
             .filter(|call| call.status == CallStatus::Running)
             .map(|call| call.attempt);
-        let verdict = inbox::judge_late_answer(over, under_way, row.as_ref(), attempt);
+        let item = Item::LateAnswer { step, call: call.clone(), attempt, outcome };
+        let verdict = stored.judge(&item);
         let doubted = row.is_some_and(|row| row.doubted_attempt == Some(attempt) && !row.answered);
         let expected = over == RunRow::Open && (doubted || under_way == Some(attempt));
         ensure((verdict == Verdict::Accepted) == expected, Invariant::OnlyTheCurrentAttemptSettles, || {
             format!("a late answer of attempt {attempt} of call {call} is {verdict:?}")
         })?;
         if verdict == Verdict::Accepted {
-            let item = Item::LateAnswer { step, call: call.clone(), attempt, outcome };
             let ticket = self.put(run, item);
             self.mark_answered(run, call, ticket);
         }
         Ok(verdict)
     }
 
-    /// True if it was accepted now; a run on its way out needs no second one.
-    pub fn submit_interrupt(&mut self, run: RunIndex, cause: InterruptCause) -> bool {
+    /// A run on its way out needs no second one.
+    pub fn submit_interrupt(&mut self, run: RunIndex, cause: InterruptCause) -> Checked {
         let stored = &self.runs[run];
-        if stored.ledger.ended() || stored.interrupt_accepted {
-            return false;
+        let item = Item::Interrupt { cause };
+        let verdict = stored.judge(&item);
+        let expected = !stored.ledger.ended() && !stored.interrupt_accepted;
+        ensure(is_taken(&verdict) == expected, Invariant::VerdictIsRight, || {
+            format!("an interrupt of {} is {verdict:?}", stored.id)
+        })?;
+        if is_taken(&verdict) {
+            self.put(run, item);
+            self.runs[run].interrupt_accepted = true;
         }
-        self.put(run, Item::Interrupt { cause });
-        self.runs[run].interrupt_accepted = true;
-        true
+        Ok(())
     }
 }
 
@@ -137,6 +132,25 @@ enum Expected {
 
 fn is_over(expires_at: Option<Timestamp>, decision: &Decision) -> bool {
     expires_at.is_some_and(|at| at <= decision.accepted_at)
+}
+
+fn expected_early_verdict(stored: &StoredRun, decision: &Decision) -> Verdict {
+    if let Some(earlier) = stored.earlier(decision) {
+        let same = same_content(earlier, decision);
+        return if same { Verdict::AlreadyApplied } else { Verdict::Refused(Refusal::IdUsed) };
+    }
+    match stored.ledger.row(stored.is_on_its_way_out()) {
+        RunRow::Open => {}
+        RunRow::OnTheWayOut | RunRow::Ended => return Verdict::Refused(Refusal::RunOver),
+    }
+    let kept = stored.inbox.iter().any(|row| match &row.item {
+        Item::Early { decision: other, .. } => other.call == decision.call,
+        Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => false,
+    });
+    if kept || !inbox::may_keep_early(&stored.folded, &decision.call) {
+        return Verdict::Refused(Refusal::NotHeld);
+    }
+    Verdict::Accepted
 }
 
 fn expected_verdict(stored: &StoredRun, decision: &Decision, form: Form) -> Expected {

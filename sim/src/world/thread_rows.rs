@@ -11,7 +11,9 @@ use machine::policy::{
     resolve,
 };
 use machine::suspension::SuspensionKind;
-use machine::thread::{Admission, Front, QUEUE_MAX, Thread, admit, promote};
+use machine::thread::{
+    Admission, Front, IfBusy, LINE_MAX, QUEUE_MAX, Thread, Unended, admit, promote, to_supersede,
+};
 use machine::{Control, Timestamp, fold, queue};
 use serde_json::Value;
 
@@ -58,7 +60,7 @@ impl Store {
         check_resolved(own, posted, &resolved)?;
         let Ok(resolved) = resolved else { return Ok(Met::LooseningRefused) };
         let state = self.thread_state(thread);
-        let admission = admit(&state, posted.asked, &posted.request, own);
+        let admission = admit(&state, IfBusy::resolve(posted.asked, &posted.request, own));
         check_admission(&state, posted, own, &admission)?;
         if let Admission::Refuse(_) = &admission {
             return Ok(Met::Admitted(admission));
@@ -81,23 +83,39 @@ impl Store {
         match &admission {
             Admission::Hold => self.threads[thread].holder = Some(run),
             Admission::Enqueue => self.threads[thread].queue.push(run),
-            Admission::TakeOver { from } => {
+            Admission::TakeOver => {
+                self.supersede(thread, run)?;
                 self.threads[thread].queue.push(run);
-                let by = self.runs[run].id.clone();
-                self.supersede(from, by);
             }
             Admission::Refuse(_) => {}
         }
         Ok(Met::Admitted(admission))
     }
 
-    /// The run in front hears it as an interrupt; it ends, and the run that took its place is promoted.
-    fn supersede(&mut self, from: &RunId, by: RunId) {
-        let Some(front) = self.by_id.get(from).copied() else { return };
-        if !self.runs[front].interrupt_accepted {
-            self.put(front, Item::Interrupt { cause: InterruptCause::Superseded(by) });
-            self.runs[front].interrupt_accepted = true;
+    /// Every unended run of the thread hears it as an interrupt; they end, and the one that took their place is promoted.
+    fn supersede(&mut self, thread: ThreadIndex, by: RunIndex) -> Checked {
+        let row = &self.threads[thread];
+        let unended: Vec<RunIndex> = row.holder.iter().chain(&row.queue).copied().collect();
+        let superseded: Vec<RunId> = to_supersede(self.line(&unended)).cloned().collect();
+        let cause = InterruptCause::Superseded(self.runs[by].id.clone());
+        for run in superseded {
+            let Some(run) = self.by_id.get(&run).copied() else { continue };
+            ensure(!self.runs[run].interrupt_accepted, Invariant::LastMessageRuns, || {
+                format!("{} is interrupted twice", self.runs[run].id)
+            })?;
+            self.put(run, Item::Interrupt { cause: cause.clone() });
+            self.runs[run].interrupt_accepted = true;
         }
+        let left = unended.into_iter().find(|run| !self.runs[*run].interrupt_accepted);
+        ensure(left.is_none(), Invariant::LastMessageRuns, || {
+            format!("{cause:?} leaves {:?} of its thread", left.map(|run| &self.runs[run].id))
+        })
+    }
+
+    fn line<'s>(&'s self, runs: &'s [RunIndex]) -> impl Iterator<Item = Unended<'s>> {
+        runs.iter()
+            .map(|run| &self.runs[*run])
+            .map(|stored| Unended { run: &stored.id, interrupted: stored.interrupt_accepted })
     }
 
     fn thread_id(&self, thread: ThreadIndex) -> ThreadId {
@@ -128,6 +146,7 @@ impl Store {
             control: encode(&folded)?,
             folded,
             inbox: Vec::new(),
+            version: 0,
             ledger,
             epoch: 0,
             leased: false,
@@ -191,6 +210,8 @@ fn check_resolved(own: &Policy, posted: &Posted, resolved: &Result<Resolved, Loo
         approval,
         while_waiting: request.while_waiting.unwrap_or(own.while_waiting),
         on_busy: request.on_busy.unwrap_or(own.on_busy),
+        max_result_chars: own.max_result_chars.min(request.max_result_chars.unwrap_or(u32::MAX)),
+        descendants_max: own.descendants_max.min(request.descendants_max.unwrap_or(u32::MAX)),
     };
     let named = resolved.loosened_by == loosens.then(|| posted.by.clone());
     ensure(resolved.policy == expected && named, Invariant::LooseningNeedsTheRole, || {
@@ -215,8 +236,8 @@ fn check_admission(state: &Thread, posted: &Posted, own: &Policy, admission: &Ad
                 OnBusy::Reject => is_refused(admission),
                 OnBusy::Enqueue if *queued >= QUEUE_MAX => is_refused(admission),
                 OnBusy::Enqueue => *admission == Admission::Enqueue,
-                OnBusy::Interrupt if *in_doubt || *queued >= 2 * QUEUE_MAX => is_refused(admission),
-                OnBusy::Interrupt => matches!(admission, Admission::TakeOver { .. }),
+                OnBusy::Interrupt if *in_doubt || *queued >= LINE_MAX => is_refused(admission),
+                OnBusy::Interrupt => *admission == Admission::TakeOver,
             }
         }
     };
@@ -228,7 +249,7 @@ fn check_admission(state: &Thread, posted: &Posted, own: &Policy, admission: &Ad
 const fn is_refused(admission: &Admission) -> bool {
     match admission {
         Admission::Refuse(_) => true,
-        Admission::Hold | Admission::Enqueue | Admission::TakeOver { .. } => false,
+        Admission::Hold | Admission::Enqueue | Admission::TakeOver => false,
     }
 }
 
@@ -261,6 +282,7 @@ pub(crate) fn create_child(store: &mut Store, parent: RunIndex, spawn: &Spawn, c
             call_id: spawn.call.clone(),
             depth: spawn.depth,
             grant_tokens: spawn.grant_tokens,
+            grant_descendants: Some(spawn.grant_descendants),
         }),
     };
     let run = store.create(thread, CLERK, clerk, order, at)?;
@@ -268,22 +290,21 @@ pub(crate) fn create_child(store: &mut Store, parent: RunIndex, spawn: &Spawn, c
     Ok(())
 }
 
-/// In the commit that ends a run: whoever took its place, else the first in line, holds the thread.
+/// In the commit that ends a run: the first in line that is not interrupted, else the first, holds the thread.
 pub(crate) fn promote_next(store: &mut Store, ended: RunIndex) -> Checked {
     let thread = store.runs[ended].thread;
     store.threads[thread].queue.retain(|run| *run != ended);
     if store.threads[thread].holder != Some(ended) {
         return Ok(());
     }
-    let row = &store.threads[thread];
-    let in_line: Vec<RunId> = row.queue.iter().map(|run| store.runs[*run].id.clone()).collect();
-    let superseded_by = store.runs[ended].ledger.superseded_by.clone().filter(|by| in_line.contains(by));
-    let next = promote(superseded_by.as_ref(), in_line.iter());
-    let expected = superseded_by.as_ref().or_else(|| in_line.first());
+    let queue = &store.threads[thread].queue;
+    let next = promote(store.line(queue)).and_then(|id| store.by_id.get(id).copied());
+    let stays = queue.iter().find(|run| !store.runs[**run].interrupt_accepted);
+    let expected = stays.or_else(|| queue.first()).copied();
     ensure(next == expected, Invariant::OneHolderPerThread, || {
-        format!("{:?} follows {}, not {expected:?}", next, store.runs[ended].id)
+        let name = |run: Option<RunIndex>| run.map(|run| &store.runs[run].id);
+        format!("{:?} follows {}, not {:?}", name(next), store.runs[ended].id, name(expected))
     })?;
-    let next = next.and_then(|id| store.by_id.get(id).copied());
     let row = &mut store.threads[thread];
     row.holder = next;
     row.queue.retain(|run| Some(*run) != next);

@@ -14,13 +14,15 @@ pub struct Session {
     pub epoch: u64,
     pub copy: Run,
     pub expected_seq: u64,
+    /// Of the run when its inbox was last read.
+    pub version: u64,
     /// Everything that was accepted before the take-over has been heard.
     pub drained: bool,
     /// The lease is acquired, the inbox not yet drained.
     pub acquired: bool,
-    /// The store said that this worker is behind.
+    /// The last pass would have overtaken an accepted answer: the inbox is heard first.
     pub hurry: bool,
-    pub behind_count: u32,
+    pub overtaking_count: u32,
     pub tasks: Vec<Task>,
     pub heard: Vec<Heard>,
     /// What tasks came back with in a pass whose append was refused.
@@ -62,17 +64,18 @@ pub struct Ghost {
 
 impl Session {
     #[must_use]
-    pub const fn new(run: RunIndex, epoch: u64, copy: Run, skew_ms: u64) -> Self {
+    pub const fn new(run: RunIndex, epoch: u64, copy: Run, version: u64, skew_ms: u64) -> Self {
         let expected_seq = copy.control.seq;
         Self {
             run,
             epoch,
             copy,
             expected_seq,
+            version,
             drained: false,
             acquired: false,
             hurry: false,
-            behind_count: 0,
+            overtaking_count: 0,
             tasks: Vec::new(),
             heard: Vec::new(),
             unstored: Vec::new(),

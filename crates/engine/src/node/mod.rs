@@ -20,6 +20,7 @@ use std::time::Duration;
 use machine::Control;
 use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::inbox::{Item, Refusal, Verdict};
+use machine::visible::looks_like;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -27,13 +28,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::{Frozen, LiveAgent, Pinned};
 use crate::approval_feed::ApprovalBell;
-use crate::callback::Callbacks;
+use crate::callback::{CallbackSecrets, Callbacks};
 use crate::clock::Clock;
 use crate::feed::Feeds;
 use crate::grants::Approvers;
 use crate::live::lock;
 use crate::model::Model;
 use crate::numbers::Tally;
+use crate::quota::Quotas;
 use crate::shelf::Shelf;
 use crate::store::{Refused, Store, Tenant, Trouble};
 use crate::worker::{self, Entry};
@@ -46,6 +48,8 @@ pub struct Settings {
     /// Several tenants share this engine: none of them gets all the places in which runs execute. 90 % of them are for
     /// any tenant's runs; the rest is for other tenants, and half of it also for runs that continue, such as decided ones.
     pub several_tenants: bool,
+    /// What one tenant may have in the store.
+    pub quotas: Quotas,
     /// How long a hook of a plugin may take.
     pub hook_timeout: Duration,
     /// How long one model call may take. One that took longer failed, and is tried again.
@@ -63,6 +67,8 @@ pub struct Settings {
     /// The address under which somebody takes in what tools report later ([`Engine::reported`](crate::Engine::reported));
     /// none where nobody does.
     pub callbacks_at: Option<String>,
+    /// What the tokens of callbacks are made with; none: a key that the store keeps.
+    pub callback_secrets: Option<CallbackSecrets>,
 }
 
 impl Default for Settings {
@@ -70,6 +76,7 @@ impl Default for Settings {
         Self {
             running_runs_max: 256,
             several_tenants: false,
+            quotas: Quotas::default(),
             hook_timeout: Duration::from_secs(30),
             model_timeout: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(5),
@@ -77,6 +84,7 @@ impl Default for Settings {
             shelf_bytes: 32 * 1024 * 1024,
             thread_bytes_max: 64 * 1024 * 1024,
             callbacks_at: None,
+            callback_secrets: None,
         }
     }
 }
@@ -125,9 +133,11 @@ impl Agents {
         self.by_name.values().any(|agent| agent.tools.contains_key(name))
     }
 
-    /// A tool of the server has this name, whether or not an agent uses it.
+    /// A tool of the server has this name or one that a reader takes for it, whether or not an agent uses it.
     pub(crate) fn is_reserved(&self, name: &ToolName) -> bool {
-        self.has_tool(name) || self.by_name.values().any(|agent| agent.reserved.contains(name))
+        let of_agents = self.by_name.values().flat_map(|agent| agent.tools.keys().chain(&agent.reserved));
+        let mut known = of_agents.map(ToolName::as_str);
+        known.any(|known| looks_like(known, name.as_str()))
     }
 
     /// Under one name agents may have different models, such as one with others behind it: a run's own agent comes first.
@@ -145,6 +155,8 @@ pub(crate) struct Node {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
+    /// As they are now; a reload may change them.
+    pub(crate) quotas: Mutex<Quotas>,
     pub(crate) callbacks: Option<Callbacks>,
     pub(crate) approvers: Approvers,
     pub(crate) feeds: Arc<Feeds>,
@@ -189,6 +201,7 @@ impl Node {
             shelf: Shelf::new(settings.shelf_bytes),
             store,
             clock,
+            quotas: Mutex::new(settings.quotas),
             settings,
             callbacks,
             approvers,

@@ -1,8 +1,10 @@
 //! JSON Schemas: those of the configuration, and those that somebody sent with a message or with a question.
 //!
-//! What is configured is trusted as far as it can be followed at all. What was sent is not: its size, what it unfolds to,
-//! its patterns and the work of checking one value are bounded, so that no check takes a thread for long.
+//! What is configured is trusted as far as it can be followed at all; only its patterns are bounded. What was sent is not
+//! trusted: its size, what it unfolds to, its patterns and the work of checking one value are bounded, so that no check
+//! takes a thread for long.
 
+mod keyword;
 mod pattern;
 #[cfg(test)]
 mod tests;
@@ -51,24 +53,21 @@ impl Schema {
     pub fn compile(schema: &Value) -> Result<Self, String> {
         check_storable(schema)?;
         unfold(schema, &Bounds::CONFIGURED)?;
-        let validator = jsonschema::validator_for(schema).map_err(|error| error.to_string())?;
-        Ok(Self {
-            validator,
-            text: schema.clone(),
-            patterns: pattern::weights(schema).unwrap_or_default(),
-            origin: Origin::Configured,
-        })
+        let patterns = pattern::weights(schema)?;
+        if let Some((pattern, weight)) = patterns.iter().find(|(_, weight)| **weight > PATTERN_WEIGHT_MAX) {
+            return Err(format!(
+                "the pattern {pattern:?} is too large: it comes to {weight} states, at most {PATTERN_WEIGHT_MAX}; \
+                 repeat less in it"
+            ));
+        }
+        let validator = bounded_validator(schema)?;
+        Ok(Self { validator, text: schema.clone(), patterns, origin: Origin::Configured })
     }
 
     /// One of somebody else.
     pub(crate) fn compile_sent(schema: &Value) -> Result<Self, String> {
         let Extent { patterns, .. } = Extent::of(schema)?;
-        let options = PatternOptions::fancy_regex()
-            .backtrack_limit(pattern::BACKTRACKS_MAX)
-            .size_limit(PATTERN_BYTES_MAX)
-            .dfa_size_limit(PATTERN_CACHE_BYTES);
-        let validator = jsonschema::options().with_pattern_options(options).build(schema);
-        let validator = validator.map_err(|error| error.to_string())?;
+        let validator = bounded_validator(schema)?;
         Ok(Self { validator, text: schema.clone(), patterns, origin: Origin::Sent })
     }
 
@@ -84,12 +83,14 @@ impl Schema {
             });
         }
         match self.origin {
-            Origin::Sent => Some(
+            // Whether it fits is found out faster than why it does not, unless patterns have to try several ways.
+            Origin::Configured if !self.patterns.keys().any(|pattern| pattern::looks_around(pattern)) => {
+                (!self.validator.is_valid(value))
+                    .then(|| "it does not fit its schema, and is too large to say where".into())
+            }
+            Origin::Configured | Origin::Sent => Some(
                 "it takes too much work to check this against its schema; make one of the two simpler".into(),
             ),
-            // Whether it fits is found out faster than why it does not.
-            Origin::Configured => (!self.validator.is_valid(value))
-                .then(|| "it does not fit its schema, and is too large to say where".into()),
         }
     }
 
@@ -99,6 +100,16 @@ impl Schema {
         let states = usize::try_from(weight).unwrap_or(usize::MAX).saturating_mul(STATE_BYTES);
         states.saturating_add(self.patterns.len() * PATTERN_CACHE_BYTES)
     }
+}
+
+/// Whoever wrote the schema: a pattern tries a bounded number of ways, and takes a bounded amount of memory.
+fn bounded_validator(schema: &Value) -> Result<jsonschema::Validator, String> {
+    let options = PatternOptions::fancy_regex()
+        .backtrack_limit(pattern::BACKTRACKS_MAX)
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_CACHE_BYTES);
+    let validator = jsonschema::options().with_pattern_options(options).build(schema);
+    validator.map_err(|error| keyword::fault(&error))
 }
 
 /// Of one state of a compiled pattern, forward and backward.

@@ -54,6 +54,11 @@ fn weigh(pattern: &str, found: &mut BTreeMap<String, u64>) -> Result<(), String>
     Ok(())
 }
 
+/// Such a pattern may have to try several ways to match one text.
+pub(super) fn looks_around(pattern: &str) -> bool {
+    plain_weight(pattern).is_none()
+}
+
 fn weight(pattern: &str) -> Option<u64> {
     if let Some(weight) = plain_weight(pattern) {
         return Some(weight);

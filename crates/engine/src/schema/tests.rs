@@ -85,6 +85,32 @@ fn a_pattern_that_looks_around_tries_a_bounded_number_of_ways() {
     assert!(why.contains("backtracking"), "{why}");
 }
 
+/// Sixteen thousand ways: more than a pattern may try, and few enough to end by itself without a bound.
+#[test]
+fn a_configured_pattern_that_looks_around_tries_a_bounded_number_of_ways_too() {
+    let doubling = Schema::compile(&json!({"pattern": "^(?!b)(?:a|a)*(?=c)"})).expect("a schema");
+    assert_eq!(doubling.fault(&json!("aac")), None);
+    let why = doubling.fault(&json!("a".repeat(14))).expect("it does not fit");
+    assert!(why.contains("backtracking"), "{why}");
+}
+
+#[test]
+fn a_configured_pattern_that_looks_around_is_not_followed_through_a_text_that_takes_too_much_work() {
+    let looks = Schema::compile(&json!({"items": {"pattern": "^(?!b)[a-z]+$"}})).expect("a schema");
+    let long = json!(["a".repeat(1_000), "a".repeat(1_000_000)]);
+    let why = looks.fault(&long).expect("it is too much");
+    assert!(why.contains("too much work"), "{why}");
+}
+
+#[test]
+fn a_configured_pattern_that_cannot_be_bounded_is_refused() {
+    let refused = |pattern: &str| Schema::compile(&json!({"pattern": pattern})).expect_err("it is refused");
+    let why = refused("^(a+)\\1$");
+    assert!(why.contains("without back-references"), "{why}");
+    let why = refused("(?:[a-z]{1,200}){1,200}");
+    assert!(why.contains("repeat less in it"), "{why}");
+}
+
 #[test]
 fn a_path_that_would_take_the_stack_is_too_much() {
     let chained: Map<String, Value> = (0..50)

@@ -8,7 +8,7 @@ use machine::event::Event;
 use machine::id::{Digest, MessageId, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
 use machine::rows::Rows;
-use machine::thread::Admission;
+use machine::thread::{Admission, IfBusy};
 
 use super::{Lease, PostKey, Refused, Tenant, ThreadView};
 
@@ -17,6 +17,8 @@ use super::{Lease, PostKey, Refused, Tenant, ThreadView};
 pub struct Append {
     /// Of the last event that is stored.
     pub expected_seq: u64,
+    /// Of the run as its worker has seen it, with its whole inbox.
+    pub expected_version: u64,
     /// Dense behind `expected_seq`. Empty where rows were consumed that changed nothing.
     pub events: Vec<Arc<Event>>,
     /// The state after these events.
@@ -43,23 +45,27 @@ pub struct Birth {
 pub struct Appended {
     /// Runs of the same tenant that have something to do because of this commit.
     pub woken: Vec<RunId>,
+    /// Of the run after this commit.
+    pub version: u64,
 }
 
 /// A run to create.
 #[derive(Clone, Debug)]
 pub struct Create {
     pub tenant: Tenant,
-    /// The thread as it was when the admission was judged. One that is absent is created in the same commit.
+    /// The thread as it was when the caller looked. One that was absent is created in the same commit. One that was there
+    /// is never created again: [`Refused::NotFound`] if it is gone.
     pub seen: ThreadView,
-    /// Anything but a refusal.
-    pub admission: Admission,
+    /// By which the store admits the run inside its transaction.
+    pub if_busy: IfBusy,
     /// The message that the run begins after, where somebody asked for one; else it is the thread's last.
     pub begins_after: Option<MessageId>,
     /// By which a repeat of the message is recognised.
     pub key: Option<PostKey>,
     /// The frozen agent that the run is pinned to, where it came with the message and nobody else has it.
     pub brought: Option<Brought>,
-    /// The caller goes on with the run at once: only where it holds its thread.
+    /// The caller continues with the run at once. The thread must be free and have the last message that was seen, else
+    /// [`Refused::Stale`].
     pub lease: bool,
     /// From event 1 on.
     pub append: Append,
@@ -102,7 +108,11 @@ impl Brought {
 /// A run that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
+    /// Anything but a refusal.
+    pub admission: Admission,
     pub lease: Option<Lease>,
-    /// Runs of the same tenant that have something to do because of this commit: the one that is superseded.
+    /// Runs of the same tenant that have something to do because of this commit: those that are superseded.
     pub woken: Vec<RunId>,
+    /// Of the run after this commit.
+    pub version: u64,
 }

@@ -6,13 +6,13 @@
 //! 2. `consumed` names the inbox rows that these events answer; they leave the inbox with the commit. `accepted`
 //!    holds what arrived at the worker itself, accepted and consumed in the same commit without an inbox row. Either
 //!    way a decision with an id is remembered for ever ([`Store::decision`]), and a second one under that id is not
-//!    accepted.
-//! 3. An append that closes a suspension over the head of an accepted answer is refused ([`Refused::Behind`]): the
-//!    answer is heard before the event that closes what it answers, also within one commit
-//!    ([`Heard::overtakes`](machine::rows::Heard::overtakes)). So is one that accepts what somebody else has answered
-//!    meanwhile, or anything after an accepted interrupt, or anything but an interrupt after an unheard decision that
-//!    ends the run ([`ends_run`](machine::inbox::ends_run)). A row that was consumed and closed nothing answers nothing
-//!    any more, and ends nothing.
+//!    accepted: an append with one is refused ([`Refused::Behind`]).
+//! 3. Each run has a version. Every item that is accepted for it raises it, whichever way the item comes, and so does
+//!    every commit. A worker gets the version with what it loads, creates and appends, and names it in its next append.
+//!    Another version than the stored one is refused ([`Refused::Behind`]), and nothing changed: something was accepted
+//!    that this worker has not seen. The store compares numbers; what may overtake what is decided by the machine alone
+//!    ([`judge`](machine::inbox::judge), [`overtakes`](machine::inbox::overtakes)). A row that was consumed answers
+//!    nothing any more, and ends nothing.
 //! 4. [`Store::release`] is refused while the inbox holds an item: no wake-up is lost. Inbox rows come back in the
 //!    order of arrival.
 //! 5. `spawn` creates child runs and `deliver` fills other inboxes in the same transaction. A delivery to a run that
@@ -26,8 +26,10 @@
 //!    [`Claim::Pressing`] hands out those of them that an interrupt waits for or that fell due, and no others.
 //! 8. Commits are counted ([`Store::counts`]). Creation, claim and start are one commit; a claim by itself is none in
 //!    an embedded store.
-//! 9. One run holds a thread. [`Store::create`] is refused ([`Refused::Stale`]) if the thread is not what the
-//!    admission was judged on; the append that ends the holder makes the next run in line the holder.
+//! 9. One run holds a thread. [`Store::create`] admits a run ([`admit`](machine::thread::admit)) to the thread as it is
+//!    inside the transaction, or refuses it ([`Refused::Busy`]). A superseding run interrupts those that
+//!    [`to_supersede`](machine::thread::to_supersede) names in the same commit. The append that ends the holder makes
+//!    another run the holder ([`promote`](machine::thread::promote)).
 //! 10. [`Store::submit`] judges, marks the suspension answered, inserts the row and wakes the run in one transaction;
 //!     its verdict is what the caller gets. An item that is not taken leaves nothing behind. What is answered is not
 //!     pending: no list of what is pending has it. It is shown, and listed, as its answer says
@@ -53,13 +55,16 @@
 //!     whoever reads goes on behind the last event that they got, and is at the end where they get none.
 //! 19. [`Store::census`] counts the runs that have not ended, each in the status that is shown, and what is accepted and
 //!     not heard, and the approvals among it, over all tenants. Runs that have ended cost it nothing.
-//! 20. [`Store::callback_key`] keeps the first key that it is offered, for as long as the store is there, and gives that
+//! 20. [`Store::callback_key`] keeps the first key that it is offered, until [`Store::remove_callback_key`], and gives that
 //!     one to every process: a callback that one gave out is known to all of them.
 //! 21. What came with a message ([`Create::brought`]) is kept in the commit that creates its run, for the thread of that
 //!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
 //!     else than what its run is pinned to is refused ([`Refused::Impossible`]). [`Store::revision`] finds it for its own
 //!     thread and for no other. An agent that was put ([`Store::put_revision`]) is found for all, and stays.
-//! 22. A grant counts for its own thread until it is revoked, and goes with the thread.
+//! 22. A creation on a thread that was seen never creates that thread again: it is refused if the thread is gone
+//!     ([`Refused::NotFound`]) or if another one has its id by now ([`Refused::Stale`]). A creation on a thread that was
+//!     seen to be absent is refused if there is one by now ([`Refused::Stale`]).
+//! 23. A grant counts for its own thread until it is revoked, and goes with the thread.
 
 mod append;
 mod claim;
@@ -71,7 +76,7 @@ pub use append::{Append, Appended, Birth, Brought, Create, Created};
 pub use claim::{Claim, PassOver};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
-    ApprovalFilter, AutoApproval, Committed, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, MessagePlace,
+    ApprovalFilter, AutoApproval, Committed, Countable, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, MessagePlace,
     MessageView, Page, PathEntry, RunFilter, RunView, SuspensionView, ThreadView,
 };
 pub use wrapper::Wrapper;
@@ -88,6 +93,7 @@ use machine::grant::Grant;
 use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Ticket, Verdict};
 use machine::rows::{ShownStatus, StateRow};
+use machine::thread::Busy;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
@@ -156,6 +162,8 @@ pub struct Claimed {
 pub struct Loaded {
     pub control: Control,
     pub inbox: Vec<(Ticket, Item)>,
+    /// Of the run with this inbox.
+    pub version: u64,
     /// The run holds its thread, so it may start.
     pub holds_thread: bool,
     /// The message that the run begins after if it starts now.
@@ -167,10 +175,12 @@ pub struct Loaded {
 pub enum Refused {
     /// Another worker holds the run, or the log has gone on.
     Fenced,
-    /// An accepted item must be heard first.
+    /// Something was accepted that the worker has not seen.
     Behind,
     /// The thread is not what it was any more: look again.
     Stale,
+    /// Unended runs of the thread are in the way.
+    Busy(Busy),
     /// The rows contradict what is stored: a mistake of ours.
     Impossible(String),
     /// Nothing with this name.
@@ -193,8 +203,9 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fenced => f.write_str("another worker holds the run, or its log has gone on"),
-            Self::Behind => f.write_str("an accepted item must be heard first"),
+            Self::Behind => f.write_str("something was accepted that the worker has not seen"),
             Self::Stale => f.write_str("the thread has changed meanwhile"),
+            Self::Busy(busy) => busy.fmt(f),
             Self::Impossible(why) => write!(f, "the rows contradict what is stored: {why}"),
             Self::NotFound => f.write_str("this tenant has no such run, thread or approval"),
             Self::Trouble(trouble) => trouble.fmt(f),
@@ -301,6 +312,9 @@ pub trait Store: Send + Sync + 'static {
     /// Newest first.
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
 
+    /// How many of these the tenant has, counted by an index and no further than to `max`.
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
+
     /// Gives a grant for every tool of a thread, in place of an earlier one. None revokes every grant of the thread.
     fn set_auto_approve(
         &self,
@@ -341,8 +355,11 @@ pub trait Store: Send + Sync + 'static {
         digest: &Digest,
     ) -> Task<'_, Result<Option<String>, Refused>>;
 
-    /// Keeps this key of callbacks, unless one is kept; gives the one that is.
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>>;
+    /// Keeps this key of callbacks, unless one is kept; gives the one that is. Without a key it only looks.
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>>;
+
+    /// The key of callbacks is gone from here on; false where none was kept. A process that has read it keeps using it.
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>>;
 
     /// Creates a run, and with `lease` gives it to the caller in the same commit: only where it holds its thread.
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;

@@ -12,12 +12,12 @@ use machine::id::{
 use machine::inbox::Item;
 use machine::rows::{ApprovalStatus, Role, ShownStatus};
 use machine::suspension::SuspensionKind;
-use machine::thread::Thread;
+use machine::thread::{Admission, IfBusy, Thread, admit};
 use machine::tool::Arguments;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
-use super::Tenant;
+use super::{Refused, Tenant};
 use crate::weight::weight;
 
 /// An event with the name of its commit, on the last event of the commit.
@@ -35,10 +35,30 @@ impl Committed {
     }
 }
 
+/// What a store counts for one tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Countable {
+    Threads,
+    /// Approvals, questions and calls in doubt that a person has to answer.
+    PendingApprovals,
+}
+
+impl Countable {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::PendingApprovals => "pending approvals",
+        }
+    }
+}
+
 /// A thread as admission and lists show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadView {
     pub id: ThreadId,
+    /// The store's own number for the thread.
+    pub row: i64,
     /// None where there is no such thread.
     pub created_at: Option<Timestamp>,
     pub metadata: Value,
@@ -57,6 +77,7 @@ impl ThreadView {
     pub const fn absent(id: ThreadId) -> Self {
         Self {
             id,
+            row: 0,
             created_at: None,
             metadata: Value::Null,
             head: None,
@@ -66,12 +87,27 @@ impl ThreadView {
         }
     }
 
-    /// What an admission was judged on is still so.
-    #[must_use]
-    pub fn admits_as(&self, seen: &Self) -> bool {
-        self.created_at.is_some() == seen.created_at.is_some()
-            && self.head == seen.head
-            && self.state == seen.state
+    /// Whether the thread is still the one that was seen, or is still absent. [`Refused::NotFound`] if it is gone, and
+    /// [`Refused::Stale`] if another one has its id. A number may be given out again, but not to a thread of the same age.
+    pub fn check_same(&self, seen: &Self) -> Result<(), Refused> {
+        match (seen.created_at, self.created_at) {
+            (Some(_), None) => Err(Refused::NotFound),
+            (before, now) if before == now && self.row == seen.row => Ok(()),
+            (_, _) => Err(Refused::Stale),
+        }
+    }
+
+    /// How a run is admitted to this thread, which is the one that was seen. [`Refused::Busy`] or [`Refused::Stale`] where
+    /// it is not.
+    pub fn admit(&self, seen: &Self, if_busy: IfBusy, lease: bool) -> Result<Admission, Refused> {
+        // A run that starts in the commit that creates it begins after the message that was seen.
+        if lease && (self.state != Thread::Free || self.head != seen.head) {
+            return Err(Refused::Stale);
+        }
+        match admit(&self.state, if_busy) {
+            Admission::Refuse(busy) => Err(Refused::Busy(busy)),
+            admission @ (Admission::Hold | Admission::Enqueue | Admission::TakeOver) => Ok(admission),
+        }
     }
 }
 

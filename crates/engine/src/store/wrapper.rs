@@ -13,7 +13,7 @@ use machine::rows::StateRow;
 use serde_json::Value;
 
 use super::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Counts, Create,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts, Create,
     Created, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused,
     Remembered, Ring, RunFilter, RunView, Said, Store, SuspensionView, Task, Tenant, ThreadView,
 };
@@ -51,6 +51,7 @@ wrapper_of_store! {
     ) -> Task<'_, Result<bool, Refused>>;
     fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>>;
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
     fn set_auto_approve(
         &self, tenant: &Tenant, thread: &ThreadId, given: Option<&AutoApproval>
     ) -> Task<'_, Result<(), Refused>>;
@@ -65,7 +66,8 @@ wrapper_of_store! {
     fn revision(
         &self, tenant: &Tenant, thread: &ThreadId, digest: &Digest
     ) -> Task<'_, Result<Option<String>, Refused>>;
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>>;
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>>;
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>>;
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;
     fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>>;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use machine::delivery::Delivery;
 use machine::event::{Event, Order};
-use machine::inbox::{Item, Ticket};
+use machine::inbox::{self, Item, Ticket};
 use machine::rows::{Heard, Rows};
 use machine::{
-    Answer, Control, Impossible, Input, Rejection, Revision, Run, Timestamp, checkpoint, fold, queue,
+    Answer, Control, Decided, Impossible, Input, Rejection, Revision, Run, Timestamp, checkpoint, fold, queue,
 };
 
 use crate::store::{Append, Birth, Committed};
@@ -68,6 +68,22 @@ impl Batch {
         now: Timestamp,
     ) -> Result<Answer, Rejection> {
         let decided = run.decide(input, now)?;
+        self.take(run, decided, ticket)
+    }
+
+    /// The same where an accepted interrupt waits behind it.
+    pub(crate) fn say_before_interrupt(
+        &mut self,
+        run: &mut Run,
+        input: &Input,
+        ticket: Option<Ticket>,
+        now: Timestamp,
+    ) -> Result<Answer, Rejection> {
+        let decided = run.decide_before_interrupt(input, now)?;
+        self.take(run, decided, ticket)
+    }
+
+    fn take(&mut self, run: &mut Run, decided: Decided, ticket: Option<Ticket>) -> Result<Answer, Rejection> {
         for event in &decided.events {
             run.apply(event)?;
         }
@@ -77,14 +93,24 @@ impl Batch {
         Ok(decided.answer)
     }
 
+    /// Whether it closes what an accepted answer in the inbox is for, and has not heard the answer before.
+    pub(crate) fn overtakes(&self, inbox: &[(Ticket, Item)]) -> bool {
+        let overtakes =
+            |before: &Arc<Control>| inbox::overtakes(before, inbox, &self.rows.closed, &self.consumed);
+        self.before.as_ref().is_some_and(overtakes)
+    }
+
+    /// `version` is that of the run as it was seen.
     pub(crate) fn into_append(
         self,
+        version: u64,
         control: Arc<Control>,
         spawn: Vec<Birth>,
         deliver: Vec<Delivery>,
     ) -> Append {
         Append {
             expected_seq: self.before.as_ref().map_or(0, |before| before.seq),
+            expected_version: version,
             events: self.events.into_iter().map(Arc::new).collect(),
             control,
             consumed: self.consumed,

@@ -67,6 +67,7 @@ fn child(
             call_id: spawn.call.clone(),
             depth: spawn.depth,
             grant_tokens: spawn.grant_tokens,
+            grant_descendants: Some(spawn.grant_descendants),
         }),
     };
     let first = queue(order, at);

@@ -73,6 +73,7 @@ pub(crate) struct Newborn {
     pub(crate) lease: Lease,
     pub(crate) run: Run,
     pub(crate) control: Arc<Control>,
+    pub(crate) version: u64,
     pub(crate) pinned: Arc<Pinned>,
     /// With every event that is stored.
     pub(crate) history: Option<History>,
@@ -95,7 +96,7 @@ impl From<Refused> for Stop {
         match refused {
             Refused::Fenced | Refused::NotFound => Self::Gone,
             Refused::Trouble(trouble) => Self::Trouble(trouble),
-            Refused::Behind | Refused::Stale => Self::Broken(refused.to_string()),
+            Refused::Behind | Refused::Stale | Refused::Busy(_) => Self::Broken(refused.to_string()),
             Refused::Impossible(why) => Self::Broken(why),
         }
     }
@@ -109,7 +110,9 @@ pub(crate) struct Worker {
     /// The worker's own copy. It runs ahead of the store within a pass, and is loaded again where the store refuses.
     run: Run,
     committed: Arc<Control>,
+    /// All that was accepted by `version` and is not heard.
     inbox: Vec<(Ticket, Item)>,
+    version: u64,
     holds_thread: bool,
     begins_after: Option<MessageId>,
     doubt_at: Timestamp,
@@ -117,7 +120,7 @@ pub(crate) struct Worker {
     drained: bool,
     /// Its first events are stored, and nothing has been said to it since.
     is_newborn: bool,
-    /// The store said that an accepted item must be heard first.
+    /// The last pass would have overtaken an accepted answer: the inbox is heard first.
     hurry: bool,
     /// There is no place for this run to execute in.
     only_hears: bool,
@@ -175,8 +178,8 @@ impl Worker {
     }
 
     fn with_feed(node: &Arc<Node>, claimed: Claimed, pinned: Arc<Pinned>, feed: Arc<RunFeed>) -> Self {
-        let Claimed { lease, loaded: Loaded { control, inbox, holds_thread, begins_after }, doubt_at } =
-            claimed;
+        let Claimed { lease, loaded, doubt_at } = claimed;
+        let Loaded { control, inbox, version, holds_thread, begins_after } = loaded;
         let committed = Arc::new(control.clone());
         // Somebody else may have gone on with the run meanwhile.
         let shelved = node.shelf.take(&lease.tenant, &lease.run);
@@ -191,6 +194,7 @@ impl Worker {
             pinned,
             committed,
             inbox,
+            version,
             holds_thread,
             begins_after,
             doubt_at,
@@ -219,9 +223,14 @@ impl Worker {
 
     /// There is nothing to take over: nobody held the run before.
     fn born(node: &Arc<Node>, newborn: Newborn) -> Self {
-        let Newborn { lease, run, control, pinned, history, feed } = newborn;
-        let loaded =
-            Loaded { control: run.control, inbox: Vec::new(), holds_thread: true, begins_after: None };
+        let Newborn { lease, run, control, version, pinned, history, feed } = newborn;
+        let loaded = Loaded {
+            control: run.control,
+            inbox: Vec::new(),
+            version,
+            holds_thread: true,
+            begins_after: None,
+        };
         let doubt_at = Timestamp::ZERO;
         let mut worker = Self::with_feed(node, Claimed { lease, loaded, doubt_at }, pinned, feed);
         worker.measured = Measured::born(&control);
@@ -381,7 +390,7 @@ impl Worker {
             self.adopt(loaded);
             return Ok(());
         }
-        self.inbox = loaded.inbox;
+        self.see(loaded.inbox, loaded.version);
         self.holds_thread = loaded.holds_thread;
         self.begins_after = loaded.begins_after;
         Ok(())
@@ -415,9 +424,20 @@ impl Worker {
         self.drained |= loaded.control.seq > self.committed.seq;
         self.committed = Arc::new(loaded.control.clone());
         self.run.control = loaded.control;
-        self.inbox = loaded.inbox;
+        self.see(loaded.inbox, loaded.version);
         self.holds_thread = loaded.holds_thread;
         self.begins_after = loaded.begins_after;
+        self.after_tools.iter_mut().for_each(|heard| heard.fresh = true);
+    }
+
+    fn see(&mut self, inbox: Vec<(Ticket, Item)>, version: u64) {
+        self.inbox = inbox;
+        self.version = version;
+    }
+
+    /// Throws the copy away and begins again from what is stored and was seen.
+    fn begin_again(&mut self) {
+        self.run.control = (*self.committed).clone();
         self.after_tools.iter_mut().for_each(|heard| heard.fresh = true);
     }
 

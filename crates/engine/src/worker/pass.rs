@@ -20,10 +20,10 @@ use super::hooks::put;
 use super::{Batch, Desk, NewsBody, Stop, Worker, birth, committed};
 use crate::history::{History, Wanted, has_stored};
 use crate::node::{Direct, Need, Reply};
-use crate::store::{Append, Refused};
+use crate::store::{Append, Appended, Refused};
 
-/// Passes in a row that the store may refuse because something must be heard first.
-const BEHIND_MAX: u32 = 16;
+/// Passes in a row that may come to nothing although nothing new was accepted meanwhile.
+const IN_VAIN_MAX: u32 = 16;
 
 /// Whoever brought something, and what they are told after the commit.
 type Answers = Vec<(oneshot::Sender<Reply>, Reply)>;
@@ -39,9 +39,10 @@ impl Worker {
         if desk.look.take() {
             self.read_inbox().await?;
         }
-        for _ in 0..=BEHIND_MAX {
+        let mut in_vain = 0;
+        while in_vain <= IN_VAIN_MAX {
             let news = mem::take(&mut self.unsaid);
-            let took_over = !self.drained;
+            let (took_over, version) = (!self.drained, self.version);
             match self.pass_once(&news).await {
                 Ok(()) => {
                     self.hurry = false;
@@ -49,10 +50,14 @@ impl Worker {
                 }
                 // Before anything else happens: what came back is not stored, and would be asked for again. Where the
                 // run is somebody else's, loading it says so; else a commit whose answer was lost came in late.
-                Err(refused @ (NotStored::Behind | NotStored::Fenced | NotStored::Reconfigured)) => {
+                Err(NotStored::Behind | NotStored::Fenced | NotStored::Reconfigured) => {
                     self.keep(news, took_over);
-                    self.hurry |= matches!(refused, NotStored::Behind);
                     self.reload().await?;
+                }
+                Err(NotStored::Overtakes) => {
+                    self.keep(news, took_over);
+                    self.hurry = true;
+                    self.begin_again();
                 }
                 Err(NotStored::Impossible(why)) => {
                     self.keep(news, took_over);
@@ -66,6 +71,8 @@ impl Worker {
                     return Err(stop);
                 }
             }
+            // As often as something was accepted: a suspension is answered once, so that comes to an end.
+            in_vain = if self.version == version { in_vain + 1 } else { 0 };
         }
         Err(Stop::Broken("the run stays behind however often it drains its inbox".into()))
     }
@@ -74,6 +81,10 @@ impl Worker {
         let now = self.node.clock.now();
         let directs = mem::take(&mut self.directs);
         let (batch, answers) = self.say_all(news, directs, now).await?;
+        if batch.overtakes(&self.inbox) {
+            not_stored(answers);
+            return Err(NotStored::Overtakes);
+        }
         if batch.is_empty() {
             answer(answers);
             return Ok(());
@@ -94,7 +105,9 @@ impl Worker {
         now: Timestamp,
     ) -> Result<(Batch, Answers), NotStored> {
         let mut batch = Batch::after(self.committed.clone());
-        if self.drained {
+        if self.inbox.iter().any(|(_, item)| item.interrupts()) {
+            self.hear_interrupt(&mut batch, news, now)?;
+        } else if self.drained {
             if self.hurry {
                 self.hear_inbox(&mut batch, now)?;
             }
@@ -127,6 +140,31 @@ impl Worker {
         Ok((batch, answers))
     }
 
+    /// An accepted interrupt ends the run before anything else happens. What was answered by then is recorded, and nothing
+    /// follows from it.
+    fn hear_interrupt(
+        &mut self,
+        batch: &mut Batch,
+        news: &[NewsBody],
+        now: Timestamp,
+    ) -> Result<(), NotStored> {
+        if !self.drained {
+            let doubt_at = self.doubt_at;
+            self.say(batch, &Input::LeaseAcquired { epoch: self.lease.epoch, doubt_at }, None, now)?;
+            self.drained = true;
+        }
+        for body in news {
+            if let NewsBody::Said(input) = body
+                && matches!(**input, Input::ToolReturned { .. })
+            {
+                let first = batch.events.len();
+                let said = batch.say_before_interrupt(&mut self.run, input, None, now);
+                self.answered(batch, first, said)?;
+            }
+        }
+        self.hear_inbox(batch, now)
+    }
+
     /// None if it was not heard. A rejection of something that came too late is no news; one that is our fault stops
     /// the run.
     pub(super) fn say(
@@ -137,7 +175,18 @@ impl Worker {
         now: Timestamp,
     ) -> Result<Option<Answer>, NotStored> {
         let first = batch.events.len();
-        match batch.say(&mut self.run, input, ticket, now) {
+        let said = batch.say(&mut self.run, input, ticket, now);
+        self.answered(batch, first, said)
+    }
+
+    /// What was said led to the events of the batch from `first` on.
+    fn answered(
+        &mut self,
+        batch: &Batch,
+        first: usize,
+        said: Result<Answer, Rejection>,
+    ) -> Result<Option<Answer>, NotStored> {
+        match said {
             Ok(answer) => {
                 for event in batch.events.get(first..).unwrap_or_default() {
                     if let Some(arguments) = arguments_in(event) {
@@ -161,12 +210,18 @@ impl Worker {
             return Ok(());
         }
         let items: Vec<Item> = unheard.iter().map(|(_, item)| item.clone()).collect();
+        let interrupted = items.iter().any(Item::interrupts);
         for index in inbox::drain(&self.run.control, &items, self.hurry) {
             let Some((ticket, item)) = unheard.get(index) else { continue };
             batch.consumed.push(*ticket);
-            if let Some(input) = inbox::hear(&self.run.control, item) {
-                self.say(batch, &input, Some(*ticket), now)?;
-            }
+            let Some(input) = inbox::hear(&self.run.control, item) else { continue };
+            let first = batch.events.len();
+            let said = if interrupted && !item.interrupts() {
+                batch.say_before_interrupt(&mut self.run, &input, Some(*ticket), now)
+            } else {
+                batch.say(&mut self.run, &input, Some(*ticket), now)
+            };
+            self.answered(batch, first, said)?;
         }
         Ok(())
     }
@@ -241,8 +296,10 @@ impl Worker {
             Item::Interrupt { .. } => {}
             Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return None,
         }
-        // What the store knows beyond this copy, it says when the commit is appended.
-        if !inbox::judge(item, &Shown::of(control)).is_taken() {
+        // The store knows ids that were used before, and says so when the commit is appended.
+        let unheard = self.inbox.iter().filter(|(ticket, _)| !batch.consumed.contains(ticket));
+        let inbox: Vec<Item> = unheard.map(|(_, item)| item.clone()).collect();
+        if !inbox::judge(item, &Shown { control, inbox: &inbox, earlier: None }).is_taken() {
             return None;
         }
         inbox::hear(control, item)
@@ -275,14 +332,15 @@ impl Worker {
         }
         let spawn =
             birth(&batch, &agents, &self.arguments).map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
-        let append = batch.into_append(control.clone(), spawn, deliver);
+        let append = batch.into_append(self.version, control.clone(), spawn, deliver);
         let (events, state) = (append.events.clone(), append.rows.state.clone());
         let asks = append.rows.change_what_is_held();
         let consumed = append.consumed.clone();
         self.measured.hear(&append, &self.inbox);
         match self.append(append).await {
-            Ok(woken) => {
+            Ok(Appended { woken, version }) => {
                 self.committed = control;
+                self.version = version;
                 self.inbox.retain(|(ticket, _)| !consumed.contains(ticket));
                 answer(answers);
                 self.stored(&events, state);
@@ -319,9 +377,9 @@ impl Worker {
         Ok(())
     }
 
-    async fn append(&self, append: Append) -> Result<Vec<machine::id::RunId>, NotStored> {
+    async fn append(&self, append: Append) -> Result<Appended, NotStored> {
         match self.node.store.append(&self.lease, append).await {
-            Ok(appended) => Ok(appended.woken),
+            Ok(appended) => Ok(appended),
             Err(Refused::Behind) => Err(NotStored::Behind),
             Err(Refused::Fenced) => Err(NotStored::Fenced),
             Err(Refused::Impossible(why)) => Err(NotStored::Impossible(why)),
@@ -416,8 +474,10 @@ fn broken(rejection: &Rejection) -> NotStored {
 
 /// Why a pass did not end in a commit.
 pub(super) enum NotStored {
-    /// An accepted item must be heard first: the pass is made again.
+    /// Something was accepted that this worker has not seen: it is loaded, and the pass is made again.
     Behind,
+    /// The pass would close what an accepted answer in the inbox is for: it is made again, and the inbox is heard first.
+    Overtakes,
     /// The log has gone on, or the run is somebody else's.
     Fenced,
     /// An agent that a call is delegated to was removed after the gate had seen it: the pass is made again.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machine::event::Fact;
-use machine::id::{CallId, Digest, idempotency_key};
+use machine::id::{CallId, Digest, SuspensionId, idempotency_key};
 use machine::input::{Outcome, ToolAnswer};
 use machine::phase::SuspendRequest;
 use machine::tool::{Arguments, EffectClass};
@@ -20,8 +20,8 @@ use crate::live::ToolNotes;
 use crate::node::Node;
 use crate::numbers::ms_between;
 use crate::schema::Schema;
-use crate::store::Lease;
-use crate::tool::{CancellationToken, Resumed, ToolRequest};
+use crate::store::{Lease, Refused};
+use crate::tool::{ApprovedBy, CancellationToken, Resumed, ToolRequest};
 
 struct Attempt {
     node: Arc<Node>,
@@ -30,6 +30,8 @@ struct Attempt {
     request: ToolRequest,
     /// Of the tool as the gate saw it.
     gated: Option<Digest>,
+    /// The approval that let the call through, and the digest of its arguments.
+    approved: Option<(SuspensionId, Digest)>,
     /// None where it need not wait: then it is sent at once.
     waits: Option<(NotBefore, watch::Receiver<bool>)>,
 }
@@ -57,6 +59,7 @@ impl Worker {
             attempt,
             arguments: value,
             idempotency_key: idempotency_key(&self.lease.run, &call.id, &digest),
+            approval: None,
             resume,
             callback: self.callback(&call.id, attempt),
             cancelled: CancellationToken::new(),
@@ -70,6 +73,7 @@ impl Worker {
             lease: self.lease.clone(),
             pinned: self.pinned.clone(),
             gated: self.gated.get(&call.id).copied(),
+            approved: call.approved.map(|approved| (approved.approval, digest)),
             request,
             waits,
         };
@@ -128,7 +132,11 @@ impl Attempt {
     }
 
     /// The last look before anything leaves this machine, and then there is no way back.
-    async fn send(self) -> Outcome {
+    async fn send(mut self) -> Outcome {
+        match self.approval().await {
+            Ok(approval) => self.request.approval = approval,
+            Err(refused) => return not_sent(&format!("the approval could not be read: {refused}")),
+        }
         let agents = self.node.agents();
         let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
         let Some(live) = self.pinned.live(agent, &self.request.tool) else {
@@ -152,6 +160,22 @@ impl Attempt {
         };
         node.tally.sent(&name, ms_between(sent, node.clock.now()));
         outcome
+    }
+}
+
+impl Attempt {
+    /// Who approved, for a tool that wants to know.
+    async fn approval(&self) -> Result<Option<ApprovedBy>, Refused> {
+        let Some((approval, arguments)) = &self.approved else { return Ok(None) };
+        let agents = self.node.agents();
+        let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
+        let live = self.pinned.live(agent, &self.request.tool);
+        if !live.is_some_and(|live| live.tool.wants_approval()) {
+            return Ok(None);
+        }
+        let view = self.node.store.suspension(&self.lease.tenant, approval).await?;
+        let by = view.and_then(|view| view.decided_by);
+        Ok(by.map(|by| ApprovedBy { approval: approval.clone(), by, arguments: *arguments }))
     }
 }
 

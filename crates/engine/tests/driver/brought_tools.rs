@@ -201,6 +201,10 @@ async fn a_brought_tool_cannot_stand_in_for_one_of_the_server() {
     assert_eq!(refused, taken("echo"), "a tool of another agent is one of the server too");
     let refused = engine.post(bringing(vec![named("idle")])).await.unwrap_err();
     assert_eq!(refused, taken("idle"), "and so is one that no agent uses");
+    for alike in ["Echo", "ECHO", "e-c-h-o", "_echo_", "e.cho", "id_le"] {
+        let refused = engine.post(bringing(vec![named(alike)])).await.unwrap_err();
+        assert_eq!(refused, taken(alike), "an approver could take it for the server's");
+    }
     let refused = engine.post(bringing(vec![pick(), pick()])).await.unwrap_err();
     assert_eq!(refused, taken("pick_file"));
 

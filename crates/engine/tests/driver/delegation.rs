@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use engine::agent::{Agent, Limits, StopCondition};
 use engine::deciding::{Answer, Decide};
 use engine::model::{ModelAnswer, ModelRequest};
+use engine::plugin::{Action, Moment, Phase};
 use engine::store::{Lease, Refused, RunFilter, RunView, Store, Task, Tenant, Wrapper};
 use engine::tool::{Approval, DeclaredTool, Performer, Tool, ToolDefinition};
 use machine::event::{CallErrorCode, Fact, Usage};
@@ -15,6 +16,7 @@ use machine::termination::{Cancelled, StopCode, Termination};
 use serde_json::json;
 use stores::memory::MemoryStore;
 
+use crate::plugged::FunctionPlugin;
 use crate::stage::{
     FunctionModel, Scripted, Sent, Stage, accepted, ask, asking, call, echo, let_go, rest, until_named,
 };
@@ -75,6 +77,38 @@ async fn a_held_call_of_a_child_of_a_child_is_listed_with_its_way_and_decided() 
     assert_eq!(sent.arguments(), [json!({"to": "bob"})]);
     assert_eq!(desk.last_read()[2], "tool d: the clerk is done");
     assert!(runs(&stage).await.iter().all(|run| run.control.ended() == Some(&Termination::NaturalEnd)));
+}
+
+/// What the child of a delegation that an approver has decided on is asked to do.
+async fn task_of_the_child(decided: impl FnOnce(Decide) -> Decide) -> String {
+    let stage = Stage::new();
+    let performer = Performer::Agent { agent: "clerk".into(), budget_tokens_max: None };
+    let held = DeclaredTool::new(ToolDefinition::new("clerk", "Delegates").performed_by(performer));
+    let clerk = Scripted::new([Ok(ModelAnswer::text("the clerk is done"))]);
+    let engine = stage
+        .engine()
+        .agent(Agent::new("desk", asking(&[("d", "clerk", json!({"message": "pay bob"}))])).tool(held))
+        .agent(Agent::new("clerk", clerk.clone()))
+        .start()
+        .await
+        .unwrap();
+    let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
+    let_go_all(&engine, &stage, 1).await;
+    accepted(engine.decide(decided(Decide::approve(&posted.run, &call("d"), "ann"))).await);
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    clerk.last_read().remove(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_is_asked_what_the_approver_has_edited() {
+    let edited = |decide: Decide| decide.with_arguments(json!({"message": "pay carol"}));
+    assert_eq!(task_of_the_child(edited).await, "user: pay carol");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_of_an_approved_delegation_is_asked_what_was_shown() {
+    assert_eq!(task_of_the_child(|decide| decide).await, "user: pay bob");
 }
 
 /// Until this many approvals are open and nothing executes.
@@ -171,6 +205,31 @@ async fn a_child_that_fails_fails_the_call_and_its_parent_goes_on() {
     rest(&mut watched).await;
     assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
     assert_eq!(desk.last_read()[3], "tool e: {}");
+}
+
+/// The parent of a run that a plugin ends early reads what the run said last, and nothing where it said nothing.
+#[tokio::test(start_paused = true)]
+async fn a44_a_run_that_a_plugin_ends_early_answers_with_its_last_text() {
+    for (said, read) in [("let me look", "tool d: let me look"), ("", "tool d: ")] {
+        let (stage, desk) = (Stage::new(), asking(&[("d", "clerk", json!({}))]));
+        let clerk = Scripted::new([Ok(ModelAnswer::text(said).calling("e", "echo", json!({})))]);
+        let guard = FunctionPlugin::new("guard", [Phase::BeforeInference], |moment: &Moment| {
+            Ok(if moment.step > 1 { vec![Action::SkipInference] } else { Vec::new() })
+        });
+        let engine = stage
+            .engine()
+            .agent(Agent::new("desk", desk.clone()).tool(agent_tool("clerk", "clerk", None)))
+            .agent(Agent::new("clerk", clerk.clone()).tool(echo()).plugin(guard))
+            .start()
+            .await
+            .unwrap();
+        let (_, mut watched) = engine.stream(message("desk")).await.unwrap();
+        rest(&mut watched).await;
+        assert_eq!(desk.last_read()[2], read);
+        let child = runs(&stage).await.remove(1);
+        assert_eq!(child.control.ended(), Some(&Termination::BehaviorRequested));
+        assert_eq!(clerk.requests().len(), 1, "the model was not asked again");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -135,6 +135,31 @@ async fn another_tenants_run_and_one_that_nobody_knows_are_not_found() {
     assert_eq!(engine.view(&stranger, &run).await.unwrap(), None);
 }
 
+/// The events of a run that executes here are in memory, where no store compares tenants.
+#[tokio::test(start_paused = true)]
+async fn another_tenant_reads_no_event_of_a_run_whose_events_are_in_memory() {
+    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+    let agent = Agent::new("assistant", asking(&[("a", "slow", json!({}))])).tool(gated("slow", &gate));
+    let engine = stage.start(agent).await;
+    let (posted, mut owner) = engine.stream(to_assistant()).await.unwrap();
+    // This one finds the run by its tenant, and does not read on: what comes later stays in memory for it.
+    let mut slow = engine.subscribe(&Tenant::default(), &posted.run, 0);
+    next_event(&mut slow).await.unwrap();
+    let started = until_named(&mut owner, "tool.execution_started").await.seq;
+    let stranger = Tenant::from("stranger");
+    for after in 0..=started {
+        let mut watched = engine.subscribe(&stranger, &posted.run, after);
+        assert_eq!(watched.next().await.unwrap(), Err(Refused::NotFound), "after {after}");
+    }
+    gate.notify_one();
+    rest(&mut owner).await;
+    for after in 0..stage.log(&posted.run).await.len() as u64 {
+        let mut watched = engine.subscribe(&stranger, &posted.run, after);
+        assert_eq!(watched.next().await.unwrap(), Err(Refused::NotFound), "after {after}");
+    }
+    assert_eq!(rest(&mut slow).await, stage.log(&posted.run).await[1..]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_tenants_interrupt_of_a_run_in_memory_is_not_found() {
     let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::agent::Agent;
 use engine::feed::FeedItem;
@@ -23,9 +23,13 @@ use crate::stage::{
     transfer_definition, until_named,
 };
 
-/// Whoever waited for one of these tools would wait for ever. Wide enough for a machine that does ten other things; the
-/// promise of 300 ms is kept by a tenth of it.
-const PROMPTLY: Duration = Duration::from_secs(3);
+/// A test that waits longer than this has found a fault: the engine waits for a tool that does not come back.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Longer than any test: whoever waits for the end of this grace does not end.
+fn patient() -> Settings {
+    Settings { cancel_grace: Duration::from_secs(24 * 3_600), ..Settings::default() }
+}
 
 async fn interrupt(engine: &Engine, run: &RunId) -> Verdict {
     engine.interrupt(&Tenant::default(), run, &Principal::from("ann")).await.unwrap()
@@ -74,8 +78,9 @@ impl Drop for Dropped {
     }
 }
 
+/// On a clock that stands still an interrupt takes no time at all.
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_ignores_its_token_is_taken_away_after_its_grace() {
+async fn a107_an_interrupt_takes_no_time_and_a_tool_that_ignores_its_token_is_taken_away_after_its_grace() {
     let (stage, (sender, gone)) = (Stage::new(), oneshot::channel());
     let guard = std::sync::Mutex::new(Some(Dropped(Some(sender))));
     let tool = FunctionTool::new(ToolDefinition::new("slow", "Waits").read(), move |_: ToolRequest| {
@@ -103,36 +108,43 @@ async fn a_tool_that_ignores_its_token_is_taken_away_after_its_grace() {
 async fn a107_a_tool_that_keeps_its_thread_busy_does_not_hold_an_interrupt_up() {
     let (stage, release, spinning) =
         (Stage::new(), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-    let (stop, begun) = (release.clone(), spinning.clone());
+    let (came_back, (stop, begun)) = (Arc::new(AtomicBool::new(false)), (release.clone(), spinning.clone()));
+    let comes_back = came_back.clone();
     let tool = FunctionTool::new(ToolDefinition::new("busy", "Spins").read(), move |_: ToolRequest| {
-        let (stop, begun) = (stop.clone(), begun.clone());
+        let (stop, begun, comes_back) = (stop.clone(), begun.clone(), comes_back.clone());
         async move {
             begun.notify_one();
             while !stop.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }
+            comes_back.store(true, Ordering::Release);
             json!("at last")
         }
     });
-    let engine = stage.start(Agent::new("assistant", one("busy")).tool(tool)).await;
+    let agent = Agent::new("assistant", one("busy")).tool(tool);
+    let engine = stage.engine().settings(patient()).agent(agent).start().await.unwrap();
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     spinning.notified().await;
-    let began = Instant::now();
-    let verdict = interrupt(&engine, &posted.run).await;
-    rest(&mut watched).await;
-    let took = began.elapsed();
+    let ending = async {
+        assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
+        rest(&mut watched).await;
+    };
+    let ended = tokio::time::timeout(PATIENCE, ending).await;
+    let while_it_runs = !came_back.load(Ordering::Acquire);
     release.store(true, Ordering::Release);
-    assert_eq!((verdict, stage.ended(&posted.run).await), (Verdict::Accepted, interrupted()));
-    assert!(took < PROMPTLY, "{took:?}");
+    assert!(ended.is_ok(), "whoever interrupts waits for the tool");
+    assert!(while_it_runs, "the run ended before its tool came back");
+    assert_eq!(stage.ended(&posted.run).await, interrupted());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a107_a_tool_that_waits_for_another_thread_does_not_hold_an_interrupt_up() {
     let (stage, release, spinning) =
         (Stage::new(), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-    let (stop, begun) = (release.clone(), spinning.clone());
+    let (came_back, (stop, begun)) = (Arc::new(AtomicBool::new(false)), (release.clone(), spinning.clone()));
+    let comes_back = came_back.clone();
     let tool = FunctionTool::new(ToolDefinition::new("busy", "Spins").read(), move |_: ToolRequest| {
-        let (stop, begun) = (stop.clone(), begun.clone());
+        let (stop, begun, comes_back) = (stop.clone(), begun.clone(), comes_back.clone());
         async move {
             let thread = tokio::task::spawn_blocking(move || {
                 begun.notify_one();
@@ -141,19 +153,24 @@ async fn a107_a_tool_that_waits_for_another_thread_does_not_hold_an_interrupt_up
                 }
             });
             thread.await.unwrap();
+            comes_back.store(true, Ordering::Release);
             json!("at last")
         }
     });
-    let engine = stage.start(Agent::new("assistant", one("busy")).tool(tool)).await;
+    let agent = Agent::new("assistant", one("busy")).tool(tool);
+    let engine = stage.engine().settings(patient()).agent(agent).start().await.unwrap();
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     spinning.notified().await;
-    let began = Instant::now();
-    assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
-    rest(&mut watched).await;
-    let took = began.elapsed();
+    let ending = async {
+        assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
+        rest(&mut watched).await;
+    };
+    let ended = tokio::time::timeout(PATIENCE, ending).await;
+    let while_it_runs = !came_back.load(Ordering::Acquire);
     release.store(true, Ordering::Release);
+    assert!(ended.is_ok(), "whoever interrupts waits for the tool");
+    assert!(while_it_runs, "the run ended before its tool came back");
     assert_eq!(stage.ended(&posted.run).await, interrupted());
-    assert!(took < PROMPTLY, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use engine::Settings;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::plugin::{Action, Moment, Phase, PhaseSet, Plugin, Scope};
-use engine::store::{Task, Tenant};
+use engine::store::{Store as _, Task, Tenant};
 use machine::event::{CallErrorCode, Fact};
 use machine::id::PluginName;
 use machine::termination::{ErrorCode, Termination};
@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::plugged::FunctionPlugin;
 use crate::stage::{
-    Scripted, Sent, Stage, accepted, asking, call, echo, held, let_go, rest, to_assistant, until_named,
+    Scripted, Sent, Stage, accepted, asking, call, echo, held, let_go, next_event, rest, to_assistant,
+    until_named,
 };
 
 fn one_transfer() -> Scripted {
@@ -120,6 +121,40 @@ async fn a_hook_that_goes_wrong_after_the_tools_is_recorded_and_the_run_goes_on(
 }
 
 #[tokio::test(start_paused = true)]
+async fn b42_the_hooks_behind_a_result_are_asked_in_order_and_one_that_fails_is_passed_over() {
+    let notes = |name: &'static str| {
+        let note = Action::AddNote { text: name.into() };
+        FunctionPlugin::new(name, [Phase::AfterToolExecute], move |_| Ok(vec![note.clone()]))
+    };
+    for wrong in WRONG {
+        let (stage, model) = (Stage::new(), asking(&[("a", "echo", json!({}))]));
+        let bad = Bad { name: "bad".into(), phase: Phase::AfterToolExecute, wrong };
+        let agent = Agent::new("assistant", model.clone()).tool(echo());
+        let agent = agent.plugin(notes("zeta")).plugin(bad).plugin(notes("alpha"));
+        let settings = Settings { hook_timeout: Duration::from_secs(3), ..Settings::default() };
+        let engine = stage.engine().settings(settings).agent(agent).start().await.unwrap();
+        let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+        until_named(&mut watched, "tool.execution_succeeded").await;
+        let mut asked = Vec::new();
+        loop {
+            match next_event(&mut watched).await.expect("the run goes on").fact {
+                Fact::PhaseAnswered { plugin, failed, .. } => {
+                    asked.push((plugin.to_string(), failed.is_some()))
+                }
+                // The turn is over: whoever is asked now is too late.
+                Fact::StepEnded { .. } => break,
+                _ => {}
+            }
+        }
+        let said = [("zeta", false), ("bad", true), ("alpha", false)];
+        assert_eq!(asked, said.map(|(plugin, failed)| (plugin.to_owned(), failed)), "{wrong:?}");
+        rest(&mut watched).await;
+        let read = model.last_read();
+        assert_eq!(read[2..], ["tool a: {}", "note a: zeta", "note a: alpha"], "{wrong:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plugin_that_is_gone_when_the_call_comes_to_the_gate_fails_it_closed() {
     let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
     let quiet = FunctionPlugin::answering(Phase::BeforeToolExecute, Vec::new());
@@ -182,10 +217,34 @@ async fn c42_what_a_plugin_keeps_is_there_after_a_restart_and_what_it_did_not_ke
 #[tokio::test(start_paused = true)]
 async fn c42_the_checkpoint_holds_nothing_that_a_plugin_did_not_ask_to_keep() {
     let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let plugin = FunctionPlugin::new("plugin", Phase::ALL, |_| Ok(Vec::new()));
-    let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin)).await;
+    let own = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let plugin = |own: &Arc<std::sync::Mutex<Vec<String>>>| {
+        let own = own.clone();
+        FunctionPlugin::new("plugin", [Phase::BeforeToolExecute], move |_| {
+            own.lock().unwrap().push("kept to itself".to_owned());
+            let value = Arc::new(json!("kept for the run"));
+            Ok(vec![Action::SetState { key: "k".into(), scope: Scope::Run, value }])
+        })
+    };
+    let agent = |own| Agent::new("assistant", model.clone()).tool(sent.transfer()).plugin(plugin(own));
+    let engine = stage.start(agent(&own)).await;
     let (run, _watched) = held(&engine, to_assistant()).await;
-    assert_eq!(stage.count(&run, "state.changed").await + stage.count(&run, "phase.answered").await, 0);
+    assert_eq!(*own.lock().unwrap(), ["kept to itself"]);
+    let view = stage.store.run(&Tenant::default(), &run).await.unwrap().unwrap();
+    let mut stored = String::from_utf8_lossy(&view.control.encode().unwrap()).into_owned();
+    for event in stage.log(&run).await {
+        stored.push_str(&machine::stored::write(&event).unwrap());
+    }
+    assert!(stored.contains("kept for the run"), "what it asked to keep is stored");
+    assert!(!stored.contains("kept to itself"), "and nothing else of it");
+    // Whoever loads the run has what was kept, and a plugin that begins anew.
+    engine.abort();
+    let (stage, fresh) = (stage.reopen(), Arc::default());
+    let engine = stage.start(agent(&fresh)).await;
+    assert!(fresh.lock().unwrap().is_empty());
+    accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
+    rest(&mut engine.subscribe(&Tenant::default(), &run, 0)).await;
+    assert_eq!(*fresh.lock().unwrap(), ["kept to itself"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::Settings;
 use engine::agent::Agent;
 use engine::arguments::digest;
+use engine::callback::Reported;
 use engine::deciding::Decide;
 use engine::plugin::{Action, Moment, Phase, PhaseSet, Plugin};
+use engine::posting::Message;
 use engine::store::{Task, Tenant};
-use engine::tool::OnExpiry;
+use engine::tool::{Approval, OnExpiry, Outcome, ToolAnswer, ToolDefinition};
 use machine::Timestamp;
 use machine::event::Fact;
-use machine::id::{Digest, PluginName, Principal};
+use machine::id::{Digest, PluginName, Principal, RunId};
 use machine::inbox::{Refusal, Verdict};
 use machine::policy::{ApprovalScope, Decisions, Policy};
 use machine::termination::{Cancelled, StopCode, Termination};
@@ -193,7 +196,7 @@ impl Plugin for Doorkeeper {
 }
 
 /// A call at the gate is decided early, for the arguments with this digest; then the gate opens.
-async fn decided_early(approved: Digest) -> (Stage, Sent, Verdict, machine::id::RunId) {
+async fn decided_early(approved: Digest) -> (Stage, Sent, Verdict, RunId) {
     let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
     let (asked, open) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let keeper = Doorkeeper { name: "doorkeeper".into(), asked: asked.clone(), open: open.clone() };
@@ -262,4 +265,66 @@ async fn a_decision_on_a_parked_run_is_stored_with_the_start_of_its_call_in_one_
     assert_eq!(engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap(), Verdict::Accepted);
     until_named(&mut watched, "tool.execution_started").await;
     assert_eq!(stage.commits(), commits + 1);
+}
+
+/// The place of an event of this type and call in the log.
+async fn place(stage: &Stage, run: &RunId, wanted: &str, call: &str) -> usize {
+    let log = stage.log(run).await;
+    let found = log.iter().position(|event| {
+        let stored = serde_json::to_value(&event.fact).unwrap();
+        stored["type"] == wanted && stored["payload"]["call_id"] == call
+    });
+    found.unwrap_or_else(|| panic!("no {wanted} of {call}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn b45_a_result_that_is_ready_is_heard_before_a_decision_that_was_ready_earlier() {
+    let (stage, sent, gate) = (Stage::new(), Sent::default(), Arc::new(Notify::new()));
+    let model = asking(&[("a", "transfer", json!({})), ("w", "post", json!({}))]);
+    let lost = ToolDefinition::new("post", "Writes").approval(Approval::Never);
+    let lost = sent.tool(lost, |_| Outcome::Unknown { why: "lost".into(), retry_after_ms: None });
+    let settings = Settings { running_runs_max: 1, ..Settings::default() };
+    let engine = stage
+        .engine()
+        .settings(settings)
+        .agent(Agent::new("assistant", model).tool(sent.transfer()).tool(lost))
+        .agent(Agent::new("other", asking(&[("s", "slow", json!({}))])).tool(gated("slow", &gate)))
+        .start()
+        .await
+        .unwrap();
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let_go(&engine).await;
+    // Another run has the only place: what is said to this one stays in its inbox.
+    let (_, mut other) = engine.stream(Message::to("other", "go")).await.unwrap();
+    until_named(&mut other, "tool.execution_started").await;
+    assert_eq!(engine.decide(Decide::approve(&run, &call("a"), "ann")).await, Ok(Verdict::Accepted));
+    let about = Reported { tenant: Tenant::default(), run: run.clone(), call: call("w"), attempt: 1 };
+    let answer = ToolAnswer::Success { value: Arc::new(json!("it was sent")), warning: None };
+    assert_eq!(engine.settle_doubt(&about, 1, answer).await, Ok(Verdict::Accepted));
+    gate.notify_one();
+    rest(&mut watched).await;
+    let result = place(&stage, &run, "tool.execution_succeeded", "w").await;
+    assert!(result < place(&stage, &run, "tool.approved", "a").await, "{:?}", stage.names(&run).await);
+}
+
+/// The decision is in the inbox before the result exists.
+#[tokio::test(start_paused = true)]
+async fn b47_a_result_that_comes_later_is_heard_before_a_decision_that_is_put_off() {
+    let (stage, sent, gate) = (Stage::new(), Sent::default(), Arc::new(Notify::new()));
+    let model = asking(&[("a", "transfer", json!({})), ("s", "slow", json!({}))]);
+    let policy = Policy { decisions: Decisions::AtBoundary, ..Policy::default() };
+    let agent = Agent::new("assistant", model).tool(sent.transfer()).tool(gated("slow", &gate));
+    let engine = stage.start(agent.policy(policy)).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    let run = posted.run;
+    while stage.pending().await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(engine.decide(Decide::approve(&run, &call("a"), "ann")).await, Ok(Verdict::Accepted));
+    gate.notify_one();
+    rest(&mut watched).await;
+    let result = place(&stage, &run, "tool.execution_succeeded", "s").await;
+    assert!(result < place(&stage, &run, "tool.approved", "a").await, "{:?}", stage.names(&run).await);
+    assert_eq!(sent.count(), 1);
 }

@@ -4,6 +4,7 @@
 //! configuration, 1 everything else.
 
 mod backup;
+mod callback_key;
 mod check;
 mod client;
 mod config;
@@ -65,6 +66,7 @@ enum Command {
     Backup(backup::Backup),
     Prune(prune::Prune),
     Size(size::ShowSize),
+    CallbackKey(callback_key::CallbackKeyCommand),
     Runs(client::Runs),
     Approvals(client::Approvals),
     Replay(client::Replay),
@@ -97,6 +99,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Backup(backup) => backup.run(&everywhere),
         Command::Prune(prune) => prune.run(&everywhere),
         Command::Size(size) => size.run(&everywhere),
+        Command::CallbackKey(callback_key) => callback_key.run(&everywhere),
         Command::Runs(runs) => runs.run(&everywhere),
         Command::Approvals(approvals) => approvals.run(&everywhere),
         Command::Replay(replay) => replay.run(&everywhere),

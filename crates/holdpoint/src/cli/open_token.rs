@@ -106,7 +106,7 @@ fn kept_or_drawn(folder: &Path, path: &Path) -> Result<String, Refused> {
     }
 }
 
-fn folder() -> Option<PathBuf> {
+pub(super) fn folder() -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("holdpoint"))

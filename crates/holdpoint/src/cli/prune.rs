@@ -103,7 +103,7 @@ impl Prune {
 }
 
 /// A store that is not there is not made, nor is one made of a file that holds nothing.
-fn file_bytes(path: &Path) -> Result<u64, Problem> {
+pub(super) fn file_bytes(path: &Path) -> Result<u64, Problem> {
     match path.metadata() {
         Ok(found) if found.len() == 0 => Err(LookFailed::NotAStore { path: path.into() }.into()),
         Ok(found) => Ok(found.len()),
@@ -118,6 +118,7 @@ impl From<Refused> for Problem {
             other @ (Refused::Fenced
             | Refused::Behind
             | Refused::Stale
+            | Refused::Busy(_)
             | Refused::Impossible(_)
             | Refused::NotFound) => {
                 Self::new("REFUSED", other.to_string(), "Run holdpoint doctor.", Exit::Other)

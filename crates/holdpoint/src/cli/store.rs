@@ -39,6 +39,14 @@ impl StoreUrl {
         }
     }
 
+    /// Of a store that is a file.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite { path } => Some(path),
+            Self::Postgres { .. } | Self::Memory => None,
+        }
+    }
+
     /// For what looks after a file. `in_postgres` says what does the same for a database.
     pub(super) fn file(&self, in_postgres: &str) -> Result<&Path, Problem> {
         let next = match self {
@@ -93,6 +101,9 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
+const NOT_SQLITE: &str =
+    "Name the store with --store sqlite:PATH. If this file was a store, restore the last good backup.";
+
 impl From<LookFailed> for Problem {
     fn from(failed: LookFailed) -> Self {
         let cause = failed.to_string();
@@ -109,6 +120,7 @@ impl From<LookFailed> for Problem {
                 "Name the store with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
+            LookFailed::NotSqlite { .. } => Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration),
             LookFailed::Older { .. } => Self::new(
                 "STORE_TOO_OLD",
                 cause,
@@ -147,6 +159,13 @@ impl From<OpenFailed> for Problem {
                 "NOT_A_STORE",
                 cause,
                 "Name the store with --store sqlite:PATH.",
+                Exit::Configuration,
+            ),
+            OpenFailed::NotSqlite { .. } => Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration),
+            OpenFailed::NoFolder { .. } => Self::new(
+                "STORE_FOLDER_MISSING",
+                cause,
+                "Make the folder, or name another store in the configuration or with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
             OpenFailed::Newer { .. } => Self::new(

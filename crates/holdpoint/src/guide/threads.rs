@@ -25,6 +25,12 @@
 //! | executes, or is queued | [`on_busy`](crate::agent::OnBusy) | `Reject`, `Enqueue`, `Interrupt` |
 //! | only waits for somebody | [`while_waiting`](crate::agent::WhileWaiting) | `Reject`, `Supersede`, `Enqueue` |
 //!
+//! `Interrupt` and `Supersede` take the place of every unended run of the thread, queued ones included: of several such
+//! messages the last one runs.
+//!
+//! [`Message::on_thread`](crate::Message::on_thread) creates the thread if there is none;
+//! [`Message::on_existing_thread`](crate::Message::on_existing_thread) refuses the message instead.
+//!
 //! [`Engine::interrupt`](crate::Engine::interrupt) ends a run without waiting for anything.
 //!
 //! # Tenants

@@ -56,6 +56,21 @@ impl Client {
         said.out
     }
 
+    /// The digest of the arguments that are held, without which a script approves nothing.
+    #[track_caller]
+    pub(crate) fn digest(&self, approval: &str) -> String {
+        let shown = self.shows(&["approvals", "show", approval, "--json"]);
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        shown["arguments_digest"].as_str().expect("a digest").to_owned()
+    }
+
+    /// Approves what is held.
+    #[track_caller]
+    pub(crate) fn approve(&self, approval: &str) -> String {
+        let digest = self.digest(approval);
+        self.shows(&["approvals", "approve", approval, "--yes", "--expect-digest", &digest])
+    }
+
     /// The error, where it fails with this exit code.
     #[track_caller]
     pub(crate) fn fails(&self, arguments: &[&str], code: i32) -> String {

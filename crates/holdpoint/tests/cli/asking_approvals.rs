@@ -43,40 +43,35 @@ fn a_held_call_is_approved_once_with_the_arguments_that_were_meant() {
     assert!(listed.contains("  write_file {\"path\":\"a.txt\",\"text\":\"41\"}\n"), "{listed}");
     assert!(listed.contains(&format!("  holdpoint approvals approve {id}\n")), "{listed}");
 
-    // Nobody can be asked here, so nobody is.
+    // No question can be asked here.
     let other = "0".repeat(64);
-    let refused = client.fails(&["approvals", "approve", &id, "--expect-digest", &other], 1);
+    for (given, missing) in [
+        (&[][..], "Add --yes and --expect-digest DIGEST."),
+        (&["--yes"], "Add --expect-digest DIGEST."),
+        (&["--expect-digest", &other], "Add --yes."),
+    ] {
+        let refused = client.fails(&[&["approvals", "approve", &id], given].concat(), 2);
+        assert!(refused.starts_with("WRONG_COMMAND_LINE: ") && refused.contains(missing), "{refused}");
+    }
+    let refused = client.fails(&["approvals", "approve", &id, "--yes", "--expect-digest", &other], 1);
     assert!(
         refused.starts_with("DIGEST_MISMATCH: ") && refused.contains("docs/errors/DIGEST_MISMATCH.md"),
         "{refused}"
     );
-    let refused = client.fails(&["approvals", "approve", &id, "--yes", "--arguments", "{\"path\": 1}"], 1);
+    let digest = client.digest(&id);
+    let sure = ["approvals", "approve", &id, "--yes", "--expect-digest", &digest];
+    let refused = client.fails(&[&sure[..], &["--arguments", "{\"path\": 1}"]].concat(), 1);
     assert!(refused.starts_with("INVALID_ARGUMENTS: "), "{refused}");
-    let refused = client.fails(&["approvals", "approve", &id, "--yes", "--arguments", "{path}"], 2);
+    let refused = client.fails(&[&sure[..], &["--arguments", "{path}"]].concat(), 2);
     assert!(refused.starts_with("BAD_JSON: --arguments"), "{refused}");
     let refused = client.fails(&["approvals", "answer", &id, "--result", "1"], 1);
     assert!(refused.starts_with("WRONG_KIND: "), "{refused}");
     assert_eq!(server.get(&format!("/v1/approvals/{id}")).1["status"], "pending");
 
-    let digest = server.get(&format!("/v1/approvals/{id}")).1["arguments_digest"]
-        .as_str()
-        .expect("a digest")
-        .to_owned();
     write(&folder, "edited.json", "{\"path\": \"a.txt\", \"text\": \"42\"}\n");
     let file = format!("@{}", folder.path().join("edited.json").display());
-    let said = client.shows(&[
-        "approvals",
-        "approve",
-        &id,
-        "--yes",
-        "--arguments",
-        &file,
-        "--expect-digest",
-        &digest,
-        "--note",
-        "Counted\u{1b}[1A again.",
-        "--apply-to-future",
-    ]);
+    let more = ["--arguments", &file, "--note", "Counted\u{1b}[1A again.", "--apply-to-future"];
+    let said = client.shows(&[&sure[..], &more].concat());
     assert_eq!(
         said,
         format!(
@@ -85,7 +80,7 @@ fn a_held_call_is_approved_once_with_the_arguments_that_were_meant() {
     );
     server.run_with(&run, "completed");
     assert_eq!(std::fs::read_to_string(folder.path().join("written/a.txt")).expect("it is written"), "42");
-    let refused = client.fails(&["approvals", "approve", &id, "--yes"], 1);
+    let refused = client.fails(&sure, 1);
     assert!(refused.starts_with("APPROVAL_NOT_PENDING: "), "{refused}");
     let decided = client.shows(&["approvals", "list", "--status", "approved", "--run", &run]);
     assert!(decided.contains("  by anonymous: Counted\\u001b[1A again.\n"), "{decided}");
@@ -125,7 +120,7 @@ fn a_question_of_a_tool_is_answered() {
     assert!(listed.contains("  asks: Which\\u001b[2J colour?\n"), "{listed}");
     assert!(listed.contains(&format!("  holdpoint approvals answer {id} --result JSON\n")), "{listed}");
     assert_plain(&listed);
-    let refused = client.fails(&["approvals", "approve", &id, "--yes"], 1);
+    let refused = client.fails(&["approvals", "approve", &id, "--yes", "--expect-digest", "d"], 1);
     assert!(refused.starts_with("WRONG_KIND: "), "{refused}");
     let refused = client.fails(&["approvals", "answer", &id, "--result", "blue"], 2);
     assert!(refused.contains("quotation marks"), "{refused}");
@@ -237,7 +232,7 @@ fn whoever_is_at_a_terminal_and_cannot_see_or_answer_the_question_has_not_agreed
     let folder = folder();
     let server = Server::start(folder.path(), &["serve"]);
     let (run, id) = held(&server, "write");
-    for elsewhere in ["2>/dev/null", "</dev/null"] {
+    for elsewhere in ["2>/dev/null", "</dev/null", "--yes 2>/dev/null", "--yes </dev/null"] {
         let arguments = format!("approvals approve {id} {elsewhere}");
         let (code, said) = at_a_terminal(server.address(), &arguments, "y\n");
         assert_eq!(code, Some(2), "{elsewhere}: {said}");
@@ -263,6 +258,11 @@ fn whoever_is_at_a_terminal_is_shown_what_would_run_and_asked() {
     let (code, shown) = at_a_terminal(server.address(), &format!("approvals approve {id}"), "y\n");
     assert_eq!(code, Some(0), "{shown}");
     server.run_with(&run, "completed");
+    // At a terminal a yes on the command line is enough.
+    let (second, other_id) = held(&server, "write");
+    let (code, shown) = at_a_terminal(server.address(), &format!("approvals approve {other_id} --yes"), "");
+    assert_eq!((code, shown.contains("[y/N]")), (Some(0), false), "{shown}");
+    server.run_with(&second, "completed");
     // What was decided is not asked about again.
     let (code, shown) = at_a_terminal(server.address(), &format!("approvals approve {id}"), "y\n");
     assert_eq!(code, Some(1), "{shown}");

@@ -53,7 +53,36 @@ fn a_door_stays_closed_without_the_right_token() {
     {
         assert!(eve.fails(arguments, 1).starts_with("RUN_NOT_FOUND: "), "{arguments:?}");
     }
-    assert!(eve.fails(&["approvals", "approve", "apr_0", "--yes"], 1).starts_with("APPROVAL_NOT_FOUND: "));
+    assert!(
+        eve.fails(&["approvals", "approve", "apr_0", "--yes", "--expect-digest", "d"], 1)
+            .starts_with("APPROVAL_NOT_FOUND: ")
+    );
+}
+
+#[test]
+fn a_server_that_is_asked_with_the_wrong_scheme_says_which_one_is_right() {
+    let http = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+    // What a TLS server answers to a request in plain text: the alert `unexpected_message`.
+    let tls = b"\x15\x03\x03\x00\x02\x02\x0a";
+    for (scheme, answer, speaks, instead) in
+        [("https", &http[..], "plain HTTP", "http"), ("http", &tls[..], "perhaps TLS", "https")]
+    {
+        for arguments in [&["runs", "list"][..], &["runs", "watch", "run_0"]] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = listener.local_addr().expect("an address");
+            let answering = std::thread::spawn(move || {
+                for _ in 0..2 {
+                    let (mut stream, _) = listener.accept().expect("it is asked");
+                    assert!(stream.read(&mut [0; 4_096]).expect("a request") > 0);
+                    stream.write_all(answer).expect("it is answered");
+                }
+            });
+            let said = Client::at(&format!("{scheme}://{address}")).fails(arguments, 2);
+            answering.join().expect("both forms of the command have asked");
+            assert!(said.starts_with("WRONG_SCHEME: ") && said.contains(speaks), "{said}");
+            assert!(said.contains(&format!("next: Write {instead}:// in --url")), "{said}");
+        }
+    }
 }
 
 #[test]
@@ -119,8 +148,8 @@ fn https_is_not_spoken_in_clear_to_whoever_knows_no_tls() {
         }
         heard
     });
-    let said = Client::at(&url).with_token("secret-token-4724").fails(&["runs", "list"], 1);
-    assert!(said.starts_with("UNREACHABLE: "), "{said}");
+    let said = Client::at(&url).with_token("secret-token-4724").fails(&["runs", "list"], 2);
+    assert!(said.starts_with("WRONG_SCHEME: "), "{said}");
     let heard = server.join().expect("it has heard something");
     assert!(!String::from_utf8_lossy(&heard).contains("secret-token-4724"), "a token in clear");
     // The beginning of a handshake, and nothing of HTTP.

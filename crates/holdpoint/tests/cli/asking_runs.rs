@@ -137,7 +137,7 @@ fn a_log_is_told_as_a_story_from_a_server_and_from_its_file() {
     let client = Client::of(&server);
     let run = server.begin("clerk", "write");
     let id = approval(&server.run_with(&run, "waiting_approval"));
-    client.shows(&["approvals", "approve", &id, "--yes"]);
+    client.approve(&id);
     server.run_with(&run, "completed");
 
     let story = client.shows(&["replay", &run]);
@@ -147,7 +147,7 @@ fn a_log_is_told_as_a_story_from_a_server_and_from_its_file() {
         "The user says: write",
         "The model says: I write\\u001b[2J\\u009b31m\\u007f\\u202e",
         "| now.",
-        "The run goes on.",
+        "The run no longer waits.",
         "The run is completed: natural_end. Tokens: 0 in, 0 out.",
     ] {
         assert!(told.contains(&line), "{line}\n{story}");

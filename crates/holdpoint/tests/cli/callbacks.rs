@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::callee::CalledTool;
 use crate::http_tools::{LATER, SENT, VARIABLE, configured, held, started};
 use crate::postgres_server;
+use crate::program::Folder;
 use crate::server::{Server, call, write};
 
 /// Where the tool may report, behind the address of the server, and its token.
@@ -94,6 +95,81 @@ fn a_tool_reports_that_it_failed_and_an_interrupted_run_does_not_listen() {
     server.run_with(&run, "interrupted");
     let (code, refused) = Callback::of(&tool.next().body).report(&server, &json!({"result": 1}));
     assert_eq!((code, &refused["error"]["code"]), (409, &json!("CALLBACK_SPENT")));
+}
+
+const SECRET: (&str, &str) = ("HOLDPOINT_TEST_CALLBACK_SECRET", "callback_secret_env");
+const OTHER_SECRET: (&str, &str) = ("HOLDPOINT_TEST_OTHER_SECRET", "callback_other_secret_env");
+
+/// A server whose secrets are these, and whose file is otherwise as it was written.
+fn with_secrets(folder: &Folder, file: &str, signing: Option<&str>, other: Option<&str>) -> Server {
+    let mut server = "[server]\n".to_owned();
+    let mut variables = vec![(VARIABLE, OsStr::new("tool-token"))];
+    for ((variable, key), secret) in [(SECRET, signing), (OTHER_SECRET, other)] {
+        if let Some(secret) = secret {
+            server.push_str(&format!("{key} = {variable:?}\n"));
+            variables.push((variable, OsStr::new(secret)));
+        }
+    }
+    write(folder, "holdpoint.toml", &file.replacen("[server]\n", &server, 1));
+    Server::start_with(folder.path(), &["serve"], &variables)
+}
+
+#[test]
+fn the_key_of_callbacks_is_rotated_and_callbacks_under_the_old_one_count_until_it_is_gone() {
+    let (one, two) = ("1".repeat(32), "2".repeat(32));
+    let tool = CalledTool::answering(vec![LATER, LATER, LATER]);
+    let folder = configured(&tool);
+    let file = std::fs::read_to_string(folder.path().join("holdpoint.toml")).expect("the file is there");
+    let held_under = |server: &Server| {
+        let run = approved(server);
+        server.run_with(&run, "waiting_tool");
+        Callback::of(&tool.next().body)
+    };
+    let stop = |server: Server| {
+        server.signal("TERM");
+        assert_eq!(server.ended().0, Some(0));
+    };
+    let result = json!({"result": {"sent": 1}});
+
+    let server = with_secrets(&folder, &file, None, None);
+    let of_store = held_under(&server);
+    stop(server);
+    let server = with_secrets(&folder, &file, Some(&one), None);
+    let of_one = held_under(&server);
+    assert_eq!(of_store.report(&server, &result).0, 200, "a stored key counts until it is removed");
+    stop(server);
+    let server = with_secrets(&folder, &file, Some(&two), Some(&one));
+    let of_two = held_under(&server);
+    let key_id = |callback: &Callback| callback.token.split_once('.').expect("a key id").0.to_owned();
+    assert_ne!(key_id(&of_one), key_id(&of_two));
+    assert_eq!(of_one.report(&server, &result).0, 200, "so does the secret before");
+    stop(server);
+
+    let said = folder.run(&["callback-key", "remove", "--json"]);
+    assert_eq!((said.code, &said.json()["removed"]), (Some(0), &json!(true)), "{said:?}");
+    let said = folder.run(&["callback-key", "remove"]);
+    assert_eq!((said.code, &*said.out), (Some(0), "The store keeps no callback key.\n"), "{said:?}");
+    let server = with_secrets(&folder, &file, Some(&two), None);
+    for gone in [&of_store, &of_one] {
+        assert_eq!(gone.report(&server, &result).0, 401);
+    }
+    assert_eq!(of_two.report(&server, &result).0, 200);
+}
+
+#[test]
+fn a_short_secret_is_refused() {
+    let tool = CalledTool::answering(vec![]);
+    let folder = configured(&tool);
+    let file = std::fs::read_to_string(folder.path().join("holdpoint.toml")).expect("the file is there");
+    let (variable, key) = SECRET;
+    write(
+        &folder,
+        "holdpoint.toml",
+        &file.replacen("[server]\n", &format!("[server]\n{key} = {variable:?}\n"), 1),
+    );
+    let said = folder.run(&["serve"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("at least 32 characters"), "{said:?}");
 }
 
 #[test]

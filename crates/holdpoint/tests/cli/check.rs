@@ -66,6 +66,8 @@ fn an_agent_that_says_little_has_the_defaults_of_the_engine() {
                 "approval": "policy",
                 "while_waiting": "reject",
                 "on_busy": "reject",
+                "max_result_chars": 100_000,
+                "descendants_max": 100,
             },
             "output_schema": null,
             "trim": null,
@@ -300,6 +302,8 @@ fn rules_stop_conditions_and_policy_reach_the_agent() {
             "approval": "write_tools",
             "while_waiting": "supersede",
             "on_busy": "interrupt",
+            "max_result_chars": 100_000,
+            "descendants_max": 100,
         })
     );
 }
@@ -372,8 +376,9 @@ fn the_text_says_what_the_file_means() {
     );
     let said = folder(&file).run(&["check"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    let policy = "approval policy, continuation all_settled, decisions immediate, execution parallel, \
-                  on_block fail_call, on_busy reject, on_reject unset, step_end after_tools, while_waiting reject";
+    let policy = "approval policy, continuation all_settled, decisions immediate, descendants_max 100, \
+                  execution parallel, max_result_chars 100000, on_block fail_call, on_busy reject, on_reject unset, \
+                  step_end after_tools, while_waiting reject";
     assert_eq!(
         said.out,
         format!(

@@ -107,11 +107,45 @@ fn rules_that_the_schema_makes_impossible_are_mistakes() {
     }
 }
 
-/// Runs through a file of `mistakes/` whose configurations are used all the same.
 #[test]
 fn rules_that_a_model_can_get_around_are_warned_of() {
-    let above = format!("{DEMO}{TRANSFER}");
-    each(include_str!("mistakes/warned_rules.txt"), &above, |configuration| {
+    each_is_warned_of(include_str!("mistakes/warned_rules.txt"), &format!("{DEMO}{TRANSFER}"));
+}
+
+#[test]
+fn keys_that_travel_in_clear_are_warned_of() {
+    each_is_warned_of(include_str!("mistakes/warned_keys.txt"), "");
+    for configuration in [
+        "[tools.pay]\nkind = \"http\"\nurl = \"http://127.0.0.1/pay\"\nbearer_env = \"PATH\"\nparameters = {}\n",
+        "[server]\nlisten = \"0.0.0.0:1\"\npublic_url = \"https://a.example\"\n[[auth.keys]]\nname = \"a\"\n\
+         sha256 = \"abababababababababababababababababababababababababababababababab\"\nroles = [\"operator\"]\n",
+    ] {
+        let said = check(configuration, &[]);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{configuration}");
+    }
+}
+
+/// A folder that is given by a link is the folder that it leads to, and a store on the command line counts too.
+#[test]
+fn no_tool_writes_where_the_configuration_or_the_store_is() {
+    let folder = Folder::new();
+    let write = |folder_of_tool: &str| {
+        let tool = format!("[tools.write_file]\nkind = \"builtin\"\nfolder = \"{folder_of_tool}\"\n");
+        std::fs::write(folder.path().join("holdpoint.toml"), tool).expect("the file is written");
+    };
+    std::os::unix::fs::symlink(folder.path(), folder.path().join("link")).expect("a link can be made");
+    write("link");
+    let said = folder.run(&["check"]);
+    assert!(said.code == Some(2) && said.err.contains("could overwrite holdpoint.toml"), "{said:?}");
+    write("written");
+    assert_eq!(folder.run(&["check"]).code, Some(0));
+    let said = folder.run(&["serve", "--listen", "127.0.0.1:0", "--store", "sqlite:written/a.db"]);
+    assert!(said.code == Some(2) && said.err.starts_with("STORE_IN_TOOL_FOLDER: "), "{said:?}");
+}
+
+/// Runs through a file of `mistakes/` whose configurations are used all the same.
+fn each_is_warned_of(mistakes: &str, above: &str) {
+    each(mistakes, above, |configuration| {
         let said = check(configuration, &[]);
         assert_eq!(said.code, Some(0), "{configuration}\n{said:?}");
         let line = |line: &str| line.strip_prefix("warning: holdpoint.toml:").expect("a warning").to_owned();
@@ -125,6 +159,37 @@ fn rules_that_a_model_can_get_around_are_warned_of() {
         assert_eq!(warnings.as_array().expect("a list").iter().map(whole).collect::<Vec<_>>(), lines);
         lines
     });
+}
+
+const ASK_OTHER: &str = "[tools.ask_other]\nkind = \"agent\"\nagent = \"other\"\n";
+
+fn delegation_warnings(tool: &str, clerk: &str, other: &str) -> String {
+    let configuration = format!(
+        "{DEMO}{ASK_OTHER}{tool}[agents.clerk]\nmodel = \"demo\"\ntools = [\"ask_other\"]\n{clerk}[agents.other]\nmodel = \
+         \"demo\"\n{other}"
+    );
+    let said = check(&configuration, &[]);
+    assert_eq!(said.code, Some(0), "{configuration}\n{said:?}");
+    said.err
+}
+
+#[test]
+fn an_agent_that_delegates_without_a_bound_on_tokens_is_warned_of() {
+    let budget = "stop = [{ type = \"token_budget\", max_total = 1000 }]\n";
+    let warned = delegation_warnings("", "", "");
+    assert!(
+        warned.contains(
+            "agents.clerk: its tool \"ask_other\" delegates to \"other\", and nothing bounds the tokens that those runs \
+             use: there may be 100 of them; add a token_budget to `stop` here or there, or max_tokens to the tool"
+        ),
+        "{warned}"
+    );
+    assert_eq!(delegation_warnings("max_tokens = 500\n", "", ""), "");
+    assert_eq!(delegation_warnings("", budget, ""), "");
+    assert_eq!(delegation_warnings("", "", budget), "");
+    // In a circle each of them is warned of.
+    let circle = delegation_warnings("", "", "tools = [\"ask_other\"]\n");
+    assert_eq!(circle.lines().count(), 2, "{circle}");
 }
 
 fn word(value: &serde_json::Value) -> &str {
@@ -179,7 +244,8 @@ fn every_field_of_the_policy_knows_its_words() {
             assert_eq!(said.json()["agents"][0]["policy"][field], word, "{said:?}");
         }
     }
-    let known: Vec<&str> = fields.iter().map(|(field, _)| *field).collect();
+    let limits = ["max_result_chars", "descendants_max"];
+    let known: Vec<&str> = fields.iter().map(|(field, _)| *field).chain(limits).collect();
     let configuration =
         format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n[agents.clerk.policy]\npatience = 1\n");
     let expected =
@@ -297,6 +363,26 @@ fn faults_are_one_json_object_where_json_is_asked_for() {
             ],
         })
     );
+}
+
+#[test]
+fn a_configuration_in_another_encoding_says_which_and_how_to_save_it() {
+    let folder = Folder::new();
+    let utf16: Vec<u8> = "[server]\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let marked = [&[0xff, 0xfe][..], &utf16].concat();
+    for (bytes, what) in [
+        (&marked[..], "is a text in UTF-16, not in UTF-8"),
+        (&utf16, "has NUL bytes, so it is no text, or one in UTF-16"),
+        (b"# caf\xe9\n", "is not a text in UTF-8"),
+    ] {
+        std::fs::write(folder.path().join("holdpoint.toml"), bytes).expect("the file is written");
+        let said = folder.run(&["check"]);
+        let expected = format!(
+            "CONFIGURATION_UNREADABLE: holdpoint.toml {what}\n  next: Save the file again as UTF-8, and run holdpoint \
+             check.\n"
+        );
+        assert_eq!((said.code, said.err), (Some(2), expected));
+    }
 }
 
 #[test]

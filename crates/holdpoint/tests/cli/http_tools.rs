@@ -1,14 +1,16 @@
 //! A server with a tool behind an address, and one with an agent behind an agent, through a crash.
 
 use std::ffi::OsStr;
+use std::process::Command;
 
 use serde_json::json;
 
 use crate::callee::CalledTool;
-use crate::program::Folder;
+use crate::program::{Folder, Said};
 use crate::server::{Server, write};
 
 pub(crate) const VARIABLE: &str = "HOLDPOINT_TEST_TOOL_TOKEN";
+const SIGNING_VARIABLE: &str = "HOLDPOINT_TEST_SIGNING_SECRET";
 
 pub(crate) const SENT: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\
     connection: close\r\n\r\n{\"sent\":5.5}";
@@ -62,6 +64,9 @@ fn an_approved_call_reaches_its_tool_once_with_its_token_and_its_key() {
     let body = &asked.body;
     assert_eq!((&body["run_id"], &body["attempt"]), (&json!(run), &json!(1)));
     assert_eq!(body["arguments"], json!({"to": "bob", "amount": 5.5}));
+    let (_, approved) = server.get(&format!("/v1/approvals/{approval}"));
+    let named = json!({"id": approval, "by": "anonymous", "digest": approved["arguments_digest"]});
+    assert_eq!(body["approval"], named, "the tool can look it up");
     assert!(tool.rest().is_empty(), "and once");
     let (_, calls) = server.get(&format!("/v1/runs/{run}/calls"));
     assert_eq!(calls["calls"][0]["result"], json!({"sent": 5.5}));
@@ -90,6 +95,30 @@ fn a_write_that_may_have_happened_is_in_doubt_and_repeated_under_the_same_key_wh
     let second = tool.next();
     assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"));
     assert_eq!(second.body["attempt"], 2);
+    assert_eq!(first.body["approval"]["id"], json!(approval));
+    assert_eq!(second.body["approval"], first.body["approval"], "it still has its approval");
+}
+
+#[test]
+fn a_signing_secret_signs_requests_and_a_wrong_one_keeps_a_server_from_starting() {
+    let tool = CalledTool::answering(vec![SENT]);
+    let folder = configured(&tool);
+    let text = std::fs::read_to_string(folder.path().join("holdpoint.toml")).expect("it is there");
+    let signed = format!("approval = \"never\"\nsigning_secret_env = \"{SIGNING_VARIABLE}\"\n[agents.clerk]");
+    write(&folder, "holdpoint.toml", &text.replace("[agents.clerk]", &signed));
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let variables = [(VARIABLE, OsStr::new("tool-token")), (SIGNING_VARIABLE, OsStr::new(secret))];
+    let server = Server::start_with(folder.path(), &["serve"], &variables);
+    server.run_with(&server.begin("clerk", "Pay bob"), "completed");
+    let asked = tool.next();
+    assert!(asked.header("webhook-signature").starts_with("v1,"), "{}", asked.head);
+    assert_eq!(asked.header("webhook-id"), format!("{}_1", asked.header("idempotency-key")));
+    assert!(asked.body.get("approval").is_none(), "no approver was asked: {}", asked.body);
+    let mut wrong = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+    wrong.args(["check"]).current_dir(folder.path()).env(VARIABLE, "t").env(SIGNING_VARIABLE, "not-a-secret");
+    let said = Said::of(&mut wrong);
+    assert!(said.code == Some(2) && said.err.contains("holds no signing secret"), "{said:?}");
+    assert!(!said.err.contains("not-a-secret"), "{said:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod follower;
 mod http_tools;
 mod memory;
 mod open_mode;
+mod orderly_stop;
 #[path = "../../../stores/tests/postgres/server.rs"]
 #[allow(dead_code, reason = "the tests of the store use all of it")]
 mod postgres_server;
@@ -29,6 +30,7 @@ mod secrets;
 mod serve;
 mod server;
 mod streams_over_kills;
+mod unread_log;
 mod upkeep;
 mod usage;
 mod watching;

@@ -24,7 +24,7 @@ fn objects(bytes: usize) -> String {
 /// The same with as many values as are taken, and about this long.
 fn dearest(bytes: usize) -> String {
     let count = 24_900;
-    let text = "x".repeat(bytes / count - 10);
+    let text = "x".repeat(bytes / count - 8);
     format!("[{}0]", format!(r#"{{"":"{text}"}},"#).repeat(count))
 }
 
@@ -102,9 +102,9 @@ fn the_worst_requests_results_and_reads_stay_within_their_memory() {
     let after_decisions = server.memory_bytes("VmHWM");
 
     at_once(SMALL_GETS, |place| {
-        let what = ["calls", "events?limit=100", "transcript"][place % 3];
+        let what = ["calls", "events?limit=100"][place % 2];
         let shown = server.text(&format!("/v1/runs/{}/{what}", runs[0]));
-        assert!(shown.len() > 2 * MIB - 1_000, "{what}: {}", shown.len());
+        assert!(shown.len() > result.len(), "{what}: {}", shown.len());
     });
     let after_reads = server.memory_bytes("VmHWM");
 

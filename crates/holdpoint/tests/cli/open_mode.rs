@@ -70,9 +70,12 @@ fn a_reload_and_the_commands_use_the_token_that_is_kept() {
     for host in ["127.0.0.1", "localhost", "127.0.0.1"] {
         let run = server.begin("clerk", "Write it.");
         let id = approval(&server.run_with(&run, "waiting_approval"));
+        let (_, shown) = server.get(&format!("/v1/approvals/{id}"));
+        let digest = shown["arguments_digest"].as_str().expect("a digest");
         let approve = |variables: &[(&str, &OsStr)]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
-            command.args(["approvals", "approve", &id, "--yes"]).envs(variables.iter().copied());
+            command.args(["approvals", "approve", &id, "--yes", "--expect-digest", digest]);
+            command.envs(variables.iter().copied());
             command.env("HOLDPOINT_URL", format!("http://{host}:{port}"));
             Said::of(&mut command)
         };

@@ -117,7 +117,7 @@ fn ask_with_the_program(server: &Server, run: &str, token: &str, outputs: &mut O
             &["runs", "watch", "run_0"],
             &["runs", "interrupt", run],
             &["approvals"],
-            &["approvals", "approve", "apr_0", "--yes"],
+            &["approvals", "approve", "apr_0", "--yes", "--expect-digest", "d"],
             &["approvals", "answer", "apr_0", "--result", "no JSON"],
             &["replay", "run_0"],
             &["runs", "list", "--limit", "0"],

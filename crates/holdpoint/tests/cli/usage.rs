@@ -94,12 +94,36 @@ fn a_file_that_is_no_store_is_said_to_be_none() {
         goes on for a while, so that nobody can say that it was too short to be told from one",
     )
     .expect("it is written");
-    let said = folder.run(&["doctor", "--json"]);
-    assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
-    assert_eq!(said.error()["code"], "STORE_DAMAGED");
+    let letter = std::fs::read(folder.store()).expect("it can be read");
+    for contents in [letter, br#"{"rules": []}"#.to_vec()] {
+        std::fs::write(folder.store(), &contents).expect("it is written");
+        let names = folder.names();
+        for arguments in [&["doctor"][..], &["size"], &["prune", "--older-than", "30d"]] {
+            let said = folder.run(arguments);
+            assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{said:?}");
+            assert!(
+                said.err.starts_with("NOT_A_STORE: ") && said.err.contains("is not a SQLite"),
+                "{said:?}"
+            );
+            assert!(said.err.contains("next: Name the store with --store"), "{said:?}");
+            assert_eq!(folder.names(), names, "{arguments:?}");
+        }
+        assert_eq!(std::fs::read(folder.store()).expect("it can be read"), contents);
+    }
     std::fs::write(folder.store(), "").expect("it is written");
     let said = folder.run(&["doctor", "--json"]);
     assert_eq!((said.code, said.error()["code"].as_str()), (Some(2), Some("NOT_A_STORE")));
+}
+
+#[test]
+fn a_folder_that_does_not_exist_is_said_to_be_missing() {
+    let folder = Folder::new();
+    std::fs::write(folder.path().join("holdpoint.toml"), "[store]\nurl = \"sqlite:none/runs.db\"\n")
+        .expect("it is written");
+    let said = folder.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.starts_with("STORE_FOLDER_MISSING: the folder none does not exist"), "{said:?}");
+    assert!(said.err.contains("\n  next: Make the folder"), "{said:?}");
 }
 
 #[tokio::test]

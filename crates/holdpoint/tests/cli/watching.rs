@@ -27,7 +27,7 @@ fn a_watcher_goes_on_over_the_death_of_its_server_and_ends_with_the_run() {
     let second = Server::start(folder.path(), &["serve", "--listen", &address]);
     let id = approval(&second.run_with(&run, "waiting_approval"));
     // Nobody can be asked here, so nobody is.
-    client.shows(&["approvals", "approve", &id]);
+    client.approve(&id);
     assert_eq!((watcher.ended(), frames.ended()), (Some(0), Some(0)), "{:#?}", watcher.said);
     // Whoever watched was told the story, every event of it once.
     let sentences = |lines: &[String]| -> Vec<String> {
@@ -76,7 +76,7 @@ fn a_stream_that_breaks_off_is_opened_again_behind_what_was_heard() {
         watcher.said,
         [
             "+0:00:01.000  The run begins.",
-            "+0:00:02.000  The run goes on.",
+            "+0:00:02.000  The run no longer waits.",
             "+0:00:03.000  The run is failed: error. Tokens: 0 in, 0 out.",
         ]
     );

@@ -13,7 +13,7 @@
 //!
 //! A reader puts their own ids in the place of `RUN_ID` and `APPROVAL_ID`, and so does the test: the last ones that it saw.
 //! `Bearer TOKEN` gets the token of the server, where it has no `[auth]`.
-//! What a page starts beside the program listens on port 9100; in the test on one of its own.
+//! What a page starts beside the program listens on port 9100, 9102 or 9103; in the test on one of its own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

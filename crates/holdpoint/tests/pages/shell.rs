@@ -17,8 +17,8 @@ use crate::expected::{json_fits, text_fits};
 const STUCK_AFTER: Duration = Duration::from_secs(90);
 /// Where a server listens that is told nothing else, and so what pages show.
 const ADDRESS: &str = "127.0.0.1:8787";
-/// Where whatever a page starts beside it listens.
-const BESIDE_PORT: &str = "9100";
+/// Where whatever a page starts beside it listens. Each page has a port of its own, so that a reader of two can run both.
+const BESIDE_PORTS: [&str; 3] = ["9100", "9102", "9103"];
 const CONFIGURATION: &str = "holdpoint.toml";
 /// How a page writes the token of a server without [auth].
 const TOKEN: &str = "Bearer TOKEN";
@@ -155,7 +155,7 @@ impl Reader {
                 if name == CONFIGURATION {
                     self.check_configuration();
                 }
-                let text = block.text.replace(BESIDE_PORT, &self.beside_port);
+                let text = with_port(&block.text, &self.beside_port);
                 std::fs::write(self.folder.join("desk").join(name), text).expect("it is written");
             }
             Does::Expect { is_json } => self.expect(block, *is_json),
@@ -177,7 +177,7 @@ impl Reader {
 
     /// What a reader would put in the place of these words.
     fn with_ids(&self, block: &Block) -> String {
-        let mut commands = block.text.replace(BESIDE_PORT, &self.beside_port);
+        let mut commands = with_port(&block.text, &self.beside_port);
         for (word, id) in [("RUN_ID", &self.run), ("APPROVAL_ID", &self.approval)] {
             if commands.contains(word) {
                 let id = id.as_ref().unwrap_or_else(|| {
@@ -353,4 +353,8 @@ fn lines(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
         }
     });
     lines
+}
+
+fn with_port(text: &str, port: &str) -> String {
+    BESIDE_PORTS.iter().fold(text.to_owned(), |text, known| text.replace(known, port))
 }

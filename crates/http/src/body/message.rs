@@ -116,7 +116,7 @@ impl PostMessage {
         }
         Ok(posting::Message {
             tenant,
-            thread: Some(thread),
+            thread: posting::ToThread::Existing(thread),
             agent: AgentName::from(&*self.agent),
             content,
             message_id: self.message_id.map(|id| MessageId::from(&*id)),

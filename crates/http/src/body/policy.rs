@@ -1,5 +1,7 @@
 //! The policy that a message asks for: every field of it, each one optional.
 
+use std::num::NonZeroU32;
+
 use machine::policy as domain;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -90,6 +92,14 @@ pub struct PolicyFields {
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub on_busy: Option<OnBusy>,
+    /// Characters of one tool result that the model reads. More than the agent's value has no effect.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false, minimum = 1, value_type = Option<u32>)]
+    pub max_result_chars: Option<NonZeroU32>,
+    /// Runs that the run may start in all by delegating. More than the agent's value has no effect.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(nullable = false)]
+    pub descendants_max: Option<u32>,
 }
 
 impl From<PolicyFields> for domain::PolicyRequest {
@@ -104,6 +114,8 @@ impl From<PolicyFields> for domain::PolicyRequest {
             approval: fields.approval.map(Into::into),
             while_waiting: fields.while_waiting.map(Into::into),
             on_busy: fields.on_busy.map(Into::into),
+            max_result_chars: fields.max_result_chars.map(NonZeroU32::get),
+            descendants_max: fields.descendants_max,
         }
     }
 }

@@ -38,6 +38,8 @@ pub enum Code {
     /// A web page of somebody else asks.
     OriginRefused,
     QueueFull,
+    /// The tenant has as much in the store as it may.
+    QuotaReached,
     RateLimited,
     RunNotFound,
     /// The store cannot be reached, or is full.
@@ -74,6 +76,7 @@ impl Code {
         Self::NotFound,
         Self::OriginRefused,
         Self::QueueFull,
+        Self::QuotaReached,
         Self::RateLimited,
         Self::RunNotFound,
         Self::StoreUnavailable,
@@ -107,6 +110,7 @@ impl Code {
             Self::NotFound => "NOT_FOUND",
             Self::OriginRefused => "ORIGIN_REFUSED",
             Self::QueueFull => "QUEUE_FULL",
+            Self::QuotaReached => "QUOTA_REACHED",
             Self::RateLimited => "RATE_LIMITED",
             Self::RunNotFound => "RUN_NOT_FOUND",
             Self::StoreUnavailable => "STORE_UNAVAILABLE",
@@ -140,6 +144,7 @@ impl Code {
             | Self::IdempotencyConflict
             | Self::InDoubt
             | Self::QueueFull
+            | Self::QuotaReached
             | Self::ToolChanged
             | Self::WrongKind => StatusCode::CONFLICT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,

@@ -2,10 +2,11 @@
 //! operator's log, never into an answer.
 
 use engine::posting::{MESSAGE_BYTES_MAX, PostRefused};
-use engine::store::{Refused, Trouble};
+use engine::quota::QuotaReached;
+use engine::store::{Countable, Refused, Trouble};
 use machine::json_value::ValueFault;
 use machine::policy::LooseningRefused;
-use machine::thread::{Busy, QUEUE_MAX};
+use machine::thread::Busy;
 
 use super::{ApiError, Code};
 
@@ -16,6 +17,7 @@ impl From<Refused> for ApiError {
                 Code::NotFound,
                 "there is nothing with this name here, and nothing was changed; check the id and the key's tenant",
             ),
+            Refused::Busy(busy) => busy.into(),
             Refused::Fenced | Refused::Behind | Refused::Stale => {
                 tracing::warn!(refused = %refused, "a request gave up");
                 Self::new(
@@ -60,6 +62,8 @@ impl ApiError {
     }
 }
 
+const EMPTY: &str = "the message is empty; say something in `text` or `content`";
+
 impl From<PostRefused> for ApiError {
     fn from(refused: PostRefused) -> Self {
         match refused {
@@ -68,24 +72,14 @@ impl From<PostRefused> for ApiError {
                 format!("there is no agent `{agent}`, and no run was started; GET /v1/agents lists them"),
             )
             .with("agent", agent.as_str()),
-            PostRefused::Empty => {
-                bad_field("text", "the message is empty; say something in `text` or `content`")
-            }
+            PostRefused::NoSuchThread(thread) => Self::no_thread(thread.as_str()),
+            PostRefused::Empty => bad_field("text", EMPTY),
             PostRefused::TooLarge { bytes } => Self::new(
                 Code::TooLarge,
                 format!("the message has {bytes} bytes and was not taken; send at most {MESSAGE_BYTES_MAX}"),
             )
             .with("bytes_max", MESSAGE_BYTES_MAX),
-            PostRefused::Unstorable(ValueFault::TooManyNodes { nodes_max }) => Self::new(
-                Code::TooLarge,
-                format!(
-                    "the content has more than {nodes_max} JSON values and no run was started; send fewer parts"
-                ),
-            )
-            .with("nodes_max", nodes_max),
-            PostRefused::Unstorable(fault @ (ValueFault::TooDeep | ValueFault::ReservedKey)) => {
-                bad_field("content", &format!("{fault}; no run was started"))
-            }
+            PostRefused::Unstorable(fault) => unstorable_content(&fault),
             PostRefused::BadPart { place, why } => {
                 bad_field(&format!("content[{place}]"), &format!("{why}; no run was started"))
             }
@@ -96,9 +90,7 @@ impl From<PostRefused> for ApiError {
                 format!("there is a tool `{tool}` already, and no run was started; give yours another name"),
             )
             .with("tool", tool.as_str()),
-            PostRefused::BadTools { why } => {
-                bad_field("tools", &format!("{why}; no run was started"))
-            }
+            PostRefused::BadTools { why } => bad_field("tools", &format!("{why}; no run was started")),
             PostRefused::BadOutputSchema { why } => {
                 bad_field("output_schema", &format!("{why}; no run was started"))
             }
@@ -125,12 +117,32 @@ impl From<PostRefused> for ApiError {
                 "Idempotency-Key",
                 "it is too long, and no run was started; send a shorter one",
             ),
+            PostRefused::Quota(reached) => reached.into(),
             PostRefused::Draining => Self::new(
                 Code::Draining,
                 "this server is stopping and took nothing; send the request again, to the next one",
             ),
             PostRefused::Store(refused) => refused.into(),
         }
+    }
+}
+
+impl From<QuotaReached> for ApiError {
+    fn from(QuotaReached { what, max }: QuotaReached) -> Self {
+        let (quota, next) = match what {
+            Countable::Threads => ("max_threads", "delete threads that are not needed any more"),
+            Countable::PendingApprovals => ("max_pending_approvals", "decide some of them"),
+        };
+        Self::new(
+            Code::QuotaReached,
+            format!(
+                "this tenant has {max} {}, which is all that it may have, and nothing was created; {next}, or ask the \
+                 operator to raise `limits.{quota}`",
+                what.as_str()
+            ),
+        )
+        .with("quota", quota)
+        .with("max", max)
     }
 }
 
@@ -146,11 +158,11 @@ impl From<Busy> for ApiError {
                 ),
             )
             .with("run_id", run.as_str()),
-            Busy::QueueFull => Self::new(
+            Busy::QueueFull { max } => Self::new(
                 Code::QueueFull,
-                format!("{QUEUE_MAX} runs are queued on this thread, and no other was; wait until some have ended"),
+                format!("{max} runs are queued on this thread, and no other was; wait until some have ended"),
             )
-            .with("queued_max", QUEUE_MAX),
+            .with("queued_max", max),
             Busy::InDoubt(run) => Self::new(
                 Code::InDoubt,
                 format!(
@@ -181,4 +193,19 @@ impl From<LooseningRefused> for ApiError {
 /// A field of the body cannot be taken as it is.
 pub(crate) fn bad_field(field: &str, why: &str) -> ApiError {
     ApiError::new(Code::BadRequest, format!("`{field}`: {why}")).with("field", field)
+}
+
+fn unstorable_content(fault: &ValueFault) -> ApiError {
+    match fault {
+        ValueFault::TooManyNodes { nodes_max } => ApiError::new(
+            Code::TooLarge,
+            format!(
+                "the content has more than {nodes_max} JSON values and no run was started; send fewer parts"
+            ),
+        )
+        .with("nodes_max", *nodes_max),
+        ValueFault::TooDeep | ValueFault::ReservedKey => {
+            bad_field("content", &format!("{fault}; no run was started"))
+        }
+    }
 }

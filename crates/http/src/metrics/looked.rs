@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,7 @@ pub(super) struct Looked {
     pub(super) engine: Engine,
     pub(super) streams: Arc<Streams>,
     pub(super) counted: Arc<Counted>,
+    pub(super) log_lines_dropped: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Looked {
@@ -77,7 +79,9 @@ impl Collector for Looked {
         self.encode_work(&mut encoder)?;
         self.encode_store(&mut encoder)?;
         let streams = number(self.streams.count());
-        gauge(&mut encoder, "open_streams", "Streams that are open", streams)
+        gauge(&mut encoder, "open_streams", "Streams that are open", streams)?;
+        let what = "Log lines that were dropped because standard error was not read fast enough";
+        counter(&mut encoder, "log_lines_dropped", what, self.log_lines_dropped.load(Ordering::Relaxed))
     }
 }
 
@@ -94,7 +98,10 @@ impl Looked {
             ConstGauge::new(signed(count)).encode(family.encode_family(&labels)?)?;
         }
         let what = "Decisions and other items that were accepted and that no run has heard yet";
-        gauge(encoder, "inbox_items", what, signed(census.inbox))
+        gauge(encoder, "inbox_items", what, signed(census.inbox))?;
+        let what =
+            "Calls that were approved and have not started, because their run has no place to execute in yet";
+        gauge(encoder, "approved_not_started", what, signed(census.approved))
     }
 
     fn encode_work(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -126,8 +133,7 @@ impl Looked {
             ("store_bytes", "Bytes handed to the storage", counts.bytes),
         ];
         for (name, what, value) in counters {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, what, None, counter.metric_type())?)?;
+            counter(encoder, name, what, value)?;
         }
         let what = "Commits that shared a sync";
         histogram(encoder, "store_batch_commits", what, &counts.batches, &COMMITS)?;
@@ -148,6 +154,11 @@ impl Looked {
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, what: &str, value: i64) -> fmt::Result {
     let gauge = ConstGauge::new(value);
     gauge.encode(encoder.encode_descriptor(name, what, None, gauge.metric_type())?)
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, what: &str, value: u64) -> fmt::Result {
+    let counter = ConstCounter::new(value);
+    counter.encode(encoder.encode_descriptor(name, what, None, counter.metric_type())?)
 }
 
 fn histogram(

@@ -99,7 +99,7 @@ async fn streamed(
         ready: VecDeque::new(),
         draining: server.draining.clone(),
         revoked: caller.revoked.clone(),
-        _open: server.streams.open(&caller.tenant, server.limits.streams_per_tenant_max)?,
+        _open: server.open_stream(&caller.tenant)?,
     };
     let frames = stream::unfold(watched, |mut watched| async move {
         let event = watched.next().await?;

@@ -56,7 +56,7 @@ pub(crate) async fn post(
     // An agent that the caller may not use is refused as one that does not exist.
     let may_use = may_use(&server, &caller, &message.agent);
     if may_use && let Err(refused) = server.engine.may_ask(&message) {
-        return Err(told(&server, &caller, &named, refused).await?);
+        return Err(told(&server, &caller, refused).await?);
     }
     found(&server, &caller, &named).await?;
     if !may_use {
@@ -67,7 +67,7 @@ pub(crate) async fn post(
     }
     match server.engine.post(message).await {
         Ok(posted) => Ok((StatusCode::ACCEPTED, Json(Posted::of(&posted)))),
-        Err(refused) => Err(told(&server, &caller, &named, refused).await?),
+        Err(refused) => Err(told(&server, &caller, refused).await?),
     }
 }
 
@@ -76,21 +76,15 @@ fn may_use(server: &Server, caller: &Caller, agent: &AgentName) -> bool {
 }
 
 /// A run that is in the way is named with its status.
-async fn told(
-    server: &Server,
-    caller: &Caller,
-    thread: &ThreadId,
-    refused: PostRefused,
-) -> Result<ApiError, ApiError> {
+async fn told(server: &Server, caller: &Caller, refused: PostRefused) -> Result<ApiError, ApiError> {
     let front = match &refused {
         PostRefused::Busy(Busy::ActiveRun(run) | Busy::InDoubt(run)) => Some(run.clone()),
-        // The thread was deleted meanwhile.
-        PostRefused::Store(Refused::NotFound) => return Ok(ApiError::no_thread(thread.as_str())),
         PostRefused::Loosening(_) if caller.is_open() => {
             return Ok(caller.lacks(&[Role::Approve], server));
         }
-        PostRefused::Busy(Busy::QueueFull)
+        PostRefused::Busy(Busy::QueueFull { .. })
         | PostRefused::NoSuchAgent(_)
+        | PostRefused::NoSuchThread(_)
         | PostRefused::Empty
         | PostRefused::TooLarge { .. }
         | PostRefused::Unstorable(_)
@@ -104,6 +98,7 @@ async fn told(
         | PostRefused::MessageIdReserved(_)
         | PostRefused::KeyUsed { .. }
         | PostRefused::KeyTooLong { .. }
+        | PostRefused::Quota(_)
         | PostRefused::Draining
         | PostRefused::Store(_) => None,
     };

@@ -294,8 +294,11 @@ pub(crate) async fn status_of(
 pub(crate) fn gone(run: &RunId, refused: Refused) -> ApiError {
     match refused {
         Refused::NotFound => ApiError::no_run(run.as_str()),
-        Refused::Fenced | Refused::Behind | Refused::Stale | Refused::Impossible(_) | Refused::Trouble(_) => {
-            refused.into()
-        }
+        Refused::Fenced
+        | Refused::Behind
+        | Refused::Stale
+        | Refused::Busy(_)
+        | Refused::Impossible(_)
+        | Refused::Trouble(_) => refused.into(),
     }
 }

@@ -42,7 +42,13 @@ pub(crate) async fn create(
         Some(id) => ThreadId::from(&**id),
         None => ThreadId::from(format!("thr_{}", Uuid::now_v7())),
     };
-    let is_new = server.engine.store().put_thread(&caller.tenant, &id, &metadata).await?;
+    // A thread that exists is shown as it is, whatever the quota says.
+    let store = server.engine.store();
+    let exists = asked.id.is_some() && store.thread(&caller.tenant, &id).await?.created_at.is_some();
+    if !exists && let Some(reached) = server.engine.thread_quota_reached(&caller.tenant).await? {
+        return Err(reached.into());
+    }
+    let is_new = store.put_thread(&caller.tenant, &id, &metadata).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(shown(&found(&server, &caller, &id).await?)?)))
 }

@@ -3,6 +3,7 @@
 use engine::store::{PathEntry, SuspensionView};
 use machine::suspension::SuspensionKind as Kind;
 use machine::tool::Arguments;
+use machine::visible::{self, Warning};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -61,6 +62,47 @@ pub struct Approval {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub note: Option<String>,
+    /// Present where the arguments or the question may not be what they look like: show this in their place, with its
+    /// warnings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub display: Option<Display>,
+}
+
+/// What an approver can safely be shown, and what to warn them of. It is derived and never stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Display {
+    /// `arguments` as JSON text in one line, in which every character that cannot be seen is written as its number. It is
+    /// the same JSON.
+    pub arguments: String,
+    /// `question`, escaped in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub question: Option<String>,
+    /// In this order, each at most once.
+    pub warnings: Vec<DisplayWarning>,
+}
+
+/// Why a text may not be what it looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DisplayWarning {
+    /// It has characters that cannot be seen.
+    Invisible,
+    /// A word has letters of two scripts.
+    MixedScripts,
+    /// Parts of it are displayed from right to left.
+    RightToLeft,
+}
+
+impl From<Warning> for DisplayWarning {
+    fn from(warning: Warning) -> Self {
+        match warning {
+            Warning::Invisible => Self::Invisible,
+            Warning::MixedScripts => Self::MixedScripts,
+            Warning::RightToLeft => Self::RightToLeft,
+        }
+    }
 }
 
 impl Approval {
@@ -96,6 +138,7 @@ impl Approval {
             decided_by: view.decided_by.as_ref().map(|by| by.as_str().into()),
             reason: view.reason.clone(),
             note: view.note.clone(),
+            display: None,
         }
     }
 
@@ -119,6 +162,25 @@ impl Approval {
         let shown = std::mem::replace(&mut self.arguments, super::arguments(to));
         self.original_arguments = Some(shown);
         self.arguments_digest = Some(to.digest().to_string());
+        self
+    }
+}
+
+impl Approval {
+    /// Adds [`Display`] where it is needed. The arguments have to be final by then.
+    #[must_use]
+    pub fn displayed(mut self) -> Self {
+        let mut found = visible::json_warnings(&self.arguments);
+        if let Some(question) = &self.question {
+            found.extend(visible::warnings(question));
+        }
+        if !found.is_empty() {
+            self.display = Some(Display {
+                arguments: visible::escaped(&self.arguments.to_string()),
+                question: self.question.as_deref().map(visible::escaped),
+                warnings: found.into_iter().map(DisplayWarning::from).collect(),
+            });
+        }
         self
     }
 }

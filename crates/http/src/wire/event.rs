@@ -126,7 +126,7 @@ fn payload(run: &RunId, event: &Event, body: Body) -> Payload {
         Fact::MessageAdded(message) => {
             Payload::Message(Added { message: Message::of(run, message, body, event.at) })
         }
-        Fact::ModelRetrying { attempt, error, at } => {
+        Fact::ModelRetrying { attempt, error, at, .. } => {
             Payload::Retrying(Retrying { attempt: *attempt, error: error.clone(), at: Time(*at) })
         }
         Fact::PhaseAnswered { phase, plugin, call_id, actions, failed } => {

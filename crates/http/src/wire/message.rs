@@ -64,7 +64,9 @@ impl Message {
             Stored::Assistant { .. } => (Role::Assistant, None, None),
             Stored::Tool { call_id, status, .. } => (Role::Tool, Some(call_id), Some(*status)),
             Stored::Note { call_id, .. } => (Role::Note, Some(call_id), None),
-            Stored::Correction { .. } | Stored::Interruption { .. } => (Role::Note, None, None),
+            Stored::Correction { .. } | Stored::CallsDropped { .. } | Stored::Interruption { .. } => {
+                (Role::Note, None, None)
+            }
         };
         Self {
             id: stored.id().as_str().into(),
@@ -87,6 +89,7 @@ fn model_of(stored: &Stored) -> Option<String> {
         | Stored::Tool { .. }
         | Stored::Note { .. }
         | Stored::Correction { .. }
+        | Stored::CallsDropped { .. }
         | Stored::Interruption { .. } => None,
     }
 }

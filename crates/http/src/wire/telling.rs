@@ -10,7 +10,9 @@ use machine::id::{CallId, RunId, ThreadId, ToolName};
 use machine::output::{OutputFit, stored_output};
 use machine::phase::note_text;
 use machine::tool::Arguments;
-use machine::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
+use machine::wording::{
+    ChangedBy, INTERRUPTION, calls_dropped, correction, late_result, placeholder, result_text,
+};
 use serde_json::Value;
 
 use super::event::Envelope;
@@ -59,7 +61,7 @@ impl Told {
         match self.outcome.as_ref()? {
             Outcome::Kept(event) => {
                 let changed = self.changed.as_ref().map(|(by, value)| (*by, &**value));
-                result_text(&event.fact, changed)
+                result_text(&event.fact, changed, usize::MAX)
             }
             Outcome::At(_) => None,
         }
@@ -233,6 +235,7 @@ impl Telling {
                 NoteBody::Plugin { seq } => self.notes.remove(seq),
             }),
             Stored::Correction { why, .. } => of_text(Some(correction(why))),
+            Stored::CallsDropped { taken, dropped, .. } => of_text(Some(calls_dropped(*taken, *dropped))),
             Stored::Interruption { .. } => of_text(Some(INTERRUPTION.into())),
         }
     }

@@ -29,7 +29,9 @@ fn held(kind: SuspensionKind) -> SuspensionView {
         SuspensionKind::External => Held::External,
         SuspensionKind::Question => Held::Question,
         SuspensionKind::InDoubt => Held::InDoubt { attempt: 1 },
-        SuspensionKind::ChildRun => Held::ChildRun { run: RunId::from("run_2"), grant_tokens: None },
+        SuspensionKind::ChildRun => {
+            Held::ChildRun { run: RunId::from("run_2"), grant_tokens: None, grant_descendants: 0 }
+        }
     };
     let opened = Opened {
         call_id: "call_1".into(),

@@ -23,7 +23,7 @@ fn asked(body: &Value) -> Result<posting::Message, ApiError> {
 fn a_plain_message_asks_for_what_it_says_and_nothing_else() {
     let message = asked(&json!({"agent": "assistant", "text": "Hello"})).unwrap();
     assert_eq!(message.tenant, Tenant::from("acme"));
-    assert_eq!(message.thread, Some("thr_1".into()));
+    assert_eq!(message.thread, posting::ToThread::Existing("thr_1".into()), "a message creates no thread");
     assert_eq!((message.agent.as_str(), message.by.as_str()), ("assistant", "front-end"));
     assert_eq!(message.content, Some(json!("Hello")));
     assert_eq!((message.message_id, message.after, message.on_busy), (None, None, None));
@@ -38,7 +38,8 @@ fn every_field_of_the_policy_can_be_asked_for() {
         "policy": {
             "continuation": "eager", "on_reject": "end_run", "on_block": "end_run", "step_end": "after_inference",
             "decisions": "at_boundary", "execution": "sequential", "approval": "all_tools",
-            "while_waiting": "supersede", "on_busy": "interrupt",
+            "while_waiting": "supersede", "on_busy": "interrupt", "max_result_chars": 500,
+            "descendants_max": 3,
         },
     }))
     .unwrap();
@@ -54,6 +55,8 @@ fn every_field_of_the_policy_can_be_asked_for() {
             approval: Some(ApprovalScope::AllTools),
             while_waiting: Some(WhileWaiting::Supersede),
             on_busy: Some(OnBusy::Interrupt),
+            max_result_chars: Some(500),
+            descendants_max: Some(3),
         }
     );
     assert_eq!(message.on_busy, Some(OnBusy::Enqueue));

@@ -25,6 +25,7 @@ on_both_stores! {
     a_tool_that_wishes_to_be_called_again_gets_the_report_as_its_answer;
     a_tool_whose_answer_was_lost_knows_what_happened;
     another_attempt_has_another_token;
+    the_token_of_a_lost_attempt_does_not_answer_for_the_next_one;
     a_callback_stands_in_no_answer_of_the_server;
     a_report_is_read_strictly;
 }
@@ -246,6 +247,26 @@ async fn another_attempt_has_another_token(kept: Kept) {
     assert_eq!(call(&stage.client, &run).await["result"], 2);
 }
 
+async fn the_token_of_a_lost_attempt_does_not_answer_for_the_next_one(kept: Kept) {
+    let stage = Plan::new(kept, one_call("lost at first")).build().await;
+    let (run, doubt) = stage.client.begin_held_run("go").await;
+    let first = last(&stage);
+    let retry = json!({"choice": "retry"});
+    stage.client.post(&format!("/v1/approvals/{doubt}/answer"), retry).await.ok(200);
+    // The second attempt says "later".
+    stage.client.run_reaches(&run, "waiting_tool").await;
+    let second = last(&stage);
+    assert_ne!(first, second);
+    for stale in [json!({"result": 1}), json!({"error": "no"})] {
+        let details = report(&stage, &first, stale).await.refused(409, "CALLBACK_SPENT");
+        assert_eq!(details["reason"], "over");
+    }
+    assert_eq!(call(&stage.client, &run).await["status"], "suspended", "nothing of it was taken");
+    report(&stage, &second, json!({"result": 2})).await.ok(200);
+    stage.client.run_reaches(&run, "completed").await;
+    assert_eq!(call(&stage.client, &run).await["result"], 2);
+}
+
 async fn a_callback_stands_in_no_answer_of_the_server(kept: Kept) {
     let stage = Plan::new(kept, one_call("replay")).build().await;
     let client = &stage.client;
@@ -264,7 +285,7 @@ async fn a_callback_stands_in_no_answer_of_the_server(kept: Kept) {
         seen.push_str(&client.get(path).await.text);
     }
     assert!(seen.contains("tool:later") && seen.contains("It takes a while."), "all of it was read");
-    let key = stage.engine.store().callback_key(engine::callback::CallbackKey::drawn()).await.expect("there");
+    let key = stage.engine.store().callback_key(None).await.expect("it can be read").expect("there");
     let key: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     for callback in stage.callbacks.lock().expect("nobody panicked").iter() {
         assert!(!seen.contains(callback.token.as_str()), "the token");

@@ -9,9 +9,9 @@ use models::scripted::{Reply, ScriptedModel};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::stage::{Kept, Plan, Stage, on_both_stores};
+use crate::stage::{Kept, Plan, Stage, on_all_stores};
 
-on_both_stores! {
+on_all_stores! {
     a_changed_tool_voids_its_approval_and_names_the_new_one;
     an_edit_for_the_tool_as_it_was_is_told_that_the_tool_has_changed;
     a_decision_that_came_to_nothing_is_no_applied_one_when_it_is_sent_again;

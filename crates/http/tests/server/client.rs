@@ -65,6 +65,11 @@ impl Client {
         Self::new(self.address)
     }
 
+    /// The line of a head that carries the token; nothing where there is none.
+    pub(crate) fn bearer(&self) -> String {
+        self.token.as_ref().map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"))
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send(Method::GET, path, &[], None).await
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use models::scripted::Reply;
 use serde_json::{Value, json};
 
-use crate::stage::{Kept, Plan, Stage, on_both_stores};
+use crate::stage::{Kept, Plan, Stage, on_all_stores};
 
-on_both_stores! {
+on_all_stores! {
     d11_what_is_pending_when_a_run_ends_is_closed_with_the_time;
     d13_d43_each_write_of_an_answer_is_held_and_each_read_runs;
     d43_a_policy_holds_the_whole_answer;

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::client::Answer;
-use crate::stage::{Kept, Plan, on_both_stores};
+use crate::stage::{Kept, Plan, on_all_stores};
 use models::scripted::Reply;
 
-on_both_stores! {
+on_all_stores! {
     d17_d21_of_a_hundred_messages_one_starts_a_run;
     d39_of_fifty_yes_and_fifty_no_one_counts;
     d39_a_yes_and_an_interrupt_at_once_run_the_tool_at_most_once;

@@ -8,10 +8,11 @@ use holdpoint_http::Role;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::stage::{Kept, Plan, on_both_stores};
+use crate::stage::{Kept, Plan, on_all_stores};
+use crate::watched_store::At;
 use models::scripted::Reply;
 
-on_both_stores! {
+on_all_stores! {
     each_decision_of_a_list_is_judged_alone;
     the_same_id_twice_is_applied_once;
     decisions_are_known_after_the_end;
@@ -23,6 +24,7 @@ on_both_stores! {
     a_decision_that_names_its_opening_answers_no_later_one;
     a_decision_about_other_arguments_changes_nothing;
     the_same_decision_of_another_key_is_applied_already;
+    a_decision_does_not_answer_what_opened_after_its_role_was_checked;
 }
 
 fn outcomes(answer: &Value) -> Vec<&str> {
@@ -303,4 +305,38 @@ async fn b32_a_repeat_is_known_although_its_call_is_held_for_somebody_else_by_no
     assert_eq!(outcomes(&answer), ["conflict", "forbidden"]);
     let still = runner.get(&format!("/v1/runs/{run}")).await.ok(200);
     assert_eq!(still["pending"], now["pending"], "nothing came of any of them");
+}
+
+async fn a_decision_does_not_answer_what_opened_after_its_role_was_checked(kept: Kept) {
+    let mut plan = Plan::new(kept, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")])
+        .with_keys(&[("runner", "acme", &[Role::Run]), ("approver", "acme", &[Role::Approve])]);
+    plan.change = with_front_end;
+    let stage = plan.build().await;
+    let runner = stage.as_key("runner");
+    let (run, path) = held(&runner, 1).await;
+    let replay = |id: &str| json!({"decisions": [{"call_id": "p", "action": "resume", "mode": "replay_tool_call", "decision_id": id}]});
+    let late =
+        [replay("late"), json!({"decisions": [{"call_id": "p", "action": "cancel", "decision_id": "no"}]})];
+    // The front end may answer its own call, and this is what these two requests find.
+    let hold_up = stage.notes.hold_up(At::Decision);
+    let deciding = late.map(|body| {
+        let (runner, path) = (runner.clone(), path.clone());
+        tokio::spawn(async move { runner.post(&path, body).await })
+    });
+    for _ in &deciding {
+        hold_up.arrives().await;
+    }
+    stage.notes.end_hold_up();
+    // Meanwhile the front end lets the call run again, and a person is asked first.
+    assert_eq!(outcomes(&runner.post(&path, replay("first")).await.ok(200)), ["applied"]);
+    let asked = runner.run_until(&run, |seen| seen["pending"][0]["kind"] == "approval").await;
+    for _ in &deciding {
+        hold_up.let_one_go();
+    }
+    for one in deciding {
+        let answer = one.await.unwrap().ok(200);
+        assert_eq!(outcomes(&answer), ["conflict"], "{answer}");
+    }
+    let still = runner.get(&format!("/v1/runs/{run}")).await.ok(200);
+    assert_eq!(still["pending"], asked["pending"], "only an approver answers it");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use holdpoint_http::openapi;
+use holdpoint_http::{Role, openapi};
 use serde_json::Value;
 
 use crate::stage::{Kept, Plan};
@@ -72,4 +72,7 @@ fn nothing_that_is_referred_to_is_missing() {
 async fn the_document_is_served() {
     let stage = Plan::one_write(Kept::InMemory).build().await;
     assert_eq!(stage.client.get("/openapi.json").await.ok(200), document());
+    let keys: [(&str, &str, &[Role]); 1] = [("ann", "acme", &[Role::Run])];
+    let stage = Plan::one_write(Kept::InMemory).with_keys(&keys).build().await;
+    assert_eq!(stage.client.get("/openapi.json").await.ok(200), document(), "it needs no key");
 }

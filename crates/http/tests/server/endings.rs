@@ -1,13 +1,19 @@
 //! Interrupts, from every state that a run can be in.
 
 use engine::Settings;
-use serde_json::json;
+use engine::store::Tenant;
+use machine::event::InterruptCause;
+use machine::inbox::{Item, Refusal, Verdict};
+use serde_json::{Value, json};
 
-use crate::client::kinds;
-use crate::stage::{Kept, Plan, on_both_stores};
+use crate::client::{Client, kinds};
+use crate::stage::{Kept, Plan, Stage, on_all_stores};
+use crate::watched_store::At;
 use models::scripted::Reply;
 
-on_both_stores! {
+on_all_stores! {
+    b50_a_second_interrupt_is_told_that_the_first_is_on_its_way;
+    d5_what_has_ended_is_never_changed_again;
     d3_d16_d26_a_waiting_run_is_interrupted_and_its_approvals_close;
     d6_a_queued_run_is_interrupted_and_never_starts;
     d16_d24_a_running_run_is_interrupted_without_waiting_for_its_tool;
@@ -81,4 +87,95 @@ async fn d5_d24_an_ended_run_stays_as_it_is(kept: Kept) {
     let answer = client.post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(200);
     assert_eq!(answer, before);
     client.post_nothing("/v1/runs/run_none/interrupt").await.refused(404, "RUN_NOT_FOUND");
+}
+
+/// Another node has accepted an interrupt, and the worker of the run has not heard of it when the next ones come.
+async fn b50_a_second_interrupt_is_told_that_the_first_is_on_its_way(kept: Kept) {
+    let block = Reply::call("b", "block", json!({}));
+    let stage = Plan::new(kept, [block, Reply::text("Done.")]).build().await;
+    let client = &stage.client;
+    let run = client.begin_run("block").await;
+    stage.begun.notified().await;
+    let hold_up = stage.notes.hold_up(At::Append);
+    stage.gate.notify_one();
+    hold_up.arrives().await;
+    let elsewhere = async || {
+        let item = Item::Interrupt { cause: InterruptCause::Person("ann".into()) };
+        stage.engine.store().submit(&Tenant::default(), &run.as_str().into(), item).await
+    };
+    // The second one is told that the first is on its way.
+    for verdict in [Verdict::Accepted, Verdict::AlreadyApplied] {
+        assert_eq!(elsewhere().await, Ok(verdict));
+        assert_eq!(client.get(&format!("/v1/runs/{run}")).await.ok(200)["status"], "interrupting");
+    }
+    stage.notes.end_hold_up();
+    hold_up.let_one_go();
+    let ended = client.run_until(&run, |seen| seen["ended_at"].is_string()).await;
+    // Nothing is left to interrupt.
+    let after = client.post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(200);
+    assert_eq!((after, elsewhere().await), (ended, Ok(Verdict::Refused(Refusal::RunOver))));
+}
+
+/// Everything that is shown of a run.
+async fn shown(client: &Client, run: &str, approval: Option<&str>) -> Vec<Value> {
+    let mut all = Vec::new();
+    for what in ["", "/calls", "/state", "/transcript"] {
+        all.push(client.get(&format!("/v1/runs/{run}{what}")).await.ok(200));
+    }
+    all.push(Value::Array(client.log(run).await));
+    if let Some(approval) = approval {
+        all.push(client.get(&format!("/v1/approvals/{approval}")).await.ok(200));
+    }
+    all
+}
+
+/// Says everything to an ended run that anyone may say to a run.
+async fn nothing_changes(stage: &Stage, run: &str, approval: Option<&str>) {
+    let client = &stage.client;
+    let before = shown(client, run, approval).await;
+    let status = before[0]["status"].clone();
+    assert_eq!(client.post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(200), before[0]);
+    for decision in [
+        json!({"call_id": "call_0", "action": "resume"}),
+        json!({"call_id": "call_0", "action": "cancel"}),
+        json!({"call_id": "call_0", "action": "resume", "result": "late"}),
+    ] {
+        let path = format!("/v1/runs/{run}/decisions");
+        let answer = client.post(&path, json!({"decisions": [decision]})).await.ok(200);
+        let outcome = &answer["results"][0]["outcome"];
+        assert!(["conflict", "not_found", "invalid"].contains(&outcome.as_str().unwrap()), "{answer}");
+    }
+    if let Some(approval) = approval {
+        for verb in ["approve", "reject"] {
+            let path = format!("/v1/approvals/{approval}/{verb}");
+            client.post_nothing(&path).await.refused(409, "APPROVAL_NOT_PENDING");
+        }
+    }
+    // The thread goes on without it.
+    let thread = before[0]["thread_id"].as_str().unwrap();
+    let body = json!({"agent": "assistant", "text": "again", "on_busy": "interrupt"});
+    let next = client.post(&format!("/v1/threads/{thread}/messages"), body).await.ok(202);
+    let next = next["run_id"].as_str().unwrap().to_owned();
+    client.run_until(&next, |seen| seen["status"] != "queued" && seen["status"] != "running").await;
+    client.post_nothing(&format!("/v1/runs/{next}/interrupt")).await;
+    assert_eq!(shown(client, run, approval).await, before, "{status}");
+}
+
+async fn d5_what_has_ended_is_never_changed_again(kept: Kept) {
+    let stage = Plan::one_write(kept).build().await;
+    let client = &stage.client;
+    for (verb, status) in [("approve", "completed"), ("reject", "completed"), ("interrupt", "interrupted")] {
+        let (run, approval) = client.begin_held_run("write it").await;
+        let path = match verb {
+            "interrupt" => format!("/v1/runs/{run}/interrupt"),
+            verb => format!("/v1/approvals/{approval}/{verb}"),
+        };
+        assert!([200, 202].contains(&client.post_nothing(&path).await.status));
+        client.run_reaches(&run, status).await;
+        nothing_changes(&stage, &run, Some(&approval)).await;
+    }
+    let stage = Plan::new(kept, [Reply::error(401, "no such key")]).build().await;
+    let failed = stage.client.begin_run("hello").await;
+    stage.client.run_reaches(&failed, "failed").await;
+    nothing_changes(&stage, &failed, None).await;
 }

@@ -6,11 +6,13 @@ mod expected;
 use std::collections::BTreeMap;
 
 use engine::posting::PostRefused;
+use engine::quota::QuotaReached;
+use engine::store::Countable;
 use engine::store::{Refused, Trouble};
 use holdpoint_http::error::{ApiError, Code};
 use holdpoint_http::{Limits, Role};
 use hyper::Method;
-use machine::thread::Busy;
+use machine::thread::{Busy, QUEUE_MAX};
 use models::scripted::Reply;
 use serde_json::{Value, json};
 
@@ -57,7 +59,8 @@ async fn every_error_page_shows_what_is_said() {
     of_other_holds(&mut said).await;
     // What takes a broken store, a stopping server or a hundred runs is said by these.
     said.note_error(PostRefused::Draining);
-    said.note_error(PostRefused::Busy(Busy::QueueFull));
+    said.note_error(PostRefused::Busy(Busy::QueueFull { max: QUEUE_MAX }));
+    said.note_error(PostRefused::Quota(QuotaReached { what: Countable::Threads, max: 1000 }));
     said.note_error(PostRefused::Busy(Busy::InDoubt("run_0198f2c4".into())));
     said.note_error(PostRefused::TooLarge { bytes: 2 * 1_048_576 });
     said.note_error(Refused::Trouble(Trouble::Unavailable("no route to it".into())));

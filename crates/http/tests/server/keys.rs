@@ -7,10 +7,10 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
-use crate::stage::{Kept, Plan, on_both_stores};
+use crate::stage::{Kept, Plan, on_all_stores};
 use models::scripted::Reply;
 
-on_both_stores! {
+on_all_stores! {
     d22_a_message_under_a_key_starts_one_run;
     d22_a_refused_message_binds_no_key;
     a_hundred_repeats_at_once_start_one_run;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::quota::Quotas;
 use engine::store::Tenant;
 use holdpoint_http::{Limits, Role};
 use serde_json::json;
@@ -173,4 +174,19 @@ async fn the_numbers_are_there_for_whoever_may_see_them() {
     assert!(number("holdpoint_store_syncs_total") >= 1.0);
     assert!(!shown.text.contains("token-of"), "no secret");
     stage.as_key("ann").get("/metrics").await.refused(403, "FORBIDDEN");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_with_all_its_threads_gets_no_other_and_keeps_those_it_has() {
+    let stage = Plan::one_write(Kept::InMemory).build().await;
+    stage.engine.set_quotas(Quotas { threads_max: Some(1), ..Quotas::default() });
+    let client = &stage.client;
+    client.post("/v1/threads", json!({"id": "one"})).await.ok(201);
+    client.post("/v1/threads", json!({"id": "one"})).await.ok(200);
+    let refused = client.post("/v1/threads", json!({"id": "two"})).await;
+    let error = refused.json()["error"].clone();
+    assert_eq!(error["details"], json!({"quota": "max_threads", "max": 1}));
+    refused.refused(409, "QUOTA_REACHED");
+    client.post("/v1/threads", json!({})).await.refused(409, "QUOTA_REACHED");
+    client.get("/v1/threads/two").await.refused(404, "THREAD_NOT_FOUND");
 }

@@ -6,10 +6,10 @@ use models::scripted::Reply;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::stage::{Kept, Plan, on_both_stores};
+use crate::stage::{Kept, Plan, on_all_stores};
 use crate::watched_store::Notes;
 
-on_both_stores! {
+on_all_stores! {
     a_page_of_messages_has_so_many_bytes;
     a_page_of_approvals_has_so_many_bytes;
     a_run_that_is_too_large_is_not_shown_as_a_whole;

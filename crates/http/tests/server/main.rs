@@ -1,4 +1,4 @@
-//! The server as its clients meet it: a real port, a real engine, a scripted model, real tools, two stores.
+//! The server as its clients meet it: a real port, a real engine, a scripted model, real tools, every store.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -7,6 +7,7 @@
     reason = "a story that cannot be told fails"
 )]
 
+mod addressing;
 mod answers;
 mod bounds;
 mod callbacks;
@@ -19,6 +20,7 @@ mod crowds;
 mod decisions;
 mod document;
 mod doors;
+mod draining;
 mod endings;
 mod error_pages;
 mod fuzz;
@@ -37,6 +39,8 @@ mod places;
 #[allow(dead_code, reason = "stories need little of what the store's own tests need")]
 mod postgres_server;
 mod questions;
+mod raw;
+mod records;
 mod roles;
 mod rotation;
 mod scopes;
@@ -44,4 +48,5 @@ mod stage;
 mod stories;
 mod streams;
 mod strictness;
+mod thread_races;
 mod watched_store;

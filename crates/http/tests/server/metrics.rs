@@ -52,10 +52,12 @@ async fn every_number_moves_with_what_it_counts(kept: Kept) {
     // Accepted, and not heard while the other call executes.
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     assert_eq!(stage.number("holdpoint_inbox_items").await, 1.0);
+    assert_eq!(stage.number("holdpoint_approved_not_started").await, 1.0);
     assert_eq!(stage.number("holdpoint_decision_to_start_seconds_count").await, 0.0);
 
     stage.gate.notify_one();
     client.run_reaches(&run, "completed").await;
+    assert_eq!(stage.number("holdpoint_approved_not_started").await, 0.0);
     assert_eq!(stage.number("holdpoint_inbox_items").await, 0.0);
     assert_eq!(stage.number("holdpoint_runs{status=\"running\"}").await, 0.0);
     assert_eq!(stage.number("holdpoint_runs_ended_total{status=\"completed\"}").await, 1.0);

@@ -109,6 +109,8 @@ async fn whoever_waits_for_their_commit_keeps_nobody_waiting() {
     stage.begun.notified().await;
     let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
     let path = format!("/v1/approvals/{}/approve", held["pending"][0]["approval_id"].as_str().unwrap());
+    // Only the run can name the new approval, and it is busy.
+    stage.change_tool("count").await;
     let deciding = tokio::spawn({
         let (client, path) = (client.clone(), path.clone());
         async move { client.post_nothing(&path).await }
@@ -127,5 +129,6 @@ async fn whoever_waits_for_their_commit_keeps_nobody_waiting() {
     }
     assert!(!deciding.is_finished(), "it waits all the while");
     stage.gate.notify_one();
-    assert_eq!(deciding.await.unwrap().ok(200)["status"], "approved");
+    let details = deciding.await.unwrap().refused(409, "TOOL_CHANGED");
+    assert!(details["approval_id"].is_string(), "{details}");
 }

@@ -6,6 +6,7 @@ use holdpoint_http::{Auth, Limits, Role};
 use serde_json::json;
 
 use crate::client::EventStream;
+use crate::raw::HalfSent;
 use crate::stage::{Kept, Plan, Stage, keys_of};
 
 const ALL: &[Role] = &[Role::Run, Role::Approve, Role::Admin];
@@ -57,6 +58,28 @@ async fn other_roles_and_another_tenant_count_from_the_next_request_on() {
     ann.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.refused(403, "FORBIDDEN");
     bob.get(&format!("/v1/runs/{run}")).await.refused(404, "RUN_NOT_FOUND");
     ends(stream).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_gone_when_its_body_arrives_decides_nothing() {
+    let keys: [(&str, &str, &[Role]); 3] = [("ann", "acme", ALL), ("bob", "acme", ALL), ("cid", "acme", ALL)];
+    let stage = Plan::one_write(Kept::InMemory).with_keys(&keys).build().await;
+    let ann = stage.as_key("ann");
+    let (_, approval) = ann.begin_held_run("write it").await;
+    let path = format!("/v1/approvals/{approval}/approve");
+    let removed = HalfSent::post(&stage.as_key("bob"), &path, &json!({})).await;
+    let demoted = HalfSent::post(&stage.as_key("cid"), &path, &json!({})).await;
+    let unchanged = HalfSent::post(&ann, &path, &json!({})).await;
+
+    reload(&stage, keys_of(&[("ann", "acme", ALL), ("cid", "acme", &[Role::Run])])).await;
+
+    let answer = removed.finish().await;
+    assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("\"UNAUTHORIZED\""), "{answer}");
+    let answer = demoted.finish().await;
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("\"FORBIDDEN\""), "{answer}");
+    assert_eq!(ann.get(&format!("/v1/approvals/{approval}")).await.ok(200)["status"], "pending");
+    let answer = unchanged.finish().await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"decided_by\":\"ann\""), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

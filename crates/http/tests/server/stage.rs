@@ -222,6 +222,7 @@ impl Stage {
             }),
             origins: Origins { listen: address, public_url: None },
             approvers,
+            log_lines_dropped: Arc::default(),
         };
         let server = Server::limited(setup, plan.limits);
         let draining = CancellationToken::new();
@@ -328,6 +329,9 @@ fn later(callbacks: &Arc<Mutex<Vec<Callback>>>, gate: &Arc<Notify>, begun: &Arc<
                         value: request.arguments,
                         warning: None,
                     });
+                }
+                Some("lost at first") if request.attempt == 1 => {
+                    return Outcome::Unknown { why: "lost".into(), retry_after_ms: None };
                 }
                 Some("lost") => return Outcome::Unknown { why: "lost".into(), retry_after_ms: None },
                 Some("slowly") => gate.notified().await,

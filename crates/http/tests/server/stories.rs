@@ -8,10 +8,10 @@ use engine::tool::{Approval, FunctionTool, IntoOutcome, OnExpiry, Outcome, ToolD
 use serde_json::{Value, json};
 
 use crate::client::kinds;
-use crate::stage::{Kept, Plan, on_both_stores, write_call};
+use crate::stage::{Kept, Plan, on_all_stores, write_call};
 use models::scripted::Reply;
 
-on_both_stores! {
+on_all_stores! {
     d1_d2_d14_d33_an_approved_call_runs_and_the_same_run_goes_on;
     d12_d20_a_message_starts_a_run_and_a_bad_one_does_not;
     d15_d34_a_rejected_call_ends_the_run_by_default;

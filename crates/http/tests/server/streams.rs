@@ -8,10 +8,10 @@ use holdpoint_http::Limits;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Frame, kinds};
-use crate::stage::{Kept, Plan, Stage, on_both_stores, write_call};
+use crate::stage::{Kept, Plan, Stage, on_all_stores, write_call};
 use models::scripted::Reply;
 
-on_both_stores! {
+on_all_stores! {
     d30_d32_d35_a_stream_tells_the_log_and_closes_after_the_terminal_event;
     c90_d35_whoever_reconnects_gets_exactly_the_rest;
     a_long_log_is_told_from_any_place;

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    ApprovalFilter, Committed, Listed, MessageView, Page, Refused, Remembered, RunFilter, RunView, Store,
-    SuspensionView, Task, Tenant, Trouble, Wrapper,
+    Append, Appended, ApprovalFilter, Committed, Lease, Listed, MessageView, Page, Refused, Remembered,
+    RunFilter, RunView, Store, SuspensionView, Task, Tenant, Trouble, Wrapper,
 };
 use machine::Timestamp;
-use machine::id::{RunId, ThreadId};
+use machine::decision::Decision;
+use machine::id::{DecisionId, RunId, ThreadId};
 use tokio::sync::Semaphore;
 
 /// What was read, and what is done to whoever reads.
@@ -35,6 +36,10 @@ pub(crate) enum At {
     Runs,
     /// A list of approvals, once it is read.
     Approvals,
+    /// A look for an earlier decision of the same id.
+    Decision,
+    /// A commit of a run, before it is stored.
+    Append,
 }
 
 /// Whoever comes here waits.
@@ -127,6 +132,27 @@ impl Wrapper for WatchedStore {
             return Box::pin(std::future::ready(Err(gone)));
         }
         self.store.remember(tenant, run, scope, answer)
+    }
+
+    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+        let lease = lease.clone();
+        Box::pin(async move {
+            self.notes.pass(At::Append).await;
+            self.store.append(&lease, append).await
+        })
+    }
+
+    fn decision(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        id: &DecisionId,
+    ) -> Task<'_, Result<Option<Decision>, Refused>> {
+        let reading = self.store.decision(tenant, run, id);
+        Box::pin(async move {
+            self.notes.pass(At::Decision).await;
+            reading.await
+        })
     }
 
     fn runs(

@@ -61,6 +61,28 @@ fn edited_arguments_are_shown_beside_the_original_ones_with_their_own_digest() {
 }
 
 #[test]
+fn what_may_not_be_what_it_looks_like_is_shown_escaped_and_flagged() {
+    let held = stories::named("one_held_call").held("tool.approval_requested");
+    let with = |value: Value| Arguments::Valid { value: Arc::new(value), digest: Digest::of(b"any") };
+    let of = |value: Value| shown(&Approval::of(&held).edited(&with(value)).displayed());
+    assert!(of(json!({"to": "Jürgen", "text": "a\nb", "city": "東京"})).get("display").is_none());
+    let hidden = of(json!({"to": "b\u{3164}ob", "\u{1b}": "p\u{430}y"}));
+    assert_eq!(hidden["arguments"]["to"], "b\u{3164}ob", "exactly what will run");
+    assert_eq!(
+        hidden["display"],
+        json!({
+            "arguments": "{\"\\u001b\":\"p\u{430}y\",\"to\":\"b\\u3164ob\"}",
+            "warnings": ["invisible", "mixed_scripts"],
+        })
+    );
+    let mut question = stories::named("question_and_expiry").held("tool.suspended");
+    Arc::make_mut(&mut question.opened).question = Some("\u{5d0}\u{202e}?".into());
+    let asked = shown(&Approval::of(&question).displayed());
+    assert_eq!(asked["display"]["question"], "\u{5d0}\\u202e?");
+    assert_eq!(asked["display"]["warnings"], json!(["invisible", "right_to_left"]));
+}
+
+#[test]
 fn a_question_shows_itself_and_a_call_in_doubt_shows_its_choices() {
     let question = stories::named("question_and_expiry").held("tool.suspended");
     let asked = shown(&Approval::of(&question));

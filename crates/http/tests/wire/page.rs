@@ -108,7 +108,8 @@ const fn after(code: CallErrorCode) -> Option<CallErrorCode> {
         Code::NotSent => Code::NoAnswer,
         Code::NoAnswer => Code::TooDeep,
         Code::TooDeep => Code::TooManyChildren,
-        Code::TooManyChildren => Code::BudgetSpent,
+        Code::TooManyChildren => Code::TooManyDescendants,
+        Code::TooManyDescendants => Code::BudgetSpent,
         Code::BudgetSpent => Code::ChildFailed,
         Code::ChildFailed => return None,
     })

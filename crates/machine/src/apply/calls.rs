@@ -217,9 +217,30 @@ pub(super) fn settle(control: &mut Control, call_id: &CallId, end: CallState) ->
     Ok(())
 }
 
-pub(super) fn grant(control: &mut Control, call_id: &CallId, tokens: Option<u64>) -> Result<(), String> {
+pub(super) fn grant(
+    control: &mut Control,
+    call_id: &CallId,
+    tokens: Option<u64>,
+    descendants: u32,
+) -> Result<(), String> {
     find(control, call_id)?;
     control.reserved_tokens = control.reserved_tokens.saturating_add(tokens.unwrap_or(0));
+    control.descendants = control.descendants.saturating_add(1).saturating_add(descendants);
+    Ok(())
+}
+
+/// A child that ends gives back the runs that it was granted and did not start. The grant of one that is cancelled stays
+/// counted: it may have started them.
+pub(super) fn return_descendants(control: &mut Control, call_id: &CallId, used: u32) -> Result<(), String> {
+    let held = find(control, call_id)?.suspension().map(|open| &open.held);
+    let granted = match held {
+        Some(Held::ChildRun { grant_descendants, .. }) => *grant_descendants,
+        Some(
+            Held::Approval { .. } | Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. },
+        )
+        | None => return Err(format!("call {call_id} has no child run")),
+    };
+    control.descendants = control.descendants.saturating_sub(granted.saturating_sub(used));
     Ok(())
 }
 

@@ -82,8 +82,8 @@ fn change(control: &mut Control, event: &Event) -> Result<(), String> {
         Fact::StepStarted { step, .. } => steps::start(control, *step, at),
         Fact::StepEnded { step, .. } => steps::end(control, *step),
         Fact::MessageAdded(message) => steps::add_message(control, message, seq),
-        Fact::ModelRetrying { attempt, at: not_before, .. } => {
-            steps::retry_model(control, *attempt, *not_before)
+        Fact::ModelRetrying { attempt, at: not_before, empty_answer, .. } => {
+            steps::retry_model(control, *attempt, *not_before, *empty_answer)
         }
         Fact::PhaseAnswered { phase, call_id, actions, .. } => {
             steps::answer_phase(control, *phase, call_id.as_ref(), actions, seq)
@@ -112,10 +112,12 @@ fn change(control: &mut Control, event: &Event) -> Result<(), String> {
         Fact::ToolDenied { call_id, .. } | Fact::ToolCancelled { call_id, .. } => {
             calls::settle(control, call_id, CallState::Cancelled { seq })
         }
-        Fact::ChildStarted { call_id, grant_tokens, .. } => calls::grant(control, call_id, *grant_tokens),
-        Fact::ChildEnded { usage, .. } => {
+        Fact::ChildStarted { call_id, grant_tokens, grant_descendants, .. } => {
+            calls::grant(control, call_id, *grant_tokens, *grant_descendants)
+        }
+        Fact::ChildEnded { call_id, usage, descendants, .. } => {
             control.usage = control.usage.plus(*usage);
-            Ok(())
+            calls::return_descendants(control, call_id, *descendants)
         }
     }
 }

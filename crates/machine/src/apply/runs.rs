@@ -44,6 +44,7 @@ pub(super) fn queued(order: &Order, at: Timestamp) -> Control {
         loop_window: Vec::new(),
         message_count: 0,
         suspension_count: 0,
+        descendants: 0,
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) fn end(control: &mut Control, step: u32) -> Result<(), String> {
 pub(super) fn add_message(control: &mut Control, message: &Message, seq: u64) -> Result<(), String> {
     control.message_count += 1;
     match message {
-        Message::User { .. } => Ok(()),
+        Message::User { .. } | Message::CallsDropped { .. } => Ok(()),
         Message::Assistant { calls, usage, matched, output, .. } => {
             control.usage = control.usage.plus(*usage);
             control.matched.clone_from(matched);
@@ -126,12 +126,18 @@ fn finish_turn(control: &mut Control) {
     }
 }
 
-pub(super) fn retry_model(control: &mut Control, attempt: u32, not_before: Timestamp) -> Result<(), String> {
+pub(super) fn retry_model(
+    control: &mut Control,
+    attempt: u32,
+    not_before: Timestamp,
+    empty_answer: bool,
+) -> Result<(), String> {
     match &mut control.stage {
         Stage::Inferring(inferring) if attempt == inferring.attempt + 1 => {
             inferring.attempt = attempt;
             inferring.not_before = not_before;
             inferring.failures += u32::from(!inferring.lost);
+            inferring.empty_retried |= empty_answer;
             inferring.lost = false;
             Ok(())
         }

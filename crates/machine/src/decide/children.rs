@@ -28,6 +28,7 @@ impl Draft<'_> {
     ) -> Result<(), Rejection> {
         let run_id = child_run_id(self.now, &self.control.run, &call.id);
         let grant_tokens = grant_for_child(self.revision, &self.control, budget_tokens_max);
+        let grant_descendants = self.descendants_for_child();
         self.record(Fact::ChildStarted {
             call_id: call.id.clone(),
             run_id: run_id.clone(),
@@ -35,10 +36,12 @@ impl Draft<'_> {
             agent: agent.clone(),
             depth: self.depth() + 1,
             grant_tokens,
+            grant_descendants,
         })?;
         let mode = ResumeMode::UseDecisionAsToolResult;
         let request = SuspendRequest { mode, expires_in_ms: None, ..approval_request(tool) };
-        let opened = self.opened(call, Held::ChildRun { run: run_id, grant_tokens }, &request);
+        let held = Held::ChildRun { run: run_id, grant_tokens, grant_descendants };
+        let opened = self.opened(call, held, &request);
         self.record(Fact::ToolSuspended(opened))?;
         Ok(())
     }
@@ -49,12 +52,7 @@ impl Draft<'_> {
         budget_tokens_max: Option<u64>,
     ) -> Option<(CallErrorCode, String)> {
         let Limits { depth_max, children_max, .. } = self.revision.limits;
-        let open = self
-            .control
-            .calls
-            .iter()
-            .filter(|call| matches!(call.suspension().map(|open| &open.held), Some(Held::ChildRun { .. })))
-            .count();
+        let open = self.open_child_count();
         if self.depth() >= depth_max {
             let why = format!("agents may delegate {depth_max} levels deep, and this is the last one");
             return Some((CallErrorCode::TooDeep, why));
@@ -63,9 +61,52 @@ impl Draft<'_> {
             let why = format!("{open} delegated runs are open, and no more may be at the same time");
             return Some((CallErrorCode::TooManyChildren, why));
         }
+        if self.descendants_left() == 0 {
+            let max = self.descendants_max();
+            let why = format!(
+                "this run may start {max} runs in all, those that they start included, and none is left; do the rest \
+                 without delegating"
+            );
+            return Some((CallErrorCode::TooManyDescendants, why));
+        }
         let grant = grant_for_child(self.revision, &self.control, budget_tokens_max);
         let why = || "the budget of tokens has nothing left for a delegated run".into();
         (grant == Some(0)).then(|| (CallErrorCode::BudgetSpent, why()))
+    }
+
+    fn open_child_count(&self) -> usize {
+        let is_child =
+            |call: &&Call| matches!(call.suspension().map(|open| &open.held), Some(Held::ChildRun { .. }));
+        self.control.calls.iter().filter(is_child).count()
+    }
+
+    /// Runs that this one may start in all: what its policy says, and no more than its parent granted.
+    fn descendants_max(&self) -> u32 {
+        let granted = self.control.parent.as_ref().and_then(|parent| parent.grant_descendants);
+        granted.map_or(self.control.policy.descendants_max, |granted| {
+            granted.min(self.control.policy.descendants_max)
+        })
+    }
+
+    fn descendants_left(&self) -> u32 {
+        self.descendants_max().saturating_sub(self.control.descendants)
+    }
+
+    /// How many runs the next child may start in its turn. The grants of all runs of a tree never add up to more than its
+    /// root may start, so no counter is shared. One run is kept for each further child that may be open beside this one;
+    /// the child gets half of the rest. The only open child gets enough to delegate down to the last level, if there is.
+    fn descendants_for_child(&self) -> u32 {
+        let Limits { depth_max, children_max, .. } = self.revision.limits;
+        let levels_below = depth_max.saturating_sub(self.depth() + 1);
+        if levels_below == 0 {
+            return 0;
+        }
+        let spare = self.descendants_left().saturating_sub(1);
+        let open = u32::try_from(self.open_child_count()).unwrap_or(u32::MAX);
+        let kept = u32::from(children_max).saturating_sub(open).saturating_sub(1);
+        let half = spare.saturating_sub(kept) / 2;
+        let down_to_the_last_level = u32::from(levels_below).min(spare / 2);
+        if open == 0 { half.max(down_to_the_last_level) } else { half }
     }
 
     fn depth(&self) -> u16 {
@@ -84,6 +125,7 @@ impl Draft<'_> {
             call_id: call.id.clone(),
             run_id: ended.run.clone(),
             usage: ended.usage,
+            descendants: ended.descendants,
         })?;
         let answer = match &ended.end {
             ChildEnd::Interrupted => {

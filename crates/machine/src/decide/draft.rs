@@ -20,6 +20,8 @@ pub(super) struct Draft<'r> {
     pub(super) events: Vec<Event>,
     /// Calls whose hooks of AfterToolExecute were heard with this input, empty answers included.
     pub(super) heard: BTreeSet<CallId>,
+    /// An accepted interrupt waits: what is said is recorded, and nothing follows from it.
+    pub(super) interrupted: bool,
 }
 
 impl<'r> Draft<'r> {
@@ -31,6 +33,7 @@ impl<'r> Draft<'r> {
             now: now.max(control.at),
             events: Vec::new(),
             heard: BTreeSet::new(),
+            interrupted: false,
         }
     }
 
@@ -77,6 +80,7 @@ impl<'r> Draft<'r> {
                 Message::User { .. }
                 | Message::Assistant { .. }
                 | Message::Correction { .. }
+                | Message::CallsDropped { .. }
                 | Message::Interruption { .. },
             )
             | Fact::ModelRetrying { .. }
@@ -91,11 +95,17 @@ impl<'r> Draft<'r> {
     /// The stored control stays within its bound with this much more in it, also when every call that is not
     /// held falls in doubt: that can be refused to none.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.room_bytes().is_some_and(|room| bytes <= room)
+    }
+
+    /// How much more the stored control can take under that condition. None where it is over its bound already.
+    pub(super) fn room_bytes(&self) -> Option<usize> {
         const DOUBT_BYTES: usize = 40;
         let not_held =
             self.control.calls.iter().filter(|call| !call.settled() && call.suspension().is_none());
-        let reserve = not_held.count() * DOUBT_BYTES + bytes;
-        self.control.encode().is_ok_and(|stored| stored.len().saturating_add(reserve) <= CONTROL_BYTES_MAX)
+        let reserve = not_held.count() * DOUBT_BYTES;
+        let stored = self.control.encode().ok()?;
+        CONTROL_BYTES_MAX.checked_sub(stored.len())?.checked_sub(reserve)
     }
 
     pub(super) const fn asks(&self, phase: Phase) -> bool {

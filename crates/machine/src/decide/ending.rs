@@ -19,6 +19,21 @@ impl Draft<'_> {
     /// Nothing new starts. Held calls are closed, executing ones awaited unless the end is an abort; then the
     /// hooks of RunEnd are asked, then the run is over.
     pub(super) fn finish(&mut self, termination: Termination) -> Result<(), Rejection> {
+        if self.interrupted {
+            return Ok(());
+        }
+        // What was decided first stays, unless the run is aborted.
+        let termination = match &self.control.stage {
+            Stage::Ending(decided) if !termination.is_abort() => decided.clone(),
+            Stage::Queued
+            | Stage::Starting
+            | Stage::Inferring(_)
+            | Stage::Acting
+            | Stage::StepEnding
+            | Stage::Resting
+            | Stage::Ending(_)
+            | Stage::Ended => termination,
+        };
         let waits = matches!(self.control.status, RunStatus::Waiting(_));
         if waits && !termination.is_abort() {
             self.record(Fact::RunResumed {})?;
@@ -81,10 +96,21 @@ impl Draft<'_> {
     }
 
     /// A repeat that is not due yet does not, nor does an attempt that went with its worker, unless it may have
-    /// written.
+    /// written. A call that was approved before the end was decided counts: it runs.
     fn executes(&self, call: &Call) -> bool {
         let under_way = |attempt: &Attempt| attempt.lost.is_none() && attempt.not_before <= self.now;
-        running(call).is_some_and(under_way) || (call.lost() && call.may_have_written())
+        running(call).is_some_and(under_way)
+            || (call.lost() && call.may_have_written())
+            || call.is_approved_and_unstarted()
+    }
+
+    /// A call that would be held while the run ends is cancelled instead. True if it was.
+    pub(super) fn cancelled_at_the_end(&mut self, call: &Call) -> Result<bool, Rejection> {
+        let ends = matches!(self.control.stage, Stage::Ending(_));
+        if ends {
+            self.cancel_call(call, CancelReason::RunEnded)?;
+        }
+        Ok(ends)
     }
 
     pub(super) fn cancel_call(&mut self, call: &Call, reason: CancelReason) -> Result<(), Rejection> {

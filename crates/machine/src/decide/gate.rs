@@ -31,7 +31,7 @@ impl Draft<'_> {
     /// In this order: block, supplied result, unknown tool, bad arguments, suspend, execute.
     pub(super) fn gated(&mut self, gated: &Gated) -> Result<Answer, Rejection> {
         let call = self.call(&gated.call)?.clone();
-        if matches!(self.control.stage, Stage::Ending(_)) {
+        if matches!(self.control.stage, Stage::Ending(_)) && !call.is_approved_and_unstarted() {
             return Err(Rejection::RunEnding);
         }
         // With the step's end before the tools, its hooks come before the gate.
@@ -193,6 +193,9 @@ impl Draft<'_> {
         asked_by: Vec<Asker>,
         request: &SuspendRequest,
     ) -> Result<Answer, Rejection> {
+        if self.cancelled_at_the_end(call)? {
+            return Ok(Answer::Done);
+        }
         if call.ask_rounds >= ASK_ROUNDS_MAX {
             return self.asked_too_often(call);
         }
@@ -245,6 +248,10 @@ impl Draft<'_> {
             Performer::Client => Some(Held::ClientTool),
             Performer::External => Some(Held::External),
         };
+        let is_held = elsewhere.is_some() || matches!(tool.performer, Performer::Agent { .. });
+        if is_held && self.cancelled_at_the_end(call)? {
+            return Ok(Answer::Done);
+        }
         if let Some(held) = elsewhere {
             let mode = ResumeMode::UseDecisionAsToolResult;
             let request = SuspendRequest { mode, expires_in_ms: None, ..approval_request(tool) };
@@ -288,6 +295,7 @@ impl Draft<'_> {
             SuppliedResult::Error { message } => {
                 return self.refuse(call, CallErrorCode::PluginError, message);
             }
+            SuppliedResult::Pending(_) if self.cancelled_at_the_end(call)? => return Ok(Answer::Done),
             SuppliedResult::Pending(_) if call.ask_rounds >= ASK_ROUNDS_MAX => {
                 return self.asked_too_often(call);
             }

@@ -10,7 +10,7 @@ use super::draft::Draft;
 use crate::call::Call;
 use crate::control::{Inferring, Stage};
 use crate::event::{CallInMessage, Fact, Message, Origin};
-use crate::id::{CallId, MessageId, assistant_message_id, made_up_call_id};
+use crate::id::{CallId, MessageId, assistant_message_id, calls_dropped_message_id, made_up_call_id};
 use crate::input::{AskedCall, ModelAnswered, ModelFailure};
 use crate::output::OutputFit;
 use crate::phase::{Action, HookAnswers, Phase};
@@ -104,18 +104,32 @@ impl Draft<'_> {
         failure: &ModelFailure,
     ) -> Result<Answer, Rejection> {
         let inferring = self.inferring(step, attempt)?;
-        let limits = self.revision.limits;
-        let tries = inferring.failures + 1;
-        if !failure.retryable || tries >= limits.model_try_count_max || attempt >= ATTEMPT_COUNT_MAX {
+        if !failure.retryable || !self.may_try_again(&inferring) {
             self.finish(Termination::error(ErrorCode::Model, &failure.message))?;
             return Ok(Answer::Done);
         }
+        self.try_model_again(&inferring, failure, false)
+    }
+
+    const fn may_try_again(&self, inferring: &Inferring) -> bool {
+        inferring.failures + 1 < self.revision.limits.model_try_count_max
+            && inferring.attempt < ATTEMPT_COUNT_MAX
+    }
+
+    fn try_model_again(
+        &mut self,
+        inferring: &Inferring,
+        failure: &ModelFailure,
+        empty_answer: bool,
+    ) -> Result<Answer, Rejection> {
+        let limits = self.revision.limits;
         let pause = limits.backoff_ms.saturating_mul(1 << inferring.failures.min(16));
         let pause = pause.max(failure.retry_after_ms.unwrap_or(0)).min(limits.model_backoff_ms_max);
         self.record(Fact::ModelRetrying {
-            attempt: attempt + 1,
+            attempt: inferring.attempt + 1,
             error: crate::termination::cut(&failure.message),
             at: self.now.plus_ms(pause),
+            empty_answer,
         })?;
         Ok(Answer::Done)
     }
@@ -139,8 +153,14 @@ impl Draft<'_> {
     }
 
     pub(super) fn model_answered(&mut self, answered: &ModelAnswered) -> Result<Answer, Rejection> {
-        self.inferring(answered.step, answered.attempt)?;
-        if let Some(message) = self.unusable(answered) {
+        let inferring = self.inferring(answered.step, answered.attempt)?;
+        if self.retries_empty(answered, &inferring) {
+            let message = "the model answered with neither text nor a tool call".into();
+            let failure = ModelFailure { message, retryable: true, retry_after_ms: None };
+            return self.try_model_again(&inferring, &failure, true);
+        }
+        let (declared, dropped) = self.declare(answered);
+        if let Some(message) = self.unusable(answered, declared.len(), dropped) {
             let failure = ModelFailure { message, retryable: true, retry_after_ms: None };
             return self.model_failed(answered.step, answered.attempt, &failure);
         }
@@ -148,7 +168,7 @@ impl Draft<'_> {
             return Ok(Answer::Done);
         }
         self.record_hooks(Phase::AfterInference, None, &answered.hooks)?;
-        let declared = self.declare(answered);
+        let taken = u32::try_from(declared.len()).unwrap_or(u32::MAX);
         // Whoever still asks for something has not answered yet.
         let output = answered.output.as_ref().filter(|_| declared.is_empty()).map(OutputFit::bounded);
         self.record(Fact::MessageAdded(Message::Assistant {
@@ -169,24 +189,28 @@ impl Draft<'_> {
             let CallInMessage { call_id, tool, .. } = call.in_message;
             self.record(Fact::ToolRequested { call_id, tool, arguments: call.arguments })?;
         }
+        if dropped > 0 {
+            let id = calls_dropped_message_id(&self.control.run, answered.step);
+            self.record(Fact::MessageAdded(Message::CallsDropped { id, taken, dropped }))?;
+        }
         if wants_end(&answered.hooks) {
             self.finish(Termination::BehaviorRequested)?;
         }
         Ok(Answer::Done)
     }
 
+    /// An answer with neither text nor calls is tried again once, on the first step of a run: there it is more likely a
+    /// mishap of the provider than a model that has nothing to add. Otherwise it ends the run like any last answer.
+    const fn retries_empty(&self, answered: &ModelAnswered, inferring: &Inferring) -> bool {
+        answered.text.is_empty()
+            && answered.calls.is_empty()
+            && answered.step == 1
+            && !inferring.empty_retried
+            && self.may_try_again(inferring)
+    }
+
     /// An answer that no transcript could carry, or that the control state has no room for.
-    fn unusable(&self, answered: &ModelAnswered) -> Option<String> {
-        if answered.text.is_empty() && answered.calls.is_empty() {
-            return Some("the model answered with neither text nor a tool call".into());
-        }
-        let open = self.control.calls.iter().filter(|call| !call.settled()).count();
-        if open + answered.calls.len() > CALLS_OPEN_MAX {
-            return Some(format!(
-                "the model asked for {} calls while {open} are open; at most {CALLS_OPEN_MAX} together",
-                answered.calls.len()
-            ));
-        }
+    fn unusable(&self, answered: &ModelAnswered, taken: usize, dropped: u32) -> Option<String> {
         if let Some(call) = answered
             .calls
             .iter()
@@ -195,26 +219,39 @@ impl Draft<'_> {
             let length = call.tool.as_str().len();
             return Some(format!("the model asked for a tool whose name has {length} bytes"));
         }
-        let fault = answered.output.as_ref().map_or(0, |fit| fit.bounded().bytes());
-        let needed = fault + answered.calls.iter().map(call_bytes).sum::<usize>();
-        (!self.has_room(needed)).then(|| {
-            format!("{} calls with such names do not fit into the run's state", answered.calls.len())
-        })
+        // With no call open nothing would make room later, and the run would end without the model's calls.
+        let nothing_fits = taken == 0 && dropped > 0 && self.open_call_count() == 0;
+        (nothing_fits || !self.has_room(fault_bytes(answered)))
+            .then(|| "the answer does not fit into the run's state".into())
     }
 
-    /// The calls that remain after the hooks, with ids that are unique in the thread.
-    fn declare(&self, answered: &ModelAnswered) -> Vec<Declared> {
+    fn open_call_count(&self) -> usize {
+        self.control.calls.iter().filter(|call| !call.settled()).count()
+    }
+
+    /// The calls that remain after the hooks, with ids that are unique in the thread, and how many more there are that
+    /// the run has no room for. After the first that does not fit none is taken: the model reads which ones were.
+    fn declare(&self, answered: &ModelAnswered) -> (Vec<Declared>, u32) {
+        let count_max = CALLS_OPEN_MAX.saturating_sub(self.open_call_count());
+        let mut room = self.room_bytes().unwrap_or(0).saturating_sub(fault_bytes(answered));
+        let mut dropped = 0_u32;
         let mut taken: BTreeSet<CallId> = answered.taken.clone();
         taken.extend(self.control.calls.iter().map(|call| call.id.clone()));
         let mut declared = Vec::new();
         for (asked, index) in answered.calls.iter().zip(0_u16..) {
-            let dropped = answered
+            let dropped_by_hook = answered
                 .hooks
                 .actions()
                 .any(|(_, action)| matches!(action, Action::DropCall { index: other } if *other == index));
-            if dropped {
+            if dropped_by_hook {
                 continue;
             }
+            let left = room.checked_sub(call_bytes(asked)).filter(|_| declared.len() < count_max);
+            let Some(left) = left.filter(|_| dropped == 0) else {
+                dropped += 1;
+                continue;
+            };
+            room = left;
             let set = answered.hooks.actions().filter_map(|(_, action)| set_arguments(action, index)).last();
             let call_id = self.unique_id(asked, index, &taken);
             taken.insert(call_id.clone());
@@ -227,7 +264,7 @@ impl Draft<'_> {
                 arguments: set.unwrap_or(&asked.arguments).bounded(),
             });
         }
-        declared
+        (declared, dropped)
     }
 
     /// The model's own id where it is usable and new in the thread, else with `~2`, `~3`, … behind it.
@@ -277,6 +314,11 @@ fn set_arguments(action: &Action, wanted: u16) -> Option<&Arguments> {
         | Action::SetResult(_)
         | Action::AddNote { .. } => None,
     }
+}
+
+/// What the verdict on the answer's text takes in the stored control.
+fn fault_bytes(answered: &ModelAnswered) -> usize {
+    answered.output.as_ref().map_or(0, |fit| fit.bounded().bytes())
 }
 
 /// What one more call takes in the stored control once it is held.

@@ -55,11 +55,12 @@ pub(crate) fn decide(
     control: &Control,
     input: &Input,
     now: Timestamp,
+    interrupted: bool,
 ) -> Result<Decided, Rejection> {
     if let Some(termination) = control.ended() {
         return Err(Rejection::RunEnded(termination.clone()));
     }
-    let mut draft = Draft::of(revision, control, now);
+    let mut draft = Draft { interrupted, ..Draft::of(revision, control, now) };
     let answer = match input {
         Input::Start { after } => draft.start(after.as_ref())?,
         Input::LeaseAcquired { epoch, doubt_at } => draft.lease_acquired(*epoch, *doubt_at)?,
@@ -77,6 +78,10 @@ pub(crate) fn decide(
         Input::Interrupt { cause } => draft.interrupt(cause)?,
         Input::DeadlineReached => draft.deadline_reached()?,
     };
-    draft.go_on()?;
+    if interrupted {
+        draft.announce_status()?
+    } else {
+        draft.go_on()?
+    }
     Ok(Decided { events: draft.events, answer })
 }

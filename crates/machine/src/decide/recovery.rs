@@ -56,7 +56,12 @@ impl Draft<'_> {
                 self.finish(Termination::error(ErrorCode::Model, &why))?;
                 return Ok(Answer::Done);
             }
-            self.record(Fact::ModelRetrying { attempt, error: "the worker was lost".into(), at })?;
+            self.record(Fact::ModelRetrying {
+                attempt,
+                error: "the worker was lost".into(),
+                at,
+                empty_answer: false,
+            })?;
         }
         if matches!(self.control.stage, Stage::Ending(_)) {
             for call in self.lost_calls().iter().filter(|call| !call.may_have_written()) {

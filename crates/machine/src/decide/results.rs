@@ -74,7 +74,7 @@ impl Draft<'_> {
     fn repeats(&mut self, call: &Call, retry_after_ms: Option<u64>) -> Result<bool, Rejection> {
         let limits = self.revision.limits;
         let tries_left = call.failures + 1 < limits.tool_try_count_max && call.attempts < ATTEMPT_COUNT_MAX;
-        let ending = matches!(self.control.stage, Stage::Ending(_));
+        let ending = self.interrupted || matches!(self.control.stage, Stage::Ending(_));
         if call.may_have_written() || !tries_left || ending {
             return Ok(false);
         }

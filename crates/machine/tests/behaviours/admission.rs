@@ -5,7 +5,9 @@ use machine::policy::{
     ApprovalScope, Continuation, Decisions, Execution, LooseningRefused, OnBlock, OnBusy, OnReject, Policy,
     PolicyRequest, Resolved, StepEnd, StrictField, WhileWaiting, resolve,
 };
-use machine::thread::{Admission, Busy, Front, QUEUE_MAX, Thread, admit, promote};
+use machine::thread::{
+    Admission, Busy, Front, IfBusy, LINE_MAX, QUEUE_MAX, Thread, Unended, admit, promote, to_supersede,
+};
 use serde_json::json;
 
 const SCOPES: [ApprovalScope; 4] =
@@ -91,6 +93,8 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         approval: ApprovalScope::Policy,
         while_waiting: WhileWaiting::Enqueue,
         on_busy: OnBusy::Interrupt,
+        max_result_chars: 5_000,
+        descendants_max: 50,
     };
     let ana = Principal::from("ana");
     let nothing = resolve(&agent, &PolicyRequest::default(), &ana, false).unwrap();
@@ -105,6 +109,8 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         approval: Some(ApprovalScope::AllTools),
         while_waiting: Some(WhileWaiting::Supersede),
         on_busy: Some(OnBusy::Enqueue),
+        max_result_chars: Some(4_000),
+        descendants_max: Some(40),
     };
     let expected = Policy {
         continuation: Continuation::AllSettled,
@@ -116,9 +122,27 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         approval: ApprovalScope::AllTools,
         while_waiting: WhileWaiting::Supersede,
         on_busy: OnBusy::Enqueue,
+        max_result_chars: 4_000,
+        descendants_max: 40,
     };
     let resolved = Resolved { policy: expected, loosened_by: None };
     assert_eq!(resolve(&agent, &request, &ana, false), Ok(resolved));
+}
+
+#[test]
+fn a_request_may_lower_a_limit_and_never_raise_it() {
+    let agent = Policy { max_result_chars: 5_000, ..Policy::default() };
+    for (asked, expected) in [(1, 1), (5_000, 5_000), (5_001, 5_000)] {
+        let request = PolicyRequest { max_result_chars: Some(asked), ..PolicyRequest::default() };
+        for may_approve in [false, true] {
+            let resolved = resolve(&agent, &request, &Principal::from("ana"), may_approve).unwrap();
+            let policy = Policy { max_result_chars: expected, ..agent };
+            assert_eq!(resolved, Resolved { policy, loosened_by: None });
+        }
+    }
+    let request = PolicyRequest { descendants_max: Some(101), ..PolicyRequest::default() };
+    let resolved = resolve(&agent, &request, &Principal::from("ana"), true).unwrap();
+    assert_eq!(resolved, Resolved { policy: agent, loosened_by: None });
 }
 
 #[test]
@@ -134,7 +158,9 @@ fn the_defaults_are_the_first_values_of_the_policy_table() {
             "execution": "parallel",
             "approval": "policy",
             "while_waiting": "reject",
-            "on_busy": "reject"
+            "on_busy": "reject",
+            "max_result_chars": 100_000,
+            "descendants_max": 100
         })
     );
     assert!(serde_json::from_value::<PolicyRequest>(json!({"on_buzy": "reject"})).is_err());
@@ -148,20 +174,17 @@ fn refused() -> Admission {
     Admission::Refuse(Busy::ActiveRun("run_1".into()))
 }
 
-fn take_over() -> Admission {
-    Admission::TakeOver { from: "run_1".into() }
-}
-
 /// What the agent's policy alone makes of a message.
 fn by_policy(thread: &Thread, on_busy: OnBusy, while_waiting: WhileWaiting) -> Admission {
     let agent = Policy { on_busy, while_waiting, ..Policy::default() };
-    admit(thread, None, &PolicyRequest::default(), &agent)
+    admit(thread, IfBusy::resolve(None, &PolicyRequest::default(), &agent))
 }
 
 #[test]
 fn a_free_thread_is_held_at_once() {
     for asked in [None, Some(OnBusy::Reject), Some(OnBusy::Enqueue), Some(OnBusy::Interrupt)] {
-        let admission = admit(&Thread::Free, asked, &PolicyRequest::default(), &Policy::default());
+        let admission =
+            admit(&Thread::Free, IfBusy::resolve(asked, &PolicyRequest::default(), &Policy::default()));
         assert_eq!(admission, Admission::Hold);
     }
 }
@@ -173,7 +196,7 @@ fn on_busy_decides_over_a_run_that_executes_or_is_queued() {
         for (on_busy, expected) in [
             (OnBusy::Reject, refused()),
             (OnBusy::Enqueue, Admission::Enqueue),
-            (OnBusy::Interrupt, take_over()),
+            (OnBusy::Interrupt, Admission::TakeOver),
         ] {
             for other in [WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue] {
                 assert_eq!(by_policy(&thread, on_busy, other), expected, "{front:?} {on_busy:?}");
@@ -187,7 +210,7 @@ fn while_waiting_decides_over_a_run_that_only_waits() {
     let thread = busy(Front::Waits, false, 0);
     for (while_waiting, expected) in [
         (WhileWaiting::Reject, refused()),
-        (WhileWaiting::Supersede, take_over()),
+        (WhileWaiting::Supersede, Admission::TakeOver),
         (WhileWaiting::Enqueue, Admission::Enqueue),
     ] {
         for other in [OnBusy::Reject, OnBusy::Enqueue, OnBusy::Interrupt] {
@@ -201,7 +224,7 @@ fn the_messages_own_word_comes_before_its_policy_and_that_before_the_agents() {
     let wishes = [
         (OnBusy::Reject, refused()),
         (OnBusy::Enqueue, Admission::Enqueue),
-        (OnBusy::Interrupt, take_over()),
+        (OnBusy::Interrupt, Admission::TakeOver),
     ];
     for front in [Front::Executes, Front::Queued, Front::Waits] {
         let thread = busy(front, false, 0);
@@ -216,9 +239,12 @@ fn the_messages_own_word_comes_before_its_policy_and_that_before_the_agents() {
                 while_waiting: WhileWaiting::Enqueue,
                 ..Policy::default()
             };
-            assert_eq!(admit(&thread, Some(asked), &request, &agent), expected);
-            assert_eq!(admit(&thread, None, &request, &agent), refused());
-            assert_eq!(admit(&thread, None, &PolicyRequest::default(), &agent), Admission::Enqueue);
+            assert_eq!(admit(&thread, IfBusy::resolve(Some(asked), &request, &agent)), expected);
+            assert_eq!(admit(&thread, IfBusy::resolve(None, &request, &agent)), refused());
+            assert_eq!(
+                admit(&thread, IfBusy::resolve(None, &PolicyRequest::default(), &agent)),
+                Admission::Enqueue
+            );
         }
     }
 }
@@ -239,21 +265,39 @@ fn the_queue_has_an_end_behind_which_as_many_again_may_take_over() {
     for front in [Front::Executes, Front::Queued, Front::Waits] {
         let enqueue = |queued| by_policy(&busy(front, false, queued), OnBusy::Enqueue, WhileWaiting::Enqueue);
         assert_eq!(enqueue(QUEUE_MAX - 1), Admission::Enqueue);
-        assert_eq!(enqueue(QUEUE_MAX), Admission::Refuse(Busy::QueueFull));
+        assert_eq!(enqueue(QUEUE_MAX), Admission::Refuse(Busy::QueueFull { max: 100 }));
         let take_place =
             |queued| by_policy(&busy(front, false, queued), OnBusy::Interrupt, WhileWaiting::Supersede);
-        assert_eq!(take_place(2 * QUEUE_MAX - 1), take_over());
-        assert_eq!(take_place(2 * QUEUE_MAX), Admission::Refuse(Busy::QueueFull));
+        assert_eq!(take_place(LINE_MAX - 1), Admission::TakeOver);
+        assert_eq!(take_place(LINE_MAX), Admission::Refuse(Busy::QueueFull { max: 200 }));
     }
-    assert_eq!(QUEUE_MAX, 100);
+    assert_eq!((QUEUE_MAX, LINE_MAX), (100, 200));
+}
+
+/// Each with whether an interrupt was accepted for it.
+fn line<'r>(runs: &'r [(RunId, bool)]) -> impl Iterator<Item = Unended<'r>> {
+    runs.iter().map(|(run, interrupted)| Unended { run, interrupted: *interrupted })
 }
 
 #[test]
-fn whoever_superseded_holds_the_thread_next_else_the_first_in_the_queue() {
-    let queue = [RunId::from("run_2"), RunId::from("run_3")];
-    let new = RunId::from("run_9");
-    assert_eq!(promote(None, queue.iter()), queue.first());
-    assert_eq!(promote(Some(&new), queue.iter()), Some(&new));
-    assert_eq!(promote(Some(&new), [].iter()), Some(&new));
-    assert_eq!(promote(None, [].iter()), None);
+fn a_superseding_message_interrupts_every_unended_run_once_queued_ones_included() {
+    let runs = [("run_1", true), ("run_2", false), ("run_3", true), ("run_4", false)];
+    let runs = runs.map(|(run, interrupted)| (RunId::from(run), interrupted));
+    let superseded: Vec<&str> = to_supersede(line(&runs)).map(RunId::as_str).collect();
+    assert_eq!(superseded, ["run_2", "run_4"]);
+    assert_eq!(to_supersede(line(&[])).count(), 0);
+}
+
+#[test]
+fn the_first_in_line_that_is_not_interrupted_holds_the_thread_next() {
+    for (runs, expected) in [
+        (&[][..], None),
+        (&[("run_2", false), ("run_3", false)], Some("run_2")),
+        (&[("run_2", true), ("run_3", false), ("run_4", false)], Some("run_3")),
+        // A run that lines up later needs a holder before it.
+        (&[("run_2", true), ("run_3", true)], Some("run_2")),
+    ] {
+        let runs: Vec<_> = runs.iter().map(|(run, ends)| (RunId::from(*run), *ends)).collect();
+        assert_eq!(promote(line(&runs)).map(RunId::as_str), expected, "{runs:?}");
+    }
 }

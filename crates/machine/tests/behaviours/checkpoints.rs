@@ -267,6 +267,7 @@ fn a64_state_that_is_committed_names_its_run_and_its_parent() {
         call_id: "P".into(),
         depth: 1,
         grant_tokens: Some(500),
+        grant_descendants: None,
     };
     let mut wishes = order(Policy::default());
     wishes.parent = Some(parent.clone());

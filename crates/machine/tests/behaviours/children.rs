@@ -7,7 +7,7 @@ use machine::event::{CallErrorCode, Fact, InterruptCause, Parent, Usage};
 use machine::id::{CallId, Principal, RunId};
 use machine::inbox::Item;
 use machine::input::{ChildEnd, ChildEnded, ModelFailure};
-use machine::policy::OnReject;
+use machine::policy::{OnReject, Policy};
 use machine::revision::{Limits, Revision, StopCondition};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, SuspensionKind};
@@ -42,7 +42,7 @@ fn child_of(story: &Story, call: &str) -> RunId {
 
 fn ended(story: &Story, call: &str, end: ChildEnd) -> Input {
     let run = child_of(story, call);
-    Input::ChildEnded(ChildEnded { call: CallId::from(call), run, end, usage: used(40) })
+    Input::ChildEnded(ChildEnded { call: CallId::from(call), run, end, usage: used(40), descendants: 0 })
 }
 
 fn completed(answer: &str) -> ChildEnd {
@@ -70,6 +70,7 @@ fn a100_one_append_starts_the_child_and_holds_the_call_for_it() {
             agent: "research".into(),
             depth: 1,
             grant_tokens: None,
+            grant_descendants: 42,
         }
     );
     assert!(spawn.run.as_str().starts_with("run_") && spawn.thread.as_str().starts_with("thr_"));
@@ -126,6 +127,7 @@ fn b28_the_end_of_a_child_that_is_nobodys_or_was_heard_changes_nothing() {
         run: RunId::from("run_of_somebody_else"),
         end: completed("no"),
         usage: used(1),
+        descendants: 0,
     });
     assert_eq!(story.ok(other), []);
     assert_eq!(story.last_answer, Some(Answer::Duplicate));
@@ -174,12 +176,58 @@ fn a125_a_grant_is_what_is_asked_and_left_and_the_rest_comes_back() {
 }
 
 #[test]
+fn a125_the_grant_of_a_child_comes_back_however_the_child_ends() {
+    let failed = ChildEnd::Failed { message: "no model".into() };
+    for end in [ChildEnd::Interrupted, failed, completed("cheap")] {
+        let mut story = Story::begin_with(limited(1_000));
+        story.asks_for(&[("A", "researcher"), ("B", "transfer")]);
+        assert_eq!(story.run.control.reserved_tokens, 985, "the model call has used 15");
+        let input = ended(&story, "A", end.clone());
+        story.ok(input);
+        assert_eq!(story.run.control.reserved_tokens, 0, "{end:?}");
+        // The child has used 40 and the next answer of the model uses 15: all else is there for the next child.
+        story.denies("B", Some(OnReject::Continue));
+        assert_eq!(grants(&story.asks_for(&[("C", "researcher")])), [Some(930)], "{end:?}");
+    }
+}
+
+#[test]
+fn a125_a_second_end_of_a_child_costs_nothing_and_gives_nothing_back() {
+    let mut story = Story::begin_with(limited(1_000));
+    let tool = story.tools["researcher"].clone();
+    let performer = Performer::Agent { agent: "research".into(), budget_tokens_max: Some(300) };
+    story.tools.insert("researcher".into(), Tool { performer, ..tool });
+    story.asks_for(&[("A", "researcher"), ("B", "researcher")]);
+    let input = ended(&story, "A", completed("cheap"));
+    for _ in 0..3 {
+        story.ok(input.clone());
+        assert_eq!((story.run.control.reserved_tokens, story.run.control.usage.total()), (300, 55));
+    }
+}
+
+/// What its own children used is what it used.
+#[test]
+fn a125_a_child_stops_when_its_own_children_have_spent_its_grant() {
+    let mut order = order(Revision::default().policy);
+    let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
+    order.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: Some(50), grant_descendants: None });
+    let mut story = Story::queued_with(Revision::default(), order);
+    story.ok(Input::Start { after: None });
+    assert_eq!(grants(&story.asks_for(&[("A", "researcher")])), [Some(35)]);
+    let input = ended(&story, "A", completed("expensive"));
+    story.ok(input);
+    let Some(Termination::Stopped(stopped)) = story.run.control.ended() else { panic!("it goes on") };
+    assert_eq!(stopped.detail.as_deref(), Some("55 of the 50 tokens granted by the parent"));
+}
+
+#[test]
 fn a125_a_child_stops_when_its_grant_is_spent_and_grants_no_more_than_it_has() {
     let parent = Parent {
         run_id: RunId::from("run_parent"),
         call_id: CallId::from("P"),
         depth: 1,
         grant_tokens: Some(20),
+        grant_descendants: None,
     };
     let child = || {
         let mut order = order(Revision::default().policy);
@@ -217,7 +265,7 @@ fn a93_children_go_only_so_deep_and_only_so_many() {
     assert_eq!(story.tool_text("C"), "Error: 2 delegated runs are open, and no more may be at the same time");
     let mut deep = order(revision.policy);
     let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
-    deep.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: None });
+    deep.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: None, grant_descendants: None });
     let mut story = Story::queued_with(revision, deep);
     story.ok(Input::Start { after: None });
     let events = story.asks_for(&[("A", "researcher")]);
@@ -272,7 +320,13 @@ fn b49_end_run_closes_a_child_too() {
 fn a124_a_childs_end_is_delivered_to_its_parent_with_its_last_words_and_its_usage() {
     let mut order = order(Revision::default().policy);
     let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
-    order.parent = Some(Parent { run_id: run_id.clone(), call_id, depth: 1, grant_tokens: None });
+    order.parent = Some(Parent {
+        run_id: run_id.clone(),
+        call_id,
+        depth: 1,
+        grant_tokens: None,
+        grant_descendants: None,
+    });
     let child = || {
         let mut story = Story::queued_with(Revision::default(), order.clone());
         story.ok(Input::Start { after: None });
@@ -311,7 +365,7 @@ fn a124_a_childs_end_is_delivered_to_its_parent_with_its_last_words_and_its_usag
 fn b6_x2_a_child_that_was_refused_or_cut_short_reaches_its_parent_as_a_failure() {
     let mut order = order(Revision::default().policy);
     let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
-    order.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: None });
+    order.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: None, grant_descendants: None });
     let end_of = |revision: Revision, last_text: &str, ends: &dyn Fn(&mut Story) -> Vec<Event>| {
         let mut story = Story::queued_with(revision, order.clone());
         story.ok(Input::Start { after: None });
@@ -367,4 +421,131 @@ fn a125_with_nothing_left_to_grant_no_child_starts() {
 #[test]
 fn c33_a_budget_of_zero_is_no_budget_and_limits_no_child() {
     assert_eq!(grants(&delegating(limited(0)).log), [None]);
+}
+
+fn descendants(events: &[Event]) -> Vec<u32> {
+    spawns(events).into_iter().map(|spawn| spawn.grant_descendants).collect()
+}
+
+fn bounded_tree(descendants_max: u32) -> Revision {
+    let policy = Policy { descendants_max, ..Policy::default() };
+    Revision { policy, ..Revision::default() }
+}
+
+fn researchers(story: &mut Story, count: usize) -> Vec<Event> {
+    let ids: Vec<String> = (0..count).map(|n| format!("c{n}")).collect();
+    let calls: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "researcher")).collect();
+    story.asks_for(&calls)
+}
+
+/// A child run with this grant, at this depth.
+fn granted(grant_descendants: u32, depth: u16) -> Story {
+    let mut order = order(Policy::default());
+    order.parent = Some(Parent {
+        run_id: RunId::from("run_parent"),
+        call_id: CallId::from("P"),
+        depth,
+        grant_tokens: None,
+        grant_descendants: Some(grant_descendants),
+    });
+    let mut story = Story::queued_with(Revision::default(), order);
+    story.ok(Input::Start { after: None });
+    story
+}
+
+#[test]
+fn grants_of_descendants_never_add_up_to_more_than_the_run_may_start() {
+    for max in [1_u32, 2, 3, 7, 16, 17, 40, 100, 1_000] {
+        let mut story = Story::begin_with(bounded_tree(max));
+        let given = descendants(&researchers(&mut story, 16));
+        let total = given.iter().map(|grant| 1 + grant).sum::<u32>();
+        assert!(total <= max, "{given:?} of {max}");
+        assert_eq!(story.run.control.descendants, total);
+    }
+    // By default as many children may be open together as the other limit allows, and the first can delegate widely.
+    let mut story = Story::begin();
+    let given = descendants(&researchers(&mut story, 16));
+    assert_eq!((given.len(), given[0]), (16, 42));
+}
+
+#[test]
+fn a_default_tree_can_delegate_down_to_the_last_level() {
+    let mut grant = descendants(&delegating(Revision::default()).log)[0];
+    for depth in 1..Limits::default().depth_max {
+        let mut story = granted(grant, depth);
+        let events = story.asks_for(&[("A", "researcher")]);
+        assert_eq!(descendants(&events).len(), 1, "a run at depth {depth} with {grant} may delegate");
+        grant = descendants(&events)[0];
+    }
+    assert_eq!(grant, 0, "a run on the last level cannot delegate, and is granted nothing");
+}
+
+#[test]
+fn a_call_that_finds_no_descendant_left_fails_and_says_why() {
+    let mut story = Story::begin_with(bounded_tree(2));
+    let events = researchers(&mut story, 3);
+    assert_eq!(descendants(&events), [0, 0]);
+    assert!(story.log.iter().any(|event| matches!(
+        &event.fact,
+        Fact::ExecutionFailed { call_id, error, .. }
+            if call_id.as_str() == "c2" && error.code == CallErrorCode::TooManyDescendants
+    )));
+    assert_eq!(
+        story.tool_text("c2"),
+        "Error: this run may start 2 runs in all, those that they start included, and none is left; do the rest \
+         without delegating"
+    );
+    let mut none = granted(0, 1);
+    none.asks_for(&[("A", "researcher")]);
+    assert_eq!(
+        none.tool_text("A"),
+        "Error: this run may start 0 runs in all, those that they start included, and none is left; do the rest \
+         without delegating"
+    );
+}
+
+#[test]
+fn a_child_that_ends_gives_back_what_it_did_not_start_and_its_own_run_stays_counted() {
+    let mut story = Story::begin_with(bounded_tree(10));
+    let events = story.asks_for(&[("A", "researcher")]);
+    let [grant] = descendants(&events)[..] else { panic!("{events:?}") };
+    assert!(grant >= 2, "{grant}");
+    let run = child_of(&story, "A");
+    let end = completed("done");
+    story.ok(Input::ChildEnded(ChildEnded { call: "A".into(), run, end, usage: used(1), descendants: 2 }));
+    assert_eq!(story.run.control.descendants, 3);
+    // Ten runs in all, one after the other: none of them brings a new allowance.
+    for n in 0..7 {
+        let id = format!("r{n}");
+        story.asks_for(&[(&id, "researcher")]);
+        let input = ended(&story, &id, completed("done"));
+        story.ok(input);
+    }
+    assert_eq!(story.run.control.descendants, 10);
+    let events = story.asks_for(&[("last", "researcher")]);
+    assert!(spawns(&events).is_empty());
+}
+
+#[test]
+fn a_child_reports_every_run_that_counts_against_its_grant() {
+    let mut story = granted(9, 1);
+    story.asks_for(&[("A", "researcher")]);
+    let counted = story.run.control.descendants;
+    assert!(counted > 1, "{counted}");
+    let before = story.run.control.clone();
+    let events = story.ok(Input::Interrupt { cause: InterruptCause::Person(Principal::from("ana")) });
+    let sent = deliveries(Some(&before), &events, "").unwrap();
+    let Some(Item::ChildEnded(end)) = sent.last().map(|one| one.item.clone()) else { panic!("{sent:?}") };
+    assert_eq!(end.descendants, counted, "an open grandchild may still start what it was granted");
+}
+
+#[test]
+fn a_child_of_an_older_log_without_a_grant_has_what_its_policy_says() {
+    let parent = json!({"run_id": "run_parent", "call_id": "P", "depth": 1, "grant_tokens": null});
+    let mut order = order(Policy { descendants_max: 1, ..Policy::default() });
+    order.parent = Some(serde_json::from_value(parent).unwrap());
+    let mut story = Story::queued_with(Revision::default(), order);
+    story.ok(Input::Start { after: None });
+    story.asks_for(&[("A", "researcher"), ("B", "researcher")]);
+    assert_eq!(["A", "B"].map(|id| story.status(id)), [CallStatus::Suspended, CallStatus::Failed]);
 }

@@ -7,7 +7,7 @@ use machine::policy::{OnBusy, Policy, PolicyRequest};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode};
 use machine::termination::{Cancelled as By, Termination};
-use machine::thread::{Admission, Busy, Front, Thread, admit};
+use machine::thread::{Admission, Busy, Front, IfBusy, Thread, admit};
 use machine::{Answer, Effect, Input, Rejection, Revision};
 use serde_json::json;
 
@@ -250,14 +250,14 @@ fn c102_one_run_holds_a_thread_and_every_other_is_refused_queued_or_takes_its_pl
     let busy = |front_is| Thread::Busy { front: "run_1".into(), front_is, in_doubt: false, queued: 0 };
     let request = PolicyRequest::default();
     let agent = Policy::default();
-    assert_eq!(admit(&Thread::Free, None, &request, &agent), Admission::Hold);
+    assert_eq!(admit(&Thread::Free, IfBusy::resolve(None, &request, &agent)), Admission::Hold);
     for front in [Front::Executes, Front::Queued, Front::Waits] {
         for asked in [None, Some(OnBusy::Reject), Some(OnBusy::Enqueue), Some(OnBusy::Interrupt)] {
-            let admission = admit(&busy(front), asked, &request, &agent);
+            let admission = admit(&busy(front), IfBusy::resolve(asked, &request, &agent));
             assert_ne!(admission, Admission::Hold, "{front:?} {asked:?}");
         }
         let refused = Admission::Refuse(Busy::ActiveRun("run_1".into()));
-        assert_eq!(admit(&busy(front), None, &request, &agent), refused);
+        assert_eq!(admit(&busy(front), IfBusy::resolve(None, &request, &agent)), refused);
     }
 }
 
@@ -282,7 +282,8 @@ fn a_child_run_is_answered_by_its_end_and_by_nobody_else() {
     let why = "a child run works on this call; decide the calls that it holds".to_owned();
     assert_eq!(story.refused(Input::Decide(decision)), Rejection::Invalid { call: "A".into(), why });
     let end = machine::input::ChildEnd::Completed { answer: json!("found it").into() };
-    let ended = machine::input::ChildEnded { call: "A".into(), run, end, usage: Default::default() };
+    let ended =
+        machine::input::ChildEnded { call: "A".into(), run, end, usage: Default::default(), descendants: 0 };
     story.ok(Input::ChildEnded(ended));
     assert_eq!(story.tool_text("A"), "found it");
 }

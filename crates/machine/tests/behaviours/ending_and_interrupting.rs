@@ -192,6 +192,24 @@ fn an_expiry_that_denies_goes_on_per_on_reject() {
     assert_eq!(termination(&story).done_reason(), "stopped:rejected");
 }
 
+/// `on_reject` is about refusals of people: an answer that never comes is none.
+#[test]
+fn a_question_that_expires_lets_the_run_go_on_whatever_on_reject_says() {
+    for on_reject in [None, Some(OnReject::Continue), Some(OnReject::EndRun)] {
+        let mut story = Story::with_policy(Policy { on_reject, ..Policy::default() });
+        story.asks_for(&[("A", "upsert"), ("B", "echo")]);
+        story.succeeds("B");
+        let asked =
+            SuspendRequest { expires_in_ms: Some(1_000), ..question(ResumeMode::UseDecisionAsToolResult) };
+        story.returns("A", Outcome::Answered(ToolAnswer::Pending(asked)));
+        story.later(1_000);
+        let events = story.ok(Input::DeadlineReached);
+        assert_eq!(cancelled(&events), [of("A", "expired", false)], "{on_reject:?}");
+        assert_eq!((story.run.control.ended(), story.run.control.step), (None, 2), "{on_reject:?}");
+        assert_eq!(story.tool_text("B"), "ok");
+    }
+}
+
 #[test]
 fn a_block_that_ends_the_run_awaits_what_executes() {
     let mut story = Story::with_policy(Policy { on_block: OnBlock::EndRun, ..Policy::default() });

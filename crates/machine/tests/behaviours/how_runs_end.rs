@@ -52,8 +52,13 @@ fn a44_early_end_hands_out_the_last_text_of_the_run() {
     for said in ["let me look", ""] {
         let mut order = order(Policy::default());
         let (run_id, call_id) = (RunId::from("run_0"), CallId::from("P"));
-        order.parent =
-            Some(Parent { run_id: run_id.clone(), call_id: call_id.clone(), depth: 1, grant_tokens: None });
+        order.parent = Some(Parent {
+            run_id: run_id.clone(),
+            call_id: call_id.clone(),
+            depth: 1,
+            grant_tokens: None,
+            grant_descendants: None,
+        });
         let phases = [Phase::BeforeInference].into_iter().collect();
         let mut story = Story::queued_with(Revision { phases, ..Revision::default() }, order);
         story.ok(Input::Start { after: None });
@@ -68,7 +73,13 @@ fn a44_early_end_hands_out_the_last_text_of_the_run() {
         assert_eq!(ended(&story), &Termination::BehaviorRequested);
         let end = ChildEnd::Completed { answer: Arc::new(json!(said)) };
         let usage = Usage { input_tokens: 10, output_tokens: 5 };
-        let item = Item::ChildEnded(ChildEnded { call: call_id, run: RunId::from("run_1"), end, usage });
+        let item = Item::ChildEnded(ChildEnded {
+            call: call_id,
+            run: RunId::from("run_1"),
+            end,
+            usage,
+            descendants: 0,
+        });
         let handed_out = delivery::deliveries(Some(&before), &events, said).unwrap();
         assert_eq!(handed_out, [Delivery { to: run_id, item }]);
     }

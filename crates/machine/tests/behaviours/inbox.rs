@@ -4,14 +4,14 @@ use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{InterruptCause, Usage};
 use machine::id::{CallId, Digest, Principal, RunId, SuspensionId};
 use machine::inbox::{
-    Earlier, Item, Refusal, RunRow, SuspensionRow, Verdict, drain, ends_run, hear, judge_decision,
+    Earlier, Item, Refusal, RunRow, Shown, SuspensionRow, Verdict, drain, hear, judge, judge_decision,
     judge_late_answer, may_keep_early,
 };
 use machine::input::{ChildEnd, ChildEnded};
 use machine::policy::{Continuation, Decisions, OnReject, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{ResumeMode, SuspensionKind};
-use machine::{Effect, Input, Rejection, Timestamp};
+use machine::{Control, Effect, Input, Rejection, Timestamp};
 use serde_json::json;
 
 use crate::story::{Story, cancel, invalid, names, resume, resume_with, success, unknown};
@@ -46,6 +46,7 @@ fn child_end(call: &str) -> Item {
         run: RunId::from("run_child"),
         end: ChildEnd::Interrupted,
         usage: Usage::default(),
+        descendants: 0,
     })
 }
 
@@ -59,6 +60,32 @@ fn held_beside_running(policy: Policy) -> Story {
     story.asks_for(&[("A", "transfer"), ("C", "echo")]);
     assert_eq!((story.status("A"), story.status("C")), (CallStatus::Suspended, CallStatus::Running));
     story
+}
+
+/// The order in which a run hears what it is told: results, then people and parents. A message of a user or of another
+/// agent is not told to a run; it starts one.
+const fn class(item: &Item) -> u8 {
+    match item {
+        Item::LateAnswer { .. } | Item::ChildEnded(_) => 0,
+        Item::Decision(_) | Item::Early { .. } | Item::Interrupt { .. } => 1,
+    }
+}
+
+#[test]
+fn b48_of_any_two_things_that_a_run_is_told_the_result_is_heard_first() {
+    let story = held_beside_running(Policy::default());
+    let early = || {
+        let Item::Decision(decision) = decided("A") else { panic!("it is one") };
+        Item::Early { digest: story.call("A").arguments, decision }
+    };
+    let all = || [late("C"), child_end("D"), decided("B"), early(), interrupt()];
+    for (place, first) in all().iter().enumerate() {
+        for (other, second) in all().iter().enumerate().filter(|(other, _)| *other != place) {
+            let expected = if class(second) < class(first) { [1, 0] } else { [0, 1] };
+            let inbox = [first.clone(), second.clone()];
+            assert_eq!(drain(&story.run.control, &inbox, false), expected, "{place} before {other}");
+        }
+    }
 }
 
 #[test]
@@ -265,6 +292,12 @@ fn b5_digest_and_definition_are_judged_before_an_edit() {
     assert_eq!(judged(resume_with(json!(null)), other), Verdict::Refused(Refusal::Invalid(words.into())));
 }
 
+/// Nothing but an interrupt is accepted behind the item: the run will end.
+fn ends_run(control: &Control, item: &Item) -> bool {
+    let inbox = std::slice::from_ref(item);
+    judge(&late("C"), &Shown { control, inbox, earlier: None }) == Verdict::Refused(Refusal::RunOver)
+}
+
 #[test]
 fn d38_a_denial_ends_the_run_where_it_or_the_policy_says_so_and_nothing_else_does() {
     let no = |then| DecisionAction::Cancel { reason: None, then };
@@ -282,23 +315,25 @@ fn d38_a_denial_ends_the_run_where_it_or_the_policy_says_so_and_nothing_else_doe
     for (on_reject, then, ends) in table {
         let mut story = held_beside_running(Policy { on_reject, ..Policy::default() });
         let decision = story.decision("A", no(then));
-        let early = Item::Early { decision: decision.clone(), digest: Digest::of(b"any") };
+        let early = Item::Early { decision: decision.clone(), digest: story.call("A").arguments };
         let item = Item::Decision(decision);
         let control = &story.run.control;
         assert_eq!(ends_run(control, &item), ends, "{on_reject:?}, then {then:?}");
         assert_eq!(ends_run(control, &early), ends, "{on_reject:?}, then {then:?}");
+        let others = Item::Early { decision: story.decision("A", no(then)), digest: Digest::of(b"others") };
+        assert!(!ends_run(control, &others), "it is for other arguments");
         // And it is so once the run has heard it: what was foretold cannot turn out otherwise.
         let heard = hear(control, &item).unwrap();
         let ending = names(&story.ok(heard)).iter().any(|name| name == "run.ending");
         assert_eq!(ending, ends, "{on_reject:?}, then {then:?}");
     }
     let mut in_doubt = Story::with_policy(Policy { on_reject: end, ..Policy::default() });
-    in_doubt.asks_for(&[("A", "post")]);
+    in_doubt.asks_for(&[("A", "post"), ("C", "echo")]);
     in_doubt.returns("A", unknown());
     let given_up = Item::Decision(in_doubt.decision("A", no(end)));
     assert!(!ends_run(&in_doubt.run.control, &given_up), "a call that is given up is no denial");
     let story = held_beside_running(Policy { on_reject: end, ..Policy::default() });
-    for item in [decided("A"), interrupt(), late("C"), child_end("A")] {
+    for item in [decided("A"), late("C"), child_end("A")] {
         assert!(!ends_run(&story.run.control, &item), "{item:?}");
     }
 }

@@ -8,7 +8,7 @@ use machine::policy::{OnReject, Policy};
 use machine::revision::Revision;
 use machine::status::{CallStatus, RunStatus};
 use machine::termination::{Cancelled, StopCode, Termination};
-use machine::thread::{Admission, Thread, admit};
+use machine::thread::{Admission, IfBusy, Thread, admit};
 use machine::transcript::ModelMessage;
 use machine::{Effect, Event, Input, Rejection};
 use serde_json::json;
@@ -187,10 +187,8 @@ fn b53_the_next_message_of_the_thread_works_and_reads_what_happened() {
     let mut first = Story::begin();
     first.asks_for(&[("A", "post")]);
     first.ok(by_ana());
-    assert_eq!(
-        admit(&Thread::Free, None, &machine::policy::PolicyRequest::default(), &Policy::default()),
-        Admission::Hold
-    );
+    let if_busy = IfBusy::resolve(None, &machine::policy::PolicyRequest::default(), &Policy::default());
+    assert_eq!(admit(&Thread::Free, if_busy), Admission::Hold);
     let mut next = order(Policy::default());
     next.run_id = RunId::from("run_2");
     next.message.as_mut().unwrap().id = "msg_user_2".into();

@@ -201,9 +201,31 @@ fn b13_every_event_names_its_call_and_its_turn_and_carries_what_it_is_about() {
 #[test]
 fn b14_a_denial_without_a_reason_has_a_text_of_its_own() {
     let mut story = Story::begin();
-    story.asks_for(&[("A", "transfer")]);
-    story.decides("A", cancel());
-    assert_eq!(story.tool_text("A"), "Denied by ana");
+    let answered = story.answer("", &[("", "transfer", json!({})), ("", "transfer", json!({}))]);
+    story.hears_model(answered);
+    story.pass_gates();
+    let ids: Vec<CallId> = story.run.control.calls.iter().map(|call| call.id.clone()).collect();
+    assert_ne!(ids[0], ids[1], "a call without an id gets one");
+    story.decides(ids[0].as_str(), cancel());
+    story.denies(ids[1].as_str(), None);
+    for event in story
+        .log
+        .iter()
+        .map(as_stored)
+        .filter(|event| event["type"].as_str().is_some_and(|kind| kind.starts_with("tool.")))
+    {
+        assert!(event["payload"]["call_id"].as_str().is_some_and(|id| !id.is_empty()), "{event}");
+        let tool = &event["payload"]["tool"];
+        assert!(tool.is_null() || tool == "transfer", "{event}");
+    }
+    // Who denied it is always said; why, where it was given.
+    let denials: Vec<Value> =
+        story.log.iter().map(as_stored).filter(|event| event["type"] == "tool.denied").collect();
+    assert_eq!(denials.len(), 2);
+    assert!(denials.iter().all(|event| event["payload"]["by"] == "ana"));
+    assert_eq!(denials[1]["payload"]["reason"], "no");
+    assert_eq!(story.tool_text(ids[0].as_str()), "Denied by ana");
+    assert_eq!(story.tool_text(ids[1].as_str()), "Denied by ana: no");
 }
 
 /// A consumer that reads nothing but the family: it adds a call when it is held and takes it out when it goes on

@@ -213,7 +213,7 @@ fn a_childs_answer_too_deep_fails_the_call() {
         panic!("no child works on it")
     };
     let end = ChildEnd::Completed { answer: Arc::new(beyond()) };
-    let ended = ChildEnded { call: CallId::from("A"), run, end, usage: Usage::default() };
+    let ended = ChildEnded { call: CallId::from("A"), run, end, usage: Usage::default(), descendants: 0 };
     let events = story.ok(Input::ChildEnded(ended));
     assert_eq!(
         failure(&events),

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use machine::call::Call;
+use machine::checkpoint::{self, Checkpoint};
 use machine::event::{CallErrorCode, Message};
 use machine::id::{CallId, MessageId, PluginName, ToolName};
 use machine::inbox::{self, Item};
@@ -159,6 +160,14 @@ fn a38_run_begins_with_its_start_and_the_users_message_and_ends_with_its_end() {
             "run.ended"
         ]
     );
+    // Its commits: the message with the start, what the hooks of RunStart said, the answer, and the end.
+    let phases = [Phase::RunStart, Phase::RunEnd].into_iter().collect();
+    let mut story = Story::begin_with(Revision { phases, ..Revision::default() });
+    assert_eq!(checkpoint::name(&story.log), Checkpoint::UserMessage);
+    let said = |phase| Input::PhaseAnswered { phase, hooks: by("audit", vec![mark(phase)]) };
+    assert_eq!(checkpoint::name(&story.ok(said(Phase::RunStart))), Checkpoint::UserMessage);
+    assert_eq!(checkpoint::name(&story.says("done")), Checkpoint::AssistantTurn);
+    assert_eq!(checkpoint::name(&story.ok(said(Phase::RunEnd))), Checkpoint::RunFinished);
 }
 
 #[test]

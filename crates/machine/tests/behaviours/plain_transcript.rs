@@ -9,7 +9,9 @@ use machine::phase::Action;
 use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
 use machine::transcript::{AssistantCall, Messages, ModelMessage, Transcript};
-use machine::wording::{ChangedBy, INTERRUPTION, correction, late_result, placeholder, result_text};
+use machine::wording::{
+    ChangedBy, INTERRUPTION, bounded, calls_dropped, correction, late_result, placeholder, result_text,
+};
 use serde_json::Value;
 
 /// Both forms of the transcript of one thread.
@@ -38,6 +40,7 @@ pub(crate) struct PlainTranscript {
     queued: BTreeMap<MessageId, Arc<Value>>,
     /// Texts that hooks asked to be noted, by the event that records them.
     notes: BTreeMap<u64, String>,
+    chars_max: usize,
 }
 
 enum Entry {
@@ -77,6 +80,7 @@ impl PlainTranscript {
     pub(crate) fn push(&mut self, event: &Event) {
         match &event.fact {
             Fact::RunQueued(order) => {
+                self.chars_max = order.policy.max_result_chars as usize;
                 if let Some(message) = &order.message {
                     self.queued.insert(message.id.clone(), message.content.clone());
                 }
@@ -100,9 +104,10 @@ impl PlainTranscript {
             | Fact::ExecutionFailed { call_id, .. }
             | Fact::ToolDenied { call_id, .. }
             | Fact::ToolCancelled { call_id, .. } => {
+                let chars_max = self.chars_max;
                 self.with_call(call_id, |call| {
                     let changed = call.changed.as_ref().map(|(by, value)| (*by, &**value));
-                    call.outcome = result_text(&event.fact, changed);
+                    call.outcome = result_text(&event.fact, changed, chars_max);
                 });
             }
             Fact::PhaseAnswered { actions, .. } => {
@@ -114,6 +119,9 @@ impl PlainTranscript {
                         }
                         note.push_str(text);
                     }
+                }
+                if let Some(note) = self.notes.get_mut(&event.seq) {
+                    *note = bounded("", note, "", self.chars_max);
                 }
             }
             Fact::ExecutionStarted { call_id, .. } => self.with_call(call_id, |call| call.held = None),
@@ -184,6 +192,9 @@ impl PlainTranscript {
                 }
             }
             Message::Correction { why, .. } => self.entries.push(Entry::Notice { text: correction(why) }),
+            Message::CallsDropped { taken, dropped, .. } => {
+                self.entries.push(Entry::Notice { text: calls_dropped(*taken, *dropped) });
+            }
             Message::Interruption { .. } => self.entries.push(Entry::Notice { text: INTERRUPTION.into() }),
         }
     }

@@ -7,6 +7,7 @@ use machine::input::{ModelFailure, Outcome};
 use machine::revision::ATTEMPT_COUNT_MAX;
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::Held;
+use machine::termination::{ErrorCode, Termination};
 use machine::{Answer, Deadline, DeadlineReason, Effect, Input, Rejection, Timestamp, fold};
 use serde_json::json;
 
@@ -191,6 +192,40 @@ fn a45_a_lost_model_call_gets_a_new_number_and_costs_no_try() {
     assert_eq!(story.run_status(), &RunStatus::Running);
     story.ok(Input::ModelFailed { step: 1, attempt: 4, failure });
     assert!(story.run.control.ended().is_some());
+}
+
+#[test]
+fn a45_a_model_call_that_takes_its_worker_down_every_time_ends_the_run_in_the_end() {
+    let mut story = Story::begin();
+    for attempt in 1..ATTEMPT_COUNT_MAX {
+        assert_eq!(story.model_attempt(), attempt);
+        crash(&mut story);
+        assert_eq!(names(&story.ok(Input::InboxDrained)), ["model.retrying"], "attempt {attempt}");
+    }
+    crash(&mut story);
+    assert_eq!(names(&story.ok(Input::InboxDrained)), ["step.ended", "run.ended"]);
+    let why = format!("the worker was lost in each of {ATTEMPT_COUNT_MAX} model calls");
+    assert_eq!(story.run.control.ended(), Some(&Termination::error(ErrorCode::Model, &why)));
+}
+
+/// Failures and losses are counted apart: neither uses up what is left of the other.
+#[test]
+fn a45_model_calls_that_are_lost_between_failures_cost_no_try() {
+    let mut story = Story::begin();
+    let failure = ModelFailure { message: "busy".into(), retryable: true, retry_after_ms: None };
+    for _ in 0..2 {
+        let attempt = story.model_attempt();
+        let failed = Input::ModelFailed { step: 1, attempt, failure: failure.clone() };
+        assert_eq!(names(&story.ok(failed)), ["model.retrying"]);
+        for _ in 0..5 {
+            crash(&mut story);
+            story.ok(Input::InboxDrained);
+        }
+    }
+    assert_eq!((story.model_attempt(), story.run.control.ended()), (13, None));
+    let attempt = story.model_attempt();
+    story.ok(Input::ModelFailed { step: 1, attempt, failure });
+    assert_eq!(story.run.control.ended(), Some(&Termination::error(ErrorCode::Model, "busy")));
 }
 
 #[test]

@@ -312,7 +312,7 @@ fn a_run_is_open_on_its_way_out_or_ended_for_whoever_submits() {
 }
 
 fn shown(control: &Control) -> Shown<'_> {
-    Shown::of(control)
+    Shown { control, inbox: &[], earlier: None }
 }
 
 /// Held: A. Running: C. On its way out: the same after a denial that ends the run. Ended: after an interrupt.
@@ -341,6 +341,7 @@ fn the_verdict_on_each_kind_of_item_depends_on_where_the_run_stands() {
         run: "run_child".into(),
         end: ChildEnd::Interrupted,
         usage: machine::event::Usage::default(),
+        descendants: 0,
     });
     let late =
         |attempt| Item::LateAnswer { step: 1, call: CallId::from("C"), attempt, outcome: success(json!(1)) };
@@ -365,7 +366,7 @@ fn the_verdict_on_each_kind_of_item_depends_on_where_the_run_stands() {
 }
 
 #[test]
-fn the_verdict_also_depends_on_what_only_the_store_knows() {
+fn the_verdict_also_depends_on_what_was_accepted_before() {
     let story = held();
     let control = &story.run.control;
     let decision = Decision { id: Some(DecisionId::from("d1")), ..story.decision("A", resume()) };
@@ -375,25 +376,38 @@ fn the_verdict_also_depends_on_what_only_the_store_knows() {
     let judged = |shown: Shown<'_>| judge(&item, &shown);
     let fresh = shown(control);
     assert_eq!(judged(fresh), Verdict::Accepted);
-    assert_eq!(judged(Shown { answered: true, ..fresh }), Verdict::Refused(Refusal::Answered));
-    assert_eq!(judged(Shown { interrupt_accepted: true, ..fresh }), Verdict::Refused(Refusal::RunOver));
-    assert_eq!(judged(Shown { end_accepted: true, ..fresh }), Verdict::Refused(Refusal::RunOver));
+    let answer = [Item::Decision(other.clone())];
+    assert_eq!(judged(Shown { inbox: &answer, ..fresh }), Verdict::Refused(Refusal::Answered));
+    let of_an_earlier_opening = Decision { suspension: SuspensionId::from("apr_old"), ..other.clone() };
+    assert_eq!(judged(Shown { inbox: &[Item::Decision(of_an_earlier_opening)], ..fresh }), Verdict::Accepted);
+    let interrupt = Item::Interrupt { cause: by_a_person() };
+    let interrupted = std::slice::from_ref(&interrupt);
+    assert_eq!(judged(Shown { inbox: interrupted, ..fresh }), Verdict::Refused(Refusal::RunOver));
+    let end = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
+    let end = [Item::Decision(Decision { action: end, ..decision.clone() })];
+    assert_eq!(judged(Shown { inbox: &end, ..fresh }), Verdict::Refused(Refusal::RunOver));
     assert_eq!(judged(Shown { earlier: Some(&decision), ..fresh }), Verdict::AlreadyApplied);
     assert_eq!(judged(Shown { earlier: Some(&somebody_else), ..fresh }), Verdict::AlreadyApplied);
     assert_eq!(judged(Shown { earlier: Some(&other), ..fresh }), Verdict::Refused(Refusal::IdUsed));
     // A repeat is recognised before anything else is looked at.
-    let repeated = Shown { earlier: Some(&decision), interrupt_accepted: true, answered: true, ..fresh };
+    let waiting = [item.clone(), interrupt.clone()];
+    let repeated = Shown { earlier: Some(&decision), inbox: &waiting, ..fresh };
     assert_eq!(judged(repeated), Verdict::AlreadyApplied);
-    let interrupt = Item::Interrupt { cause: by_a_person() };
-    assert_eq!(judge(&interrupt, &Shown { interrupt_accepted: true, ..fresh }), Verdict::AlreadyApplied);
-    assert_eq!(judge(&interrupt, &Shown { end_accepted: true, ..fresh }), Verdict::Accepted);
+    assert_eq!(judge(&interrupt, &Shown { inbox: interrupted, ..fresh }), Verdict::AlreadyApplied);
+    assert_eq!(judge(&interrupt, &Shown { inbox: &end, ..fresh }), Verdict::Accepted);
     let call = CallId::from("C");
     let early = Item::Early { decision: Decision { call, ..decision.clone() }, digest: Digest::of(b"any") };
-    assert_eq!(judge(&early, &Shown { early_kept: true, ..fresh }), Verdict::Refused(Refusal::NotHeld));
+    let kept = std::slice::from_ref(&early);
+    assert_eq!(judge(&early, &Shown { inbox: kept, ..fresh }), Verdict::Refused(Refusal::NotHeld));
     let twice = Shown { earlier: Some(&other), ..fresh };
     assert_eq!(judge(&early, &twice), Verdict::Refused(Refusal::IdUsed));
     let Item::Early { decision: kept, .. } = &early else { panic!("{early:?}") };
     assert_eq!(judge(&early, &Shown { earlier: Some(kept), ..fresh }), Verdict::AlreadyApplied);
+    // One that came early answers the approval that has opened for its arguments.
+    let digest = story.call("A").arguments;
+    let answered = |digest| [Item::Early { decision: other.clone(), digest }];
+    assert_eq!(judged(Shown { inbox: &answered(digest), ..fresh }), Verdict::Refused(Refusal::Answered));
+    assert_eq!(judged(Shown { inbox: &answered(Digest::of(b"others")), ..fresh }), Verdict::Accepted);
 }
 
 #[test]

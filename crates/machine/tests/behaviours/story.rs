@@ -16,7 +16,9 @@ use machine::status::{CallStatus, RunStatus};
 use machine::suspension::ResumeMode;
 use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
 use machine::transcript::ModelMessage;
-use machine::{Answer, Control, Effect, Event, Input, Rejection, Run, Timestamp, fold, queue, stored};
+use machine::{
+    Answer, Control, Decided, Effect, Event, Input, Rejection, Run, Timestamp, fold, queue, stored,
+};
 use serde_json::{Value, json};
 
 use crate::plain_transcript::Compared;
@@ -149,8 +151,17 @@ impl Story {
     /// Decides and applies. Holds the laws that every story must keep: a rejected input changes nothing, the
     /// stored control is the fold of the log, events survive being stored, the model reads what it should.
     pub(crate) fn say(&mut self, input: Input) -> Result<Vec<Event>, Rejection> {
+        self.take(self.run.decide(&input, self.now))
+    }
+
+    /// The same where an accepted interrupt waits behind it.
+    pub(crate) fn say_before_interrupt(&mut self, input: Input) -> Result<Vec<Event>, Rejection> {
+        self.take(self.run.decide_before_interrupt(&input, self.now))
+    }
+
+    fn take(&mut self, decided: Result<Decided, Rejection>) -> Result<Vec<Event>, Rejection> {
         let before = self.run.clone();
-        let decided = match self.run.decide(&input, self.now) {
+        let decided = match decided {
             Ok(decided) => decided,
             Err(rejection) => {
                 assert!(!matches!(rejection, Rejection::Broken(_)), "{rejection}");

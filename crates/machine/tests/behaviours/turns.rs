@@ -6,7 +6,7 @@ use machine::input::Outcome;
 use machine::phase::Phase;
 use machine::policy::{Continuation, Execution, OnBusy, Policy, PolicyRequest, WhileWaiting};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
-use machine::thread::{Admission, Busy, Front, Thread, admit};
+use machine::thread::{Admission, Busy, Front, IfBusy, Thread, admit};
 use machine::transcript::ModelMessage;
 use machine::{Answer, Effect, Event, Input, Rejection, fold};
 use serde_json::json;
@@ -308,11 +308,14 @@ fn b43_a_message_that_meets_an_open_turn_never_gets_into_it() {
     let waits = Thread::Busy { front: front.clone(), front_is: Front::Waits, in_doubt: false, queued: 0 };
     let agent = Policy::default();
     let asks = PolicyRequest::default();
-    assert_eq!(admit(&waits, None, &asks, &agent), Admission::Refuse(Busy::ActiveRun(front.clone())));
+    assert_eq!(
+        admit(&waits, IfBusy::resolve(None, &asks, &agent)),
+        Admission::Refuse(Busy::ActiveRun(front.clone()))
+    );
     let enqueue = PolicyRequest { while_waiting: Some(WhileWaiting::Enqueue), ..asks };
-    assert_eq!(admit(&waits, None, &enqueue, &agent), Admission::Enqueue);
+    assert_eq!(admit(&waits, IfBusy::resolve(None, &enqueue, &agent)), Admission::Enqueue);
     let interrupt = Some(OnBusy::Interrupt);
-    assert_eq!(admit(&waits, interrupt, &asks, &agent), Admission::TakeOver { from: front });
+    assert_eq!(admit(&waits, IfBusy::resolve(interrupt, &asks, &agent)), Admission::TakeOver);
     // Whatever becomes of it, the open run has no door for a second user message.
     assert_eq!(story.refused(Input::Start { after: None }), Rejection::AlreadyStarted);
     story.approves("A");

@@ -236,6 +236,7 @@ fn a13_end_with_a_call_still_held_becomes_a_wait_and_no_answer_is_handed_out() {
         call_id: CallId::from("P"),
         depth: 1,
         grant_tokens: None,
+        grant_descendants: None,
     });
     let revision = machine::Revision { policy: eager(), ..machine::Revision::default() };
     let mut story = Story::queued_with(revision, wishes);

@@ -248,7 +248,7 @@ fn child_ended(chance: &mut Chance, call: CallId, run: RunId) -> ChildEnded {
         1 => ChildEnd::Failed { message: parts::text(chance) },
         _ => ChildEnd::Completed { answer: Arc::new(parts::value(chance)) },
     };
-    ChildEnded { call, run, end, usage: parts::usage(chance) }
+    ChildEnded { call, run, end, usage: parts::usage(chance), descendants: 0 }
 }
 
 fn cause(chance: &mut Chance) -> InterruptCause {

@@ -48,6 +48,8 @@ pub(crate) fn policy(chance: &mut Chance) -> Policy {
         ]),
         while_waiting: *chance.pick(&[WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue]),
         on_busy: *chance.pick(&[OnBusy::Reject, OnBusy::Enqueue, OnBusy::Interrupt]),
+        max_result_chars: *chance.pick(&[0, 1, 7, 100_000, u32::MAX]),
+        descendants_max: *chance.pick(&[0, 1, 2, 100, u32::MAX]),
     }
 }
 
@@ -114,6 +116,7 @@ pub(crate) fn order(chance: &mut Chance, revision: &Revision) -> Order {
             call_id: "call_0".into(),
             depth: u16::try_from(chance.small()).unwrap(),
             grant_tokens: chance.maybe(|chance| chance.below(1_000)),
+            grant_descendants: chance.maybe(|_| 3),
         }),
     }
 }

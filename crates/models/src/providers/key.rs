@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use engine::masking::masked;
 use hyper::header::HeaderValue;
 
 /// A key as the environment has it. Nothing that can be printed shows it.
@@ -13,8 +14,6 @@ pub struct ApiKey {
 
 /// What stands where a key was.
 const HIDDEN: &str = "[key]";
-/// A word that begins like the key, with this many bytes of it, is taken for a part of it.
-const RECOGNISED_BYTES: usize = 8;
 
 impl ApiKey {
     /// White space around it is no part of it. None where nothing is left, or something that no header can carry.
@@ -34,20 +33,7 @@ impl ApiKey {
 
     /// The text without the key, and without words that begin as the key does: providers echo keys, whole or in part.
     pub(super) fn masked(&self, text: &str) -> String {
-        let whole = text.replace(&*self.text, HIDDEN);
-        let Some(begin) = self.text.get(..RECOGNISED_BYTES) else { return whole };
-        let mut shown = String::with_capacity(whole.len());
-        let mut rest = whole.as_str();
-        while let Some(at) = rest.find(begin) {
-            let (before, word) = rest.split_at(at);
-            let end =
-                word.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',')).unwrap_or(word.len());
-            shown.push_str(before);
-            shown.push_str(HIDDEN);
-            rest = word.get(end..).unwrap_or_default();
-        }
-        shown.push_str(rest);
-        shown
+        masked(text, &self.text, HIDDEN)
     }
 }
 

@@ -4,7 +4,7 @@ use machine::Control;
 use machine::control::ControlUnreadable;
 use machine::decision::Decision;
 use machine::id::{CallId, DecisionId, MessageId, RunId};
-use machine::inbox::{Item, ends_run};
+use machine::inbox::Item;
 use machine::rows::Standing;
 use machine::suspension::Held;
 
@@ -75,10 +75,10 @@ pub(crate) fn control_fault(stored: &[u8], told: &Told) -> Option<Fault> {
 }
 
 /// The columns of an inbox row that follow from its item.
-pub(crate) const INBOX_COLUMNS: [&str; 5] = ["tenant", "kind", "call", "arguments", "ends_run"];
+pub(crate) const INBOX_COLUMNS: [&str; 4] = ["tenant", "kind", "call", "arguments"];
 
 /// In the order of [`INBOX_COLUMNS`].
-pub(crate) fn inbox_columns(tenant: &str, control: &Control, item: &Item) -> [Value; 5] {
+pub(crate) fn inbox_columns(tenant: &str, item: &Item) -> [Value; 4] {
     let (call, digest) = match item {
         Item::Early { decision, digest } => (Some(decision.call.as_str()), Some(*digest)),
         Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
@@ -90,7 +90,6 @@ pub(crate) fn inbox_columns(tenant: &str, control: &Control, item: &Item) -> [Va
         text(item_word(item)),
         maybe_text(call),
         digest.map_or(Value::Nothing, |digest| bytes(&digest.0)),
-        whole(u64::from(ends_run(control, item))),
     ]
 }
 

@@ -20,56 +20,22 @@ pub(super) fn append(
     if run.seq() != append.expected_seq {
         return Err(Refused::Fenced);
     }
-    if is_behind(run, append) {
+    if run.version != append.expected_version || repeats_an_id(run, &append.accepted) {
         return Err(Refused::Behind);
     }
+    let version = run.version + 1;
     check_possible(state, &lease.tenant, &run.thread, Some(run), append)?;
     let woken = write(state, lease.row, append, now)?;
-    Ok(Appended { woken })
+    Ok(Appended { woken, version })
 }
 
-/// An accepted item answers what these events close, and it is not heard before; or what came to the worker itself
-/// has lost against something that was accepted meanwhile.
-fn is_behind(run: &StoredRun, append: &Append) -> bool {
-    let overtakes = append.rows.closed.iter().any(|closed| {
-        run.answered_by(&closed.id)
-            .is_some_and(|answered_by| closed.heard.overtakes(answered_by, &append.consumed))
-    });
-    overtakes || has_lost(run, &append.accepted)
-}
-
-fn has_lost(run: &StoredRun, accepted: &[Item]) -> bool {
-    let (mut interrupted, ends) = (run.interrupt_accepted, run.end_accepted());
+/// A decision that came to the worker itself has an id that was used before.
+fn repeats_an_id(run: &StoredRun, accepted: &[Item]) -> bool {
     let mut ids: BTreeSet<&DecisionId> = BTreeSet::new();
-    let mut answered: BTreeSet<&SuspensionId> = BTreeSet::new();
-    for item in accepted {
-        if interrupted || (ends && !matches!(item, Item::Interrupt { .. })) {
-            return true;
-        }
-        if let Some(id) = item.decision().and_then(|decision| decision.id.as_ref())
-            && (run.decisions.contains_key(id) || !ids.insert(id))
-        {
-            return true;
-        }
-        let answers = match item {
-            Item::Decision(decision) if run.held_by(&decision.call) != Some(&decision.suspension) => {
-                return true;
-            }
-            Item::Decision(decision) => Some(&decision.suspension),
-            Item::LateAnswer { call, .. } => run.held_by(call),
-            Item::Interrupt { .. } => {
-                interrupted = true;
-                None
-            }
-            Item::Early { .. } | Item::ChildEnded(_) => None,
-        };
-        if let Some(id) = answers
-            && (run.answered_by(id).is_some() || !answered.insert(id))
-        {
-            return true;
-        }
-    }
-    false
+    accepted
+        .iter()
+        .filter_map(|item| item.decision()?.id.as_ref())
+        .any(|id| run.decisions.contains_key(id) || !ids.insert(id))
 }
 
 /// The rows agree with each other and with what is stored. `run` is none while the commit creates it.

@@ -3,32 +3,27 @@
 use engine::store::{Create, Created, PostKey, Refused, Tenant, ThreadView};
 use machine::Timestamp;
 use machine::event::InterruptCause;
-use machine::id::{CallId, MessageId, RunId};
+use machine::id::{CallId, MessageId};
 use machine::inbox::Item;
-use machine::thread::{Admission, Thread};
+use machine::thread::{Admission, to_supersede};
 use serde_json::Value;
 
 use super::append::check_possible;
-use super::state::{Row, State, StoredRun};
+use super::state::{Row, State, StoredRun, lost_row};
 use super::write::{put_item, write};
 
 pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Result<Created, Refused> {
-    let Create { tenant, seen, admission, key, brought, append, .. } = create;
+    let Create { tenant, seen, key, brought, append, .. } = create;
     key.as_ref().map_or(Ok(()), PostKey::check)?;
     brought.as_ref().map_or(Ok(()), |brought| brought.check(&append.control))?;
     let view = state.thread_view(tenant, &seen.id);
-    if !view.admits_as(seen) {
-        return Err(Refused::Stale);
-    }
+    view.check_same(seen)?;
     if let (Some(key), Some(thread)) = (key, state.thread_of(tenant, &seen.id))
         && thread.posted.contains_key(&key.scope)
     {
         return Err(Refused::Stale);
     }
-    check_admission(&view, admission)?;
-    if create.lease && *admission != Admission::Hold {
-        return Err(Refused::Impossible("a run that does not hold its thread cannot be worked on".into()));
-    }
+    let admission = view.admit(seen, create.if_busy, create.lease)?;
     let id = &append.control.run;
     if state.row_of(tenant, id).is_some() {
         return Err(Refused::Impossible(format!("run {id} exists already")));
@@ -42,33 +37,19 @@ pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Resu
     {
         return Err(Refused::Impossible(format!("the thread has a message {message} already")));
     }
-    state.tenants.entry(tenant.clone()).or_default().put_thread(&seen.id, Value::Null, now);
+    state.put_thread(tenant, &seen.id, Value::Null, now);
+    let superseded = supersede(state, create, &admission);
     let row = add(state, create, now);
-    let superseded = take_place(state, tenant, admission, row, id);
+    take_place(state, create, &admission, row);
     keep_beside(state, create);
     let mut woken = write(state, row, append, now)?;
-    if let Some(front) = superseded {
-        state.line_up(front, now);
-        woken.extend(state.runs.get(&front).map(|front| front.id.clone()));
+    for other in superseded {
+        state.line_up(other, now);
+        woken.extend(state.runs.get(&other).map(|other| other.id.clone()));
     }
     let lease = if create.lease { Some(state.take(row, now)?.lease) } else { None };
-    Ok(Created { lease, woken })
-}
-
-/// The admission can follow from what the thread is.
-fn check_admission(view: &ThreadView, admission: &Admission) -> Result<(), Refused> {
-    let fits = match (admission, &view.state) {
-        (Admission::Hold, Thread::Free) | (Admission::Enqueue, Thread::Busy { .. }) => true,
-        (Admission::TakeOver { from }, Thread::Busy { front, .. }) => from == front,
-        (Admission::Hold, Thread::Busy { .. })
-        | (Admission::Enqueue | Admission::TakeOver { .. }, Thread::Free)
-        | (Admission::Refuse(_), Thread::Free | Thread::Busy { .. }) => false,
-    };
-    if fits {
-        Ok(())
-    } else {
-        Err(Refused::Impossible(format!("{admission:?} on a thread that is {:?}", view.state)))
-    }
+    let version = state.runs.get(&row).ok_or_else(|| lost_row(row))?.version;
+    Ok(Created { admission, lease, woken, version })
 }
 
 /// The message is in the thread, or joins it once a run that exists has started, or is that of a call. Its run could
@@ -101,31 +82,28 @@ fn keep_beside(state: &mut State, create: &Create) {
     }
 }
 
-/// Who has to hear that the run took its place.
-fn take_place(
-    state: &mut State,
-    tenant: &Tenant,
-    admission: &Admission,
-    row: Row,
-    id: &RunId,
-) -> Option<Row> {
-    let thread_id = state.runs.get(&row)?.thread.clone();
-    let thread = state.tenants.get_mut(tenant)?.threads.get_mut(&thread_id)?;
+/// Interrupts the runs whose place the new one takes.
+fn supersede(state: &mut State, create: &Create, admission: &Admission) -> Vec<Row> {
     match admission {
-        Admission::Hold => {
-            thread.holder = Some(row);
-            None
-        }
-        Admission::Enqueue => {
-            thread.queue.push(row);
-            None
-        }
-        Admission::TakeOver { from } => {
-            thread.queue.push(row);
-            let front = state.row_of(tenant, from)?;
-            let item = Item::Interrupt { cause: InterruptCause::Superseded(id.clone()) };
-            put_item(state, front, &item).map(|_| front)
-        }
-        Admission::Refuse(_) => None,
+        Admission::TakeOver => {}
+        Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => return Vec::new(),
+    }
+    let Some(thread) = state.thread_of(&create.tenant, &create.seen.id) else { return Vec::new() };
+    let superseded: Vec<Row> =
+        to_supersede(state.unended(thread)).filter_map(|run| state.row_of(&create.tenant, run)).collect();
+    let cause = InterruptCause::Superseded(create.append.control.run.clone());
+    for row in &superseded {
+        put_item(state, *row, &Item::Interrupt { cause: cause.clone() });
+    }
+    superseded
+}
+
+fn take_place(state: &mut State, create: &Create, admission: &Admission, row: Row) {
+    let thread = state.tenants.get_mut(&create.tenant).and_then(|rows| rows.threads.get_mut(&create.seen.id));
+    let Some(thread) = thread else { return };
+    match admission {
+        Admission::Hold => thread.holder = Some(row),
+        Admission::Enqueue | Admission::TakeOver => thread.queue.push(row),
+        Admission::Refuse(_) => {}
     }
 }

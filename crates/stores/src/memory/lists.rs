@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use engine::store::{
-    ApprovalFilter, Census, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView,
+    ApprovalFilter, Census, Countable, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView,
     SuspensionView, Tenant, ThreadView,
 };
 use machine::Timestamp;
@@ -30,6 +30,7 @@ impl State {
         let Some(thread) = self.thread_of(tenant, id) else { return ThreadView::absent(id.clone()) };
         ThreadView {
             id: id.clone(),
+            row: thread.row,
             created_at: Some(thread.created_at),
             metadata: thread.metadata.clone(),
             head: thread.head.clone(),
@@ -58,6 +59,15 @@ impl State {
             census.approved += approved_count(run);
         }
         census
+    }
+
+    pub(super) fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> u64 {
+        let Some(rows) = self.tenants.get(tenant) else { return 0 };
+        let count = match what {
+            Countable::Threads => rows.threads_by_age.len(),
+            Countable::PendingApprovals => rows.pending_by_age.len(),
+        };
+        (count as u64).min(max)
     }
 
     pub(super) fn threads(&self, tenant: &Tenant, page: &Page) -> Result<Listed<ThreadView>, Refused> {

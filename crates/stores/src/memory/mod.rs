@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Counts, Create,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts, Create,
     Created, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView,
     Page, REMEMBERED_MAX, Refused, Remembered, RunFilter, RunView, Store, SuspensionView, Task, Tenant,
     ThreadView, Trouble, remembers_enough,
@@ -127,8 +127,7 @@ impl Store for MemoryStore {
     ) -> Task<'_, Result<bool, Refused>> {
         self.change(|state, now| {
             crate::check_metadata(metadata)?;
-            let rows = state.tenants.entry(tenant.clone()).or_default();
-            Ok(rows.put_thread(thread, metadata.clone(), now))
+            Ok(state.put_thread(tenant, thread, metadata.clone(), now))
         })
     }
 
@@ -193,8 +192,15 @@ impl Store for MemoryStore {
         })
     }
 
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
-        self.change(|state, _| Ok(*state.callback_key.get_or_insert(drawn)))
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
+        self.change(|state, _| {
+            state.callback_key = state.callback_key.or(drawn);
+            Ok(state.callback_key)
+        })
+    }
+
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
+        self.change(|state, _| Ok(state.callback_key.take().is_some()))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
@@ -406,6 +412,10 @@ impl Store for MemoryStore {
         page: &Page,
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         self.read(|state| state.approvals(tenant, filter, page))
+    }
+
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+        self.read(|state| Ok(state.count_up_to(tenant, what, max)))
     }
 
     fn census(&self) -> Task<'_, Result<Census, Refused>> {

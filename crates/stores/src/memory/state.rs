@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Remembered, Tenant, Trouble};
-use machine::call::Call;
 use machine::decision::Decision;
 use machine::id::{CallId, DecisionId, Digest, MessageId, PluginName, RunId, SuspensionId, ThreadId};
-use machine::inbox::{Item, Ticket, ends_run};
+use machine::inbox::{Item, Ticket};
 use machine::rows::{ClosedRow, GrantRow, OpenedRow, ShownStatus, Standing, StateRow};
+use machine::thread::Unended;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
@@ -29,6 +29,7 @@ pub(super) struct State {
     pub(super) callback_key: Option<CallbackKey>,
     pub(super) counts: Counts,
     last_row: Row,
+    last_thread: i64,
     last_ticket: Ticket,
 }
 
@@ -46,6 +47,8 @@ pub(super) struct TenantRows {
 
 #[derive(Debug)]
 pub(super) struct StoredThread {
+    /// Its number, which no other thread ever has.
+    pub(super) row: i64,
     pub(super) created_at: Timestamp,
     pub(super) metadata: Value,
     pub(super) head: Option<MessageId>,
@@ -76,6 +79,8 @@ pub(super) struct StoredRun {
     /// Event n stands at n - 1.
     pub(super) log: Vec<Committed>,
     pub(super) inbox: BTreeMap<Ticket, Item>,
+    /// Raised with every accepted item and every commit.
+    pub(super) version: u64,
     pub(super) epoch: u64,
     pub(super) held: bool,
     pub(super) interrupt_accepted: bool,
@@ -100,8 +105,9 @@ pub(super) struct StoredSuspension {
 }
 
 impl StoredThread {
-    pub(super) const fn new(created_at: Timestamp, metadata: Value) -> Self {
+    const fn new(row: i64, created_at: Timestamp, metadata: Value) -> Self {
         Self {
+            row,
             created_at,
             metadata,
             head: None,
@@ -129,6 +135,7 @@ impl StoredRun {
             control,
             log: Vec::new(),
             inbox: BTreeMap::new(),
+            version: 0,
             epoch: 0,
             held: false,
             interrupt_accepted: false,
@@ -156,32 +163,41 @@ impl StoredRun {
     pub(super) fn held_by(&self, call: &CallId) -> Option<&SuspensionId> {
         self.control.call(call)?.suspension().map(|open| &open.id)
     }
-
-    pub(super) fn answered_by(&self, suspension: &SuspensionId) -> Option<Ticket> {
-        self.suspensions.get(suspension)?.answered_by
-    }
-
-    /// A decision that ends the run answers an open approval, and the run has not heard it.
-    pub(super) fn end_accepted(&self) -> bool {
-        let open = self.control.calls.iter().filter_map(Call::suspension);
-        open.filter_map(|open| self.answered_by(&open.id))
-            .filter_map(|ticket| self.inbox.get(&ticket))
-            .any(|item| ends_run(&self.control, item))
-    }
-}
-
-impl TenantRows {
-    pub(super) fn put_thread(&mut self, id: &ThreadId, metadata: Value, now: Timestamp) -> bool {
-        if self.threads.contains_key(id) {
-            return false;
-        }
-        self.threads.insert(id.clone(), StoredThread::new(now, metadata));
-        self.threads_by_age.insert((now, id.clone()));
-        true
-    }
 }
 
 impl State {
+    /// True if it is new.
+    pub(super) fn put_thread(
+        &mut self,
+        tenant: &Tenant,
+        id: &ThreadId,
+        metadata: Value,
+        now: Timestamp,
+    ) -> bool {
+        let rows = self.tenants.entry(tenant.clone()).or_default();
+        if rows.threads.contains_key(id) {
+            return false;
+        }
+        self.last_thread += 1;
+        rows.threads.insert(id.clone(), StoredThread::new(self.last_thread, now, metadata));
+        rows.threads_by_age.insert((now, id.clone()));
+        true
+    }
+
+    /// The holder of a thread, then those in line in the order in which they came.
+    pub(super) fn unended<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = Unended<'s>> {
+        self.shown(thread.holder.iter().chain(&thread.queue))
+    }
+
+    pub(super) fn line<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = Unended<'s>> {
+        self.shown(thread.queue.iter())
+    }
+
+    fn shown<'s>(&'s self, rows: impl Iterator<Item = &'s Row>) -> impl Iterator<Item = Unended<'s>> {
+        rows.filter_map(|row| self.runs.get(row))
+            .map(|run| Unended { run: &run.id, interrupted: run.interrupt_accepted })
+    }
+
     pub(super) const fn ticket(&mut self) -> Ticket {
         self.last_ticket += 1;
         self.last_ticket
@@ -250,6 +266,7 @@ impl State {
         Ok(Loaded {
             control: (*run.control).clone(),
             inbox: run.inbox.iter().map(|(ticket, item)| (*ticket, item.clone())).collect(),
+            version: run.version,
             holds_thread: thread.holder == Some(row),
             begins_after: run.begins_after.clone().or_else(|| thread.head.clone()),
         })

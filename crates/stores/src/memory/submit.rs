@@ -2,6 +2,7 @@
 
 use engine::store::{Refused, Tenant};
 use machine::Timestamp;
+use machine::decision::Decision;
 use machine::id::{RunId, SuspensionId};
 use machine::inbox::{Item, Shown, Verdict, judge};
 
@@ -17,7 +18,9 @@ pub(super) fn submit(
 ) -> Result<Verdict, Refused> {
     let row = state.row_of(tenant, run).ok_or(Refused::NotFound)?;
     let stored = state.runs.get(&row).ok_or(Refused::NotFound)?;
-    let verdict = judge(item, &shown(stored, item));
+    let inbox: Vec<Item> = stored.inbox.values().cloned().collect();
+    let shown = Shown { control: &stored.control, inbox: &inbox, earlier: earlier(stored, item) };
+    let verdict = judge(item, &shown);
     if !verdict.is_taken() {
         return Ok(verdict);
     }
@@ -33,24 +36,9 @@ pub(super) fn submit(
     Ok(verdict)
 }
 
-fn shown<'s>(run: &'s StoredRun, item: &Item) -> Shown<'s> {
-    let open = item.call().and_then(|call| run.held_by(call));
-    Shown {
-        control: &run.control,
-        interrupt_accepted: run.interrupt_accepted,
-        end_accepted: run.end_accepted(),
-        answered: open.is_some_and(|id| run.answered_by(id).is_some()),
-        early_kept: run.inbox.values().any(|kept| match kept {
-            Item::Early { decision, .. } => Some(&decision.call) == item.call(),
-            Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
-                false
-            }
-        }),
-        earlier: item
-            .decision()
-            .and_then(|decision| decision.id.as_ref())
-            .and_then(|id| run.decisions.get(id)),
-    }
+/// What was decided before under the id of this decision.
+fn earlier<'s>(run: &'s StoredRun, item: &Item) -> Option<&'s Decision> {
+    run.decisions.get(item.decision()?.id.as_ref()?)
 }
 
 /// The suspension that a taken item answers.

@@ -6,7 +6,7 @@ use engine::store::{Append, Birth, Committed, MessagePlace, Refused};
 use machine::Timestamp;
 use machine::checkpoint::{self, Checkpoint};
 use machine::delivery::Delivery;
-use machine::event::{Event, Fact, InterruptCause};
+use machine::event::{Event, Fact};
 use machine::id::{RunId, SuspensionId};
 use machine::inbox::{Item, Ticket};
 use machine::phase::Scope;
@@ -29,6 +29,7 @@ pub(super) fn write(
     let run = state.runs.get_mut(&row).ok_or_else(|| lost_row(row))?;
     let Some(tenant) = state.tenants.get_mut(&run.tenant) else { return Err(lost_thread(run)) };
     let Some(thread) = tenant.threads.get_mut(&run.thread) else { return Err(lost_thread(run)) };
+    run.version += 1;
     hear(run, append);
     write_log(run, append);
     write_thread(run, thread, &append.rows);
@@ -37,7 +38,7 @@ pub(super) fn write(
     if run.ended() {
         run.inbox.clear();
         run.held = false;
-        woken.extend(promote_next(state, row, superseded_by(append)));
+        woken.extend(promote_next(state, row));
     }
     woken.extend(append.spawn.iter().filter_map(|birth| create_child(state, row, birth, now)));
     for delivery in &append.deliver {
@@ -170,29 +171,17 @@ fn forget_heard(run: &mut StoredRun, consumed: &[Ticket]) {
     }
 }
 
-/// The run that took the place of the one that ends here.
-fn superseded_by(append: &Append) -> Option<&RunId> {
-    append.events.iter().find_map(|event| {
-        let Fact::RunInterrupting { cause: InterruptCause::Superseded(by) } = &event.fact else {
-            return None;
-        };
-        Some(by)
-    })
-}
-
 /// The run that holds the thread from here on, if the ended one held it and another waits in line.
-fn promote_next(state: &mut State, ended: Row, superseded_by: Option<&RunId>) -> Option<Row> {
+fn promote_next(state: &mut State, ended: Row) -> Option<Row> {
     let run = state.runs.get(&ended)?;
-    let tenant = state.tenants.get_mut(&run.tenant)?;
-    let thread = tenant.threads.get_mut(&run.thread)?;
+    let (tenant, thread) = (run.tenant.clone(), run.thread.clone());
+    let line = state.line(state.thread_of(&tenant, &thread)?).filter(|one| *one.run != run.id);
+    let next = promote(line).and_then(|id| state.row_of(&tenant, id));
+    let thread = state.tenants.get_mut(&tenant)?.threads.get_mut(&thread)?;
     thread.queue.retain(|row| *row != ended);
     if thread.holder != Some(ended) {
         return None;
     }
-    let in_line: Vec<&RunId> =
-        thread.queue.iter().filter_map(|row| state.runs.get(row)).map(|run| &run.id).collect();
-    let superseded_by = superseded_by.filter(|by| in_line.contains(by));
-    let next = promote(superseded_by, in_line.into_iter()).and_then(|id| tenant.runs.get(id)).copied();
     thread.holder = next;
     thread.queue.retain(|row| Some(*row) != next);
     next
@@ -200,8 +189,7 @@ fn promote_next(state: &mut State, ended: Row, superseded_by: Option<&RunId>) ->
 
 fn create_child(state: &mut State, parent: Row, birth: &Birth, now: Timestamp) -> Option<Row> {
     let tenant = state.runs.get(&parent)?.tenant.clone();
-    let rows = state.tenants.get_mut(&tenant)?;
-    rows.put_thread(&birth.thread, Value::Null, now);
+    state.put_thread(&tenant, &birth.thread, Value::Null, now);
     let mut child = StoredRun::new(tenant.clone(), birth.control.clone(), birth.first.at);
     let checkpoint = checkpoint_of(std::slice::from_ref(&birth.first));
     child.log.push(Committed { event: birth.first.clone(), checkpoint });
@@ -226,5 +214,6 @@ pub(super) fn put_item(state: &mut State, to: Row, item: &Item) -> Option<Ticket
     }
     remember(run, item);
     run.inbox.insert(ticket, item.clone());
+    run.version += 1;
     Some(ticket)
 }

@@ -6,8 +6,9 @@ use machine::grant::{Covered, Reason};
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
 use machine::phase::Scope;
+use machine::policy::OnBusy;
 use machine::rows::{ClosedRow, GrantRow, OpenedRow, ShownStatus};
-use machine::thread::{Front, Thread};
+use machine::thread::{Front, IfBusy, LINE_MAX, QUEUE_MAX};
 use serde::Serialize;
 
 use super::text::Text;
@@ -32,7 +33,6 @@ pub(super) struct Bound<'e> {
     ended_at: Option<i64>,
     interrupts: bool,
     checkpoint: Option<&'static str>,
-    superseded_by: Option<Text<'e>>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     birth: Option<Birth<'e>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -83,8 +83,9 @@ struct Birth<'e> {
     parent_call: Option<Text<'e>>,
     begins_after: Option<Text<'e>>,
     user_message: Option<Text<'e>>,
-    holds: bool,
     created_at: i64,
+    /// What each run hears whose place this one takes.
+    supersedes: BoundItem<'e>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     key: Option<BoundKey<'e>>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
@@ -109,10 +110,8 @@ pub(super) struct BoundItem<'e> {
     to: Option<Text<'e>>,
     kind: &'static str,
     call: Option<Text<'e>>,
-    suspension: Option<Text<'e>>,
     early_call: Option<Text<'e>>,
     arguments: Option<String>,
-    ends_run: bool,
     text: &'e str,
     decision_id: Option<Text<'e>>,
     decision: Option<&'e str>,
@@ -177,10 +176,6 @@ struct BoundSuspension<'e> {
     decided_by: Option<Text<'e>>,
     reason: Option<Text<'e>>,
     note: Option<Text<'e>>,
-    /// The rows of the inbox that were heard before it was closed.
-    heard: Vec<i64>,
-    /// The row that closed it, if one did.
-    ticket: Option<i64>,
 }
 
 #[derive(Serialize)]
@@ -201,16 +196,20 @@ struct BoundNewborn<'e> {
     body: &'e str,
 }
 
-/// The thread that an admission was judged on.
+/// How a run wants to be admitted to its thread, and which thread that is.
 #[derive(Serialize)]
-pub(super) struct Seen<'s> {
-    exists: bool,
+pub(super) struct Asked<'s> {
+    /// The number of the thread that was seen; none where there was none.
+    thread: Option<i64>,
     head: Option<Text<'s>>,
-    front: Option<Text<'s>>,
-    /// Every status that means the same to a new message.
-    front_is: Vec<&'static str>,
-    in_doubt: bool,
-    queued: usize,
+    /// The run starts in the commit that creates it.
+    starts: bool,
+    executes: &'static str,
+    waits: &'static str,
+    /// Every status in which the run in front only waits.
+    waits_in: Vec<&'static str>,
+    queue_max: usize,
+    line_max: usize,
 }
 
 impl<'e> Bound<'e> {
@@ -230,7 +229,6 @@ impl<'e> Bound<'e> {
             ended_at: entry.state.ended_at().map(millis),
             interrupts: entry.accepted.iter().any(|one| matches!(one.item, Item::Interrupt { .. })),
             checkpoint: entry.log.as_ref().map(|log| log.checkpoint),
-            superseded_by: entry.superseded_by.as_ref().map(|run| Text(run.as_str())),
             birth: None,
             consumed: entry.consumed.iter().copied().map(number).collect(),
             accepted: entry.accepted.iter().map(BoundItem::of).collect(),
@@ -257,7 +255,7 @@ impl<'e> Bound<'e> {
                 })
                 .collect(),
             suspensions: suspensions(entry),
-            voided: rows.voided.iter().map(|row| BoundSuspension::closed(row, entry)).collect(),
+            voided: rows.voided.iter().map(BoundSuspension::closed).collect(),
             born: entry.spawn.iter().map(BoundNewborn::of).collect(),
             deliver: entry.deliver.iter().map(|(to, one)| BoundItem::to(to, one)).collect(),
         }
@@ -269,7 +267,7 @@ impl<'e> Bound<'e> {
         entry: &'e Entry,
         begins_after: Option<&'e MessageId>,
         key: Option<&'e PostKey>,
-        holds: bool,
+        superseded: &'e Written,
     ) -> Self {
         let state = &entry.state;
         let parent = state.parent.as_ref();
@@ -279,8 +277,8 @@ impl<'e> Bound<'e> {
             parent_call: parent.map(|parent| Text(parent.call_id.as_str())),
             begins_after: begins_after.map(|message| Text(message.as_str())),
             user_message: state.user_message.as_ref().map(|message| Text(message.as_str())),
-            holds: holds && !state.standing.status.ended(),
             created_at: entry.log.as_ref().map_or(0, |log| millis(log.first_at)),
+            supersedes: BoundItem::of(superseded),
             key: key.map(|key| BoundKey { key_scope: Text(&key.scope), key_body: key.body.to_string() }),
             brought: entry.brought.as_ref().map(|brought| BoundBrought {
                 brought_digest: brought.digest().to_string(),
@@ -288,10 +286,6 @@ impl<'e> Bound<'e> {
             }),
         });
         self
-    }
-
-    pub(super) fn deliver_too(&mut self, to: &'e RunId, one: &'e Written) {
-        self.deliver.push(BoundItem::to(to, one));
     }
 }
 
@@ -314,19 +308,12 @@ impl<'e> BoundItem<'e> {
             to: None,
             kind: item_word(&one.item),
             call: one.item.call().map(|call| Text(call.as_str())),
-            suspension: decision.map(|decision| Text(decision.suspension.as_str())),
             early_call,
             arguments,
-            ends_run: false,
             text: &one.text,
             decision_id: decision.and_then(|decision| decision.id.as_ref()).map(|id| Text(id.as_str())),
             decision: one.decision.as_deref(),
         }
-    }
-
-    /// Whether the run ends once it has heard it.
-    pub(super) fn ending(self, ends_run: bool) -> Self {
-        Self { ends_run, ..self }
     }
 
     fn to(to: &'e RunId, one: &'e Written) -> Self {
@@ -337,7 +324,7 @@ impl<'e> BoundItem<'e> {
 /// In the order of the log: a call may be held, let go and held again in one commit.
 fn suspensions(entry: &Entry) -> Vec<BoundSuspension<'_>> {
     let opened = entry.rows.opened.iter().map(|row| (row.seq, BoundSuspension::opened(row)));
-    let closed = entry.rows.closed.iter().map(|row| (row.seq, BoundSuspension::closed(row, entry)));
+    let closed = entry.rows.closed.iter().map(|row| (row.seq, BoundSuspension::closed(row)));
     let mut all: Vec<_> = closed.chain(opened).collect();
     all.sort_by_key(|(seq, one)| (*seq, one.opens));
     all.into_iter().map(|(_, one)| one).collect()
@@ -358,7 +345,7 @@ impl<'e> BoundSuspension<'e> {
         }
     }
 
-    fn closed(row: &'e ClosedRow, entry: &Entry) -> Self {
+    fn closed(row: &'e ClosedRow) -> Self {
         Self {
             opens: false,
             id: Text(row.id.as_str()),
@@ -368,8 +355,6 @@ impl<'e> BoundSuspension<'e> {
             decided_by: Some(Text(row.by.as_str())),
             reason: row.reason.as_deref().map(Text),
             note: row.note.as_deref().map(Text),
-            heard: entry.consumed.iter().take(row.heard.count).copied().map(number).collect(),
-            ticket: row.heard.ticket.map(number),
             ..Self::default()
         }
     }
@@ -406,25 +391,26 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-impl<'s> Seen<'s> {
-    pub(super) fn of(view: &'s ThreadView) -> Self {
-        let (front, front_is, in_doubt, queued) = match &view.state {
-            Thread::Free => (None, Vec::new(), false, 0),
-            Thread::Busy { front, front_is, in_doubt, queued } => {
-                (Some(Text(front.as_str())), words_of(*front_is), *in_doubt, *queued)
-            }
-        };
+impl<'s> Asked<'s> {
+    pub(super) fn of(seen: &'s ThreadView, if_busy: IfBusy, starts: bool) -> Self {
+        let waits = |status: &ShownStatus| status.front() == Front::Waits;
         Self {
-            exists: view.created_at.is_some(),
-            head: view.head.as_ref().map(|head| Text(head.as_str())),
-            front,
-            front_is,
-            in_doubt,
-            queued,
+            thread: seen.created_at.map(|_| seen.row),
+            head: seen.head.as_ref().map(|head| Text(head.as_str())),
+            starts,
+            executes: word_of(if_busy.executes),
+            waits: word_of(if_busy.waits),
+            waits_in: ShownStatus::ALL.into_iter().filter(waits).map(ShownStatus::as_str).collect(),
+            queue_max: QUEUE_MAX,
+            line_max: LINE_MAX,
         }
     }
 }
 
-fn words_of(front: Front) -> Vec<&'static str> {
-    ShownStatus::ALL.into_iter().filter(|status| status.front() == front).map(ShownStatus::as_str).collect()
+const fn word_of(on_busy: OnBusy) -> &'static str {
+    match on_busy {
+        OnBusy::Reject => "reject",
+        OnBusy::Enqueue => "enqueue",
+        OnBusy::Interrupt => "interrupt",
+    }
 }

@@ -7,29 +7,33 @@ use std::sync::atomic::Ordering;
 use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
-use machine::inbox::{Item, Shown, Verdict, ends_run, judge};
-use machine::thread::{Admission, Thread};
+use machine::inbox::{Item, Shown, Verdict, judge};
+use machine::thread::{Admission, Busy, IfBusy, LINE_MAX, QUEUE_MAX};
 use serde::Serialize;
 use tokio_postgres::Row;
 
+use super::Shared;
 use super::bells::Rung;
-use super::binding::{Bound, BoundItem, Seen};
-use super::stored_run::control_of;
+use super::binding::{Asked, Bound, BoundItem};
+use super::stored_run::{control_of, item_of};
 use super::text::{kept, told};
 use super::together::{Appended as Plainly, InHand, is_plain, is_plain_creation};
 use super::trouble::{Stop, corrupt, impossible, unavailable};
-use super::{Shared, thread};
 use crate::entry::{Entry, Written};
 use crate::words::number;
 
 /// Times that an item is judged again because something else came in between.
 const JUDGE_COUNT_MAX: usize = 64;
 
+/// The version that a run is created with.
+const CREATED: u64 = 1;
+
 /// Where a run comes into being.
 struct Place {
     tenant: Tenant,
     seen: ThreadView,
-    admission: Admission,
+    if_busy: IfBusy,
+    starts: bool,
     begins_after: Option<MessageId>,
     key: Option<PostKey>,
 }
@@ -38,9 +42,8 @@ struct Place {
 struct Judged {
     number: i64,
     /// By which a change of what was there is seen.
-    change: i64,
+    version: i64,
     verdict: Verdict,
-    ends_run: bool,
 }
 
 impl Shared {
@@ -70,7 +73,7 @@ impl Shared {
         } else {
             self.leases.stored(lease, entry.state.seq);
         }
-        Ok(Appended { woken })
+        Ok(Appended { woken, version: entry.expected_version + 1 })
     }
 
     /// The runs that it woke.
@@ -80,12 +83,13 @@ impl Shared {
         let row = self
             .connections
             .write_one(
-                "SELECT * FROM append($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8)",
+                "SELECT * FROM append($1, $2, $3, $4, $5, $6::text::jsonb, $7, $8, $9)",
                 &[
                     &lease.row,
                     &node,
                     &number(lease.epoch),
                     &number(entry.expected_seq),
+                    &number(entry.expected_version),
                     &bound,
                     &entry.state.control,
                     &body,
@@ -105,14 +109,11 @@ impl Shared {
     }
 
     pub(super) async fn create(self: &Arc<Self>, create: Create) -> Result<Created, Stop> {
-        let Create { tenant, seen, admission, begins_after, key, brought, lease, append } = create;
+        let Create { tenant, seen, if_busy, begins_after, key, brought, lease, append } = create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
         let entry = Arc::new(Entry::born(append, brought)?);
-        if let Err(misfit) = check(&seen, &admission, lease, &entry) {
-            let now = thread::view(&self.connections, &tenant, &seen.id).await?;
-            return Err(if now.admits_as(&seen) { misfit } else { Refused::Stale.into() });
-        }
-        let leased = lease && admission == Admission::Hold && !entry.state.standing.status.ended();
+        check(&seen, &entry)?;
+        let leased = lease && !entry.state.standing.status.ended();
         let alone = begins_after.is_some() || key.is_some() || entry.state.parent.is_some();
         if leased
             && !alone
@@ -121,29 +122,20 @@ impl Shared {
         {
             self.tally.commit(entry.bytes);
             let lease = Some(self.give(node, run, &tenant, &entry));
-            return Ok(Created { lease, woken: Vec::new() });
+            return Ok(Created { admission: Admission::Hold, lease, woken: Vec::new(), version: CREATED });
         }
         let node = if leased { Some(self.node().await?) } else { None };
-        let place = Place { tenant, seen, admission, begins_after, key };
+        let place = Place { tenant, seen, if_busy, starts: lease, begins_after, key };
         self.create_alone(&place, node, &entry).await
     }
 
     async fn create_alone(&self, place: &Place, node: Option<i64>, entry: &Entry) -> Result<Created, Stop> {
-        let Place { tenant, seen, admission, begins_after, key } = place;
-        let holds = *admission == Admission::Hold;
-        let takes_over = match admission {
-            Admission::TakeOver { from } => {
-                let cause = InterruptCause::Superseded(entry.state.run.clone());
-                Some((from, Written::of(Item::Interrupt { cause })?))
-            }
-            Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => None,
-        };
+        let Place { tenant, seen, if_busy, starts, begins_after, key } = place;
+        let cause = InterruptCause::Superseded(entry.state.run.clone());
+        let superseded = Written::of(Item::Interrupt { cause })?;
         let bound = Bound::of(tenant.as_str(), &entry.state.run, entry);
-        let mut bound = bound.born(entry, begins_after.as_ref(), key.as_ref(), holds);
-        if let Some((from, interrupt)) = &takes_over {
-            bound.deliver_too(from, interrupt);
-        }
-        let (seen_there, bound) = (json(&Seen::of(seen))?, json(&bound)?);
+        let bound = json(&bound.born(entry, begins_after.as_ref(), key.as_ref(), &superseded))?;
+        let asked = json(&Asked::of(seen, *if_busy, *starts))?;
         let body = entry.log.as_ref().map(|log| log.body.as_str());
         let row = self
             .connections
@@ -152,7 +144,7 @@ impl Shared {
                 &[
                     &kept(tenant.as_str()),
                     &kept(seen.id.as_str()),
-                    &seen_there,
+                    &asked,
                     &bound,
                     &entry.state.control,
                     &body,
@@ -161,9 +153,17 @@ impl Shared {
                 ],
             )
             .await?;
-        match row.try_get(0)? {
-            "created" => {}
+        let front = || -> Result<RunId, Stop> { Ok(RunId::from(told(row.try_get(5)?))) };
+        let admission = match row.try_get(0)? {
+            "hold" => Admission::Hold,
+            "enqueue" => Admission::Enqueue,
+            "take_over" => Admission::TakeOver,
             "stale" => return Err(Refused::Stale.into()),
+            "gone" => return Err(Refused::NotFound.into()),
+            "active_run" => return Err(Refused::Busy(Busy::ActiveRun(front()?)).into()),
+            "in_doubt" => return Err(Refused::Busy(Busy::InDoubt(front()?)).into()),
+            "queue_full" => return Err(Refused::Busy(Busy::QueueFull { max: QUEUE_MAX }).into()),
+            "line_full" => return Err(Refused::Busy(Busy::QueueFull { max: LINE_MAX }).into()),
             "lapsed" => return Err(lapsed()),
             // The node is gone; the next one who asks joins again.
             "fenced" => {
@@ -171,16 +171,16 @@ impl Shared {
                 return Err(lapsed());
             }
             other => return Err(corrupt(format!("a creation came to {other}"))),
-        }
+        };
         self.tally.sync(1);
         self.tally.commit(entry.bytes);
         let woken = self.woken(&row, 2)?;
         let number = row.try_get(1)?;
         let lease = node.map(|node| self.give(node, number, tenant, entry));
-        if lease.is_none() && holds {
+        if lease.is_none() && admission == Admission::Hold {
             self.posts.ready();
         }
-        Ok(Created { lease, woken })
+        Ok(Created { admission, lease, woken, version: CREATED })
     }
 
     /// The run that was created in the hands of this node.
@@ -194,14 +194,14 @@ impl Shared {
     pub(super) async fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Result<Verdict, Stop> {
         let written = Written::of(item)?;
         for _ in 0..JUDGE_COUNT_MAX {
-            let Judged { number, change, verdict, ends_run } = self.judge(tenant, run, &written.item).await?;
+            let Judged { number, version, verdict } = self.judge(tenant, run, &written.item).await?;
             if !verdict.is_taken() {
                 return Ok(verdict);
             }
-            let bound = json(&BoundItem::of(&written).ending(ends_run))?;
+            let bound = json(&BoundItem::of(&written))?;
             let sql = "SELECT * FROM submit($1, $2, $3::text::jsonb, $4)";
             let row =
-                self.connections.write_one(sql, &[&number, &change, &bound, &self.clock.given()]).await?;
+                self.connections.write_one(sql, &[&number, &version, &bound, &self.clock.given()]).await?;
             if row.try_get::<_, &str>(0)? == "taken" {
                 self.tally.sync(1);
                 self.tally
@@ -220,31 +220,18 @@ impl Shared {
 
     /// The verdict on what is there now.
     async fn judge(&self, tenant: &Tenant, run: &RunId, item: &Item) -> Result<Judged, Stop> {
-        let call = item.call().map(|call| kept(call.as_str()));
         let id = item.decision().and_then(|decision| decision.id.as_ref()).map(|id| kept(id.as_str()));
-        let is_early = matches!(item, Item::Early { .. });
-        let rows = self
-            .connections
-            .read(
-                include_str!("sql/run_shown.sql"),
-                &[&kept(tenant.as_str()), &kept(run.as_str()), &call, &id, &is_early],
-            )
-            .await?;
+        let sql = include_str!("sql/run_shown.sql");
+        let rows = self.connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str()), &id]).await?;
         let row = rows.first().ok_or(Refused::NotFound)?;
         let number: i64 = row.try_get(0)?;
-        let control = control_of(&self.connections, number, row.try_get(3)?).await?;
-        let earlier = row.try_get::<_, Option<&str>>(6)?.map(serde_json::from_str).transpose();
+        let control = control_of(&self.connections, number, row.try_get(2)?).await?;
+        let inbox: Vec<&str> = row.try_get(3)?;
+        let inbox = inbox.into_iter().map(item_of).collect::<Result<Vec<_>, _>>()?;
+        let earlier = row.try_get::<_, Option<&str>>(4)?.map(serde_json::from_str).transpose();
         let earlier = earlier.map_err(|error| corrupt(error.to_string()))?;
-        let shown = Shown {
-            control: &control,
-            interrupt_accepted: row.try_get(2)?,
-            end_accepted: row.try_get(7)?,
-            answered: row.try_get(4)?,
-            early_kept: row.try_get(5)?,
-            earlier: earlier.as_ref(),
-        };
-        let (verdict, ends_run) = (judge(item, &shown), ends_run(&control, item));
-        Ok(Judged { number, change: row.try_get(1)?, verdict, ends_run })
+        let shown = Shown { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
+        Ok(Judged { number, version: row.try_get(1)?, verdict: judge(item, &shown) })
     }
 
     /// The runs that a commit woke, from the column `first` on. Whoever holds one of them elsewhere is told.
@@ -285,20 +272,8 @@ pub(super) fn json(value: &impl Serialize) -> Result<String, Stop> {
     serde_json::to_string(value).map_err(|error| impossible(error.to_string()))
 }
 
-/// The admission can follow from what the thread was, and the commit is the first of its run.
-fn check(seen: &ThreadView, admission: &Admission, lease: bool, entry: &Entry) -> Result<(), Stop> {
-    let fits = match (admission, &seen.state) {
-        (Admission::Hold, Thread::Free) => true,
-        (Admission::Enqueue, Thread::Busy { .. }) => !lease,
-        (Admission::TakeOver { from }, Thread::Busy { front, .. }) => from == front && !lease,
-        (Admission::Hold, Thread::Busy { .. })
-        | (Admission::Enqueue | Admission::TakeOver { .. }, Thread::Free)
-        | (Admission::Refuse(_), Thread::Free | Thread::Busy { .. }) => false,
-    };
-    if !fits {
-        let with = if lease { " with a lease" } else { "" };
-        return Err(impossible(format!("{admission:?}{with} on a thread that is {:?}", seen.state)));
-    }
+/// The commit is the first of its run.
+fn check(seen: &ThreadView, entry: &Entry) -> Result<(), Stop> {
     let first = entry.expected_seq == 0 && entry.log.is_some();
     if !first || entry.state.thread != seen.id || !entry.consumed.is_empty() {
         return Err(impossible("a log begins with event 1, on the thread that was judged"));

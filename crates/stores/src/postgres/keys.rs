@@ -14,12 +14,24 @@ use crate::words::{digest, number};
 
 impl Shared {
     /// What is kept, which is the first one.
-    pub(super) async fn callback_key(&self, drawn: CallbackKey) -> Result<CallbackKey, Stop> {
-        let sql = "INSERT INTO callback_key (the_only, key) VALUES (true, $1) ON CONFLICT DO NOTHING";
-        self.change(sql, &[&drawn.as_bytes().as_slice()]).await?;
+    pub(super) async fn callback_key(&self, drawn: Option<CallbackKey>) -> Result<Option<CallbackKey>, Stop> {
+        if let Some(drawn) = drawn {
+            let sql = "INSERT INTO callback_key (the_only, key) VALUES (true, $1) ON CONFLICT DO NOTHING";
+            self.change(sql, &[&drawn.as_bytes().as_slice()]).await?;
+        }
         let rows = self.connections.read("SELECT key FROM callback_key", &[]).await?;
-        let kept = rows.first().ok_or_else(|| corrupt("the key of callbacks is not there".to_owned()))?;
-        Ok(CallbackKey::from(digest(kept.try_get(0)?)?.0))
+        let Some(kept) = rows.first() else {
+            return if drawn.is_none() {
+                Ok(None)
+            } else {
+                Err(corrupt("the key of callbacks is not there".to_owned()))
+            };
+        };
+        Ok(Some(CallbackKey::from(digest(kept.try_get(0)?)?.0)))
+    }
+
+    pub(super) async fn remove_callback_key(&self) -> Result<bool, Stop> {
+        Ok(!self.change("DELETE FROM callback_key RETURNING true", &[]).await?.is_empty())
     }
 
     /// What is kept, which is the first one.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::callback::CallbackKey;
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Counts, Create,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts, Create,
     Created, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused,
     Remembered, Ring, RunFilter, RunView, Said, Store, SuspensionView, Task, Tenant, ThreadView,
 };
@@ -202,8 +202,12 @@ impl Store for PostgresStore {
         })
     }
 
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
         task(async move { self.shared.callback_key(drawn).await })
+    }
+
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
+        task(async move { self.shared.remove_callback_key().await })
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
@@ -394,6 +398,13 @@ impl Store for PostgresStore {
         self.list(move |shared| async move {
             approvals::approvals(&shared.connections, &tenant, &filter, &page).await
         })
+    }
+
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+        let tenant = tenant.clone();
+        self.list(
+            move |shared| async move { views::count_up_to(&shared.connections, &tenant, what, max).await },
+        )
     }
 
     fn census(&self) -> Task<'_, Result<Census, Refused>> {

@@ -51,6 +51,7 @@ pub(super) struct StoredRun {
     control: Vec<u8>,
     tickets: Vec<i64>,
     items: Vec<String>,
+    version: u64,
 }
 
 impl StoredRun {
@@ -64,6 +65,7 @@ impl StoredRun {
             control: row.try_get(first + 8)?,
             tickets: row.try_get(first + 9)?,
             items: row.try_get(first + 10)?,
+            version: unsigned(row.try_get(first + 11)?),
         })
     }
 
@@ -74,18 +76,22 @@ impl StoredRun {
 
     pub(super) async fn load(self, connections: &Connections) -> Result<Loaded, Stop> {
         let control = control_of(connections, self.lease.row, &self.control).await?;
-        let inbox =
-            self.tickets.iter().zip(&self.items).map(|(ticket, item)| Ok((unsigned(*ticket), read(item)?)));
+        let inbox = self
+            .tickets
+            .iter()
+            .zip(&self.items)
+            .map(|(ticket, item)| Ok((unsigned(*ticket), item_of(item)?)));
         Ok(Loaded {
             control,
             inbox: inbox.collect::<Result<Vec<_>, Stop>>()?,
+            version: self.version,
             holds_thread: self.holds,
             begins_after: self.begins_after.map(MessageId::from),
         })
     }
 }
 
-fn read(item: &str) -> Result<Item, Stop> {
+pub(super) fn item_of(item: &str) -> Result<Item, Stop> {
     serde_json::from_str(item).map_err(|error| corrupt(error.to_string()))
 }
 

@@ -81,6 +81,7 @@ fn shown(row: &Row) -> Result<ThreadView, Stop> {
     let tools: Vec<String> = row.try_get(9)?;
     Ok(ThreadView {
         id: ThreadId::from(told(row.try_get(0)?)),
+        row: row.try_get(10)?,
         created_at: Some(timestamp(row.try_get(1)?)),
         metadata,
         head: text(3)?.map(MessageId::from),

@@ -193,11 +193,11 @@ impl Shared {
         let outcomes = self.send_appends(&appends).await;
         let all = |outcome: Result<Appended, Refused>| vec![outcome; appends.len()];
         let outcomes = outcomes.unwrap_or_else(|Stop(refused)| match refused {
-            // One of them cannot be; the others can.
-            Refused::Impossible(_) => all(Ok(Appended::Alone)),
+            // One of them cannot be, or repeats the id of a decision; the others can be stored.
+            Refused::Impossible(_) | Refused::Behind => all(Ok(Appended::Alone)),
             refused @ (Refused::Fenced
-            | Refused::Behind
             | Refused::Stale
+            | Refused::Busy(_)
             | Refused::NotFound
             | Refused::Trouble(_)) => all(Err(refused)),
         });
@@ -214,6 +214,7 @@ impl Shared {
         let (tenants, ids) = names(appends.iter().map(|append| &append.lease));
         let epochs: Vec<i64> = appends.iter().map(|append| number(append.lease.epoch)).collect();
         let expected: Vec<i64> = appends.iter().map(|append| number(append.entry.expected_seq)).collect();
+        let versions: Vec<i64> = appends.iter().map(|append| number(append.entry.expected_version)).collect();
         let ended_ats: Vec<Option<i64>> =
             appends.iter().map(|append| append.entry.state.ended_at().map(millis)).collect();
         let mut besides = Vec::new();
@@ -228,7 +229,7 @@ impl Shared {
             .write_one(
                 "SELECT append_together(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23, $24, $25::text[]::jsonb[]
+                    $22, $23, $24, $25, $26::text[]::jsonb[]
                 )",
                 &[
                     &node,
@@ -238,6 +239,7 @@ impl Shared {
                     &ids,
                     &epochs,
                     &expected,
+                    &versions,
                     &columns.seqs,
                     &columns.statuses,
                     &columns.wake_ats,
@@ -265,6 +267,7 @@ impl Shared {
             "held" => Ok(Ok(Appended::Held)),
             "alone" => Ok(Ok(Appended::Alone)),
             "fenced" => Ok(Err(Refused::Fenced)),
+            "behind" => Ok(Err(Refused::Behind)),
             other => Err(corrupt(format!("an append came to {other}"))),
         };
         outcomes.into_iter().map(outcome).collect()
@@ -290,7 +293,8 @@ impl Shared {
             creations.iter().map(|creation| kept(creation.tenant.as_str())).collect();
         let threads: Vec<Cow<'_, str>> =
             creations.iter().map(|creation| kept(creation.seen.id.as_str())).collect();
-        let exist: Vec<bool> = creations.iter().map(|creation| creation.seen.created_at.is_some()).collect();
+        let seen_threads: Vec<Option<i64>> =
+            creations.iter().map(|creation| creation.seen.created_at.map(|_| creation.seen.row)).collect();
         let seen_heads: Vec<Option<Cow<'_, str>>> = creations
             .iter()
             .map(|creation| creation.seen.head.as_ref().map(|head| kept(head.as_str())))
@@ -314,7 +318,7 @@ impl Shared {
                     &self.clock.given(),
                     &tenants,
                     &threads,
-                    &exist,
+                    &seen_threads,
                     &seen_heads,
                     &ids,
                     &agents,

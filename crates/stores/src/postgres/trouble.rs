@@ -60,6 +60,8 @@ fn refused(error: &Error) -> Refused {
     match code(error) {
         // Raised by our own functions: what is asked for contradicts what is stored.
         "HPI00" => Refused::Impossible(error.as_db_error().map_or(text, |error| error.message().to_owned())),
+        // So is this: a decision came to a worker under an id that was used before.
+        "HPB00" => Refused::Behind,
         "53100" => Trouble::Full(text).into(),
         code if code.starts_with("XX") => Trouble::Corrupt(text).into(),
         // The tables refuse what cannot be, and no index takes a name of that length: whoever wrote it made a mistake.
@@ -162,6 +164,7 @@ impl From<Stop> for OpenFailed {
             Refused::Fenced
             | Refused::Behind
             | Refused::Stale
+            | Refused::Busy(_)
             | Refused::Impossible(_)
             | Refused::NotFound => Self::Trouble(Trouble::Unavailable(refused.to_string())),
         }

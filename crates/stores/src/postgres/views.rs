@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use engine::store::{Census, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, Tenant};
+use engine::store::{
+    Census, Countable, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, Tenant,
+};
 use machine::decision::Decision;
 use machine::id::{AgentName, DecisionId, MessageId, PluginName, RunId, ThreadId};
 use machine::phase::Scope;
@@ -31,6 +33,21 @@ pub(super) async fn census(connections: &Connections) -> Result<Census, Stop> {
         }
     }
     Ok(census)
+}
+
+pub(super) async fn count_up_to(
+    connections: &Connections,
+    tenant: &Tenant,
+    what: Countable,
+    max: u64,
+) -> Result<u64, Stop> {
+    let sql = match what {
+        Countable::Threads => include_str!("sql/count_threads.sql"),
+        Countable::PendingApprovals => include_str!("sql/count_pending.sql"),
+    };
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    let rows = connections.read(sql, &[&kept(tenant.as_str()), &max]).await?;
+    rows.first().map_or(Ok(0), |row| Ok(unsigned(row.try_get(0)?)))
 }
 
 pub(super) async fn run(

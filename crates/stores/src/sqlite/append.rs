@@ -1,10 +1,7 @@
 //! The one commit of a run: what speaks against it, and what it writes.
 
-use std::collections::BTreeSet;
-
 use engine::store::{Appended, Lease, Refused};
-use machine::id::{CallId, DecisionId, RunId, SuspensionId};
-use machine::inbox::Item;
+use machine::id::RunId;
 use machine::phase::Scope;
 use machine::rows::{ClosedRow, GrantRow};
 use machine::suspension::SuspensionKind;
@@ -13,10 +10,10 @@ use rusqlite::{Connection, OptionalExtension, Params, params};
 use super::births::birth;
 use super::desk::Desk;
 use super::grants;
-use super::inboxes::{deliver, end_accepted, remember};
+use super::inboxes::{deliver, remember};
 use super::thread::promote_next;
 use super::trouble::{Stop, impossible};
-use crate::entry::{Entry, Written};
+use crate::entry::Entry;
 use crate::words::{item_word, millis, number, role_word, unsigned};
 
 /// The run that a commit goes to.
@@ -26,41 +23,40 @@ pub(super) struct Target {
     /// The row of its thread.
     pub(super) thread: i64,
     pub(super) holds: bool,
-    pub(super) interrupt_accepted: bool,
     pub(super) epoch: u64,
 }
 
 pub(super) fn append(desk: &Desk<'_>, lease: &Lease, entry: &Entry) -> Result<Appended, Stop> {
     desk.check_lease(lease)?;
     let target = fence(desk, lease, entry)?;
-    if is_behind(desk, &target, entry)? {
-        return Err(Refused::Behind.into());
-    }
     let woken = write(desk, &target, entry)?;
     desk.count_commit(entry.bytes);
-    Ok(Appended { woken })
+    Ok(Appended { woken, version: entry.expected_version + 1 })
 }
 
 fn fence(desk: &Desk<'_>, lease: &Lease, entry: &Entry) -> Result<Target, Stop> {
     let mut statement = desk.prepare(include_str!("sql/run_fence.sql"))?;
     let found = statement
         .query_row([lease.row], |row| {
-            let (run, seq, thread_id): (String, i64, String) = (row.get(1)?, row.get(2)?, row.get(7)?);
+            let (run, thread_id): (String, String) = (row.get(1)?, row.get(6)?);
+            let (seq, version): (i64, i64) = (row.get(2)?, row.get(7)?);
             let target = Target {
                 tenant: row.get(0)?,
                 row: lease.row,
                 thread: row.get(4)?,
                 holds: row.get(5)?,
-                interrupt_accepted: row.get(6)?,
                 epoch: unsigned(row.get(3)?),
             };
-            Ok((target, run, unsigned(seq), thread_id))
+            Ok((target, run, unsigned(seq), unsigned(version), thread_id))
         })
         .optional()?;
-    let Some((mut target, run, seq, thread_id)) = found else { return Err(Refused::Fenced.into()) };
+    let Some((mut target, run, seq, version, thread_id)) = found else { return Err(Refused::Fenced.into()) };
     let same = run == lease.run.as_str() && target.tenant == lease.tenant.as_str();
     if !same || seq != entry.expected_seq || target.epoch > lease.epoch {
         return Err(Refused::Fenced.into());
+    }
+    if version != entry.expected_version {
+        return Err(Refused::Behind.into());
     }
     let state = &entry.state;
     if state.run.as_str() != run || state.thread.as_str() != thread_id {
@@ -76,80 +72,6 @@ pub(super) fn check_seq(connection: &Connection, run: i64, expected_seq: u64) ->
     if seq.map(unsigned) == Some(expected_seq) { Ok(()) } else { Err(Refused::Fenced.into()) }
 }
 
-/// An accepted item answers what these events close, and it is not heard before; or what came to the worker itself
-/// has lost against something that was accepted meanwhile.
-fn is_behind(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<bool, Stop> {
-    for closed in &entry.rows.closed {
-        let mut statement = desk.prepare(include_str!("sql/suspension_standing.sql"))?;
-        let answered_by: Option<i64> = statement
-            .query_row(params![target.tenant, closed.id.as_str(), target.row], |row| row.get(1))
-            .optional()?
-            .flatten();
-        if answered_by.is_some_and(|ticket| closed.heard.overtakes(unsigned(ticket), &entry.consumed)) {
-            return Ok(true);
-        }
-    }
-    has_lost(desk, target, &entry.accepted)
-}
-
-fn has_lost(desk: &Desk<'_>, target: &Target, accepted: &[Written]) -> Result<bool, Stop> {
-    if accepted.is_empty() {
-        return Ok(false);
-    }
-    let (mut interrupted, ends) = (target.interrupt_accepted, end_accepted(desk, target.row)?);
-    let mut ids: BTreeSet<&DecisionId> = BTreeSet::new();
-    let mut answered: BTreeSet<SuspensionId> = BTreeSet::new();
-    for Written { item, .. } in accepted {
-        if interrupted || (ends && !matches!(item, Item::Interrupt { .. })) {
-            return Ok(true);
-        }
-        if let Some(id) = item.decision().and_then(|decision| decision.id.as_ref())
-            && (is_used(desk, target.row, id)? || !ids.insert(id))
-        {
-            return Ok(true);
-        }
-        let open = match item {
-            Item::Decision(decision) => match open_suspension(desk, target.row, &decision.call)? {
-                Some(open) if open.id == decision.suspension => Some(open),
-                Some(_) | None => return Ok(true),
-            },
-            Item::LateAnswer { call, .. } => open_suspension(desk, target.row, call)?,
-            Item::Interrupt { .. } => {
-                interrupted = true;
-                None
-            }
-            Item::Early { .. } | Item::ChildEnded(_) => None,
-        };
-        if open.is_some_and(|open| open.answered || !answered.insert(open.id)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn is_used(desk: &Desk<'_>, run: i64, id: &DecisionId) -> Result<bool, Stop> {
-    let mut statement = desk.prepare("SELECT EXISTS (SELECT 1 FROM decisions WHERE run = ?1 AND id = ?2)")?;
-    Ok(statement.query_row(params![run, id.as_str()], |row| row.get(0))?)
-}
-
-pub(super) struct OpenSuspension {
-    pub(super) id: SuspensionId,
-    pub(super) answered: bool,
-}
-
-pub(super) fn open_suspension(
-    desk: &Desk<'_>,
-    run: i64,
-    call: &CallId,
-) -> Result<Option<OpenSuspension>, Stop> {
-    let mut statement = desk.prepare(include_str!("sql/suspension_of_call.sql"))?;
-    let found = statement.query_row(params![run, call.as_str()], |row| {
-        let (id, answered_by): (String, Option<i64>) = (row.get(0)?, row.get(1)?);
-        Ok(OpenSuspension { id: SuspensionId::from(id), answered: answered_by.is_some() })
-    });
-    Ok(found.optional()?)
-}
-
 /// Everything that a commit changes. Gives the other runs that have something to do because of it.
 pub(super) fn write(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<Vec<RunId>, Stop> {
     take_from_inbox(desk, target, entry)?;
@@ -163,7 +85,7 @@ pub(super) fn write(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<V
     if entry.state.standing.status.ended() {
         desk.forget_after_commit(target.row);
         if target.holds {
-            woken.extend(promote_next(desk, target.thread, entry.superseded_by.as_ref())?);
+            woken.extend(promote_next(desk, target.thread)?);
         }
     }
     for born in &entry.spawn {

@@ -189,5 +189,9 @@ fn copy_pages(
     }
     drop(backup);
     drop(moment);
+    // The key of callbacks is no part of a backup. Zeros first, so that it is in no free page either. The copy has no journal
+    // of its own as long as nobody else opens it.
+    copy.execute_batch("PRAGMA locking_mode = EXCLUSIVE; UPDATE callback_key SET key = zeroblob(32); DELETE FROM callback_key;")
+        .map_err(|error| failed(&error))?;
     copy.close().map_err(|(_, error)| failed(&error))
 }

@@ -5,7 +5,7 @@ use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
 use machine::rows::ShownStatus;
-use machine::thread::{Admission, Thread};
+use machine::thread::{Admission, IfBusy};
 use rusqlite::{OptionalExtension, params};
 
 use super::append::{Target, write};
@@ -14,7 +14,7 @@ use super::handover::Handover;
 use super::inboxes::deliver;
 use super::keys;
 use super::revisions;
-use super::thread::{put_thread, thread_view};
+use super::thread::{put_thread, thread_view, to_supersede};
 use super::trouble::{Stop, impossible};
 use crate::entry::{Entry, Log, Newborn, State, Written};
 use crate::words::{millis, number};
@@ -23,50 +23,50 @@ use crate::words::{millis, number};
 pub(super) struct Creation {
     pub(super) tenant: Tenant,
     pub(super) seen: ThreadView,
-    pub(super) admission: Admission,
+    pub(super) if_busy: IfBusy,
     pub(super) begins_after: Option<MessageId>,
     pub(super) key: Option<PostKey>,
     pub(super) lease: bool,
     pub(super) entry: Entry,
-    /// What the run in front hears if this one takes its place.
-    pub(super) takes_over: Option<(RunId, Written)>,
+    /// What each run hears whose place this one takes.
+    pub(super) superseded: Written,
 }
 
 impl Creation {
     pub(super) fn of(create: engine::store::Create) -> Result<Self, Refused> {
-        let engine::store::Create { tenant, seen, admission, begins_after, key, brought, lease, append } =
+        let engine::store::Create { tenant, seen, if_busy, begins_after, key, brought, lease, append } =
             create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
         let entry = Entry::born(append, brought)?;
-        let takes_over = match &admission {
-            Admission::TakeOver { from } => {
-                let cause = InterruptCause::Superseded(entry.state.run.clone());
-                Some((from.clone(), Written::of(Item::Interrupt { cause })?))
-            }
-            Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => None,
-        };
-        Ok(Self { tenant, seen, admission, begins_after, key, lease, entry, takes_over })
+        let cause = InterruptCause::Superseded(entry.state.run.clone());
+        let superseded = Written::of(Item::Interrupt { cause })?;
+        Ok(Self { tenant, seen, if_busy, begins_after, key, lease, entry, superseded })
     }
 }
 
 pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) -> Result<Created, Stop> {
-    let Creation { seen, admission, entry, .. } = creation;
+    let Creation { seen, entry, .. } = creation;
     let tenant = creation.tenant.as_str();
     let view = thread_view(desk.connection(), tenant, &seen.id)?;
-    if !view.admits_as(seen) {
-        return Err(Refused::Stale.into());
-    }
+    view.check_same(seen)?;
     if let Some(key) = &creation.key
         && keys::posted(desk.connection(), tenant, &seen.id, &key.scope)?.is_some()
     {
         return Err(Refused::Stale.into());
     }
-    check(&view, creation)?;
+    let admission = view.admit(seen, creation.if_busy, creation.lease)?;
+    if entry.expected_seq != 0 || entry.state.thread != view.id || !entry.consumed.is_empty() {
+        return Err(impossible("a log begins with event 1, on the thread that was judged"));
+    }
     let Some(log) = &entry.log else { return Err(impossible("a log begins with event 1")) };
     put_thread(desk, tenant, &seen.id, "null")?;
     let thread = thread_row(desk, tenant, &seen.id)?;
     check_message(desk, thread, &entry.state)?;
-    let holds = *admission == Admission::Hold;
+    let superseded = match admission {
+        Admission::TakeOver => to_supersede(desk, thread)?,
+        Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => Vec::new(),
+    };
+    let holds = admission == Admission::Hold;
     let leased = creation.lease && holds && !entry.state.standing.status.ended();
     // Nobody can hold a run that has just been given its row, so no epoch was used for it.
     let epoch = if leased { desk.leases.lock().next_epoch(None, 0) } else { 0 };
@@ -74,12 +74,12 @@ pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) 
     let row = insert(desk, &place, &entry.state, log, creation.begins_after.as_ref(), None)?;
     creation.key.as_ref().map_or(Ok(()), |key| keys::bind(desk, tenant, thread, row, key))?;
     entry.brought.as_ref().map_or(Ok(()), |brought| revisions::keep(desk, tenant, thread, brought))?;
-    let target = Target { tenant: tenant.into(), row, thread, holds, interrupt_accepted: false, epoch };
+    let target = Target { tenant: tenant.into(), row, thread, holds, epoch };
     let mut woken = write(desk, &target, entry)?;
-    if let Some((from, interrupt)) = &creation.takes_over
-        && deliver(desk, tenant, from, interrupt)?
-    {
-        woken.push(from.clone());
+    for run in superseded {
+        if deliver(desk, tenant, &run, &creation.superseded)? {
+            woken.push(run);
+        }
     }
     desk.count_commit(entry.bytes);
     let lease = leased.then(|| Lease {
@@ -97,28 +97,8 @@ pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) 
             desk.execute(include_str!("sql/run_let_go.sql"), params![row, desk.arrival()])?;
         }
     }
-    Ok(Created { lease, woken })
-}
-
-/// The admission can follow from what the thread is, and the commit is the first of its run.
-fn check(view: &ThreadView, creation: &Creation) -> Result<(), Stop> {
-    let Creation { admission, entry, .. } = creation;
-    let fits = match (admission, &view.state) {
-        (Admission::Hold, Thread::Free) => true,
-        (Admission::Enqueue, Thread::Busy { .. }) => !creation.lease,
-        (Admission::TakeOver { from }, Thread::Busy { front, .. }) => from == front && !creation.lease,
-        (Admission::Hold, Thread::Busy { .. })
-        | (Admission::Enqueue | Admission::TakeOver { .. }, Thread::Free)
-        | (Admission::Refuse(_), Thread::Free | Thread::Busy { .. }) => false,
-    };
-    if !fits {
-        let lease = if creation.lease { " with a lease" } else { "" };
-        return Err(impossible(format!("{admission:?}{lease} on a thread that is {:?}", view.state)));
-    }
-    if entry.expected_seq != 0 || entry.state.thread != view.id || !entry.consumed.is_empty() {
-        return Err(impossible("a log begins with event 1, on the thread that was judged"));
-    }
-    Ok(())
+    // Its first commit has raised it.
+    Ok(Created { admission, lease, woken, version: 1 })
 }
 
 /// A message that is there already, or that another run or a call will bring, could never join the thread.

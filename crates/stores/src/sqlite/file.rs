@@ -12,8 +12,11 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 use super::trouble::OpenFailed;
 
 /// In order; the version of a file is how many of them it has seen. A migration that was released is never edited.
-pub(super) const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_runs.sql"), include_str!("migrations/0002_grants.sql")];
+pub(super) const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_runs.sql"),
+    include_str!("migrations/0002_version.sql"),
+    include_str!("migrations/0003_grants.sql"),
+];
 /// What the first migration writes into the head of a file: by this a store is told from the files of other programs.
 pub(super) const APPLICATION_ID: i32 = 0x686f_6c64;
 /// Only a recovery of the log makes anybody wait for the file.
@@ -60,7 +63,12 @@ impl FailureMark {
 
 impl StoreFile {
     pub(super) fn lock(path: &Path) -> Result<Self, OpenFailed> {
-        let failed = |why| OpenFailed::Unwritable { path: path.to_owned(), why };
+        let failed = |why: std::io::Error| match path.parent() {
+            Some(folder) if why.kind() == ErrorKind::NotFound => {
+                OpenFailed::NoFolder { folder: folder.to_owned() }
+            }
+            Some(_) | None => OpenFailed::Unwritable { path: path.to_owned(), why },
+        };
         // Two names of one file must not have two locks, and a link to a file that is not there yet is one of them:
         // first of all the file exists. One that does is opened by nobody but SQLite. To close it would take away the
         // locks that SQLite has on it for another store of this process, or for somebody who looks into it, and others
@@ -99,7 +107,8 @@ impl StoreFile {
         }
         // The first to look into the file is also the first to hear that no log can be kept beside it.
         if is_of_another_program(&connection).map_err(|error| self.failed(error))? {
-            return Err(self.refuse());
+            self.leave_nothing();
+            return Err(OpenFailed::NotAStore { path: self.path.clone() });
         }
         migrate(&mut connection, |connection| self.begin_the_log_anew(connection))?;
         connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
@@ -109,13 +118,12 @@ impl StoreFile {
     }
 
     /// Leaves nothing beside a file that is not ours.
-    fn refuse(&self) -> OpenFailed {
+    fn leave_nothing(&self) {
         if self.made_lock
             && let Err(error) = std::fs::remove_file(lock_path(&self.path))
         {
             tracing::warn!(%error, "a lock file was left beside a file that is not a store");
         }
-        OpenFailed::NotAStore { path: self.path.clone() }
     }
 
     /// What a failed sync left in memory alone is written again: nothing that is acknowledged from here on may stand
@@ -150,6 +158,10 @@ impl StoreFile {
                 path: self.path.clone(),
                 why: std::io::Error::new(ErrorKind::PermissionDenied, error),
             },
+            Some(ErrorCode::NotADatabase) => {
+                self.leave_nothing();
+                OpenFailed::NotSqlite { path: self.path.clone() }
+            }
             Some(_) | None => error.into(),
         }
     }

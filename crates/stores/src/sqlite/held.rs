@@ -49,6 +49,7 @@ pub(super) fn failed(refused: Refused) -> LookFailed {
         other @ (Refused::Fenced
         | Refused::Behind
         | Refused::Stale
+        | Refused::Busy(_)
         | Refused::Impossible(_)
         | Refused::NotFound) => LookFailed::Trouble(Trouble::Corrupt(other.to_string())),
     }

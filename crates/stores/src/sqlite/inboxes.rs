@@ -3,12 +3,11 @@
 use engine::store::{Refused, Tenant};
 use machine::decision::Decision;
 use machine::id::RunId;
-use machine::inbox::{Item, Shown, Ticket, Verdict, ends_run, judge};
+use machine::inbox::{Item, Shown, Ticket, Verdict, judge};
 use rusqlite::{OptionalExtension, params};
 
-use super::append::open_suspension;
 use super::desk::Desk;
-use super::stored_run::control_of;
+use super::stored_run::{control_of, inbox};
 use super::trouble::{Stop, corrupt};
 use crate::entry::Written;
 use crate::words::{item_word, number, unsigned};
@@ -23,24 +22,14 @@ pub(super) fn submit(
     let Some(found) = find(desk, tenant, run)? else { return Err(Refused::NotFound.into()) };
     let control = control_of(desk.connection(), found.row, &found.control)?;
     let item = &written.item;
-    let open = match item.call() {
-        Some(call) => open_suspension(desk, found.row, call)?,
-        None => None,
-    };
+    let inbox: Vec<Item> = inbox(desk.connection(), found.row)?.into_iter().map(|(_, item)| item).collect();
     let earlier = earlier(desk, found.row, item)?;
-    let shown = Shown {
-        control: &control,
-        interrupt_accepted: found.interrupt_accepted,
-        end_accepted: end_accepted(desk, found.row)?,
-        answered: open.is_some_and(|open| open.answered),
-        early_kept: early_kept(desk, found.row, item)?,
-        earlier: earlier.as_ref(),
-    };
+    let shown = Shown { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
     let verdict = judge(item, &shown);
     if !verdict.is_taken() {
         return Ok(verdict);
     }
-    let ticket = put(desk, tenant, found.row, written, ends_run(&control, item))?;
+    let ticket = put(desk, tenant, found.row, written)?;
     match item {
         Item::Decision(Decision { call, .. }) | Item::LateAnswer { call, .. } => {
             let params = params![found.row, call.as_str(), number(ticket)];
@@ -59,22 +48,25 @@ pub(super) fn deliver(desk: &Desk<'_>, tenant: &str, to: &RunId, written: &Writt
     if found.ended || second {
         return Ok(false);
     }
-    put(desk, tenant, found.row, written, false)?;
+    put(desk, tenant, found.row, written)?;
     Ok(true)
 }
 
-/// Keeps the id of a decision for ever, where it has one.
+/// Keeps the id of a decision for ever, where it has one. [`Refused::Behind`] where the id was used before.
 pub(super) fn remember(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written) -> Result<(), Stop> {
     if let Some(text) = &written.decision
         && let Some(id) = written.item.decision().and_then(|decision| decision.id.as_ref())
     {
-        desk.execute(include_str!("sql/decision_insert.sql"), params![tenant, run, id.as_str(), text])?;
+        let sql = include_str!("sql/decision_insert.sql");
+        if desk.execute(sql, params![tenant, run, id.as_str(), text])? == 0 {
+            return Err(Refused::Behind.into());
+        }
     }
     Ok(())
 }
 
 /// Into the inbox, and the run is woken.
-fn put(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written, ends_run: bool) -> Result<Ticket, Stop> {
+fn put(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written) -> Result<Ticket, Stop> {
     let (call, digest) = match &written.item {
         Item::Early { decision, digest } => (Some(decision.call.as_str()), Some(digest.0)),
         Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
@@ -83,19 +75,13 @@ fn put(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written, ends_run: boo
     };
     desk.execute(
         include_str!("sql/inbox_insert.sql"),
-        params![tenant, run, item_word(&written.item), call, digest, written.text, ends_run],
+        params![tenant, run, item_word(&written.item), call, digest, written.text],
     )?;
     let ticket = unsigned(desk.connection().last_insert_rowid());
     let interrupts = matches!(written.item, Item::Interrupt { .. });
     desk.execute(include_str!("sql/run_wake.sql"), params![run, desk.arrival(), interrupts])?;
     remember(desk, tenant, run, written)?;
     Ok(ticket)
-}
-
-/// A decision that ends the run answers an open approval, and the run has not heard it.
-pub(super) fn end_accepted(desk: &Desk<'_>, run: i64) -> Result<bool, Stop> {
-    let mut statement = desk.prepare(include_str!("sql/inbox_ending.sql"))?;
-    Ok(statement.query_row([run], |row| row.get(0))?)
 }
 
 struct Found {
@@ -123,10 +109,4 @@ fn earlier(desk: &Desk<'_>, run: i64, item: &Item) -> Result<Option<Decision>, S
     let mut statement = desk.prepare("SELECT decision FROM decisions WHERE run = ?1 AND id = ?2")?;
     let text: Option<String> = statement.query_row(params![run, id.as_str()], |row| row.get(0)).optional()?;
     text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt(error.to_string()))).transpose()
-}
-
-fn early_kept(desk: &Desk<'_>, run: i64, item: &Item) -> Result<bool, Stop> {
-    let Item::Early { decision, .. } = item else { return Ok(false) };
-    let mut statement = desk.prepare(include_str!("sql/inbox_early.sql"))?;
-    Ok(statement.query_row(params![run, decision.call.as_str()], |row| row.get(0))?)
 }

@@ -49,15 +49,23 @@ fn seal<const COUNT: usize>(parts: [&[u8]; COUNT]) -> Digest {
 }
 
 /// What is kept, which is the first one.
-pub(super) fn callback_key(desk: &Desk<'_>, drawn: CallbackKey) -> Result<CallbackKey, Stop> {
+pub(super) fn callback_key(desk: &Desk<'_>, drawn: Option<CallbackKey>) -> Result<Option<CallbackKey>, Stop> {
     let sql = "SELECT key FROM callback_key";
     let kept: Option<[u8; CallbackKey::BYTES]> =
         desk.connection().query_row(sql, [], |row| row.get(0)).optional()?;
     if let Some(kept) = kept {
-        return Ok(CallbackKey::from(kept));
+        return Ok(Some(CallbackKey::from(kept)));
     }
-    desk.execute("INSERT INTO callback_key (only, key) VALUES (1, ?1)", params![drawn.as_bytes()])?;
+    if let Some(drawn) = drawn {
+        desk.execute("INSERT INTO callback_key (only, key) VALUES (1, ?1)", params![drawn.as_bytes()])?;
+    }
     Ok(drawn)
+}
+
+pub(super) fn remove_callback_key(desk: &Desk<'_>) -> Result<bool, Stop> {
+    // First zeros, so that the key is in no page that is free afterwards.
+    desk.execute("UPDATE callback_key SET key = zeroblob(32)", [])?;
+    Ok(desk.execute("DELETE FROM callback_key", [])? > 0)
 }
 
 /// What is kept, which is the first one.

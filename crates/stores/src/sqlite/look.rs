@@ -25,6 +25,10 @@ pub enum LookFailed {
     NotAStore {
         path: PathBuf,
     },
+    /// Not a SQLite database, or one whose first page was overwritten.
+    NotSqlite {
+        path: PathBuf,
+    },
     /// Written by an earlier version of this software. A server of this version upgrades it when it opens it.
     Older {
         found: u32,
@@ -47,6 +51,9 @@ impl fmt::Display for LookFailed {
         match self {
             Self::NotFound { path } => write!(f, "there is no file {}", path.display()),
             Self::NotAStore { path } => write!(f, "{} is not a store", path.display()),
+            Self::NotSqlite { path } => {
+                write!(f, "{} is not a SQLite database, or its first page was overwritten", path.display())
+            }
             Self::Older { found, known } => {
                 write!(f, "the store has version {found} and this software reads version {known}")
             }
@@ -137,6 +144,7 @@ fn prepare(path: &Path, connection: Connection) -> Result<Connection, LookFailed
     let found = connection.pragma_query_value(None, "user_version", |row| row.get(0));
     let found: u32 = found.map_err(|error| match error.sqlite_error_code() {
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) => LookFailed::Sealed { path: path.into() },
+        Some(ErrorCode::NotADatabase) => LookFailed::NotSqlite { path: path.into() },
         Some(_) | None => error.into(),
     })?;
     let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;

@@ -148,6 +148,7 @@ pub fn survey(
                 other @ (Refused::Fenced
                 | Refused::Behind
                 | Refused::Stale
+                | Refused::Busy(_)
                 | Refused::Impossible(_)
                 | Refused::NotFound) => LookFailed::Trouble(Trouble::Corrupt(other.to_string())),
             })?;

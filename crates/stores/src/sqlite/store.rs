@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Counts, Create,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts, Create,
     Created, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused,
     Remembered, RunFilter, RunView, Store, SuspensionView, Task, Tenant, ThreadView,
 };
@@ -142,8 +142,12 @@ impl Store for SqliteStore {
         done(self.point(|connection| revisions::of_thread(connection, tenant, thread, digest)))
     }
 
-    fn callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<CallbackKey, Refused>> {
+    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
         Box::pin(self.route.send(move |desk| keys::callback_key(desk, drawn)))
+    }
+
+    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
+        Box::pin(self.route.send(keys::remove_callback_key))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
@@ -342,6 +346,11 @@ impl Store for SqliteStore {
     ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         Box::pin(self.list(move |connection| approvals::approvals(connection, &tenant, &filter, &page)))
+    }
+
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+        let tenant = tenant.clone();
+        Box::pin(self.list(move |connection| views::count_up_to(connection, &tenant, what, max)))
     }
 
     fn census(&self) -> Task<'_, Result<Census, Refused>> {

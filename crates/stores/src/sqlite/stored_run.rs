@@ -55,6 +55,7 @@ pub(super) struct StoredRun {
     begins_after: Option<String>,
     head: Option<String>,
     control: Vec<u8>,
+    version: u64,
 }
 
 impl StoredRun {
@@ -76,6 +77,7 @@ impl StoredRun {
                 status: columns.get(10)?,
                 has_items: columns.get(11)?,
                 control: columns.get(12)?,
+                version: unsigned(columns.get(13)?),
             })
         });
         Ok(found.optional()?)
@@ -96,13 +98,14 @@ impl StoredRun {
         Ok(Loaded {
             control: control_of(connection, self.row, &self.control)?,
             inbox: inbox(connection, self.row)?,
+            version: self.version,
             holds_thread: self.holds,
             begins_after: self.begins_after.or(self.head).map(MessageId::from),
         })
     }
 }
 
-fn inbox(connection: &Connection, run: i64) -> Result<Vec<(Ticket, Item)>, Stop> {
+pub(super) fn inbox(connection: &Connection, run: i64) -> Result<Vec<(Ticket, Item)>, Stop> {
     let mut statement = connection.prepare_cached(include_str!("sql/inbox_of_run.sql"))?;
     let mut rows = statement.query([run])?;
     let mut inbox = Vec::new();

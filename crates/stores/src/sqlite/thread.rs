@@ -2,7 +2,7 @@
 
 use engine::store::{Refused, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId};
-use machine::thread::{Thread, promote};
+use machine::thread::{Thread, Unended, promote};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
@@ -63,6 +63,7 @@ impl ThreadColumns {
             serde_json::from_str(&self.metadata).map_err(|error| corrupt(error.to_string()))?;
         Ok(ThreadView {
             id,
+            row: self.row,
             created_at: Some(timestamp(self.created_at)),
             metadata,
             head: self.head.map(MessageId::from),
@@ -87,24 +88,43 @@ fn state(connection: &Connection, thread: i64) -> Result<Thread, Stop> {
     Ok(Thread::Busy { front: RunId::from(front), front_is: status_of(&status)?.front(), in_doubt, queued })
 }
 
+/// The runs that a superseding message interrupts.
+pub(super) fn to_supersede(desk: &Desk<'_>, thread: i64) -> Result<Vec<RunId>, Stop> {
+    let unended = unended(desk, thread)?;
+    Ok(machine::thread::to_supersede(unended.iter().map(UnendedColumns::shown)).cloned().collect())
+}
+
 /// The run that holds the thread from here on, after its holder has ended.
-pub(super) fn promote_next(
-    desk: &Desk<'_>,
-    thread: i64,
-    superseded_by: Option<&RunId>,
-) -> Result<Option<RunId>, Stop> {
-    let mut line = desk.prepare(include_str!("sql/thread_line.sql"))?;
-    let line = line
-        .query_map([thread], |row| Ok((RunId::from(row.get::<_, String>(0)?), row.get(3)?)))?
-        .collect::<rusqlite::Result<Vec<(RunId, i64)>>>()?;
-    let superseded_by = superseded_by.filter(|by| line.iter().any(|(id, _)| id == *by));
-    let Some(next) = promote(superseded_by, line.iter().map(|(id, _)| id)) else { return Ok(None) };
-    for (id, row) in &line {
-        if id == next {
-            desk.execute(include_str!("sql/run_promote.sql"), params![row, desk.arrival()])?;
-        }
+pub(super) fn promote_next(desk: &Desk<'_>, thread: i64) -> Result<Option<RunId>, Stop> {
+    // The holder has ended: those that have not are in line.
+    let line = unended(desk, thread)?;
+    let Some(next) = promote(line.iter().map(UnendedColumns::shown)).cloned() else { return Ok(None) };
+    for one in line.iter().filter(|one| one.id == next) {
+        desk.execute(include_str!("sql/run_promote.sql"), params![one.row, desk.arrival()])?;
     }
-    Ok(Some(next.clone()))
+    Ok(Some(next))
+}
+
+struct UnendedColumns {
+    id: RunId,
+    row: i64,
+    interrupt_accepted: bool,
+}
+
+impl UnendedColumns {
+    const fn shown(&self) -> Unended<'_> {
+        Unended { run: &self.id, interrupted: self.interrupt_accepted }
+    }
+}
+
+/// The holder first, then those in line in the order in which they came.
+fn unended(desk: &Desk<'_>, thread: i64) -> Result<Vec<UnendedColumns>, Stop> {
+    let mut statement = desk.prepare(include_str!("sql/thread_unended.sql"))?;
+    let columns = |row: &Row<'_>| {
+        let id = RunId::from(row.get::<_, String>(0)?);
+        Ok(UnendedColumns { id, row: row.get(1)?, interrupt_accepted: row.get(2)? })
+    };
+    Ok(statement.query_map([thread], columns)?.collect::<rusqlite::Result<_>>()?)
 }
 
 /// This one alone: child runs have threads of their own.

@@ -66,6 +66,14 @@ pub enum OpenFailed {
     NotAStore {
         path: PathBuf,
     },
+    /// Not a SQLite database, or one whose first page was overwritten.
+    NotSqlite {
+        path: PathBuf,
+    },
+    /// There is no folder to make the file in.
+    NoFolder {
+        folder: PathBuf,
+    },
     /// Written by a later version of this software.
     Newer {
         found: u32,
@@ -100,6 +108,14 @@ impl fmt::Display for OpenFailed {
                 "{} is not a store: another program has made it; name a store, or a file that does not exist yet",
                 path.display()
             ),
+            Self::NotSqlite { path } => write!(
+                f,
+                "{} is not a SQLite database, or its first page was overwritten; name a store, or a file that does not exist yet",
+                path.display()
+            ),
+            Self::NoFolder { folder } => {
+                write!(f, "the folder {} does not exist; make it first", folder.display())
+            }
             Self::Newer { found, known } => write!(
                 f,
                 "the store has version {found} and this software knows versions up to {known}; use a later version of it"
@@ -124,9 +140,7 @@ impl fmt::Display for OpenFailed {
 
 fn next_step(why: &std::io::Error) -> &'static str {
     let is = |kinds: &[ErrorKind]| kinds.contains(&why.kind());
-    if is(&[ErrorKind::NotFound]) {
-        "make the folder first"
-    } else if is(&[ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {
+    if is(&[ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {
         "whoever runs this must be allowed to write to the file and to its folder"
     } else if is(&[ErrorKind::StorageFull, ErrorKind::QuotaExceeded]) {
         "make space first"

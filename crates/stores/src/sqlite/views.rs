@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::store::{Census, Listed, MessagePlace, Page, RunFilter, RunView, Tenant, ThreadView};
+use engine::store::{Census, Countable, Listed, MessagePlace, Page, RunFilter, RunView, Tenant, ThreadView};
 use machine::decision::Decision;
 use machine::id::{AgentName, CallId, DecisionId, MessageId, PluginName, RunId, ThreadId};
 use machine::phase::Scope;
@@ -29,6 +29,20 @@ pub(super) fn census(connection: &Connection) -> Result<Census, Stop> {
     let count = connection.query_row(include_str!("sql/census_approved.sql"), [], |row| row.get(0))?;
     census.approved = unsigned(count);
     Ok(census)
+}
+
+pub(super) fn count_up_to(
+    connection: &Connection,
+    tenant: &Tenant,
+    what: Countable,
+    max: u64,
+) -> Result<u64, Stop> {
+    let mut statement = connection.prepare_cached(match what {
+        Countable::Threads => include_str!("sql/count_threads.sql"),
+        Countable::PendingApprovals => include_str!("sql/count_pending.sql"),
+    })?;
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    Ok(unsigned(statement.query_row(params![tenant.as_str(), max], |row| row.get(0))?))
 }
 
 pub(super) fn threads(

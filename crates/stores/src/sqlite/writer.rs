@@ -61,6 +61,7 @@ impl Command {
                         Refused::Fenced
                         | Refused::Behind
                         | Refused::Stale
+                        | Refused::Busy(_)
                         | Refused::Impossible(_)
                         | Refused::NotFound,
                     )

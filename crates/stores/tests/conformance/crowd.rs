@@ -9,9 +9,9 @@ use machine::decision::{Decision, DecisionAction, Resume};
 use machine::id::{Digest, RunId};
 use machine::inbox::Item;
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
+use machine::policy::OnBusy;
 use machine::policy::OnReject;
 use machine::suspension::Held;
-use machine::thread::Admission;
 use serde_json::json;
 
 use crate::fixture::World;
@@ -116,7 +116,7 @@ pub(crate) fn child_id(parent: &Worker, call: &str) -> RunId {
 
 /// A run whose message has a key, and an answer that is remembered.
 async fn keyed(world: &World) {
-    let create = creation(world, order("thr_keyed", "keyed"), Admission::Hold, false).await;
+    let create = creation(world, order("thr_keyed", "keyed"), OnBusy::Reject, false).await;
     let body = Digest::of(b"body");
     let key = Some(PostKey { scope: "ana k".into(), body });
     world.store.create(Create { key, ..create }).await.unwrap();
@@ -127,7 +127,7 @@ async fn keyed(world: &World) {
 /// A run whose message brought a tool, and that waits for it.
 async fn brought(world: &World) {
     let order = order("thr_brought", "brought");
-    let create = bringing(world, order, Admission::Hold, true, "what came along").await;
+    let create = bringing(world, order, OnBusy::Reject, true, "what came along").await;
     let mut worker = Worker::created(world, create).await;
     worker.asks(&[("pick", "pick_file")]);
     worker.commit(world).await.unwrap();

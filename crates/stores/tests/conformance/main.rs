@@ -19,6 +19,7 @@ mod rule_04_release;
 mod rule_05_other_runs;
 mod rule_06_tenants;
 mod rule_07_claim;
+mod rule_07_shares;
 mod rule_08_counts;
 mod rule_09_threads;
 mod rule_10_submit;
@@ -31,7 +32,8 @@ mod rule_18_bytes;
 mod rule_19_census;
 mod rule_20_callback_key;
 mod rule_21_brought;
-mod rule_22_grants;
+mod rule_22_gone_threads;
+mod rule_23_grants;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -60,15 +62,16 @@ macro_rules! conformance {
                 rule_03_behind::rule_03_an_expiry_does_not_overtake_an_accepted_decision,
                 rule_03_behind::rule_03_an_expiry_closes_what_nobody_answered,
                 rule_03_behind::rule_03_an_interrupt_at_the_worker_does_not_overtake_an_accepted_decision,
-                rule_03_behind::rule_03_the_order_counts_within_one_commit_too,
-                rule_03_behind::rule_03_an_unheard_decision_holds_up_only_what_it_answers,
+                rule_03_behind::rule_03_the_version_rises_with_every_item_and_every_commit,
+                rule_03_behind::rule_03_a_claim_gives_the_version_with_the_inbox,
+                rule_03_behind::rule_03_a_commit_is_refused_until_its_worker_has_seen_every_item,
+                rule_03_behind::rule_03_what_another_run_delivers_counts_too,
                 rule_03_behind::rule_03_a_decision_that_came_first_may_close_what_a_later_one_answers,
                 rule_03_behind::rule_03_a_decision_at_the_worker_loses_against_one_that_was_faster,
-                rule_03_behind::rule_03_what_is_closed_takes_no_decision_at_the_worker,
-                rule_03_behind::rule_03_one_suspension_takes_one_answer_in_a_commit,
                 rule_03_behind::rule_03_nothing_is_accepted_after_an_accepted_interrupt,
                 rule_03_behind::rule_03_a_row_that_closed_nothing_answers_nothing_any_more,
                 rule_03_behind::rule_03_an_expiry_and_a_decision_race_and_one_of_them_wins,
+                rule_03_behind::rule_03_an_interrupt_and_the_last_commit_race_and_one_of_them_wins,
                 rule_04_release::rule_04_a_run_with_an_item_is_not_released,
                 rule_04_release::rule_04_a_lease_is_given_back_once,
                 rule_04_release::rule_04_rows_come_back_in_the_order_of_arrival,
@@ -109,6 +112,7 @@ macro_rules! conformance {
                 rule_07_claim::rule_07_a_released_run_that_is_under_way_is_found_again,
                 rule_07_claim::rule_07_many_who_claim_never_get_the_same_run,
                 rule_07_claim::rule_07_of_many_who_claim_one_run_one_gets_it,
+                rule_07_shares::rule_07_waiting_and_sleeping_runs_of_one_tenant_keep_no_other_waiting,
                 rule_08_counts::rule_08_creation_claim_and_start_are_one_commit,
                 rule_08_counts::rule_08_a_claim_a_release_and_a_read_are_no_commit,
                 rule_08_counts::rule_08_a_taken_item_and_an_append_count_one_each,
@@ -117,17 +121,21 @@ macro_rules! conformance {
                 rule_09_threads::rule_09_metadata_that_could_not_be_read_back_is_refused,
                 rule_09_threads::rule_09_a_thread_shows_who_is_in_front,
                 rule_09_threads::rule_09_a_thread_shows_that_its_front_is_in_doubt,
-                rule_09_threads::rule_09_a_creation_judged_on_another_thread_is_stale,
-                rule_09_threads::rule_09_an_admission_that_cannot_be_is_impossible,
+                rule_09_threads::rule_09_a_run_that_starts_at_once_needs_the_thread_as_it_was_seen,
+                rule_09_threads::rule_09_a_run_is_admitted_to_the_thread_as_it_is_and_not_as_it_was_seen,
+                rule_09_threads::rule_09_a_run_that_waits_and_one_that_executes_are_asked_for_apart,
+                rule_09_threads::rule_09_the_line_has_an_end_and_the_refusal_names_it,
+                rule_09_threads::rule_09_a_run_is_created_once,
                 rule_09_threads::rule_09_a_lease_is_given_only_where_the_run_holds_its_thread,
                 rule_09_threads::rule_09_the_end_of_the_holder_promotes_the_first_in_line,
-                rule_09_threads::rule_09_whoever_supersedes_the_front_comes_before_the_line,
-                rule_09_threads::rule_09_a_run_is_superseded_once,
-                rule_09_threads::rule_09_a_superseder_that_has_ended_is_not_promoted,
+                rule_09_threads::rule_09_a_superseding_run_takes_the_place_of_all_before_it,
+                rule_09_threads::rule_09_of_several_superseding_runs_the_last_one_runs,
+                rule_09_threads::rule_09_a_run_interrupted_by_a_person_is_passed_over_by_a_superseding_one,
+                rule_09_threads::rule_09_interrupted_runs_pass_the_thread_on,
                 rule_09_threads::rule_09_a_queued_run_that_ends_leaves_the_line,
                 rule_09_threads::rule_09_a_run_begins_after_the_last_message_or_the_one_asked_for,
                 rule_09_threads::rule_09_of_many_creations_on_one_thread_one_holds,
-                rule_09_threads::rule_09_whoever_looks_again_gets_into_the_line,
+                rule_09_threads::rule_09_as_many_as_there_is_room_for_line_up_at_once,
                 rule_10_submit::rule_10_a_taken_decision_marks_the_row_and_wakes_the_run,
                 rule_10_submit::rule_10_an_unknown_run_is_not_found,
                 rule_10_submit::rule_10_what_is_not_taken_leaves_nothing_behind,
@@ -181,7 +189,9 @@ macro_rules! conformance {
                 rule_19_census::rule_19_unended_runs_of_all_tenants_are_counted_by_status,
                 rule_19_census::rule_19_what_is_not_heard_is_counted_until_it_is,
                 rule_19_census::rule_19_approved_calls_are_counted_until_their_run_has_heard_it,
+                rule_19_census::rule_19_things_of_one_tenant_are_counted_up_to_a_bound,
                 rule_20_callback_key::rule_20_the_first_key_is_kept_over_a_crash,
+                rule_20_callback_key::rule_20_a_removed_key_is_gone_and_another_one_can_be_kept,
                 rule_20_callback_key::rule_20_of_many_keys_at_once_everybody_gets_the_same,
                 rule_21_brought::rule_21_what_came_with_a_message_is_kept_with_its_run,
                 rule_21_brought::rule_21_it_is_found_for_its_own_thread_alone,
@@ -189,13 +199,17 @@ macro_rules! conformance {
                 rule_21_brought::rule_21_a_creation_that_is_refused_leaves_none_of_it,
                 rule_21_brought::rule_21_the_same_comes_to_many_threads_at_once,
                 rule_21_brought::rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_has_its_agent,
-                rule_22_grants::rule_22_a_grant_counts_for_its_thread_as_it_was_given,
-                rule_22_grants::rule_22_auto_approve_replaces_itself_and_its_end_revokes_every_grant_of_the_thread,
-                rule_22_grants::rule_22_a_grant_is_revoked_once_and_stays_revoked,
-                rule_22_grants::rule_22_another_tenant_finds_and_revokes_nothing,
-                rule_22_grants::rule_22_grants_are_listed_newest_first_in_pages_and_by_giver,
-                rule_22_grants::rule_22_grants_go_with_their_thread,
-                rule_22_grants::rule_22_only_so_many_grants_are_read_for_one_call,
+                rule_22_gone_threads::rule_22_a_thread_that_is_gone_stays_gone,
+                rule_22_gone_threads::rule_22_another_thread_of_the_same_id_is_not_the_one_that_was_seen,
+                rule_22_gone_threads::rule_22_a_thread_that_was_absent_is_created_once,
+                rule_22_gone_threads::rule_22_a_deletion_and_a_creation_at_once_do_not_both_succeed,
+                rule_23_grants::rule_23_a_grant_counts_for_its_thread_as_it_was_given,
+                rule_23_grants::rule_23_auto_approve_replaces_itself_and_its_end_revokes_every_grant_of_the_thread,
+                rule_23_grants::rule_23_a_grant_is_revoked_once_and_stays_revoked,
+                rule_23_grants::rule_23_another_tenant_finds_and_revokes_nothing,
+                rule_23_grants::rule_23_grants_are_listed_newest_first_in_pages_and_by_giver,
+                rule_23_grants::rule_23_grants_go_with_their_thread,
+                rule_23_grants::rule_23_only_so_many_grants_are_read_for_one_call,
             }
         }
     };

@@ -40,6 +40,7 @@ pub(crate) async fn rule_02_a_row_that_changed_nothing_is_consumed_without_event
     let decision = Decision { call: "a".into(), suspension: "sus_none".into(), ..held };
     let early = Item::Early { decision, digest: arguments_of("a").digest() };
     assert_eq!(world.store.submit(&world.tenant, &"run".into(), early).await, Ok(Verdict::Accepted));
+    worker.look(&world).await;
     worker.succeeds("a");
     worker.commit(&world).await.unwrap();
     worker.reload(&world).await;

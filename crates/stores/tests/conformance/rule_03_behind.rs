@@ -1,4 +1,5 @@
-//! Rule 3: an accepted answer is heard before anything that closes what it answers.
+//! Rule 3: a commit of a worker that has not seen all that was accepted is refused. What it makes of what it has seen is
+//! decided by the machine.
 
 use std::sync::Arc;
 
@@ -6,14 +7,19 @@ use engine::store::Refused;
 use machine::Input;
 use machine::decision::{Decision, DecisionAction};
 use machine::event::InterruptCause;
-use machine::inbox::{Item, Ticket, Verdict};
-use machine::policy::OnReject;
+use machine::id::RunId;
+use machine::inbox::{Item, Verdict};
+use machine::policy::{OnBusy, OnReject};
 use machine::rows::{ApprovalStatus, ShownStatus};
+use machine::suspension::Held;
 use tokio::sync::Barrier;
 
 use crate::fixture::{Fixture, World};
 use crate::snapshot::snapshot;
-use crate::worker::{EXPIRES_IN_MS, Worker, approve, arguments_of, held, reject, started};
+use crate::worker::{
+    EXPIRES_IN_MS, Worker, approve, arguments_of, claim, creation, held, order, parked, reject, started,
+    success,
+};
 
 fn interrupt() -> Item {
     Item::Interrupt { cause: InterruptCause::Person("bob".into()) }
@@ -28,9 +34,107 @@ async fn status(world: &World, worker: &Worker, decision: &Decision) -> Approval
     world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap().status
 }
 
-/// The inbox rows of a run, by their place.
-async fn tickets(world: &World, worker: &Worker) -> Vec<(Ticket, Item)> {
-    world.store.load(&worker.lease).await.unwrap().inbox
+/// The version of the run as it is stored.
+async fn version(world: &World, worker: &Worker) -> u64 {
+    world.store.load(&worker.lease).await.unwrap().version
+}
+
+/// The commit is refused and changes nothing, and goes through once the worker has looked at its inbox. Gives what waits.
+async fn is_behind_until_it_looks(world: &World, worker: &mut Worker) -> Vec<Item> {
+    let before = snapshot(world, &[&worker.lease]).await;
+    assert_eq!(worker.commit(world).await, Err(Refused::Behind));
+    assert_eq!(snapshot(world, &[&worker.lease]).await, before);
+    let rows = worker.look(world).await;
+    worker.commit(world).await.unwrap();
+    rows.into_iter().map(|(_, item)| item).collect()
+}
+
+pub(crate) async fn rule_03_the_version_rises_with_every_item_and_every_commit<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = started(&world, "thr", "run").await;
+    let created = worker.version;
+    assert_eq!(version(&world, &worker).await, created);
+    worker.asks(&[("a", "transfer"), ("b", "transfer")]);
+    let appended = worker.commit(&world).await.unwrap();
+    assert_eq!((appended.version, version(&world, &worker).await), (created + 1, created + 1));
+    let decision = worker.decision("a", Some("d"), approve());
+    world.tell("run", Item::Decision(decision.clone())).await;
+    assert_eq!(version(&world, &worker).await, created + 2);
+    // What is not taken changes nothing.
+    assert_eq!(submit(&world, "run", Item::Decision(decision)).await, Verdict::AlreadyApplied);
+    let other = worker.decision("a", None, reject());
+    assert!(!submit(&world, "run", Item::Decision(other)).await.is_taken());
+    assert_eq!(version(&world, &worker).await, created + 2);
+    worker.reload(&world).await;
+    worker.drain();
+    // Accepted and consumed in one commit, and only that counts.
+    worker.accept(Item::Decision(worker.decision("b", None, approve())));
+    assert_eq!(worker.commit(&world).await.unwrap().version, created + 3);
+    assert_eq!(version(&world, &worker).await, created + 3);
+}
+
+pub(crate) async fn rule_03_a_claim_gives_the_version_with_the_inbox<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let worker = parked(&world, "thr", "run", "transfer").await;
+    let decision = worker.decision("call_run", None, approve());
+    world.tell("run", Item::Decision(decision)).await;
+    let mut claimed = claim(&world, "run").await.unwrap();
+    assert_eq!((claimed.version, claimed.inbox.len()), (worker.version + 1, 1));
+    claimed.take_over();
+    claimed.commit(&world).await.unwrap();
+}
+
+pub(crate) async fn rule_03_a_commit_is_refused_until_its_worker_has_seen_every_item<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut worker = started(&world, "thr", "run").await;
+    worker.asks(&[("a", "transfer"), ("b", "echo"), ("c", "echo"), ("d", "echo"), ("e", "echo")]);
+    worker.commit(&world).await.unwrap();
+    let decision = worker.decision("a", None, approve());
+    let early = Decision { call: "b".into(), suspension: "sus_none".into(), ..decision.clone() };
+    let early = Item::Early { decision: early, digest: arguments_of("b").digest() };
+    let late = Item::LateAnswer { step: 1, call: "b".into(), attempt: 1, outcome: success() };
+    // Rows that were seen may stay: what the worker makes of them is not looked at.
+    for (item, call) in [(Item::Decision(decision), "c"), (early, "d"), (late, "e")] {
+        assert_eq!(submit(&world, "run", item.clone()).await, Verdict::Accepted);
+        worker.succeeds(call);
+        let waiting = is_behind_until_it_looks(&world, &mut worker).await;
+        assert_eq!(waiting.last(), Some(&item));
+    }
+    assert_eq!(worker.look(&world).await.len(), 3);
+}
+
+pub(crate) async fn rule_03_what_another_run_delivers_counts_too<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut parent = started(&world, "thr", "parent").await;
+    parent.asks(&[("delegate", "researcher"), ("a", "echo")]);
+    parent.commit(&world).await.unwrap();
+    let child = delegated_to(&parent, "delegate");
+    let mut child = claim(&world, child.as_str()).await.unwrap();
+    child.take_over();
+    child.say(&Input::Start { after: None });
+    child.commit(&world).await.unwrap();
+    child.says("found it");
+    child.commit(&world).await.unwrap();
+    parent.succeeds("a");
+    let waiting = is_behind_until_it_looks(&world, &mut parent).await;
+    assert!(matches!(waiting.as_slice(), [Item::ChildEnded(_)]), "{waiting:?}");
+
+    let mut front = started(&world, "other", "front").await;
+    front.asks(&[("b", "echo")]);
+    front.commit(&world).await.unwrap();
+    let create = creation(&world, order("other", "next"), OnBusy::Interrupt, false).await;
+    world.store.create(create).await.unwrap();
+    front.succeeds("b");
+    let waiting = is_behind_until_it_looks(&world, &mut front).await;
+    assert!(matches!(waiting.as_slice(), [Item::Interrupt { .. }]), "{waiting:?}");
+}
+
+/// The run that works on this call.
+fn delegated_to(parent: &Worker, call: &str) -> RunId {
+    match &parent.call(call).suspension().unwrap().held {
+        Held::ChildRun { run, .. } => run.clone(),
+        held => panic!("{held:?}"),
+    }
 }
 
 pub(crate) async fn rule_03_an_expiry_does_not_overtake_an_accepted_decision<F: Fixture>() {
@@ -77,47 +181,6 @@ pub(crate) async fn rule_03_an_interrupt_at_the_worker_does_not_overtake_an_acce
     assert_eq!(world.run("run").await.status, ShownStatus::Interrupted);
 }
 
-pub(crate) async fn rule_03_the_order_counts_within_one_commit_too<F: Fixture>() {
-    let (_fixture, world) = F::open().await;
-    let mut worker = started(&world, "thr", "run").await;
-    worker.asks(&[("a", "transfer"), ("b", "transfer")]);
-    worker.commit(&world).await.unwrap();
-    let decision = worker.decision("a", None, approve());
-    world.tell("run", Item::Decision(decision.clone())).await;
-    world.tell("run", interrupt()).await;
-    let rows = tickets(&world, &worker).await;
-    let before = snapshot(&world, &[&worker.lease]).await;
-
-    for (ticket, item) in rows.iter().rev() {
-        worker.hear_row(*ticket, item);
-    }
-    assert_eq!(worker.append().consumed.len(), 2);
-    assert_eq!(
-        worker.commit(&world).await,
-        Err(Refused::Behind),
-        "both rows are consumed, the wrong one first"
-    );
-    assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
-
-    worker.reload(&world).await;
-    for (ticket, item) in &rows {
-        worker.hear_row(*ticket, item);
-    }
-    worker.commit(&world).await.unwrap();
-    assert_eq!(status(&world, &worker, &decision).await, ApprovalStatus::Approved);
-}
-
-pub(crate) async fn rule_03_an_unheard_decision_holds_up_only_what_it_answers<F: Fixture>() {
-    let (_fixture, world) = F::open().await;
-    let mut worker = started(&world, "thr", "run").await;
-    worker.asks(&[("a", "transfer"), ("b", "echo")]);
-    worker.commit(&world).await.unwrap();
-    let decision = worker.decision("a", None, approve());
-    world.tell("run", Item::Decision(decision)).await;
-    worker.succeeds("b");
-    worker.commit(&world).await.unwrap();
-}
-
 pub(crate) async fn rule_03_a_decision_that_came_first_may_close_what_a_later_one_answers<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
@@ -130,8 +193,8 @@ pub(crate) async fn rule_03_a_decision_that_came_first_may_close_what_a_later_on
     let first = Decision { call: "a".into(), suspension: "sus_none".into(), action, ..second.clone() };
     let first = Item::Early { decision: first, digest: arguments_of("a").digest() };
     assert_eq!(submit(&world, "run", first).await, Verdict::Accepted);
-    let (ticket, item) = tickets(&world, &worker).await.remove(0);
     assert_eq!(submit(&world, "run", Item::Decision(second.clone())).await, Verdict::Accepted);
+    let (ticket, item) = worker.look(&world).await.remove(0);
     worker.pass_gate("a");
     worker.commit(&world).await.unwrap();
     worker.hear_row(ticket, &item);
@@ -149,33 +212,9 @@ pub(crate) async fn rule_03_a_decision_at_the_worker_loses_against_one_that_was_
     let before = snapshot(&world, &[&worker.lease]).await;
     worker.accept(Item::Decision(slower));
     assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
-    worker.reload(&world).await;
-    // Also where it closes nothing itself.
-    worker.accept_unheard(Item::Decision(worker.decision("call_run", Some("slower"), approve())));
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
     let remembered = world.store.decision(&world.tenant, &"run".into(), &"slower".into()).await.unwrap();
     assert_eq!(remembered, None);
-}
-
-pub(crate) async fn rule_03_what_is_closed_takes_no_decision_at_the_worker<F: Fixture>() {
-    let (_fixture, world) = F::open().await;
-    let mut worker = held(&world, "thr", "run", "transfer").await;
-    let decision = worker.decision("call_run", None, approve());
-    worker.accept(Item::Decision(decision.clone()));
-    worker.commit(&world).await.unwrap();
-    worker.accept_unheard(Item::Decision(decision));
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
-}
-
-pub(crate) async fn rule_03_one_suspension_takes_one_answer_in_a_commit<F: Fixture>() {
-    let (_fixture, world) = F::open().await;
-    let mut worker = held(&world, "thr", "run", "transfer").await;
-    let first = worker.decision("call_run", None, approve());
-    let second = worker.decision("call_run", None, reject());
-    worker.accept(Item::Decision(first));
-    worker.accept_unheard(Item::Decision(second));
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
 }
 
 pub(crate) async fn rule_03_nothing_is_accepted_after_an_accepted_interrupt<F: Fixture>() {
@@ -184,12 +223,10 @@ pub(crate) async fn rule_03_nothing_is_accepted_after_an_accepted_interrupt<F: F
     let decision = Item::Decision(worker.decision("call_run", None, approve()));
     assert_eq!(submit(&world, "run", interrupt()).await, Verdict::Accepted);
     let before = snapshot(&world, &[&worker.lease]).await;
-    for late in [decision, interrupt()] {
-        worker.reload(&world).await;
-        worker.accept(late);
-        assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
-        assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
-    }
+    worker.accept(decision);
+    worker.accept(interrupt());
+    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
     worker.reload(&world).await;
     worker.drain();
     worker.commit(&world).await.unwrap();
@@ -201,7 +238,7 @@ pub(crate) async fn rule_03_a_row_that_closed_nothing_answers_nothing_any_more<F
     let mut worker = held(&world, "thr", "run", "urgent").await;
     let decision = worker.decision("call_run", None, approve());
     world.tell("run", Item::Decision(decision.clone())).await;
-    let ticket = tickets(&world, &worker).await[0].0;
+    let ticket = worker.look(&world).await[0].0;
     let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
     assert!(shown.answered);
     worker.consume(ticket);
@@ -252,6 +289,41 @@ pub(crate) async fn rule_03_an_expiry_and_a_decision_race_and_one_of_them_wins<F
         })
     });
     for race in races.collect::<Vec<_>>() {
+        race.await.unwrap();
+    }
+}
+
+pub(crate) async fn rule_03_an_interrupt_and_the_last_commit_race_and_one_of_them_wins<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut races = Vec::new();
+    for index in 0..40 {
+        let (run, world) = (format!("run_{index}"), world.clone());
+        let mut worker = started(&world, &format!("thr_{index}"), &run).await;
+        races.push(tokio::spawn(async move {
+            let start = Arc::new(Barrier::new(2));
+            let (there, their_world, their_run) = (start.clone(), world.clone(), run.clone());
+            let person = tokio::spawn(async move {
+                there.wait().await;
+                submit(&their_world, &their_run, interrupt()).await
+            });
+            worker.says("done");
+            start.wait().await;
+            let ended = worker.commit(&world).await;
+            match (ended, person.await.unwrap()) {
+                (Ok(_), Verdict::Refused(_)) => {
+                    assert_eq!(world.run(&run).await.status, ShownStatus::Completed);
+                }
+                (Err(Refused::Behind), Verdict::Accepted) => {
+                    worker.reload(&world).await;
+                    worker.drain();
+                    worker.commit(&world).await.unwrap();
+                    assert_eq!(world.run(&run).await.status, ShownStatus::Interrupted);
+                }
+                (ended, verdict) => panic!("the last commit: {ended:?}; the interrupt: {verdict:?}"),
+            }
+        }));
+    }
+    for race in races {
         race.await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use engine::store::{Create, Refused};
 use machine::id::{CallId, MessageId};
 use machine::phase::HookAnswers;
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 
 use crate::fixture::Fixture;
 use crate::snapshot::snapshot;
@@ -72,7 +72,7 @@ pub(crate) async fn rule_11_a_message_id_is_used_once_in_a_thread<F: Fixture>() 
     first.commit(&world).await.unwrap();
     let mut again = order("thr", "second");
     again.message.as_mut().unwrap().id = MessageId::from("msg_user_first");
-    let create = creation(&world, again, Admission::Hold, true).await;
+    let create = creation(&world, again, OnBusy::Reject, true).await;
     let before = snapshot(&world, &[]).await;
     let refused = world.store.create(create).await;
     assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
@@ -102,7 +102,7 @@ pub(crate) async fn rule_11_another_thread_may_use_the_same_message_id<F: Fixtur
     started(&world, "thr_1", "first").await;
     let mut other = order("thr_2", "second");
     other.message.as_mut().unwrap().id = MessageId::from("msg_user_first");
-    let create = creation(&world, other, Admission::Hold, true).await;
+    let create = creation(&world, other, OnBusy::Reject, true).await;
     assert!(world.store.create(create).await.unwrap().lease.is_some());
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn rule_11_a_message_id_of_a_run_in_line_is_used_too<F: Fixture
     for used in ["msg_user_front", "msg_user_behind"] {
         let mut again = order("thr", "again");
         again.message.as_mut().unwrap().id = MessageId::from(used);
-        let create = creation(&world, again, Admission::Enqueue, false).await;
+        let create = creation(&world, again, OnBusy::Enqueue, false).await;
         let refused = world.store.create(Create { lease: false, ..create }).await;
         assert!(matches!(refused, Err(Refused::Impossible(_))), "{used}: {refused:?}");
     }
@@ -131,7 +131,7 @@ pub(crate) async fn rule_11_a_call_whose_message_a_run_in_line_brings_is_refused
     let mut front = started(&world, "thr", "front").await;
     let mut behind = order("thr", "behind");
     behind.message.as_mut().unwrap().id = MessageId::from("msg_a");
-    let create = creation(&world, behind, Admission::Enqueue, false).await;
+    let create = creation(&world, behind, OnBusy::Enqueue, false).await;
     world.store.create(create).await.unwrap();
     front.asks(&[("a", "transfer")]);
     let refused = front.commit(&world).await;

@@ -3,9 +3,8 @@
 use engine::store::{Claim, MessageView, Page, Refused};
 use machine::Input;
 use machine::event::{Fact, InterruptCause, Message};
-use machine::id::RunId;
 use machine::inbox::Item;
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 use serde_json::Value;
 
 use crate::fixture::{Fixture, World};
@@ -98,17 +97,19 @@ fn role(message: &Message) -> &'static str {
         Message::User { .. } => "user",
         Message::Assistant { .. } => "assistant",
         Message::Tool { .. } => "tool",
-        Message::Note { .. } | Message::Correction { .. } | Message::Interruption { .. } => "note",
+        Message::Note { .. }
+        | Message::Correction { .. }
+        | Message::CallsDropped { .. }
+        | Message::Interruption { .. } => "note",
     }
 }
 
 pub(crate) async fn rule_13_what_waits_to_join_is_not_there_yet<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut front = held(&world, "thr", "front", "transfer").await;
-    enqueued(&world, "thr", "patient").await;
-    let admission = Admission::TakeOver { from: RunId::from("front") };
-    let pushy = creation(&world, order("thr", "pushy"), admission, false).await;
+    let pushy = creation(&world, order("thr", "pushy"), OnBusy::Interrupt, false).await;
     world.store.create(pushy).await.unwrap();
+    enqueued(&world, "thr", "patient").await;
     let first = ["msg_user_front", "msg_front_1"];
     assert_eq!(names(&all(&world, "thr", 10).await), first);
     let before = listed(&world, "thr", &Page { cursor: None, limit: 1 }).await.unwrap();
@@ -124,7 +125,7 @@ pub(crate) async fn rule_13_what_waits_to_join_is_not_there_yet<F: Fixture>() {
     let (rest, end) = listed(&world, "thr", &behind).await.unwrap();
     assert_eq!(end, None);
     let of_user: Vec<&str> = names(&rest).into_iter().filter(|id| id.starts_with("msg_user")).collect();
-    assert_eq!(of_user, ["msg_user_pushy", "msg_user_patient"], "as they started, not as they were posted");
+    assert_eq!(of_user, ["msg_user_pushy", "msg_user_patient"], "each joined as its run started");
     assert_eq!(before.0.len() + rest.len(), all(&world, "thr", 100).await.len(), "no page loses one");
 }
 

@@ -12,7 +12,6 @@ use machine::event::InterruptCause;
 use machine::id::{Digest, RunId};
 use machine::inbox::Item;
 use machine::rows::ShownStatus;
-use machine::thread::Admission;
 
 use crate::fixture::{Fixture, World};
 use crate::snapshot::snapshot;
@@ -22,8 +21,8 @@ fn key(scope: &str, body: &str) -> PostKey {
     PostKey { scope: scope.into(), body: Digest::of(body.as_bytes()) }
 }
 
-async fn keyed(world: &World, thread: &str, run: &str, admission: Admission, key: PostKey) -> Create {
-    let create = creation(world, order(thread, run), admission, false).await;
+async fn keyed(world: &World, thread: &str, run: &str, on_busy: OnBusy, key: PostKey) -> Create {
+    let create = creation(world, order(thread, run), on_busy, false).await;
     Create { key: Some(key), ..create }
 }
 
@@ -34,7 +33,7 @@ async fn posted(world: &World, thread: &str, scope: &str) -> Option<(RunId, Dige
 pub(crate) async fn rule_14_a_key_is_bound_with_its_run<F: Fixture>() {
     let (mut fixture, world) = F::open().await;
     assert_eq!(posted(&world, "thr", "ana k").await, None);
-    let create = keyed(&world, "thr", "run", Admission::Hold, key("ana k", "hello")).await;
+    let create = keyed(&world, "thr", "run", OnBusy::Reject, key("ana k", "hello")).await;
     world.store.create(create).await.unwrap();
     let bound = Some((RunId::from("run"), Digest::of(b"hello")));
     assert_eq!(posted(&world, "thr", "ana k").await, bound);
@@ -43,7 +42,7 @@ pub(crate) async fn rule_14_a_key_is_bound_with_its_run<F: Fixture>() {
     assert_eq!(posted(&world.of("thief"), "thr", "ana k").await, None);
     let world = fixture.crash(world).await;
     assert_eq!(posted(&world, "thr", "ana k").await, bound);
-    let other = keyed(&world, "thr_2", "run_2", Admission::Hold, key("ana k", "other")).await;
+    let other = keyed(&world, "thr_2", "run_2", OnBusy::Reject, key("ana k", "other")).await;
     world.store.create(other).await.unwrap();
     assert_eq!(posted(&world, "thr_2", "ana k").await, Some((RunId::from("run_2"), Digest::of(b"other"))));
 }
@@ -51,15 +50,15 @@ pub(crate) async fn rule_14_a_key_is_bound_with_its_run<F: Fixture>() {
 pub(crate) async fn rule_14_a_creation_whose_key_is_taken_is_stale<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     world.store.put_thread(&world.tenant, &"thr".into(), &serde_json::Value::Null).await.unwrap();
-    let late = keyed(&world, "thr", "late", Admission::Hold, key("k", "hello")).await;
-    let first = keyed(&world, "thr", "first", Admission::Hold, key("k", "hello")).await;
+    let late = keyed(&world, "thr", "late", OnBusy::Reject, key("k", "hello")).await;
+    let first = keyed(&world, "thr", "first", OnBusy::Reject, key("k", "hello")).await;
     world.store.create(first).await.unwrap();
     // The run ends without having started: the thread is again what the second one was judged on.
     let mut worker = claim(&world, "first").await.unwrap();
     worker.accept(Item::Interrupt { cause: InterruptCause::Person("bob".into()) });
     worker.commit(&world).await.unwrap();
     let now = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
-    assert!(now.admits_as(&late.seen));
+    assert_eq!(now, late.seen);
     let before = snapshot(&world, &[]).await;
     assert_eq!(world.store.create(late.clone()).await, Err(Refused::Stale));
     assert_eq!(snapshot(&world, &[]).await, before);
@@ -70,18 +69,18 @@ pub(crate) async fn rule_14_a_creation_whose_key_is_taken_is_stale<F: Fixture>()
 
 pub(crate) async fn rule_14_a_creation_that_is_refused_binds_no_key<F: Fixture>() {
     let (_fixture, world) = F::open().await;
-    let stale = keyed(&world, "thr", "stale", Admission::Hold, key("k", "hello")).await;
+    let stale = keyed(&world, "thr", "stale", OnBusy::Reject, key("k", "hello")).await;
     started(&world, "thr", "front").await;
     assert_eq!(world.store.create(stale).await, Err(Refused::Stale));
-    let mut again = keyed(&world, "thr", "again", Admission::Enqueue, key("k", "hello")).await;
+    let mut again = keyed(&world, "thr", "again", OnBusy::Enqueue, key("k", "hello")).await;
     // Somebody else's message id: the rows contradict what is stored.
     let mut order = order("thr", "again");
     order.message.as_mut().unwrap().id = "msg_user_front".into();
-    let clash = creation(&world, order, Admission::Enqueue, false).await;
+    let clash = creation(&world, order, OnBusy::Enqueue, false).await;
     again.append = clash.append;
     assert!(matches!(world.store.create(again).await, Err(Refused::Impossible(_))));
     assert_eq!(posted(&world, "thr", "k").await, None);
-    let good = keyed(&world, "thr", "good", Admission::Enqueue, key("k", "hello")).await;
+    let good = keyed(&world, "thr", "good", OnBusy::Enqueue, key("k", "hello")).await;
     world.store.create(good).await.unwrap();
     assert_eq!(posted(&world, "thr", "k").await.unwrap().0.as_str(), "good");
 }
@@ -99,7 +98,7 @@ pub(crate) async fn rule_14_of_many_creations_under_one_key_one_is_made<F: Fixtu
                         return false;
                     }
                     let run = format!("run_{number}");
-                    let create = keyed(&world, "thr", &run, Admission::Enqueue, key("k", "hello")).await;
+                    let create = keyed(&world, "thr", &run, OnBusy::Enqueue, key("k", "hello")).await;
                     match world.store.create(create).await {
                         Ok(_) => return true,
                         Err(refused) => assert_eq!(refused, Refused::Stale),
@@ -163,11 +162,11 @@ pub(crate) async fn rule_14_a_hundred_posts_under_one_key_start_one_run<F: Fixtu
 pub(crate) async fn rule_17_a_key_has_a_largest_size_and_goes_with_its_thread<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let scope = "\0".repeat(SCOPE_BYTES_MAX);
-    let too_long = keyed(&world, "thr", "run", Admission::Hold, key(&format!("{scope}x"), "hello")).await;
+    let too_long = keyed(&world, "thr", "run", OnBusy::Reject, key(&format!("{scope}x"), "hello")).await;
     let before = snapshot(&world, &[]).await;
     assert!(matches!(world.store.create(too_long).await, Err(Refused::Impossible(_))));
     assert_eq!(snapshot(&world, &[]).await, before);
-    let longest = keyed(&world, "thr", "run", Admission::Hold, key(&scope, "hello")).await;
+    let longest = keyed(&world, "thr", "run", OnBusy::Reject, key(&scope, "hello")).await;
     world.store.create(longest).await.unwrap();
     assert_eq!(posted(&world, "thr", &scope).await.unwrap().0.as_str(), "run");
     let mut worker = claim(&world, "run").await.unwrap();
@@ -175,7 +174,7 @@ pub(crate) async fn rule_17_a_key_has_a_largest_size_and_goes_with_its_thread<F:
     worker.commit(&world).await.unwrap();
     world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!(posted(&world, "thr", &scope).await, None);
-    let anew = keyed(&world, "thr", "anew", Admission::Hold, key(&scope, "other")).await;
+    let anew = keyed(&world, "thr", "anew", OnBusy::Reject, key(&scope, "other")).await;
     world.store.create(anew).await.unwrap();
     assert_eq!(posted(&world, "thr", &scope).await.unwrap().0.as_str(), "anew", "the key is free again");
 }

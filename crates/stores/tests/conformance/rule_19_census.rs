@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::store::Census;
+use engine::store::{Census, Countable};
 use machine::event::InterruptCause;
 use machine::inbox::Item;
 use machine::rows::ShownStatus;
@@ -64,4 +64,20 @@ pub(crate) async fn rule_19_what_is_not_heard_is_counted_until_it_is<F: Fixture>
     worker.drain();
     worker.commit(&world).await.unwrap();
     assert_eq!(census(&world).await.1, 0);
+}
+
+pub(crate) async fn rule_19_things_of_one_tenant_are_counted_up_to_a_bound<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let (store, acme) = (&world.store, &world.tenant);
+    let count = |what, max| async move { store.count_up_to(acme, what, max).await.unwrap() };
+    assert_eq!((count(Countable::Threads, 9).await, count(Countable::PendingApprovals, 9).await), (0, 0));
+    for number in 1..=3 {
+        parked(&world, &format!("thr_{number}"), &format!("run_{number}"), "transfer").await;
+        parked(&world.of("zoo"), &format!("thr_{number}"), &format!("run_{number}"), "transfer").await;
+    }
+    store.put_thread(acme, &"thr_4".into(), &serde_json::Value::Null).await.unwrap();
+    for (max, threads, pending) in [(9, 4, 3), (3, 3, 3), (1, 1, 1), (0, 0, 0), (u64::MAX, 4, 3)] {
+        assert_eq!(count(Countable::Threads, max).await, threads);
+        assert_eq!(count(Countable::PendingApprovals, max).await, pending);
+    }
 }

@@ -10,7 +10,7 @@ use engine::posting::Message;
 use engine::store::{Brought, Create, PostKey, Refused, Task};
 use engine::tool::{Performer, ToolDefinition};
 use machine::id::{Digest, RunId, ThreadId};
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 use tokio::sync::Semaphore;
 
 use crate::fixture::{Fixture, World};
@@ -28,7 +28,7 @@ async fn finds(world: &World, thread: &str, words: &str) -> bool {
 
 /// Created and started in one commit, with what came along.
 async fn started_bringing(world: &World, thread: &str, run: &str) -> Worker {
-    let create = bringing(world, order(thread, run), Admission::Hold, true, WORDS).await;
+    let create = bringing(world, order(thread, run), OnBusy::Reject, true, WORDS).await;
     Worker::created(world, create).await
 }
 
@@ -44,10 +44,10 @@ pub(crate) async fn rule_21_what_came_with_a_message_is_kept_with_its_run<F: Fix
     assert_eq!(world.store.counts().commits, 1, "it is kept in the commit that creates the run");
     // The same in line behind it, something else, and something with a key.
     for (run, words) in [("same", WORDS), ("other", "other words")] {
-        let create = bringing(&world, order("thr", run), Admission::Enqueue, false, words).await;
+        let create = bringing(&world, order("thr", run), OnBusy::Enqueue, false, words).await;
         world.store.create(create).await.unwrap();
     }
-    let keyed = bringing(&world, order("thr_2", "keyed"), Admission::Hold, false, "keyed words").await;
+    let keyed = bringing(&world, order("thr_2", "keyed"), OnBusy::Reject, false, "keyed words").await;
     let key = Some(PostKey { scope: "k".into(), body: Digest::of(b"body") });
     world.store.create(Create { key, ..keyed }).await.unwrap();
     assert_eq!(world.store.counts().commits, 4);
@@ -107,26 +107,25 @@ pub(crate) async fn rule_21_a_creation_that_is_refused_leaves_none_of_it<F: Fixt
     world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
     // The thread goes between the look at it and the creation.
     for starts in [true, false] {
-        let late = bringing(&world, order("thr", "late"), Admission::Hold, starts, WORDS).await;
+        let late = bringing(&world, order("thr", "late"), OnBusy::Reject, starts, WORDS).await;
         world.store.delete_thread(&world.tenant, &thread).await.unwrap();
-        assert_eq!(world.store.create(late).await, Err(Refused::Stale));
+        assert_eq!(world.store.create(late).await, Err(Refused::NotFound));
         assert_eq!(world.store.thread(&world.tenant, &thread).await.unwrap().created_at, None);
         world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
         assert!(!finds(&world, "thr", WORDS).await);
     }
     // Somebody else was faster.
-    let stale = bringing(&world, order("thr", "stale"), Admission::Hold, true, WORDS).await;
+    let stale = bringing(&world, order("thr", "stale"), OnBusy::Reject, true, WORDS).await;
     started(&world, "thr", "front").await;
     assert_eq!(world.store.create(stale).await, Err(Refused::Stale));
     // Somebody else's message id: the rows contradict what is stored.
     let mut taken = order("thr", "taken");
     taken.message.as_mut().unwrap().id = "msg_user_front".into();
-    let taken = bringing(&world, taken, Admission::Enqueue, false, WORDS).await;
+    let taken = bringing(&world, taken, OnBusy::Enqueue, false, WORDS).await;
     assert!(matches!(world.store.create(taken).await, Err(Refused::Impossible(_))));
     // Its run is pinned to something else.
-    for (thread, admission, starts) in [("thr", Admission::Enqueue, false), ("thr_2", Admission::Hold, true)]
-    {
-        let other = creation(&world, order(thread, "other"), admission, starts).await;
+    for (thread, on_busy, starts) in [("thr", OnBusy::Enqueue, false), ("thr_2", OnBusy::Reject, true)] {
+        let other = creation(&world, order(thread, "other"), on_busy, starts).await;
         let other = Create { brought: Some(Brought::new(WORDS)), ..other };
         assert!(matches!(world.store.create(other).await, Err(Refused::Impossible(_))));
         assert!(!finds(&world, thread, WORDS).await);
@@ -144,9 +143,9 @@ pub(crate) async fn rule_21_the_same_comes_to_many_threads_at_once<F: Fixture>()
                 let (thread, run) = (format!("thr_{number}"), format!("run_{number}"));
                 let order = order(&thread, &run);
                 let create = if number % 2 == 0 {
-                    bringing(&world, order, Admission::Hold, true, WORDS).await
+                    bringing(&world, order, OnBusy::Reject, true, WORDS).await
                 } else {
-                    creation(&world, order, Admission::Hold, true).await
+                    creation(&world, order, OnBusy::Reject, true).await
                 };
                 world.store.create(create).await.unwrap();
             })

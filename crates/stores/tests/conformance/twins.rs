@@ -3,13 +3,14 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use engine::store::{Appended, Claim, Claimed, Create, Loaded, Refused};
+use engine::store::{Appended, Claim, Claimed, Create, Loaded, Refused, ThreadView};
 use machine::decision::Decision;
 use machine::event::InterruptCause;
 use machine::id::{DecisionId, RunId, ThreadId};
 use machine::inbox::Item;
+use machine::policy::OnBusy;
 use machine::rows::ShownStatus;
-use machine::thread::{Admission, Thread};
+use machine::thread::Thread;
 use machine::{Control, Effect, Input, Timestamp};
 use stores::memory::MemoryStore;
 
@@ -96,30 +97,32 @@ impl Twins {
         let name = used.map_or_else(|| format!("run_{}", self.runs.len()), |(run, _)| run.to_string());
         let order = order(&thread, &name);
         let view = self.memory.store.thread(&self.memory.tenant, &order.thread_id).await.unwrap();
-        let admission = match view.state {
-            Thread::Free => Admission::Hold,
-            Thread::Busy { front, .. } if self.choices.one_in(3) => Admission::TakeOver { from: front },
-            Thread::Busy { .. } => Admission::Enqueue,
+        let on_busy = match self.choices.below(6) {
+            0 => OnBusy::Reject,
+            1 | 2 => OnBusy::Interrupt,
+            _ => OnBusy::Enqueue,
         };
-        let starts = admission == Admission::Hold && self.choices.one_in(2);
-        let memory = creation(&self.memory, order.clone(), admission.clone(), starts).await;
-        let other = creation(&self.other, order.clone(), admission, starts).await;
-        same(&memory.seen, &other.seen);
+        let starts = view.state == Thread::Free && self.choices.one_in(2);
+        let memory = creation(&self.memory, order.clone(), on_busy, starts).await;
+        let other = creation(&self.other, order.clone(), on_busy, starts).await;
+        // Each store numbers its threads by itself.
+        same(&memory.seen, &ThreadView { row: memory.seen.row, ..other.seen.clone() });
         let control = (*memory.append.control).clone();
         let created = (create(&self.memory, memory).await, create(&self.other, other).await);
         let (Ok(memory), Ok(other)) = created else {
             same(created.0.map(|_| ()), created.1.map(|_| ())).unwrap_err();
             return;
         };
+        same(&memory.admission, &other.admission);
         same(&memory.woken, &other.woken);
+        let version = same(memory.version, other.version);
         self.runs.push(order.run_id);
         match (memory.lease, other.lease) {
             (Some(memory), Some(other)) => {
                 same(memory.epoch, other.epoch);
                 let claimed = |lease| {
-                    let control = control.clone();
-                    let loaded =
-                        Loaded { control, inbox: Vec::new(), holds_thread: true, begins_after: None };
+                    let (control, inbox) = (control.clone(), Vec::new());
+                    let loaded = Loaded { control, inbox, version, holds_thread: true, begins_after: None };
                     Claimed { lease, loaded, doubt_at: Timestamp::ZERO }
                 };
                 self.workers.push((
@@ -159,6 +162,7 @@ impl Twins {
             let items =
                 |inbox: &[(u64, Item)]| inbox.iter().map(|(_, item)| item.clone()).collect::<Vec<_>>();
             same(items(&memory.loaded.inbox), items(&other.loaded.inbox));
+            same(memory.loaded.version, other.loaded.version);
             same(memory.loaded.holds_thread, other.loaded.holds_thread);
             let after = same(memory.loaded.begins_after.clone(), other.loaded.begins_after.clone());
             same(memory.doubt_at, other.doubt_at);

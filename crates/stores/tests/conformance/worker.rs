@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::store::{Append, Appended, Birth, Brought, Claim, Claimed, Create, Created, Lease, Refused};
+use engine::store::{
+    Append, Appended, Birth, Brought, Claim, Claimed, Create, Created, Lease, Loaded, Refused,
+};
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::delivery;
@@ -12,9 +14,9 @@ use machine::id::{CallId, DecisionId, Digest, MessageId, Principal, RunId, Threa
 use machine::inbox::{self, Item, Ticket};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::HookAnswers;
-use machine::policy::Policy;
+use machine::policy::{OnBusy, Policy};
 use machine::rows::{Heard, Rows};
-use machine::thread::Admission;
+use machine::thread::IfBusy;
 use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
 use machine::{Control, Effect, Event, Input, Rejection, Revision, Run, Timestamp, fold, queue};
 use serde_json::{Value, json};
@@ -29,6 +31,8 @@ pub(crate) struct Worker {
     pub(crate) run: Run,
     /// As it was loaded.
     pub(crate) inbox: Vec<(Ticket, Item)>,
+    /// Of the run as it was last seen.
+    pub(crate) version: u64,
     clock: Clock,
     draft: Draft,
     arguments: BTreeMap<CallId, Arguments>,
@@ -89,8 +93,13 @@ pub(crate) fn order(thread: &str, run: &str) -> Order {
     }
 }
 
+/// How often a race is run: `RACE_ROUNDS`, or a few times.
+pub(crate) fn rounds(few: usize) -> usize {
+    std::env::var("RACE_ROUNDS").map_or(few, |text| text.parse().expect("a number"))
+}
+
 /// A run that is created: its first event, and the start in the same commit where it is asked for.
-pub(crate) async fn creation(world: &World, order: Order, admission: Admission, starts: bool) -> Create {
+pub(crate) async fn creation(world: &World, order: Order, on_busy: OnBusy, starts: bool) -> Create {
     let seen = world.store.thread(&world.tenant, &order.thread_id).await.unwrap();
     let now = world.clock.now();
     let first = queue(order, now);
@@ -105,6 +114,7 @@ pub(crate) async fn creation(world: &World, order: Order, admission: Admission, 
     rows.hear(None, &events, Heard::default());
     let append = Append {
         expected_seq: 0,
+        expected_version: 0,
         events: events.into_iter().map(Arc::new).collect(),
         control: Arc::new(run.control),
         consumed: Vec::new(),
@@ -115,31 +125,32 @@ pub(crate) async fn creation(world: &World, order: Order, admission: Admission, 
     };
     let tenant = world.tenant.clone();
     let (key, brought) = (None, None);
-    Create { tenant, seen, admission, begins_after: None, key, brought, lease: starts, append }
+    let if_busy = IfBusy { executes: on_busy, waits: on_busy };
+    Create { tenant, seen, if_busy, begins_after: None, key, brought, lease: starts, append }
 }
 
 /// The same with words that came along, to which the run is pinned.
 pub(crate) async fn bringing(
     world: &World,
     order: Order,
-    admission: Admission,
+    on_busy: OnBusy,
     starts: bool,
     words: &str,
 ) -> Create {
     let brought = Brought::new(words);
     let order = Order { revision: *brought.digest(), ..order };
-    Create { brought: Some(brought), ..creation(world, order, admission, starts).await }
+    Create { brought: Some(brought), ..creation(world, order, on_busy, starts).await }
 }
 
 /// Queued on a thread that is free, so that it holds the thread; nobody has it.
 pub(crate) async fn queued(world: &World, thread: &str, run: &str) -> Created {
-    let create = creation(world, order(thread, run), Admission::Hold, false).await;
+    let create = creation(world, order(thread, run), OnBusy::Reject, false).await;
     world.store.create(create).await.unwrap()
 }
 
 /// Queued behind the run that holds the thread.
 pub(crate) async fn enqueued(world: &World, thread: &str, run: &str) -> Created {
-    let create = creation(world, order(thread, run), Admission::Enqueue, false).await;
+    let create = creation(world, order(thread, run), OnBusy::Enqueue, false).await;
     world.store.create(create).await.unwrap()
 }
 
@@ -149,7 +160,7 @@ pub(crate) async fn started(world: &World, thread: &str, run: &str) -> Worker {
 }
 
 pub(crate) async fn started_with(world: &World, order: Order) -> Worker {
-    Worker::created(world, creation(world, order, Admission::Hold, true).await).await
+    Worker::created(world, creation(world, order, OnBusy::Reject, true).await).await
 }
 
 /// Waits for a person: one call of this tool is held.
@@ -209,9 +220,11 @@ pub(crate) async fn claimed_side_by_side(
 }
 
 impl Worker {
-    fn new(world: &World, lease: Lease, control: Control, inbox: Vec<(Ticket, Item)>) -> Self {
+    fn new(world: &World, lease: Lease, loaded: Loaded) -> Self {
+        let Loaded { control, inbox, version, .. } = loaded;
         Self {
             lease,
+            version,
             draft: Draft { before: Some(control.clone()), ..Draft::default() },
             run: Run::new(Arc::new(Revision::default()), control),
             inbox,
@@ -224,23 +237,32 @@ impl Worker {
     /// Of a run that its creator goes on with.
     pub(crate) async fn created(world: &World, create: Create) -> Self {
         let control = (*create.append.control).clone();
-        let lease = world.store.create(create).await.unwrap().lease.expect("no lease was given");
-        Self::new(world, lease, control, Vec::new())
+        let Created { lease, version, .. } = world.store.create(create).await.unwrap();
+        let (inbox, holds_thread, begins_after) = (Vec::new(), true, None);
+        let loaded = Loaded { control, inbox, version, holds_thread, begins_after };
+        Self::new(world, lease.expect("no lease was given"), loaded)
     }
 
     pub(crate) fn of(world: &World, claimed: Claimed) -> Self {
-        Self::new(world, claimed.lease, claimed.loaded.control, claimed.loaded.inbox)
+        Self::new(world, claimed.lease, claimed.loaded)
     }
 
     /// After a refusal: the copy is thrown away.
     pub(crate) async fn reload(&mut self, world: &World) {
         let loaded = world.store.load(&self.lease).await.unwrap();
-        let again = Self::new(world, self.lease.clone(), loaded.control, loaded.inbox);
+        let again = Self::new(world, self.lease.clone(), loaded);
         *self = Self {
             arguments: std::mem::take(&mut self.arguments),
             last_text: std::mem::take(&mut self.last_text),
             ..again
         };
+    }
+
+    /// Looks at the inbox and keeps the copy. Gives the rows that wait.
+    pub(crate) async fn look(&mut self, world: &World) -> Vec<(Ticket, Item)> {
+        let loaded = world.store.load(&self.lease).await.unwrap();
+        self.version = loaded.version;
+        loaded.inbox
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -305,11 +327,6 @@ impl Worker {
         self.say(&input);
         self.draft.accepted.push(item);
         self.pass_gates();
-    }
-
-    /// Accepted and consumed in the next commit, though it changes nothing.
-    pub(crate) fn accept_unheard(&mut self, item: Item) {
-        self.draft.accepted.push(item);
     }
 
     pub(crate) fn asks(&mut self, calls: &[(&str, &str)]) {
@@ -423,6 +440,7 @@ impl Worker {
         let spawn = delivery::spawns(&events).into_iter().map(|spawn| self.birth(spawn)).collect();
         Append {
             expected_seq: before.map_or(0, |before| before.seq),
+            expected_version: self.version,
             events: events.into_iter().map(Arc::new).collect(),
             control: Arc::new(self.run.control.clone()),
             consumed,
@@ -442,6 +460,7 @@ impl Worker {
                     call_id: spawn.call,
                     depth: spawn.depth,
                     grant_tokens: spawn.grant_tokens,
+                    grant_descendants: Some(spawn.grant_descendants),
                 }),
                 ..order(spawn.thread.as_str(), spawn.run.as_str())
             },
@@ -454,12 +473,14 @@ impl Worker {
     pub(crate) async fn commit(&mut self, world: &World) -> Result<Appended, Refused> {
         let appended = world.store.append(&self.lease, self.append()).await?;
         self.forget_draft();
+        self.version = appended.version;
         Ok(appended)
     }
 
     /// As if the commit had gone through.
     pub(crate) fn forget_draft(&mut self) {
         self.draft = Draft { before: Some(self.run.control.clone()), ..Draft::default() };
+        self.version += 1;
         self.inbox.clear();
     }
 }

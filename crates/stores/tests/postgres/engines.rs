@@ -8,7 +8,7 @@ use engine::agent::Agent;
 use engine::feed::{FeedItem, Subscription};
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
-use engine::posting::{Message, PostRefused};
+use engine::posting::{Message, OnBusy, PostRefused};
 use engine::store::{Store, SuspensionView, Task, Tenant};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use engine::{ApprovalFeed, ApprovalNews, Engine, Pass};
@@ -16,7 +16,7 @@ use machine::event::Fact;
 use machine::id::RunId;
 use machine::inbox::Verdict;
 use machine::suspension::SuspensionKind;
-use machine::termination::Termination;
+use machine::termination::{Cancelled, Termination};
 use serde_json::json;
 use stores::postgres::Settings;
 use tokio::sync::Notify;
@@ -250,6 +250,38 @@ async fn a_write_of_a_dead_node_is_asked_about_and_not_repeated() {
     assert_eq!(second.decide(doubted.approve("ana")).await, Ok(Verdict::Accepted), "try again");
     assert_eq!(ended(&second, &run).await, Pass::Ended(Termination::NaturalEnd));
     assert_eq!(effects.count(), 2, "because somebody said so");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_several_messages_that_supersede_a_run_of_a_dead_node_the_last_one_runs() {
+    let cluster = Cluster::new();
+    let lease = Duration::from_secs(3);
+    let settings = || Settings { lease, renew_every: lease / 4, ..cluster.settings() };
+    let (one, two) = (cluster.node_with(settings()).await, cluster.node_with(settings()).await);
+    let effects = Effects::default();
+    let first = engine(&one, effects.tool(transfer(), true), "transfer").await;
+    let second = engine(&two, effects.tool(transfer(), true), "transfer").await;
+    let says = || Message::to("assistant", "please").on_thread("t").if_busy(OnBusy::Interrupt);
+    let front = first.post(says()).await.unwrap().run;
+    let asked = held(&first, &front, SuspensionKind::Approval).await;
+    assert_eq!(first.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
+    patiently("the tool", effects.bell.notified()).await;
+    first.abort();
+    drop((first, one));
+    let mut superseded = vec![front.clone()];
+    for _ in 0..2 {
+        superseded.push(second.post(says()).await.unwrap().run);
+    }
+    let last = second.post(says()).await.unwrap().run;
+    held(&second, &last, SuspensionKind::Approval).await;
+    for run in superseded {
+        let end = Pass::Ended(Termination::Cancelled(Cancelled::Superseded));
+        assert_eq!(ended(&second, &run).await, end, "{run}");
+        let log = two.store.events(&Tenant::default(), &run, 0, 1_000).await.unwrap();
+        let started = log.iter().any(|one| matches!(one.event.fact, Fact::RunStarted { .. }));
+        assert_eq!(started, run == front, "those that were queued never start");
+    }
+    assert_eq!(effects.count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -43,7 +43,7 @@ async fn decisions_that_come_together_share_a_sync_and_each_has_its_own_answer()
     for (outcome, index) in outcomes.iter().zip(0..) {
         match index {
             2 | 4 => assert_eq!(*outcome, Err(Refused::Behind), "run_{index}"),
-            _ => assert_eq!(*outcome, Ok(Appended::default()), "run_{index}"),
+            _ => assert_eq!(*outcome, Ok(Appended { woken: Vec::new(), version: 3 }), "run_{index}"),
         }
     }
     assert_eq!((counts.commits - before.commits, counts.syncs - before.syncs), (8, 1));

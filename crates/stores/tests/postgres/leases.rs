@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use engine::store::{Claim, Refused, Ring, Store};
 use machine::Timestamp;
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 use stores::postgres::Settings;
 
 use crate::nodes::{Cluster, NEVER, Node, is_unavailable, patiently, until};
@@ -170,11 +170,12 @@ async fn the_database_itself_refuses_what_arrives_late_under_another_holding() {
     let client = cluster.client().await;
     let number: i64 = client.query_one("SELECT node FROM nodes", &[]).await.unwrap().get(0);
     let (run, seq) = (second.lease.row, i64::try_from(second.run.control.seq).unwrap());
+    let version = i64::try_from(second.version).unwrap();
     let epoch = |lease: &engine::store::Lease| i64::try_from(lease.epoch).unwrap();
     let entry = "{\"tenant\": \"acme\", \"id\": \"run\", \"of_run\": \"another\", \"of_thread\": \"thr\"}";
     let outcome = async |node: i64, epoch: i64, seq: i64| {
-        let sql = "SELECT outcome FROM append($1, $2, $3, $4, $5::text::jsonb, '', NULL, NULL)";
-        let row = client.query_one(sql, &[&run, &node, &epoch, &seq, &entry]).await;
+        let sql = "SELECT outcome FROM append($1, $2, $3, $4, $5, $6::text::jsonb, '', NULL, NULL)";
+        let row = client.query_one(sql, &[&run, &node, &epoch, &seq, &version, &entry]).await;
         row.map(|row| row.get::<_, String>(0))
             .map_err(|error| error.as_db_error().unwrap().message().to_owned())
     };
@@ -245,7 +246,7 @@ async fn a_lease_that_ran_out_while_its_node_waited_is_good_for_nothing() {
     node.store.put_thread(&node.world.tenant, &"thr_2".into(), &"mine".into()).await.unwrap();
     let (watch, mut client) = (cluster.client().await, cluster.client().await);
     let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1";
-    let create = creation(&node.world, order("thr_2", "second"), Admission::Hold, true).await;
+    let create = creation(&node.world, order("thr_2", "second"), OnBusy::Reject, true).await;
     for (locked, word) in [("runs", "%claim_run%"), ("threads", "%create_run%")] {
         watch.execute("UPDATE nodes SET expires_at = now_ms(NULL) + 3600000", &[]).await.unwrap();
         let elsewhere = client.transaction().await.unwrap();

@@ -21,6 +21,10 @@ mod postgres_server;
 #[path = "../conformance/snapshot.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod snapshot;
+#[cfg(feature = "sqlite")]
+#[path = "../conformance/sqlite_fixture.rs"]
+#[allow(dead_code, reason = "the conformance suite uses all of it")]
+mod sqlite_fixture;
 #[path = "../conformance/twins.rs"]
 mod twins;
 #[path = "../conformance/worker.rs"]
@@ -36,6 +40,7 @@ mod engines;
 mod failover;
 mod held;
 mod held_together;
+mod interrupts;
 mod leases;
 mod lists;
 mod migrations;

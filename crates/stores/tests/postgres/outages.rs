@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use engine::store::Ring;
 use engine::store::{Claim, Refused};
 use machine::inbox::Item;
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 use stores::postgres::Settings;
 
 use crate::nodes::{Cluster, Node, PATIENCE, is_unavailable, until};
@@ -103,7 +103,7 @@ async fn a_creation_whose_answer_was_lost_is_let_go_by_the_node_itself() {
     // The node has joined before, so that the word is said in the creation.
     claim(&node.world, "nothing").await;
     let order = order("thr", "run_of_nobody");
-    let create = creation(&node.world, order, Admission::Hold, true).await;
+    let create = creation(&node.world, order, OnBusy::Reject, true).await;
     proxy.set("run_of_nobody", Cut::After);
     let lost = node.world.store.create(create).await;
     assert!(is_unavailable(&lost, ""), "{lost:?}");

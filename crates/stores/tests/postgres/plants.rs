@@ -74,7 +74,7 @@ async fn each_planted_fault_is_found_where_it_is() {
     let looked = Looked::with_a_crowd().await;
     let garden = Garden::of(&looked.cluster).await;
     looked.assert_healthy().await;
-    let faults: [(&str, FindingCode, &str); 72] = [
+    let faults: [(&str, FindingCode, &str); 70] = [
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",
@@ -241,8 +241,6 @@ async fn each_planted_fault_is_found_where_it_is() {
             InboxDiffers,
             "nobody is told",
         ),
-        ("UPDATE inbox SET ends_run = false WHERE ends_run", InboxDiffers, "ends_run is 0, the log says 1"),
-        ("UPDATE inbox SET ends_run = true WHERE kind = 'early'", InboxDiffers, "ends_run is 1, the log says 0"),
         ("UPDATE inbox SET item = '{}'", Unreadable, "inbox row"),
         (
             "INSERT INTO inbox (tenant, run, kind, item)

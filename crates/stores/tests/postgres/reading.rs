@@ -15,7 +15,7 @@ const LOOKED_AT: &str = "SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(c.
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1";
 /// The next commit of a run, with a message that might be of a call and a call that might have a message.
 const APPEND: &str = "SELECT append_together($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', ARRAY[$3::bigint],
-    ARRAY[$4::bigint], ARRAY[$4 + 1], '{running}', '{NULL}', '{false}', '{NULL}', '{NULL}', '{waiting}', '{x}', '{x}', '{1}',
+    ARRAY[$4::bigint], '{1}', ARRAY[$4 + 1], '{running}', '{NULL}', '{false}', '{NULL}', '{NULL}', '{waiting}', '{x}', '{x}', '{1}',
     '{1}', '{msg_said}', ARRAY[$4 + 1], '{user}', '{1}', '{asked}', '{}', '{}') = '{held}'";
 /// The first commit of another run on a thread that is free.
 const CREATION: &str = "SELECT (create_together($1, NULL, '{acme}', '{free}', '{true}', ARRAY[$2::text], '{next}',

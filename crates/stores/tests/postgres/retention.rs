@@ -6,8 +6,8 @@ use engine::store::{Refused, Store, Trouble};
 use machine::Input;
 use machine::event::InterruptCause;
 use machine::id::{Digest, RunId, ThreadId};
+use machine::policy::OnBusy;
 use machine::suspension::Held;
-use machine::thread::Admission;
 use stores::Pruned;
 use stores::postgres::upkeep::Upkeep;
 use stores::postgres::{OpenFailed, Settings};
@@ -139,7 +139,7 @@ async fn what_came_with_a_message_goes_with_its_thread() {
     for name in ["deleted", "pruned", "held"] {
         let order = order(&format!("thr_{name}"), name);
         let words = format!("the words of {name}");
-        let create = bringing(kept.world(), order, Admission::Hold, true, &words).await;
+        let create = bringing(kept.world(), order, OnBusy::Reject, true, &words).await;
         workers.push(Worker::created(kept.world(), create).await);
     }
     let mut held = workers.pop().unwrap();

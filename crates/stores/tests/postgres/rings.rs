@@ -97,7 +97,7 @@ async fn whoever_was_deaf_looks_at_once_when_it_hears_again() {
     let client = cluster.client().await;
     // Of this item nobody sends a word.
     let unsaid = "SELECT s.outcome FROM runs r CROSS JOIN LATERAL submit(
-        r.run, r.change, '{\"kind\": \"interrupt\", \"ends_run\": false, \"text\": \"{}\"}', NULL
+        r.run, r.version, '{\"kind\": \"interrupt\", \"text\": \"{}\"}', NULL
     ) AS s WHERE r.run = $1";
     let taken = client.query_one(unsaid, &[&worker.lease.row]).await.unwrap();
     assert_eq!(taken.get::<_, &str>(0), "taken");

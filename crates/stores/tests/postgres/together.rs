@@ -8,7 +8,7 @@ use engine::store::{Appended, Create, Created, Refused, Store};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, Principal};
 use machine::inbox::Item;
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 
 use crate::nodes::Cluster;
 use crate::worker::{Worker, creation, enqueued, order, started};
@@ -102,14 +102,15 @@ async fn appends_that_come_together_share_a_sync_and_each_has_its_own_answer() {
         match index {
             3 => assert_eq!(*outcome, Err(Refused::Fenced)),
             7 => assert!(matches!(outcome, Err(Refused::Impossible(_))), "{outcome:?}"),
-            11 => assert_eq!(*outcome, Ok(Appended { woken: vec!["next".into()] })),
-            _ => assert_eq!(*outcome, Ok(Appended::default()), "run_{index}"),
+            11 => assert_eq!(*outcome, Ok(Appended { woken: vec!["next".into()], version: 2 })),
+            13 => assert_eq!(*outcome, Err(Refused::Behind)),
+            _ => assert_eq!(*outcome, Ok(Appended { woken: Vec::new(), version: 2 }), "run_{index}"),
         }
     }
-    assert_eq!(counts.commits - before.commits, 18);
+    assert_eq!(counts.commits - before.commits, 17);
     for (worker, index) in workers.iter().zip(0..) {
         let shown = node.store.run(&world.tenant, &worker.lease.run).await.unwrap().unwrap();
-        assert_eq!(shown.status.ended(), index != 7, "run_{index} is {:?}", shown.status);
+        assert_eq!(shown.status.ended(), ![7, 13].contains(&index), "run_{index} is {:?}", shown.status);
         let log = node.store.events(&world.tenant, &worker.lease.run, 0, 100).await.unwrap();
         assert_eq!(log.last().map(|last| last.event.seq), Some(shown.control.seq), "run_{index}");
     }
@@ -147,7 +148,7 @@ async fn runs_that_are_created_together_share_a_sync_and_each_has_its_own_answer
             earlier.commit(world).await.unwrap();
             order.message.as_mut().unwrap().id = MessageId::from("msg_user_earlier");
         }
-        creations.push(creation(world, order, Admission::Hold, true).await);
+        creations.push(creation(world, order, OnBusy::Reject, true).await);
     }
     started(world, "thr_8", "meanwhile").await;
 

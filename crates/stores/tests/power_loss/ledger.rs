@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::store::{
-    ApprovalFilter, Claimed, Committed, Loaded, Page, Refused, RunFilter, RunView, SuspensionView,
+    ApprovalFilter, Claimed, Committed, Created, Loaded, Page, Refused, RunFilter, RunView, SuspensionView,
 };
 use machine::decision::Decision;
 use machine::event::{Fact, Order};
 use machine::fold;
 use machine::id::{DecisionId, RunId, ThreadId};
 use machine::inbox::Item;
+use machine::policy::OnBusy;
 use machine::rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
-use machine::thread::Admission;
 
 use crate::disk::{Disk, Op, Part};
 use crate::fixture::World;
@@ -124,12 +124,14 @@ impl Ledger {
 
     pub(crate) async fn start(&self, world: &World, order: Order) -> Result<Worker, Refused> {
         let run = order.run_id.clone();
-        let create = creation(world, order, Admission::Hold, true).await;
+        let create = creation(world, order, OnBusy::Reject, true).await;
         let (control, seq) = ((*create.append.control).clone(), create.append.control.seq);
         self.send(&run, seq);
-        let lease = world.store.create(create).await?.lease.expect("the creator holds the run");
+        let Created { lease, version, .. } = world.store.create(create).await?;
+        let lease = lease.expect("the creator holds the run");
         self.promised(Promise::Log { run, seq });
-        let loaded = Loaded { control, inbox: Vec::new(), holds_thread: true, begins_after: None };
+        let (inbox, holds_thread, begins_after) = (Vec::new(), true, None);
+        let loaded = Loaded { control, inbox, version, holds_thread, begins_after };
         Ok(Worker::of(world, Claimed { lease, loaded, doubt_at: world.clock.now() }))
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use engine::callback::CallbackKey;
 use engine::store::{Store, Tenant};
 use machine::id::RunId;
 use stores::sqlite::backup::{BackupFailed, backup};
@@ -41,6 +42,29 @@ async fn large(world: &World) {
 async fn has(path: &Path, run: &str) -> bool {
     let store = SqliteStore::open(path).unwrap();
     store.run(&Tenant::from("acme"), &RunId::from(run)).await.unwrap().is_some()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_of_callbacks_is_no_part_of_a_backup() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    freeze_agent(&world).await;
+    let key = CallbackKey::from(*b"32 bytes that are found in files");
+    assert_eq!(world.store.callback_key(Some(key)).await, Ok(Some(key)));
+    let is_in = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        bytes.windows(CallbackKey::BYTES).any(|window| window == key.as_bytes())
+    };
+    backup(folder.file(), copy_path(&folder), |_| {}).unwrap();
+    assert!(!is_in(&copy_path(&folder)));
+    assert_eq!(world.store.callback_key(None).await, Ok(Some(key)), "the store itself keeps it");
+    let restored = SqliteStore::open(copy_path(&folder)).unwrap();
+    assert_eq!(restored.callback_key(None).await, Ok(None));
+    drop(world);
+    let store = SqliteStore::open(folder.file()).unwrap();
+    assert_eq!(store.remove_callback_key().await, Ok(true));
+    drop(store);
+    assert!(!is_in(&folder.file()), "nor in a free page of a store from which it was removed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

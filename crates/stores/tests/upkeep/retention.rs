@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machine::event::InterruptCause;
 use machine::id::ThreadId;
 use machine::inbox::Item;
-use machine::thread::Admission;
+use machine::policy::OnBusy;
 use machine::{Input, Timestamp};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -379,7 +379,7 @@ async fn what_came_with_a_message_goes_with_its_thread() {
     for name in ["deleted", "pruned", "held"] {
         let order = order(&format!("thr_{name}"), name);
         let words = format!("the words of {name}");
-        let create = bringing(&kept.world, order, Admission::Hold, true, &words).await;
+        let create = bringing(&kept.world, order, OnBusy::Reject, true, &words).await;
         workers.push(Worker::created(&kept.world, create).await);
     }
     let mut held = workers.pop().unwrap();

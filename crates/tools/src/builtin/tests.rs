@@ -26,6 +26,7 @@ pub(super) fn request(tool: &str, arguments: Value) -> ToolRequest {
         attempt: 1,
         arguments: Arc::new(arguments),
         idempotency_key: "0a1b".to_owned(),
+        approval: None,
         resume: None,
         callback: None,
         cancelled: CancellationToken::new(),

@@ -15,14 +15,16 @@ mod addresses_tests;
 mod answer;
 #[cfg(test)]
 mod answer_tests;
+mod masked;
+mod signature;
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use engine::store::Task;
-use engine::tool::{Callback, EffectClass, Outcome, Resumed, Tool, ToolDefinition, ToolRequest};
+use engine::tool::{ApprovedBy, Callback, EffectClass, Outcome, Resumed, Tool, ToolDefinition, ToolRequest};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, InvalidHeaderValue, USER_AGENT};
@@ -36,6 +38,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::addresses::Addresses;
+use self::masked::without_token;
+pub use self::signature::SigningSecret;
 
 /// What one answer may have where nothing else is said.
 pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
@@ -51,6 +55,8 @@ pub struct HttpSettings {
     pub url: String,
     /// Sent as a bearer token. It is shown to nobody else.
     pub bearer: Option<String>,
+    /// Signs every request, so that the tool can verify that it comes from here and was not changed.
+    pub signing_secret: Option<SigningSecret>,
     pub response_bytes_max: usize,
     /// The name in the address may resolve to a private network. An address that is written as a number, or as
     /// `localhost`, is meant as it stands.
@@ -63,6 +69,7 @@ impl HttpSettings {
         Self {
             url: url.to_owned(),
             bearer: None,
+            signing_secret: None,
             response_bytes_max: RESPONSE_BYTES_MAX,
             private_network: false,
         }
@@ -72,7 +79,7 @@ impl HttpSettings {
 /// Why there is no such tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpToolError {
-    /// Not `http://` or `https://` with a host.
+    /// Not `http://` or `https://` with a host, or with a user or a password.
     BadUrl,
     /// A token with characters that no header can carry.
     BadBearer,
@@ -83,7 +90,9 @@ pub enum HttpToolError {
 impl fmt::Display for HttpToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadUrl => f.write_str("the address is no http:// or https:// address with a host"),
+            Self::BadUrl => f.write_str(
+                "the address is no http:// or https:// address with a host and without a password",
+            ),
             Self::BadBearer => {
                 f.write_str("the token has characters that no header can carry; are there line ends in it?")
             }
@@ -107,6 +116,9 @@ pub struct HttpTool {
     definition: Arc<ToolDefinition>,
     url: Uri,
     bearer: Option<HeaderValue>,
+    /// The same without `Bearer `, to be masked where the tool echoes it.
+    token: Option<String>,
+    signing_secret: Option<SigningSecret>,
     response_bytes_max: usize,
     client: Client<HttpsConnector<HttpConnector<Addresses>>, Full<Bytes>>,
 }
@@ -122,6 +134,9 @@ impl HttpTool {
         let Some(host) = url.host().filter(|host| !host.is_empty()) else {
             return Err(HttpToolError::BadUrl);
         };
+        if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(HttpToolError::BadUrl);
+        }
         let addresses = Addresses::of(host, settings.private_network);
         let mut connector = HttpConnector::new_with_resolver(addresses);
         connector.enforce_http(false);
@@ -140,6 +155,8 @@ impl HttpTool {
             definition: Arc::new(definition),
             url,
             bearer: settings.bearer.as_deref().map(bearer).transpose()?,
+            token: settings.bearer.clone().filter(|token| !token.is_empty()),
+            signing_secret: settings.signing_secret.clone(),
             response_bytes_max: settings.response_bytes_max,
             client,
         })
@@ -175,6 +192,16 @@ impl HttpTool {
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer);
         }
+        if let Some(secret) = &self.signing_secret {
+            // Each attempt is a message of its own: a tool that drops messages that it knows still gets the next attempt.
+            let id = format!("{}_{}", asked.idempotency_key, asked.attempt);
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let timestamp = now.map_err(|error| error.to_string())?.as_secs();
+            request = request
+                .header("webhook-id", &id)
+                .header("webhook-timestamp", timestamp)
+                .header("webhook-signature", secret.sign(&id, timestamp, &body));
+        }
         request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
     }
 
@@ -195,12 +222,19 @@ impl Tool for HttpTool {
         let cancelled = request.cancelled.clone();
         Box::pin(async move {
             tokio::select! {
-                outcome = self.attempt(request) => outcome,
+                outcome = self.attempt(request) => match &self.token {
+                    Some(token) => without_token(outcome, token),
+                    None => outcome,
+                },
                 () = cancelled.cancelled() => {
                     Outcome::Unknown { why: "nobody waited for the answer".into(), retry_after_ms: None }
                 }
             }
         })
+    }
+
+    fn wants_approval(&self) -> bool {
+        true
     }
 }
 
@@ -250,9 +284,19 @@ struct Asked<'a> {
     attempt: u32,
     arguments: &'a Value,
     #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<ApprovalSent<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     resume: Option<Resume<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     callback: Option<CallbackSent<'a>>,
+}
+
+/// Who let the call through, and with which arguments.
+#[derive(Serialize)]
+struct ApprovalSent<'a> {
+    id: &'a str,
+    by: &'a str,
+    digest: String,
 }
 
 /// Where the tool may report later, and with which token.
@@ -277,6 +321,11 @@ impl<'a> Asked<'a> {
             answer: resumed.answer.as_deref(),
             by: resumed.by.as_str(),
         };
+        let approval = |approved: &'a ApprovedBy| ApprovalSent {
+            id: approved.approval.as_str(),
+            by: approved.by.as_str(),
+            digest: approved.arguments.to_string(),
+        };
         let callback =
             |callback: &'a Callback| CallbackSent { url: &callback.url, token: callback.token.as_str() };
         Self {
@@ -288,6 +337,7 @@ impl<'a> Asked<'a> {
             step: asked.step,
             attempt: asked.attempt,
             arguments: &asked.arguments,
+            approval: asked.approval.as_ref().map(approval),
             resume: asked.resume.as_ref().map(resume),
             callback: asked.callback.as_ref().map(callback),
         }

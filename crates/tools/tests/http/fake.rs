@@ -149,6 +149,7 @@ pub(crate) fn request() -> ToolRequest {
         attempt: 3,
         arguments: Arc::new(json!({"to": "bob", "amount": 5})),
         idempotency_key: "0a1b".to_owned(),
+        approval: None,
         resume: None,
         callback: None,
         cancelled: CancellationToken::new(),

@@ -1,10 +1,14 @@
 //! What a tool is sent, over which connection, and to whom nothing is sent.
 
-use std::sync::Arc;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 
-use engine::tool::{Callback, Outcome, Resumed, Tool, ToolAnswer, ToolDefinition, ToolRequest};
+use engine::tool::{ApprovedBy, Callback, Outcome, Resumed, Tool, ToolAnswer, ToolDefinition, ToolRequest};
+use machine::id::Digest;
 use serde_json::json;
-use tools::http::{HttpSettings, HttpTool, HttpToolError};
+use tools::http::{HttpSettings, HttpTool, HttpToolError, SigningSecret};
 
 use crate::fake::{Fake, Turn, request};
 
@@ -43,6 +47,53 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
 }
 
 #[tokio::test]
+async fn a_request_names_the_approval_and_is_signed_so_that_the_tool_can_verify_it() {
+    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    let settings = HttpSettings { signing_secret: secret, ..HttpSettings::at(&fake.url()) };
+    let tool = HttpTool::new(transfer(), &settings).unwrap();
+    assert!(tool.wants_approval());
+    let digest = Digest::of(b"arguments");
+    let approval = ApprovedBy { approval: "apr_1".into(), by: "ann".into(), arguments: digest };
+    tool.call(ToolRequest { approval: Some(approval), ..request() }).await;
+    tool.call(request()).await;
+    let [approved, other] = &fake.heard()[..] else { panic!("two requests") };
+    let expected = json!({"id": "apr_1", "by": "ann", "digest": digest.to_string()});
+    assert_eq!((&approved.body["approval"], other.body.get("approval")), (&expected, None));
+    assert_eq!(approved.header("webhook-id").as_deref(), Some("0a1b_3"));
+    let seconds: u64 = approved.header("webhook-timestamp").unwrap().parse().unwrap();
+    assert!(seconds > 1_700_000_000, "in seconds: {seconds}");
+    let signature = approved.header("webhook-signature").unwrap();
+    assert!(signature.starts_with("v1,") && signature.len() == 3 + 44, "{signature}");
+    assert_ne!(Some(signature), other.header("webhook-signature"), "of another body");
+}
+
+#[tokio::test]
+async fn a_token_that_the_tool_echoes_is_masked_wherever_it_stands() {
+    let token = "tok/en-0123456789";
+    let json = "content-type: application/json\r\n";
+    let warned = format!("{json}holdpoint-warning: {token} will expire\r\n");
+    for (status, head, body) in [
+        ("200 OK", "", "your token is tok/en-0123456789".to_owned()),
+        (
+            "200 OK",
+            json,
+            r#"{"tok\/en-0123456789": ["Bearer tok\/en-0123456789", "tok/en-01***"]}"#.to_owned(),
+        ),
+        ("200 OK", &warned, "{}".to_owned()),
+        ("202 Accepted", json, format!(r#"{{"question": "{token}?", "state": {{"t": "{token}"}}}}"#)),
+        ("403 Forbidden", "", format!("bad token {token}")),
+        ("503 Service Unavailable", "", format!("bad token {token}")),
+    ] {
+        let fake = Fake::taking([Turn::with(status, head, &body)]).await;
+        let settings = HttpSettings { bearer: Some(token.into()), ..HttpSettings::at(&fake.url()) };
+        let outcome = HttpTool::new(transfer(), &settings).unwrap().call(request()).await;
+        let shown = format!("{outcome:?}");
+        assert!(shown.contains("[token]") && !shown.contains("tok/en-0"), "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn no_token_is_sent_where_none_is_configured() {
     let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
     HttpTool::new(transfer(), &HttpSettings::at(&fake.url())).unwrap().call(request()).await;
@@ -74,6 +125,74 @@ async fn a_connection_that_was_closed_meanwhile_leaves_no_doubt() {
     assert_eq!((fake.heard().len(), fake.connection_count()), (20, 20));
 }
 
+/// Answers on a thread of its own, so that it can close a connection while nothing on the runtime is polled.
+struct ClosingServer {
+    url: String,
+    close: mpsc::Sender<()>,
+    closed: mpsc::Receiver<()>,
+    heard: Arc<AtomicUsize>,
+}
+
+impl ClosingServer {
+    fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/tool", listener.local_addr().unwrap());
+        let ((close, told), (say, closed)) = (mpsc::channel::<()>(), mpsc::channel());
+        let heard = Arc::<AtomicUsize>::default();
+        let count = heard.clone();
+        // One request on each connection; the next connection is taken once this one is closed.
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let mut length = 0;
+                loop {
+                    let mut line = String::new();
+                    stream.read_line(&mut line).unwrap();
+                    if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                        length = value.trim().parse().unwrap();
+                    }
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                }
+                stream.read_exact(&mut vec![0; length]).unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+                let mut stream = stream.into_inner();
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nsent").unwrap();
+                if told.recv().is_err() {
+                    return;
+                }
+                drop(stream);
+                say.send(()).unwrap();
+            }
+        });
+        Self { url, close, closed, heard }
+    }
+
+    /// The connection is closed when this returns, and whoever holds the other end has not seen it.
+    fn close(&self) {
+        self.close.send(()).unwrap();
+        self.closed.recv().unwrap();
+    }
+}
+
+/// The connection is closed in the moment before the next write begins: the pool still takes it for open.
+#[tokio::test]
+async fn a_connection_that_is_closed_right_before_a_write_leaves_no_doubt() {
+    let server = ClosingServer::start();
+    let tool = HttpTool::new(transfer(), &HttpSettings::at(&server.url)).unwrap();
+    for number in 1..=20 {
+        let outcome = tool.call(request()).await;
+        assert!(matches!(outcome, Outcome::Answered(ToolAnswer::Success { .. })), "{outcome:?}");
+        assert_eq!(server.heard.load(Ordering::SeqCst), number, "each call was sent once");
+        // The connection has to be back among the idle ones before it is closed.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        server.close();
+    }
+}
+
 #[tokio::test]
 async fn this_machine_may_be_called_by_its_plain_name() {
     let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
@@ -85,8 +204,16 @@ async fn this_machine_may_be_called_by_its_plain_name() {
 #[test]
 fn what_cannot_be_called_is_refused_before_anything_is() {
     let made = |settings: &HttpSettings| HttpTool::new(transfer(), settings).err();
-    for url in ["", "tool", "/tool", "ftp://example.com/", "http://", "http:///tool", "http://exa mple.com/"]
-    {
+    for url in [
+        "",
+        "tool",
+        "/tool",
+        "ftp://example.com/",
+        "http://",
+        "http:///tool",
+        "http://exa mple.com/",
+        "http://ann:sesame@example.com/",
+    ] {
         assert_eq!(made(&HttpSettings::at(url)), Some(HttpToolError::BadUrl), "{url}");
     }
     let bearer = Some("two\nlines".to_owned());

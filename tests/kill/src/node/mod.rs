@@ -14,7 +14,7 @@ use std::sync::Arc;
 use engine::Engine;
 use engine::clock::{Clock, SystemClock};
 use engine::deciding::{Answer, Decide, OnReject, Resumption};
-use engine::posting::{Message, PostRefused};
+use engine::posting::{Message, PostRefused, ToThread};
 use engine::store::{Page, Refused, RunFilter, RunView, Task, Tenant};
 use machine::Timestamp;
 use machine::decision::Payload;
@@ -277,16 +277,19 @@ fn not_granted(refused: Refused) -> Word {
     let why = refused.to_string();
     match refused {
         Refused::Trouble(_) => Word::Trouble { why },
-        Refused::Fenced | Refused::Behind | Refused::Stale | Refused::Impossible(_) | Refused::NotFound => {
-            Word::Refused { why }
-        }
+        Refused::Fenced
+        | Refused::Behind
+        | Refused::Stale
+        | Refused::Busy(_)
+        | Refused::Impossible(_)
+        | Refused::NotFound => Word::Refused { why },
     }
 }
 
 fn message(post: Post) -> Message {
     Message {
         tenant: Tenant::default(),
-        thread: Some(post.thread),
+        thread: ToThread::Named(post.thread),
         agent: AgentName::from(AGENT),
         content: Some(post.content),
         message_id: Some(post.message),

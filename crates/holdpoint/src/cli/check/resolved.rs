@@ -23,13 +23,15 @@ pub(super) fn as_json(file: &str, configuration: &Configuration) -> Value {
 }
 
 fn server_as_json(server: &Server) -> Value {
-    let Server { listen, running_runs_max, connections_per_address_max, public_url, drain } = server;
+    let Server { listen, running_runs_max, connections_per_address_max, public_url, drain, callback_secrets } =
+        server;
     json!({
         "listen": listen.to_string(),
         "max_running_runs": running_runs_max,
         "max_connections_per_address": connections_per_address_max.unwrap_or(0),
         "public_url": public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
         "drain": duration(*drain),
+        "callback_key": if callback_secrets.is_some() { "secret" } else { "store" },
     })
 }
 

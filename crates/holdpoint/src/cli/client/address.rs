@@ -4,6 +4,7 @@ use std::env::{self, VarError};
 use std::net::Ipv4Addr;
 
 use clap::Args;
+use engine::masking;
 use hyper::Uri;
 use hyper::header::HeaderValue;
 
@@ -151,7 +152,7 @@ impl Token {
 
     /// Whoever answers may repeat what they were sent.
     pub(super) fn masked(&self, text: &str) -> String {
-        text.replace(&self.text, HIDDEN)
+        masking::masked(text, &self.text, HIDDEN)
     }
 }
 

@@ -1,6 +1,7 @@
 //! One request and its answer: every way in which a server can be away, and none in which it is waited for without end.
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub(super) struct Connection {
 pub(super) enum Failed {
     /// Nobody answered, or not to the end.
     Away(Problem),
+    /// The server does not speak what it was asked with.
+    WrongScheme(Problem),
     /// The server, or whoever stands before it, said no.
     Refused { status: StatusCode, problem: Problem },
 }
@@ -48,6 +51,7 @@ impl Failed {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Away(_) => true,
+            Self::WrongScheme(_) => false,
             Self::Refused { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
@@ -58,7 +62,7 @@ impl Failed {
 impl From<Failed> for Problem {
     fn from(failed: Failed) -> Self {
         match failed {
-            Failed::Away(problem) | Failed::Refused { problem, .. } => problem,
+            Failed::Away(problem) | Failed::WrongScheme(problem) | Failed::Refused { problem, .. } => problem,
         }
     }
 }
@@ -140,8 +144,16 @@ impl Connection {
         let request = request.map_err(|why| Failed::Away(self.lost(&why.to_string(), next)))?;
         match timeout_at(until, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) if error.is_connect() => Err(Failed::Away(self.unreachable(&root(&error)))),
-            Ok(Err(error)) => Err(Failed::Away(self.lost(&root(&error), next))),
+            Ok(Err(error)) => Err(match other_scheme(&error) {
+                Some(OtherScheme::PlainHttp) => {
+                    Failed::WrongScheme(self.wrong_scheme("https", "plain HTTP", "http"))
+                }
+                Some(OtherScheme::PerhapsTls) => {
+                    Failed::WrongScheme(self.wrong_scheme("http", "something else, perhaps TLS", "https"))
+                }
+                None if error.is_connect() => Failed::Away(self.unreachable(&root(&error))),
+                None => Failed::Away(self.lost(&root(&error), next)),
+            }),
             Err(_) => Err(Failed::Away(self.lost(&format!("no answer within {ANSWER_MAX:?}"), next))),
         }
     }
@@ -195,6 +207,16 @@ impl Connection {
         )
     }
 
+    /// Nothing was asked: what answered is not even the protocol.
+    fn wrong_scheme(&self, asked: &str, speaks: &str, instead: &str) -> Problem {
+        Problem::new(
+            "WRONG_SCHEME",
+            format!("{} was asked with {asked}, and the server there speaks {speaks}", self.base),
+            format!("Write {instead}:// in --url or HOLDPOINT_URL."),
+            Exit::Configuration,
+        )
+    }
+
     fn lost(&self, why: &str, next: &str) -> Problem {
         Problem::new("NO_ANSWER", format!("{}: {}", self.base, plain(why)), next, Exit::Other)
     }
@@ -232,6 +254,29 @@ fn nobody_to_trust() -> Problem {
         "Install ca-certificates.",
         Exit::Other,
     )
+}
+
+/// How a server shows that it does not speak what it was asked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherScheme {
+    PlainHttp,
+    PerhapsTls,
+}
+
+fn other_scheme(error: &(dyn Error + 'static)) -> Option<OtherScheme> {
+    let mut layer: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = layer {
+        if let Some(rustls::Error::InvalidMessage(_)) = error.downcast_ref() {
+            return Some(OtherScheme::PlainHttp);
+        }
+        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
+            return Some(OtherScheme::PerhapsTls);
+        }
+        // An `io::Error` leaves what it wraps out of its chain of sources.
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        layer = wrapped.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source());
+    }
+    None
 }
 
 /// What really happened, without the layers through which it was told.

@@ -163,7 +163,7 @@ mod tests {
         let text = told(&[words(0, "Hel"), waiting, added("Hello.")]);
         assert_eq!(
             text,
-            "+0:00:00.000  The model says: Hel\n+0:00:00.500  The run goes on.\n+0:00:01.000  The model says: Hello.\n"
+            "+0:00:00.000  The model says: Hel\n+0:00:00.500  The run no longer waits.\n+0:00:01.000  The model says: Hello.\n"
         );
     }
 

@@ -1,42 +1,27 @@
 //! Texts of models, tools and people as a terminal may show them: nothing moves the cursor, nothing is invisible.
 
-use std::fmt::Write;
+use std::collections::BTreeSet;
 
+use machine::visible::{self, Warning};
 use serde_json::Value;
 
-/// One line. Control characters, and those that hide or reorder others, are written as their numbers, as in JSON.
+/// One line. What cannot be seen, and what would hide or reorder other characters, is written as its number, as in JSON.
 pub(in crate::cli) fn plain(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' => shown.push_str("\\n"),
-            '\t' => shown.push_str("\\t"),
-            '\r' => shown.push_str("\\r"),
-            c if is_hidden(c) => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(shown, "\\u{unit:04x}");
-                }
-            }
-            c => shown.push(c),
-        }
-    }
-    shown
+    visible::escaped(text)
 }
 
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}'
-                | '\u{61c}'
-                | '\u{180e}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e007f}'
-        )
+/// One line for each reason why what is shown may not be what it looks like.
+pub(super) fn warning_lines(shown: &[Value], margin: &str) -> String {
+    let found: BTreeSet<Warning> = shown.iter().flat_map(visible::json_warnings).collect();
+    let line = |warning: Warning| {
+        let what = match warning {
+            Warning::Invisible => "it has characters that cannot be seen; they are shown as \\uXXXX",
+            Warning::MixedScripts => "a word mixes letters of two alphabets that can look alike",
+            Warning::RightToLeft => "parts of it are shown from right to left, so the order can mislead",
+        };
+        format!("{margin}warning: {what}\n")
+    };
+    found.into_iter().map(line).collect()
 }
 
 /// The same over several lines, each after the first behind a margin that no text can write.
@@ -74,14 +59,14 @@ mod tests {
             plain(nasty),
             "a\\u001b[2J\\u0007b\\u009b31m\\u007f\\u202ec\\u200b\\udb40\\udc41\\r\\nd\\té😀"
         );
-        assert!(!plain(nasty).chars().any(is_hidden));
+        assert!(plain(nasty).chars().all(visible::is_visible));
     }
 
     #[test]
     fn json_is_the_same_json_when_it_is_plain() {
         let value = serde_json::json!({"a\u{9b}": "x\u{1b}[0m\u{202e}\u{e0001}\n\"é\""});
         let shown = compact(&value);
-        assert!(!shown.chars().any(is_hidden), "{shown}");
+        assert!(shown.chars().all(visible::is_visible), "{shown}");
         assert_eq!(serde_json::from_str::<Value>(&shown).expect("it is JSON"), value);
     }
 
@@ -89,6 +74,18 @@ mod tests {
     fn a_text_of_several_lines_stays_behind_its_margin() {
         assert_eq!(lines("one\r\ntwo\x1b\n\nthree", "| "), "one\n| two\\u001b\n| \n| three");
         assert_eq!(pretty(&serde_json::json!({"a": "b\nc"}), "  "), "{\n    \"a\": \"b\\nc\"\n  }");
+    }
+
+    #[test]
+    fn a_text_that_may_mislead_is_preceded_by_a_warning() {
+        let arguments = serde_json::json!({"to": "b\u{3164}ob"});
+        assert_eq!(
+            warning_lines(&[arguments, Value::from("p\u{430}y \u{5d0}")], "  "),
+            "  warning: it has characters that cannot be seen; they are shown as \\uXXXX\n  \
+             warning: a word mixes letters of two alphabets that can look alike\n  \
+             warning: parts of it are shown from right to left, so the order can mislead\n"
+        );
+        assert_eq!(warning_lines(&[Value::from("Jürgen")], "  "), "");
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Story {
         Some(match event.kind.as_str() {
             "run.queued" => "The run is queued.".to_owned(),
             "run.started" => "The run begins.".to_owned(),
-            "run.resumed" => "The run goes on.".to_owned(),
+            "run.resumed" => "The run no longer waits.".to_owned(),
             "run.interrupting" => "The run is being interrupted.".to_owned(),
             "run.waiting" => format!("The run waits for {}.", waited_for(&payload["pending"])),
             "run.ending" => format!("The run is about to end: {}.", termination(&payload["termination"])),
@@ -310,7 +310,7 @@ mod tests {
                 "+0:00:00.915  transfer (call_1) is held for approval apr_1, until 2026-01-02T00:00:00.915Z.",
                 "+0:00:00.915  The run waits for the approval of transfer, apr_1.",
                 "+2:00:00.915  ana approves transfer (call_1).",
-                "+2:00:00.915  The run goes on.",
+                "+2:00:00.915  The run no longer waits.",
                 "+2:00:00.920  transfer (call_1) runs.",
                 "+2:00:01.420  transfer (call_1) succeeded: {\"receipt\":\"r-77\"}",
                 "+2:00:01.420  Step 2: the model is asked.",
@@ -331,7 +331,7 @@ mod tests {
                 "+0:01:10.000  post (call_1) is in doubt: it may or may not have taken effect.",
                 "+0:01:10.000  The run waits for somebody who knows what became of post, apr_1.",
                 "+1:01:10.000  ana says what came of post (call_1).",
-                "+1:01:10.000  The run goes on.",
+                "+1:01:10.000  The run no longer waits.",
                 "+1:01:10.000  post (call_1) succeeded: {\"post\":41}",
             ]
         );

@@ -119,11 +119,24 @@ pub(super) struct Approval {
     #[serde(default)]
     pub(super) expires_at: Option<String>,
     #[serde(default)]
+    pub(super) decided_at: Option<String>,
+    #[serde(default)]
     pub(super) decided_by: Option<String>,
     #[serde(default)]
     pub(super) reason: Option<String>,
     #[serde(default)]
     pub(super) note: Option<String>,
+    /// What the tool is sent with every attempt of the call.
+    #[serde(default)]
+    pub(super) idempotency_key: Option<String>,
+}
+
+impl Approval {
+    /// What a model or a tool wrote and an approver reads.
+    pub(super) fn shown_texts(&self) -> Vec<Value> {
+        let question = self.question.clone().map(Value::from);
+        [self.arguments.clone()].into_iter().chain(question).collect()
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,5 +1,6 @@
 //! Durations, sizes and addresses as they are written in the file.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::table::Entry;
@@ -52,6 +53,13 @@ impl Entry<'_> {
         let text = self.text(URL)?;
         let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
         let has_host = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+        let host = rest.unwrap_or_default().split(['/', '?', '#']).next().unwrap_or_default();
+        if has_host && host.contains('@') && !text.contains(char::is_whitespace) {
+            return self.place.refuse(
+                "this address has a user or a password in it, which logs and errors could show; remove them. A secret goes into \
+                 the environment variable that bearer_env or api_key_env names",
+            );
+        }
         if has_host && !text.contains(char::is_whitespace) {
             return Some(text);
         }
@@ -59,6 +67,36 @@ impl Entry<'_> {
         let shown =
             if text.contains(['@', '?']) { "what stands here".to_owned() } else { format!("{text:?}") };
         self.place.refuse(format!("{shown} is no such address; write {URL}"))
+    }
+}
+
+pub(super) const KEY_IN_CLEAR: &str = "the key is sent over plain HTTP to another machine, so every machine on the way can read it; \
+    use an https:// address";
+
+/// Whether whoever can read the traffic to this address reads what is sent along: it is unencrypted, and another machine's.
+pub(super) fn is_readable_on_the_way(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    !is_loopback && !host.eq_ignore_ascii_case("localhost")
+}
+
+#[test]
+fn only_plain_http_to_another_machine_can_be_read_on_the_way() {
+    for url in [
+        "http://example.com/x",
+        "http://10.0.0.1",
+        "http://127.0.0.1.example.com",
+        "http://[2001:db8::1]:80/",
+    ] {
+        assert!(is_readable_on_the_way(url), "{url}");
+    }
+    for url in ["https://example.com", "http://localhost:1/x", "http://127.9.9.9", "http://[::1]:9/x"] {
+        assert!(!is_readable_on_the_way(url), "{url}");
     }
 }
 

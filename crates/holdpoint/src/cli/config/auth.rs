@@ -58,6 +58,11 @@ const RESERVED: [&str; 2] = ["anonymous", "system"];
 const RESERVED_PREFIX: &str = "tool:";
 
 impl Auth {
+    /// Its keys are for more than one tenant.
+    pub(in crate::cli) fn has_several_tenants(&self) -> bool {
+        self.keys.iter().map(|key| &key.tenant).collect::<BTreeSet<_>>().len() > 1
+    }
+
     /// `agents` are the names in the file, `tenants` those that an agent is for, where it is not for all.
     pub(super) fn read(
         entry: &Entry<'_>,
@@ -88,6 +93,14 @@ impl Auth {
             };
             if keys.iter().any(|other| other.sha256 == key.sha256) {
                 item.place.fault("another key has the same sha256; give each key a token of its own");
+            }
+            if keys.iter().any(|other| other.name == key.name && other.tenant == key.tenant) {
+                item.place.fault(format!(
+                    "another key of the tenant {} has the name {:?}, so the audit trail could not say who acted; give each key a \
+                     name of its own",
+                    key.tenant,
+                    key.name.as_str()
+                ));
             }
             keys.push(key);
         }

@@ -6,16 +6,19 @@
 mod agents;
 mod amounts;
 mod auth;
+mod budgets;
 mod fault;
 #[cfg(test)]
 mod fuzz_tests;
 mod mcp;
 mod models;
+pub(super) mod overlap;
 mod pattern;
 mod policy;
 mod possible;
 #[cfg(test)]
 mod possible_tests;
+mod quotas;
 mod rules;
 mod schema;
 mod server;
@@ -31,22 +34,23 @@ mod trim;
 mod value_sets;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::toml::de::DeTable;
 use engine::agent::Agent;
+use engine::quota::Quotas;
 use engine::store::Tenant;
 use machine::id::{AgentName, ToolName};
 
 pub(super) use auth::{Auth, Key, Role};
 pub(super) use fault::Misconfigured;
 pub(super) use models::Provider;
-pub(super) use server::{Server, listen_address};
+pub(super) use server::{EXPOSED_WITHOUT_TLS, Server, listen_address};
 pub(super) use tools::ToolKind;
 
 use super::problem::{Exit, Problem};
 use super::store::StoreUrl;
-use source::Source;
+use source::{Source, Unusable};
 use table::Table;
 
 /// Everything that a file says, with what it does not say filled in.
@@ -64,17 +68,29 @@ pub(super) struct Configuration {
     /// Who provides each model.
     pub(super) providers: BTreeMap<String, Provider>,
     pub(super) kinds: BTreeMap<ToolName, ToolKind>,
+    /// The folders that tools write to.
+    pub(super) written_folders: Vec<PathBuf>,
     /// Keys that the environment does not hold. Whoever serves needs them; whoever checks need not.
     pub(super) unset: Option<Misconfigured>,
     /// What is likely not meant as it is written, and is used all the same.
     pub(super) warnings: Option<Misconfigured>,
+    /// What one tenant may have in the store.
+    pub(super) quotas: Quotas,
 }
 
 impl Configuration {
+    /// The keys of `[auth]` are for more than one tenant.
+    pub(super) fn has_several_tenants(&self) -> bool {
+        self.auth.as_ref().is_some_and(Auth::has_several_tenants)
+    }
+
     pub(super) fn load(path: &Path) -> Result<Self, Problem> {
         let source = Source::open(path).map_err(|why| {
-            let next = "Name the configuration with --config FILE.";
-            Problem::new("CONFIGURATION_UNREADABLE", why, next, Exit::Configuration)
+            let next = match &why {
+                Unusable::Unreadable(_) => "Name the configuration with --config FILE.",
+                Unusable::NotText(_) => "Save the file again as UTF-8, and run holdpoint check.",
+            };
+            Problem::new("CONFIGURATION_UNREADABLE", why.to_string(), next, Exit::Configuration)
         })?;
         read(&source).map_err(Problem::Misconfigured)
     }
@@ -90,6 +106,7 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
     let mut table = Table::whole(source, whole.get_ref());
     let (server, store, auth) = (table.take("server"), table.take("store"), table.take("auth"));
     let server = Server::read(server, auth.is_some());
+    let quotas = quotas::read(table.take("limits"));
     let store = store_url::read(store, source.whole().path("holdpoint.db"));
     let agents = table.take("agents");
     let offered = agents::Offered {
@@ -100,9 +117,11 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
     let names = agents::names(agents.as_ref());
     let agents = agents::read(agents, &offered);
     tenancy::check_delegation(&agents);
+    budgets::check(&agents);
     let tenants = tenancy::by_agent(&agents);
     let auth = auth.and_then(|entry| Auth::read(&entry, &names, &tenants));
     table.finish();
+    source.check_written_folders(store.path());
     source.verdict()?;
     let agents::Offered { models, tools, .. } = offered;
     let backups = agents.iter().map(|named| (named.agent.name.clone(), named.backups.clone())).collect();
@@ -118,7 +137,9 @@ fn read(source: &Source) -> Result<Configuration, Misconfigured> {
             .into_iter()
             .filter_map(|(name, tool)| Some((ToolName::from(name), tool?.kind)))
             .collect(),
+        written_folders: source.written_folders(),
         unset: source.unset(),
         warnings: source.warnings(),
+        quotas,
     })
 }

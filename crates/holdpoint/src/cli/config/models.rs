@@ -8,6 +8,7 @@ use models::providers::{self, ApiKey, BadSettings, ProviderSettings, RemoteModel
 use models::scripted::{Script, ScriptedModel};
 use serde_json::{Map, Value};
 
+use super::amounts::{KEY_IN_CLEAR, is_readable_on_the_way};
 use super::table::{Entry, Table};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +102,12 @@ fn read_remote(mut table: Table<'_>, provider: providers::Provider) -> Option<Re
         table.take("base_url")
     };
     let address = base_url.as_ref().map(Entry::http_url);
-    let key = table.take("api_key_env").map(|entry| read_key(&entry));
+    let key = table.take("api_key_env").map(|entry| {
+        if address.flatten().is_some_and(is_readable_on_the_way) {
+            entry.place.warn(KEY_IN_CLEAR);
+        }
+        read_key(&entry)
+    });
     let mut timeouts = Timeouts::default();
     for (name, time) in [
         ("connect_timeout", &mut timeouts.connect),

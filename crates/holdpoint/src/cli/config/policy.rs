@@ -9,6 +9,7 @@ use super::table::{Entry, Table};
 
 pub(super) fn read(entry: &Entry<'_>) -> Policy {
     let Some(mut table) = entry.table("a table [agents.NAME.policy]") else { return Policy::default() };
+    let defaults = Policy::default();
     let policy = Policy {
         continuation: choice(&mut table, "continuation", &CONTINUATIONS).unwrap_or_default(),
         on_reject: choice(&mut table, "on_reject", &ON_REJECT),
@@ -19,6 +20,8 @@ pub(super) fn read(entry: &Entry<'_>) -> Policy {
         approval: choice(&mut table, "approval", &APPROVALS).unwrap_or_default(),
         while_waiting: choice(&mut table, "while_waiting", &WHILE_WAITING).unwrap_or_default(),
         on_busy: choice(&mut table, "on_busy", &ON_BUSY).unwrap_or_default(),
+        max_result_chars: limit(&mut table, "max_result_chars", 1).unwrap_or(defaults.max_result_chars),
+        descendants_max: limit(&mut table, "descendants_max", 0).unwrap_or(defaults.descendants_max),
     };
     table.finish();
     policy
@@ -26,6 +29,11 @@ pub(super) fn read(entry: &Entry<'_>) -> Policy {
 
 fn choice<T: Copy>(table: &mut Table<'_>, key: &'static str, words: &[(&str, T)]) -> Option<T> {
     table.take(key)?.choice(words)
+}
+
+fn limit(table: &mut Table<'_>, key: &'static str, least: u32) -> Option<u32> {
+    let limit = table.take(key)?.whole(u64::from(least), u64::from(u32::MAX))?;
+    u32::try_from(limit).ok()
 }
 
 const CONTINUATIONS: [(&str, Continuation); 2] =

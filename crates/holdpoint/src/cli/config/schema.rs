@@ -26,7 +26,7 @@ pub(super) fn read(entry: &Entry<'_>) -> Option<Value> {
     }
     match Schema::compile(&schema) {
         Ok(_) => Some(schema),
-        Err(why) => entry.place.refuse(format!("this is no JSON Schema: {why}; correct it")),
+        Err(why) => entry.place.refuse(format!("this is no JSON Schema: {why}")),
     }
 }
 

@@ -3,11 +3,15 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use engine::callback::{CallbackKey, CallbackSecrets};
+
 use super::table::{Entry, Table};
 
 /// As many as anybody has memory for.
 const RUNNING_RUNS_MAX: u64 = 1_000_000;
 const CONNECTIONS_MAX: u64 = 1_000_000;
+/// A shorter one could be guessed.
+const CALLBACK_SECRET_BYTES_MIN: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Server {
@@ -20,6 +24,8 @@ pub(in crate::cli) struct Server {
     pub(in crate::cli) public_url: Option<String>,
     /// How long running calls may take to finish when the server is told to stop.
     pub(in crate::cli) drain: Duration,
+    /// What the tokens of callbacks are made with; the store keeps a key, if none.
+    pub(in crate::cli) callback_secrets: Option<CallbackSecrets>,
 }
 
 impl Default for Server {
@@ -30,6 +36,7 @@ impl Default for Server {
             connections_per_address_max: holdpoint_http::Limits::default().connections_per_address_max,
             public_url: None,
             drain: Duration::from_secs(30),
+            callback_secrets: None,
         }
     }
 }
@@ -38,8 +45,9 @@ impl Server {
     pub(super) fn read(entry: Option<Entry<'_>>, guarded: bool) -> Self {
         let mut server = Self::default();
         let Some(mut table) = entry.and_then(|entry| entry.table("a table [server]")) else { return server };
-        if let Some(listen) = table.take("listen") {
-            server.listen = address(&listen).unwrap_or(server.listen);
+        let listen = table.take("listen");
+        if let Some(listen) = &listen {
+            server.listen = address(listen).unwrap_or(server.listen);
             if !server.listen.ip().is_loopback() && !guarded {
                 listen.place.fault(format!(
                     "{} can be reached from other machines and there is no [auth]; add [auth] with keys, or listen on \
@@ -59,10 +67,23 @@ impl Server {
         }
         server.public_url = public_url(&mut table);
         server.drain = table.take("drain").and_then(|entry| entry.duration()).unwrap_or(server.drain);
+        server.callback_secrets = callback_secrets(&mut table);
         table.finish();
+        if let Some(listen) = listen.filter(|_| guarded && server.is_exposed_without_tls()) {
+            listen.place.warn(EXPOSED_WITHOUT_TLS);
+        }
         server
     }
+
+    /// Other machines reach it, and nothing says that they reach it through TLS.
+    pub(in crate::cli) fn is_exposed_without_tls(&self) -> bool {
+        let is_behind_tls = self.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
+        !self.listen.ip().is_loopback() && !is_behind_tls
+    }
 }
+
+pub(in crate::cli) const EXPOSED_WITHOUT_TLS: &str = "other machines can reach this address, and tokens and arguments travel \
+    unencrypted unless TLS is in front of it; put a proxy with TLS in front and set server.public_url to its https:// address";
 
 const ADDRESS: &str = "an address and a port, such as \"127.0.0.1:8787\"";
 
@@ -75,6 +96,29 @@ pub(in crate::cli) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let here = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     let found = here.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     found.or_else(|| text.parse().ok()).ok_or_else(|| format!("{text:?} is no such address; write {ADDRESS}"))
+}
+
+fn callback_secrets(table: &mut Table<'_>) -> Option<CallbackSecrets> {
+    let signing = table.take("callback_secret_env");
+    let also_accepted = table.take("callback_other_secret_env");
+    if let (None, Some(entry)) = (&signing, &also_accepted) {
+        entry.place.fault("a second secret needs a first one; write callback_secret_env too");
+    }
+    let also_accepted = also_accepted.and_then(|entry| callback_key(&entry));
+    Some(CallbackSecrets { signing: callback_key(&signing?)?, also_accepted })
+}
+
+fn callback_key(entry: &Entry<'_>) -> Option<CallbackKey> {
+    let variable = entry.nonempty("the name of an environment variable")?;
+    let secret = std::env::var(variable).unwrap_or_default();
+    if secret.len() < CALLBACK_SECRET_BYTES_MIN {
+        entry.place.unset(format!(
+            "the environment variable {variable} has to hold at least {CALLBACK_SECRET_BYTES_MIN} characters; set it to a \
+             random text, such as the output of `openssl rand -hex 32`"
+        ));
+        return None;
+    }
+    Some(CallbackKey::from_secret(&secret))
 }
 
 fn public_url(table: &mut Table<'_>) -> Option<String> {

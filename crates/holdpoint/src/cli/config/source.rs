@@ -1,11 +1,14 @@
 //! The file as it is read: its text, its folder, and the faults that were found in it so far.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::fault::{Fault, Misconfigured};
+use super::overlap;
+use crate::cli::open_token;
 
 /// Longer files are refused: a configuration, a schema or a script is written by a person.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -18,10 +21,14 @@ pub(super) struct Source {
     /// What the file asks of its surroundings and does not get.
     unset: RefCell<Vec<Fault>>,
     warnings: RefCell<Vec<Fault>>,
+    /// The file itself, and every file that it names and that was read.
+    files: RefCell<Vec<PathBuf>>,
+    /// The folders that tools write to, each with the key that names it.
+    written: RefCell<Vec<(Fault, PathBuf)>>,
 }
 
 impl Source {
-    pub(super) fn open(path: &Path) -> Result<Self, String> {
+    pub(super) fn open(path: &Path) -> Result<Self, Unusable> {
         let text = text_of(path)?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         let name = path.display().to_string();
@@ -32,6 +39,8 @@ impl Source {
             faults: RefCell::default(),
             unset: RefCell::default(),
             warnings: RefCell::default(),
+            files: RefCell::new(vec![path.to_owned()]),
+            written: RefCell::default(),
         })
     }
 
@@ -45,6 +54,8 @@ impl Source {
             faults: RefCell::default(),
             unset: RefCell::default(),
             warnings: RefCell::default(),
+            files: RefCell::new(vec![folder.join("holdpoint.toml")]),
+            written: RefCell::default(),
         }
     }
 
@@ -64,6 +75,26 @@ impl Source {
 
     pub(super) fn warnings(&self) -> Option<Misconfigured> {
         self.misconfigured(self.warnings.take())
+    }
+
+    /// A model chooses what a tool writes, so no tool may write where this file, what it names, or the store is.
+    pub(super) fn check_written_folders(&self, store: Option<&Path>) {
+        let mut kept = self.files.borrow().clone();
+        kept.extend(store.map(Path::to_owned));
+        kept.extend(open_token::folder());
+        for (key, folder) in self.written.borrow().iter() {
+            if let Some(file) = overlap::first_inside(folder, &kept) {
+                let what = format!(
+                    "a model could overwrite {} through this folder; name a folder of its own, such as \"written\"",
+                    file.display()
+                );
+                self.faults.borrow_mut().push(Fault { what, ..key.clone() });
+            }
+        }
+    }
+
+    pub(super) fn written_folders(&self) -> Vec<PathBuf> {
+        self.written.borrow().iter().map(|(_, folder)| folder.clone()).collect()
     }
 
     fn misconfigured(&self, mut faults: Vec<Fault>) -> Option<Misconfigured> {
@@ -153,25 +184,58 @@ impl<'f> Place<'f> {
         self.source.folder.join(text)
     }
 
+    /// A tool writes to this folder.
+    pub(super) fn writes_to(&self, folder: PathBuf) {
+        self.source.written.borrow_mut().push((self.told(""), folder));
+    }
+
     /// The text of another file that this place names.
     pub(super) fn text_of(&self, path: &str) -> Option<String> {
+        self.source.files.borrow_mut().push(self.path(path));
         match text_of(&self.path(path)) {
             Ok(text) => Some(text),
-            Err(why) => self.refuse(format!("{why}; write a path relative to the folder of this file")),
+            Err(unusable @ Unusable::Unreadable(_)) => {
+                self.refuse(format!("{unusable}; write a path relative to the folder of this file"))
+            }
+            Err(unusable @ Unusable::NotText(_)) => {
+                self.refuse(format!("{unusable}; save it again as UTF-8"))
+            }
         }
     }
 }
 
-fn text_of(path: &Path) -> Result<String, String> {
+/// Why a file gives no text.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    Unreadable(String),
+    /// It can be read, and is in another encoding.
+    NotText(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Unreadable(why) | Self::NotText(why)) = self;
+        f.write_str(why)
+    }
+}
+
+fn text_of(path: &Path) -> Result<String, Unusable> {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     let name = path.display();
-    let bytes = read().map_err(|why| format!("{name} cannot be read: {why}"))?;
+    let bytes = read().map_err(|why| Unusable::Unreadable(format!("{name} cannot be read: {why}")))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("{name} has more than {FILE_BYTES_MAX} bytes"));
+        return Err(Unusable::Unreadable(format!("{name} has more than {FILE_BYTES_MAX} bytes")));
     }
-    String::from_utf8(bytes).map_err(|_| format!("{name} is not a text in UTF-8"))
+    if matches!(bytes.as_slice(), [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
+        return Err(Unusable::NotText(format!("{name} is a text in UTF-16, not in UTF-8")));
+    }
+    // ASCII in UTF-16 without a mark at its beginning is UTF-8 with a NUL beside every letter.
+    if bytes.contains(&0) {
+        return Err(Unusable::NotText(format!("{name} has NUL bytes, so it is no text, or one in UTF-16")));
+    }
+    String::from_utf8(bytes).map_err(|_| Unusable::NotText(format!("{name} is not a text in UTF-8")))
 }

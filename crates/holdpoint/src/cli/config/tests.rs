@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::feed::FeedItem;
 use engine::posting::Message;
+use engine::quota::Quotas;
 use engine::store::Tenant;
 use engine::{Engine, Pass};
 use machine::event::{CallErrorCode, Fact};
@@ -175,4 +176,44 @@ fn an_agent_is_known_by_its_name_and_pinned_to_the_name_of_its_model() {
     let names: Vec<(&str, &str)> =
         agents.iter().map(|agent| (agent.name.as_str(), agent.model_name.as_str())).collect();
     assert_eq!(names, [("clerk", "demo")]);
+}
+
+#[test]
+fn places_are_shared_where_the_keys_are_for_several_tenants() {
+    let key = |name: &str, tenant: &str, digit: char| {
+        let sha256 = digit.to_string().repeat(64);
+        format!(
+            "[[auth.keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\ntenant = \"{tenant}\"\nroles = [\"run\"]\n"
+        )
+    };
+    let shares = |keys: &str| load(&Folder::with(&format!("{FILE}{keys}"), "").0).has_several_tenants();
+    assert!(!shares(""));
+    assert!(!shares(&(key("ann", "acme", '1') + &key("bob", "acme", '2'))));
+    assert!(shares(&(key("ann", "acme", '1') + &key("bob", "zoo", '2'))));
+}
+
+#[test]
+fn quotas_are_off_unless_the_file_sets_them() {
+    let quotas = |limits: &str| load(&Folder::with(&format!("{FILE}{limits}"), "").0).quotas;
+    assert_eq!(quotas(""), Quotas::default());
+    assert_eq!(
+        quotas("[limits]\nmax_threads = 1000\n"),
+        Quotas { threads_max: Some(1_000), pending_approvals_max: None }
+    );
+    assert_eq!(
+        quotas("[limits]\nmax_pending_approvals = 7\n"),
+        Quotas { threads_max: None, pending_approvals_max: Some(7) }
+    );
+}
+
+#[test]
+fn limits_of_the_policy_are_read() {
+    let policy = |policy: &str| {
+        load(&Folder::with(&format!("{FILE}{policy}"), "").0).agents.first().map(|agent| agent.policy)
+    };
+    let defaults = policy("").expect("an agent");
+    assert_eq!((defaults.max_result_chars, defaults.descendants_max), (100_000, 100));
+    let set =
+        policy("[agents.clerk.policy]\nmax_result_chars = 500\ndescendants_max = 0\n").expect("an agent");
+    assert_eq!((set.max_result_chars, set.descendants_max), (500, 0));
 }

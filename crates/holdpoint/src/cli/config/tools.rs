@@ -8,9 +8,9 @@ use engine::tool::{
     Approval, DeclaredTool, EffectClass, OnExpiry, Outcome, Performer, Tool, ToolDefinition, ToolRequest,
 };
 use tools::builtin::{self, BuiltinError};
-use tools::http::{HttpSettings, HttpTool, RESPONSE_BYTES_MAX};
+use tools::http::{HttpSettings, HttpTool, RESPONSE_BYTES_MAX, SigningSecret};
 
-use super::amounts::{NAME_BYTES_MAX, is_name};
+use super::amounts::{KEY_IN_CLEAR, NAME_BYTES_MAX, is_name, is_readable_on_the_way};
 use super::schema::{self, PARAMETERS};
 use super::table::{Entry, Table};
 
@@ -99,11 +99,18 @@ fn http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
     let place = table.place.clone();
     let url = table.needed("url", "the address that is called");
     let url = url.and_then(|entry| entry.http_url().map(str::to_owned));
+    let sends_key_in_clear = url.as_deref().is_some_and(is_readable_on_the_way);
     let definition = described(name, &mut table);
     let asking = Asking::read(&mut table);
     let timeout = table.take("timeout").and_then(|entry| entry.some_time());
     let response_bytes_max = table.take("max_response").map(|entry| response_size(&entry));
-    let bearer = table.take("bearer_env").and_then(|entry| bearer(&entry));
+    let bearer = table.take("bearer_env").and_then(|entry| {
+        if sends_key_in_clear {
+            entry.place.warn(KEY_IN_CLEAR);
+        }
+        secret(&entry, "the tool's token")
+    });
+    let signing_secret = table.take("signing_secret_env").and_then(|entry| signing_secret(&entry));
     let private_network = table.take("private_network").and_then(|entry| entry.boolean());
     table.finish();
     let mut definition = asking.apply(definition?);
@@ -111,6 +118,7 @@ fn http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
     let settings = HttpSettings {
         url: url?,
         bearer,
+        signing_secret,
         response_bytes_max: response_bytes_max.unwrap_or(Some(RESPONSE_BYTES_MAX))?,
         private_network: private_network.unwrap_or(false),
     };
@@ -132,16 +140,26 @@ fn response_size(entry: &Entry<'_>) -> Option<usize> {
     })
 }
 
-/// A token is never written into the file.
-fn bearer(entry: &Entry<'_>) -> Option<String> {
+/// A secret is never written into the file.
+fn secret(entry: &Entry<'_>, meaning: &str) -> Option<String> {
     let variable = entry.nonempty("the name of an environment variable")?;
-    let token = std::env::var(variable).ok().filter(|token| !token.is_empty());
-    if token.is_none() {
-        entry
-            .place
-            .unset(format!("the environment variable {variable} is not set; set it to the tool's token"));
+    let secret = std::env::var(variable).ok().filter(|secret| !secret.is_empty());
+    if secret.is_none() {
+        entry.place.unset(format!("the environment variable {variable} is not set; set it to {meaning}"));
     }
-    token
+    secret
+}
+
+fn signing_secret(entry: &Entry<'_>) -> Option<SigningSecret> {
+    let text = secret(entry, "a secret of Standard Webhooks, whsec_…")?;
+    let read = SigningSecret::parse(&text);
+    if read.is_none() {
+        // The text may be another secret, so it is not repeated.
+        entry.place.unset(
+            "the environment variable holds no signing secret; set it to whsec_ and 24 to 64 random bytes in Base64",
+        );
+    }
+    read
 }
 
 /// A tool whose calls are runs of another agent. It reads the argument `message`.
@@ -232,6 +250,9 @@ fn built_in(name: &str, kind: &Entry<'_>, mut table: Table<'_>) -> Option<Arc<dy
         && builtin::builtin(name, &builtin::Options::default()).is_ok()
     {
         folder.place.fault(format!("the builtin tool {name} uses no folder; remove it"));
+    }
+    if let (Some(folder), Some(path)) = (&folder, &options.folder) {
+        folder.place.writes_to(path.clone());
     }
     for fixed in ["parameters", "effect"] {
         if let Some(entry) = table.take(fixed) {

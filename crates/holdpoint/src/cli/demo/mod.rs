@@ -45,13 +45,13 @@ impl Demo {
         let store = everywhere.store_is_named.then(|| everywhere.store.clone());
         let wanted = Wanted { config: folder.join("holdpoint.toml"), listen: self.listen, store };
         let configuration = wanted.read()?;
-        begin_log(LogForm::Text, LogLevel::Info);
-        on_a_runtime(async {
-            let running = Running::start(wanted, configuration).await?;
+        let log = begin_log(LogForm::Text, LogLevel::Info)?;
+        let outcome = on_a_runtime(async {
+            let running = Running::start(wanted, configuration, log.clone()).await?;
             let held = something_held(running.engine()).await?;
             let url = format!("http://{}", running.address());
             let token = running.open_token();
-            announce(LogForm::Text, running.address(), token);
+            announce(&log, LogForm::Text, running.address(), token);
             let commands = commands(&url, &held, token);
             if everywhere.json {
                 print_json(&json!({
@@ -65,7 +65,9 @@ impl Demo {
                 print(&story(folder, &commands))?;
             }
             running.until_told_to_stop().await
-        })
+        });
+        log.flush();
+        outcome
     }
 }
 

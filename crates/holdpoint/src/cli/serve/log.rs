@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde_json::json;
 use tracing::Level;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
+use super::log_queue::LogQueue;
 use crate::cli::config::{Configuration, Misconfigured};
 use crate::cli::open_token::OpenToken;
-use crate::cli::output::say;
+use crate::cli::problem::{Exit, Problem};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum LogForm {
@@ -41,12 +44,19 @@ impl LogLevel {
 }
 
 /// From here on. A second log is not begun.
-pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) {
+pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) -> Result<LogQueue, Problem> {
+    let dropped_line = match form {
+        LogForm::Text => dropped_text,
+        LogForm::Json => dropped_json,
+    };
+    let queue = LogQueue::start(std::io::stderr(), dropped_line).map_err(|why| {
+        let cause = format!("the thread that writes the log cannot be started: {why}");
+        Problem::new("NO_THREADS", cause, "See which limits this process has.", Exit::Other)
+    })?;
     let log = tracing_subscriber::fmt()
         .with_max_level(level.as_tracing())
-        .with_writer(std::io::stderr)
+        .with_writer(queue.clone())
         .with_ansi(false)
-        // Where nobody reads the log any more, the work goes on without.
         .log_internal_errors(false);
     let begun = match form {
         LogForm::Text => log.try_init(),
@@ -59,6 +69,27 @@ pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) {
             tracing::error!(place, "something panicked");
         }));
     }
+    Ok(queue)
+}
+
+fn dropped(count: u64) -> String {
+    format!("{count} log lines were dropped: standard error was not read fast enough")
+}
+
+fn dropped_text(count: u64) -> String {
+    format!("{} ERROR {}\n", now(), dropped(count))
+}
+
+fn dropped_json(count: u64) -> String {
+    format!("{}\n", json!({"timestamp": now(), "level": "ERROR", "message": dropped(count)}))
+}
+
+/// As the other lines of the log write it.
+fn now() -> String {
+    let mut text = String::new();
+    // A string takes everything.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text
 }
 
 /// What is likely not meant as the file says it.
@@ -68,20 +99,23 @@ pub(super) fn warn_of(configuration: &Configuration) {
     }
 }
 
-/// The lines that others wait for: they are printed whatever the level of the log is.
-pub(in crate::cli) fn announce(form: LogForm, address: SocketAddr, token: Option<&OpenToken>) {
+/// The lines that others wait for: they are printed whatever the level of the log is, and never dropped.
+pub(in crate::cli) fn announce(
+    log: &LogQueue,
+    form: LogForm,
+    address: SocketAddr,
+    token: Option<&OpenToken>,
+) {
     let mut lines = vec![format!("listening on http://{address}")];
     if let Some(token) = token {
         lines.extend([format!("token: {}", token.text), open_mode(&token.kept)]);
     }
     match form {
         // At once, so that no line of the log comes between them.
-        LogForm::Text => say(&lines.join("\n")),
-        LogForm::Json if tracing::enabled!(Level::INFO) => {
-            lines.iter().for_each(|line| tracing::info!("{line}"));
-        }
+        LogForm::Text => log.keep(lines.join("\n")),
         LogForm::Json => {
-            lines.iter().for_each(|line| say(&json!({"level": "INFO", "message": line}).to_string()));
+            let json = |line| json!({"timestamp": now(), "level": "INFO", "message": line}).to_string();
+            log.keep(lines.into_iter().map(json).collect::<Vec<_>>().join("\n"));
         }
     }
 }

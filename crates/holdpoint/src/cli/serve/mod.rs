@@ -1,6 +1,7 @@
 //! `holdpoint serve`: what the configuration describes, as a server, until somebody tells it to stop.
 
 mod log;
+mod log_queue;
 mod reload;
 mod running;
 mod shown;
@@ -12,7 +13,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::config::{Configuration, listen_address};
+use super::config::overlap::first_inside;
+use super::config::{Configuration, EXPOSED_WITHOUT_TLS, listen_address};
 use super::problem::{Exit, Problem};
 use super::store::StoreUrl;
 use super::{Everywhere, Outcome};
@@ -50,13 +52,19 @@ impl Serve {
             store: everywhere.store_is_named.then(|| everywhere.store.clone()),
         };
         let configuration = wanted.read()?;
-        begin_log(self.log, self.log_level);
+        let log = begin_log(self.log, self.log_level)?;
         log::warn_of(&configuration);
-        on_a_runtime(async {
-            let running = Running::start(wanted, configuration).await?;
-            announce(self.log, running.address(), running.open_token());
+        let server = &configuration.server;
+        if self.listen.is_some() && server.is_exposed_without_tls() {
+            tracing::warn!(listen = %server.listen, "{EXPOSED_WITHOUT_TLS}");
+        }
+        let outcome = on_a_runtime(async {
+            let running = Running::start(wanted, configuration, log.clone()).await?;
+            announce(&log, self.log, running.address(), running.open_token());
             running.until_told_to_stop().await
-        })
+        });
+        log.flush();
+        outcome
     }
 }
 
@@ -86,6 +94,17 @@ impl Wanted {
             configuration.server.listen = listen;
         }
         if let Some(store) = &self.store {
+            let file: Vec<PathBuf> = store.path().map(Into::into).into_iter().collect();
+            for folder in &configuration.written_folders {
+                if first_inside(folder, &file).is_some() {
+                    return Err(Problem::new(
+                        "STORE_IN_TOOL_FOLDER",
+                        format!("a model could overwrite {store}: a tool writes to {}", folder.display()),
+                        "Name a store outside of that folder with --store.",
+                        Exit::Configuration,
+                    ));
+                }
+            }
             configuration.store = store.clone();
         }
         Ok(configuration)

@@ -38,6 +38,7 @@ impl Fixed {
             ),
             ("server.public_url", here.public_url != there.public_url),
             ("server.drain", here.drain != there.drain),
+            ("server.callback_secret_env", here.callback_secrets != there.callback_secrets),
             ("store.url", self.store != other.store),
             (
                 "[auth] (its keys may change, whether there are any may not)",
@@ -84,6 +85,10 @@ async fn read_again(
     let agents = shown::agents(&configuration);
     let auth = shown::auth(configuration.auth.as_ref(), open_token);
     log::warn_of(&configuration);
+    let several_tenants = configuration.has_several_tenants();
+    let quotas = configuration.quotas;
     engine.replace_agents(configuration.agents).await.map_err(|why| why.to_string())?;
+    engine.share_places(several_tenants);
+    engine.set_quotas(quotas);
     Ok(Reloaded { agents, auth })
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::exit;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::{Engine, Settings};
 use holdpoint_http::{Approvers, Limits, Origins, Server, Setup, callbacks_at};
@@ -11,15 +11,18 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::log_queue::LogQueue;
 use super::signals::{Signals, Told};
 use super::{Wanted, reload, shown, store};
-use crate::cli::config::{self, Configuration};
+use crate::cli::config::Configuration;
 use crate::cli::open_token::OpenToken;
 use crate::cli::problem::{Exit, Problem};
 use crate::cli::{Done, Outcome};
 
 /// What cannot be stopped at once, such as a file that is being read, is not waited for any longer.
 const PARTING: Duration = Duration::from_secs(1);
+/// How long requests that were taken before the signal are waited for, even where `drain` is shorter.
+const ANSWERING: Duration = Duration::from_secs(1);
 
 pub(in crate::cli) struct Running {
     engine: Engine,
@@ -30,6 +33,7 @@ pub(in crate::cli) struct Running {
     drain: Duration,
     serving: JoinHandle<()>,
     signals: Signals,
+    log: LogQueue,
 }
 
 /// Everything that is left when the work is done is stopped, and its files are closed.
@@ -46,7 +50,11 @@ pub(in crate::cli) fn on_a_runtime(work: impl Future<Output = Outcome>) -> Outco
 impl Running {
     /// The store comes first, so that a second process on one file touches nothing else; the engine comes last, so that
     /// nothing is begun where nobody can listen.
-    pub(in crate::cli) async fn start(wanted: Wanted, configuration: Configuration) -> Result<Self, Problem> {
+    pub(in crate::cli) async fn start(
+        wanted: Wanted,
+        configuration: Configuration,
+        log: LogQueue,
+    ) -> Result<Self, Problem> {
         let signals = Signals::listen()?;
         let settings = &configuration.server;
         let store = store::open(&configuration.store).await?;
@@ -60,7 +68,7 @@ impl Running {
         let auth = shown::auth(configuration.auth.as_ref(), &token);
         let approvers = Approvers::new(&auth);
         let mut engine = Engine::on_shared(store)
-            .settings(engine_settings(settings, address))
+            .settings(engine_settings(&configuration, address))
             .approvers(approvers.for_engine());
         for agent in &configuration.agents {
             engine = engine.agent(agent.clone());
@@ -74,12 +82,13 @@ impl Running {
             reload,
             origins: Origins { listen: address, public_url: settings.public_url.clone() },
             approvers,
+            log_lines_dropped: log.dropped(),
         };
         let connections_per_address_max = settings.connections_per_address_max;
         let server = Server::limited(setup, Limits { connections_per_address_max, ..Limits::default() });
         // It is told to drain by name.
         let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
-        Ok(Self { engine, server, address, open_token, drain: settings.drain, serving, signals })
+        Ok(Self { engine, server, address, open_token, drain: settings.drain, serving, signals, log })
     }
 
     pub(in crate::cli) const fn address(&self) -> SocketAddr {
@@ -110,12 +119,15 @@ impl Running {
                 )),
             }
         }
-        let Self { engine, server, drain, mut serving, mut signals, .. } = self;
+        let Self { engine, server, drain, mut serving, mut signals, log, .. } = self;
         // Whoever reads the log may rely on it: nothing new is taken in from here on.
         server.drain();
         tracing::info!(drain_ms = drain.as_millis() as u64, "told to stop; running calls may finish");
         let parting = async {
-            engine.drain(drain).await;
+            let began = Instant::now();
+            // The engine still runs, so that each of these requests is answered with what happened.
+            let _ = tokio::time::timeout(drain.max(ANSWERING), server.wait_until_answered()).await;
+            engine.drain(drain.saturating_sub(began.elapsed())).await;
             server.stop();
             // It panicked or it ended: either way nobody is answered any more.
             let _ = (&mut serving).await;
@@ -124,6 +136,7 @@ impl Running {
             () = parting => {}
             () = signals.stop() => {
                 tracing::warn!("told to stop again; what runs is left as after a crash");
+                log.flush();
                 exit(1);
             }
         }
@@ -133,11 +146,15 @@ impl Running {
 }
 
 /// Tools report to the address that others know, or else to the one that was bound.
-fn engine_settings(settings: &config::Server, address: SocketAddr) -> Settings {
+fn engine_settings(configuration: &Configuration, address: SocketAddr) -> Settings {
+    let settings = &configuration.server;
     let public_url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
     Settings {
         running_runs_max: settings.running_runs_max,
+        several_tenants: configuration.has_several_tenants(),
+        quotas: configuration.quotas,
         callbacks_at: Some(callbacks_at(&public_url)),
+        callback_secrets: settings.callback_secrets.clone(),
         ..Settings::default()
     }
 }

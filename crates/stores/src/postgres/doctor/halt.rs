@@ -28,6 +28,7 @@ impl From<Stop> for Halt {
             | Refused::Fenced
             | Refused::Behind
             | Refused::Stale
+            | Refused::Busy(_)
             | Refused::Impossible(_)
             | Refused::NotFound) => Self::Refused(other),
         }

@@ -29,7 +29,7 @@ pub(super) const RUNS_OF_THREAD: &str = "SELECT
     FROM runs r LEFT JOIN runs p ON p.run = r.parent
     WHERE r.thread = $1 AND (r.created_at, r.id) > ($2, $3) ORDER BY r.created_at, r.id LIMIT $4";
 const INBOX: &str =
-    "SELECT tenant, kind, call, arguments, ends_run, ticket, item FROM inbox WHERE run = $1 ORDER BY ticket";
+    "SELECT tenant, kind, call, arguments, ticket, item FROM inbox WHERE run = $1 ORDER BY ticket";
 const SUSPENSIONS: &str =
     "SELECT tenant, seq, closed_seq, call, kind, status, arguments, created_at, expires_at, decided_at,
         decided_by, reason, note, id, answered_by
@@ -125,7 +125,7 @@ pub(super) async fn examine(
     let of_run: Parameters<'_> = &[&run.row];
     let (items, suspended) =
         tokio::try_join!(around.look.read(INBOX, of_run), around.look.read(SUSPENSIONS, of_run))?;
-    let inbox = inbox(around, run, &told.control, &items, &mut note)?;
+    let inbox = inbox(around, run, &items, &mut note)?;
     suspensions(around, &told, &inbox, &suspended, &mut note)?;
     decisions(around, run, &told, &mut note).await?;
     children(around, &told.control, &inbox, &mut note).await?;
@@ -199,13 +199,12 @@ struct Inbox {
 fn inbox(
     around: &Around<'_>,
     run: &RunColumns,
-    control: &Control,
     rows: &[Row],
     note: &mut impl FnMut(FindingCode, String),
 ) -> Result<Inbox, Halt> {
     let mut inbox = Inbox::default();
     for row in rows {
-        let (ticket, item): (i64, &str) = (row.try_get(5)?, row.try_get(6)?);
+        let (ticket, item): (i64, &str) = (row.try_get(4)?, row.try_get(5)?);
         inbox.tickets.insert(ticket);
         let item: Item = match serde_json::from_str(item) {
             Ok(item) => item,
@@ -214,7 +213,7 @@ fn inbox(
                 continue;
             }
         };
-        let followed = inbox_columns(around.tenant, control, &item);
+        let followed = inbox_columns(around.tenant, &item);
         if let Some(what) = differences(&INBOX_COLUMNS, &columns(row, 0, INBOX_COLUMNS.len())?, &followed) {
             note(FindingCode::InboxDiffers, format!("inbox row {ticket}: {what}"));
         }

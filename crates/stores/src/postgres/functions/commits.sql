@@ -51,12 +51,16 @@ CREATE FUNCTION ready_as(status text, holds boolean) RETURNS smallint LANGUAGE s
     END)::smallint
 $$;
 
--- Keeps the id of a decision for ever, where it has one.
+-- Keeps the id of a decision for ever, where it has one. Where the id was used before, the whole commit is undone.
 CREATE FUNCTION remember(p_tenant text, p_run bigint, p_item jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF p_item ->> 'decision' IS NOT NULL THEN
         INSERT INTO decisions (tenant, run, id, decision)
-        VALUES (p_tenant, p_run, p_item ->> 'decision_id', p_item ->> 'decision');
+        VALUES (p_tenant, p_run, p_item ->> 'decision_id', p_item ->> 'decision')
+        ON CONFLICT (run, id) DO NOTHING;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the id of a decision was used before' USING ERRCODE = 'HPB00';
+        END IF;
     END IF;
 END $$;
 
@@ -65,13 +69,13 @@ CREATE FUNCTION put(p_tenant text, p_run bigint, p_item jsonb, p_at bigint) RETU
 DECLARE
     the_ticket bigint;
 BEGIN
-    INSERT INTO inbox (tenant, run, kind, call, arguments, ends_run, item)
+    INSERT INTO inbox (tenant, run, kind, call, arguments, item)
     VALUES (
         p_tenant, p_run, p_item ->> 'kind', p_item ->> 'early_call', decode(p_item ->> 'arguments', 'hex'),
-        (p_item ->> 'ends_run')::boolean, p_item ->> 'text'
+        p_item ->> 'text'
     ) RETURNING ticket INTO the_ticket;
     UPDATE runs SET
-        ready_at = CASE WHEN ready = 1 THEN ready_at ELSE now_us(p_at) END, ready = 1, change = change + 1,
+        ready_at = CASE WHEN ready = 1 THEN ready_at ELSE now_us(p_at) END, ready = 1, version = version + 1,
         interrupt_accepted = interrupt_accepted OR p_item ->> 'kind' = 'interrupt'
     WHERE run = p_run;
     PERFORM remember(p_tenant, p_run, p_item);
@@ -80,14 +84,14 @@ END $$;
 
 -- What was judged is still so: the item is taken. Else it is judged again.
 CREATE FUNCTION submit(
-    p_run bigint, p_change bigint, p_item jsonb, p_at bigint, OUT outcome text, OUT held_by bigint
+    p_run bigint, p_version bigint, p_item jsonb, p_at bigint, OUT outcome text, OUT held_by bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     found_run record;
     the_ticket bigint;
 BEGIN
-    SELECT tenant, change, node INTO found_run FROM runs WHERE run = p_run FOR NO KEY UPDATE;
-    IF NOT FOUND OR found_run.change <> p_change THEN
+    SELECT tenant, version, node INTO found_run FROM runs WHERE run = p_run FOR NO KEY UPDATE;
+    IF NOT FOUND OR found_run.version <> p_version THEN
         outcome := 'again';
         RETURN;
     END IF;
@@ -98,69 +102,6 @@ BEGIN
     END IF;
     outcome := 'taken';
     held_by := found_run.node;
-END $$;
-
--- Whether an accepted answer that is unheard answers what these events close. As `Heard::overtakes` has it: what was
--- heard before, and what came after the row that closes, is not overtaken.
-CREATE FUNCTION overtakes(p_tenant text, p_run bigint, p_suspensions jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT 1 FROM jsonb_to_recordset(p_suspensions) AS c (id text, opens boolean, heard bigint[], ticket bigint)
-        JOIN suspensions s ON s.tenant = p_tenant AND s.id = c.id AND s.run = p_run
-        WHERE NOT c.opens AND s.answered_by IS NOT NULL AND s.answered_by <> ALL (c.heard)
-            AND (c.ticket IS NULL OR c.ticket > s.answered_by)
-    );
-END $$;
-
--- A decision that ends the run answers an open approval, and the run has not heard it.
-CREATE FUNCTION end_accepted(p_run bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT 1 FROM inbox i JOIN suspensions s ON s.run = i.run AND s.status = 'pending' AND s.answered_by = i.ticket
-        WHERE i.run = p_run AND i.ends_run
-    );
-END $$;
-
--- Whether one of these items, accepted at the worker, has lost against something that was accepted before it.
-CREATE FUNCTION has_lost(p_run bigint, p_interrupted boolean, p_accepted jsonb) RETURNS boolean
-LANGUAGE plpgsql AS $$
-DECLARE
-    one record;
-    open_one record;
-    ids text[] := '{}';
-    answered text[] := '{}';
-    interrupted boolean := p_interrupted;
-    ends boolean := end_accepted(p_run);
-BEGIN
-    FOR one IN SELECT * FROM jsonb_to_recordset(p_accepted)
-        AS a (kind text, call text, suspension text, decision_id text)
-    LOOP
-        IF interrupted OR (ends AND one.kind <> 'interrupt') THEN
-            RETURN true;
-        END IF;
-        IF one.decision_id IS NOT NULL THEN
-            IF one.decision_id = ANY (ids)
-                OR EXISTS (SELECT 1 FROM decisions WHERE run = p_run AND id = one.decision_id) THEN
-                RETURN true;
-            END IF;
-            ids := ids || one.decision_id;
-        END IF;
-        interrupted := one.kind = 'interrupt';
-        IF one.kind IN ('decision', 'late_answer') THEN
-            SELECT id, answered_by INTO open_one FROM suspensions
-            WHERE run = p_run AND call = one.call AND status = 'pending';
-            IF one.kind = 'decision' AND (NOT FOUND OR open_one.id <> one.suspension) THEN
-                RETURN true;
-            END IF;
-            IF open_one.id IS NOT NULL THEN
-                IF open_one.answered_by IS NOT NULL OR open_one.id = ANY (answered) THEN
-                    RETURN true;
-                END IF;
-                answered := answered || open_one.id;
-            END IF;
-        END IF;
-    END LOOP;
-    RETURN false;
 END $$;
 
 -- Messages of one or several runs, each on a thread of its own that is locked. Tenants, threads and runs stand in the same
@@ -395,10 +336,10 @@ BEGIN
     END IF;
 END $$;
 
--- One commit of a run.
+-- One commit of a run. 'behind' where something was accepted that its worker has not seen.
 CREATE FUNCTION append(
-    p_run bigint, p_node bigint, p_epoch bigint, p_expected bigint, p_entry jsonb, p_control bytea, p_body text,
-    p_at bigint,
+    p_run bigint, p_node bigint, p_epoch bigint, p_expected bigint, p_version bigint, p_entry jsonb, p_control bytea,
+    p_body text, p_at bigint,
     OUT outcome text, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -413,19 +354,18 @@ DECLARE
 BEGIN
     SELECT * INTO entry FROM jsonb_to_record(p_entry) AS e (
         tenant text, id text, of_run text, of_thread text, seq bigint, status text, wake_at bigint, in_doubt boolean,
-        started_at bigint, ended_at bigint, interrupts boolean, checkpoint text, consumed bigint[],
-        superseded_by text
+        started_at bigint, ended_at bigint, interrupts boolean, checkpoint text, consumed bigint[]
     );
     SELECT thread INTO the_thread FROM runs WHERE run = p_run;
     IF ends OR p_entry ?| '{messages,calls,grants,state}' THEN
         PERFORM 1 FROM threads WHERE thread = the_thread FOR NO KEY UPDATE;
     END IF;
     IF ends THEN
-        -- As `promote` has it: whoever superseded the run that ends, else the first in line. The line changes only
-        -- while the thread is locked.
+        -- As `promote` has it: the first in line that is not interrupted, else the first. The line changes only while the
+        -- thread is locked.
         SELECT run INTO the_next FROM runs
         WHERE thread = the_thread AND ended_at IS NULL AND NOT holds AND run <> p_run
-        ORDER BY id IS NOT DISTINCT FROM entry.superseded_by DESC, run LIMIT 1;
+        ORDER BY interrupt_accepted, run LIMIT 1;
     END IF;
     IF the_next IS NOT NULL OR p_entry ? 'deliver' THEN
         SELECT array_agg(run) INTO others FROM runs
@@ -434,7 +374,7 @@ BEGIN
         );
         PERFORM 1 FROM runs WHERE run = ANY (others || p_run || the_next) ORDER BY run FOR NO KEY UPDATE;
     END IF;
-    SELECT r.tenant, r.id, r.seq, r.epoch, r.node, r.holds, r.interrupt_accepted, t.id AS thread INTO before
+    SELECT r.tenant, r.id, r.seq, r.epoch, r.node, r.holds, r.version, t.id AS thread INTO before
     FROM runs r JOIN threads t ON t.thread = r.thread WHERE r.run = p_run FOR NO KEY UPDATE OF r;
     IF NOT FOUND OR before.tenant <> entry.tenant OR before.id <> entry.id OR before.seq <> p_expected
         OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node THEN
@@ -445,13 +385,12 @@ BEGIN
     IF outcome <> 'held' THEN
         RETURN;
     END IF;
-    IF before.id <> entry.of_run OR before.thread <> entry.of_thread THEN
-        PERFORM impossible(format('the control is of %s on %s', entry.of_run, entry.of_thread));
-    END IF;
-    IF (p_entry ? 'suspensions' AND overtakes(before.tenant, p_run, p_entry -> 'suspensions'))
-        OR (p_entry ? 'accepted' AND has_lost(p_run, before.interrupt_accepted, p_entry -> 'accepted')) THEN
+    IF before.version <> p_version THEN
         outcome := 'behind';
         RETURN;
+    END IF;
+    IF before.id <> entry.of_run OR before.thread <> entry.of_thread THEN
+        PERFORM impossible(format('the control is of %s on %s', entry.of_run, entry.of_thread));
     END IF;
     IF p_entry ? 'consumed' THEN
         DELETE FROM inbox WHERE run = p_run AND ticket = ANY (entry.consumed);
@@ -464,7 +403,7 @@ BEGIN
         DELETE FROM inbox WHERE run = p_run;
     END IF;
     UPDATE runs SET
-        seq = entry.seq, change = change + 1, status = entry.status, holds = holds AND NOT ends,
+        seq = entry.seq, version = version + 1, status = entry.status, holds = holds AND NOT ends,
         node = CASE WHEN NOT ends THEN p_node END, doubt_at = NULL, wake_at = entry.wake_at,
         in_doubt = entry.in_doubt, interrupt_accepted = interrupt_accepted OR entry.interrupts,
         started_at = coalesce(started_at, entry.started_at), ended_at = entry.ended_at, control = p_control,
@@ -492,35 +431,80 @@ BEGIN
     END IF;
 END $$;
 
--- Whether the thread, which is locked, is what an admission was judged on.
-CREATE FUNCTION is_as_seen(p_thread bigint, p_seen jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
+-- How a run is admitted to a thread, which is locked: as `admit` has it. 'hold', 'enqueue' or 'take_over'; else nothing is
+-- written, and the outcome says why. `front` is the run in front.
+CREATE FUNCTION admit_run(p_thread bigint, p_asked jsonb, OUT outcome text, OUT front text) LANGUAGE plpgsql AS $$
 DECLARE
     shown record;
+    wish text;
 BEGIN
-    -- Whoever is in front neither starts nor ends while this looks.
-    PERFORM 1 FROM runs WHERE thread = p_thread AND ended_at IS NULL AND id = p_seen ->> 'front' FOR NO KEY UPDATE;
-    SELECT head, front, front_status, front_in_doubt, queued INTO shown FROM threads_shown WHERE thread = p_thread;
-    RETURN shown.head IS NOT DISTINCT FROM p_seen ->> 'head'
-        AND shown.front IS NOT DISTINCT FROM p_seen ->> 'front'
-        AND (shown.front IS NULL OR (
-            -- The words that mean the same to a new message.
-            p_seen -> 'front_is' ? shown.front_status
-            AND shown.front_in_doubt = (p_seen ->> 'in_doubt')::boolean
-            AND shown.queued = (p_seen ->> 'queued')::bigint
-        ));
+    -- The run in front neither starts nor ends while this looks. All of them are locked in the order of their numbers where
+    -- all may be interrupted.
+    IF 'interrupt' IN (p_asked ->> 'executes', p_asked ->> 'waits') THEN
+        PERFORM 1 FROM runs WHERE thread = p_thread AND ended_at IS NULL ORDER BY run FOR NO KEY UPDATE;
+    ELSE
+        PERFORM 1 FROM runs WHERE run = (
+            SELECT f.run FROM runs f WHERE f.thread = p_thread AND f.ended_at IS NULL ORDER BY f.holds DESC, f.run LIMIT 1
+        ) FOR NO KEY UPDATE;
+    END IF;
+    SELECT t.head, t.front, t.front_status, t.front_in_doubt, t.queued INTO shown
+    FROM threads_shown t WHERE t.thread = p_thread;
+    front := shown.front;
+    wish := CASE
+        WHEN p_asked -> 'waits_in' ? shown.front_status THEN p_asked ->> 'waits' ELSE p_asked ->> 'executes'
+    END;
+    outcome := CASE
+        WHEN (p_asked ->> 'starts')::boolean
+            AND (shown.front IS NOT NULL OR shown.head IS DISTINCT FROM p_asked ->> 'head') THEN 'stale'
+        WHEN shown.front IS NULL THEN 'hold'
+        WHEN wish = 'reject' THEN 'active_run'
+        WHEN wish = 'interrupt' AND shown.front_in_doubt THEN 'in_doubt'
+        WHEN wish = 'interrupt' AND shown.queued >= (p_asked ->> 'line_max')::bigint THEN 'line_full'
+        WHEN wish = 'interrupt' THEN 'take_over'
+        WHEN shown.queued >= (p_asked ->> 'queue_max')::bigint THEN 'queue_full'
+        ELSE 'enqueue'
+    END;
+END $$;
+
+-- A superseding run interrupts all that have not ended on its thread and are not interrupted. They are locked by now.
+CREATE FUNCTION supersede(
+    p_tenant text, p_thread bigint, p_by bigint, p_item jsonb, p_at bigint,
+    OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+BEGIN
+    woken := '{}';
+    rung_runs := '{}';
+    rung_nodes := '{}';
+    FOR one IN
+        SELECT id, run, node FROM runs
+        WHERE thread = p_thread AND ended_at IS NULL AND NOT interrupt_accepted AND run <> p_by
+        ORDER BY holds DESC, run
+    LOOP
+        PERFORM put(p_tenant, one.run, p_item, p_at);
+        woken := woken || one.id;
+        IF one.node IS NOT NULL THEN
+            rung_runs := rung_runs || one.run;
+            rung_nodes := rung_nodes || one.node;
+        END IF;
+    END LOOP;
 END $$;
 
 -- A run comes into being; with `p_node` in the hands of that node.
 CREATE FUNCTION create_run(
-    p_tenant text, p_thread text, p_seen jsonb, p_entry jsonb, p_control bytea, p_body text, p_node bigint,
+    p_tenant text, p_thread text, p_asked jsonb, p_entry jsonb, p_control bytea, p_body text, p_node bigint,
     p_at bigint,
-    OUT outcome text, OUT created bigint, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
+    OUT outcome text, OUT created bigint, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[],
+    OUT front text
 ) LANGUAGE plpgsql AS $$
 DECLARE
     entry record;
     the_thread bigint;
     the_parent bigint;
     the_ready smallint;
+    holds boolean;
+    superseded record;
 BEGIN
     IF p_node IS NOT NULL THEN
         outcome := standing_of(p_node, p_at);
@@ -528,28 +512,35 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    outcome := 'stale';
-    IF (p_seen ->> 'exists')::boolean THEN
-        SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR NO KEY UPDATE;
-    ELSE
+    IF p_asked ->> 'thread' IS NULL THEN
         INSERT INTO threads (tenant, id, created_at, metadata) VALUES (p_tenant, p_thread, now_ms(p_at), 'null')
         ON CONFLICT (tenant, id) DO NOTHING RETURNING thread INTO the_thread;
+        outcome := CASE WHEN the_thread IS NULL THEN 'stale' ELSE 'hold' END;
+    ELSE
+        SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR NO KEY UPDATE;
+        outcome := CASE
+            WHEN the_thread IS NULL THEN 'gone' WHEN the_thread <> (p_asked ->> 'thread')::bigint THEN 'stale' ELSE 'hold'
+        END;
     END IF;
-    IF the_thread IS NULL OR NOT is_as_seen(the_thread, p_seen) THEN
-        -- A thread that is new is as it was seen, so nothing is left behind here.
+    -- From here on a thread that is new is free and has no keys, so it does not stay without its run.
+    IF outcome <> 'hold' THEN
         RETURN;
     END IF;
     IF p_node IS NOT NULL THEN
         PERFORM still_stands(p_node, p_at);
     END IF;
-    -- A thread that is new has no keys either.
     IF p_entry ? 'key_scope' AND EXISTS (
         SELECT 1 FROM post_keys WHERE thread = the_thread AND scope = p_entry ->> 'key_scope'
     ) THEN
+        outcome := 'stale';
+        RETURN;
+    END IF;
+    SELECT a.outcome, a.front INTO outcome, front FROM admit_run(the_thread, p_asked) AS a;
+    IF outcome NOT IN ('hold', 'enqueue', 'take_over') THEN
         RETURN;
     END IF;
     SELECT * INTO entry FROM jsonb_to_record(p_entry) AS e (
-        of_run text, agent text, parent text, parent_call text, begins_after text, user_message text, holds boolean,
+        of_run text, agent text, parent text, parent_call text, begins_after text, user_message text,
         seq bigint, status text, wake_at bigint, in_doubt boolean, started_at bigint, ended_at bigint,
         interrupts boolean, created_at bigint, checkpoint text
     );
@@ -564,15 +555,16 @@ BEGIN
     IF entry.parent IS NOT NULL THEN
         SELECT run INTO the_parent FROM runs WHERE tenant = p_tenant AND id = entry.parent;
     END IF;
-    the_ready := CASE WHEN p_node IS NULL THEN ready_as(entry.status, entry.holds) ELSE 0 END;
+    holds := outcome = 'hold' AND entry.ended_at IS NULL;
+    the_ready := CASE WHEN p_node IS NULL THEN ready_as(entry.status, holds) ELSE 0 END;
     INSERT INTO runs (
-        tenant, id, thread, agent, parent, parent_call, begins_after, promised, status, holds, seq, epoch, node,
-        interrupt_accepted, in_doubt, ready, ready_at, wake_at, created_at, started_at, ended_at, control
+        tenant, id, thread, agent, parent, parent_call, begins_after, promised, status, holds, seq, epoch, version,
+        node, interrupt_accepted, in_doubt, ready, ready_at, wake_at, created_at, started_at, ended_at, control
     ) VALUES (
         p_tenant, entry.of_run, the_thread, entry.agent, the_parent,
         CASE WHEN the_parent IS NOT NULL THEN entry.parent_call END, entry.begins_after,
-        CASE WHEN entry.status = 'queued' THEN entry.user_message END, entry.status, entry.holds, entry.seq,
-        CASE WHEN p_node IS NULL THEN 0 ELSE 1 END, p_node, entry.interrupts, entry.in_doubt, the_ready,
+        CASE WHEN entry.status = 'queued' THEN entry.user_message END, entry.status, holds, entry.seq,
+        CASE WHEN p_node IS NULL THEN 0 ELSE 1 END, 1, p_node, entry.interrupts, entry.in_doubt, the_ready,
         CASE WHEN the_ready <> 0 THEN now_us(p_at) END, entry.wake_at, entry.created_at, entry.started_at,
         entry.ended_at, p_control
     ) RETURNING run INTO created;
@@ -589,7 +581,12 @@ BEGIN
     END IF;
     SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
     FROM write_beside(p_tenant, the_thread, created, p_entry, p_at) AS b;
-    outcome := 'created';
+    IF outcome = 'take_over' THEN
+        SELECT * INTO superseded FROM supersede(p_tenant, the_thread, created, p_entry -> 'supersedes', p_at);
+        woken := woken || superseded.woken;
+        rung_runs := rung_runs || superseded.rung_runs;
+        rung_nodes := rung_nodes || superseded.rung_nodes;
+    END IF;
 END $$;
 
 -- The first answer under a scope is kept; gives the one that is. Nothing comes back where there is no such run. The

@@ -76,14 +76,14 @@ END $$;
 -- with it.
 CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
-    control bytea, tickets bigint[], items text[]
+    control bytea, tickets bigint[], items text[], version bigint
 ) LANGUAGE sql STABLE AS $$
     SELECT
         r.run, r.tenant, r.id, t.id, r.epoch, r.holds,
         coalesce(r.begins_after, (SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1)),
         r.doubt_at, r.control,
         ARRAY(SELECT i.ticket FROM inbox i WHERE i.run = r.run ORDER BY i.ticket),
-        ARRAY(SELECT i.item FROM inbox i WHERE i.run = r.run ORDER BY i.ticket)
+        ARRAY(SELECT i.item FROM inbox i WHERE i.run = r.run ORDER BY i.ticket), r.version
     FROM unnest(p_runs) WITH ORDINALITY AS p (run, place)
     JOIN runs r ON r.run = p.run JOIN threads t ON t.thread = r.thread
     ORDER BY p.place
@@ -95,7 +95,7 @@ CREATE FUNCTION load_held(
     p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint
 ) RETURNS TABLE (
     run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
-    control bytea, tickets bigint[], items text[]
+    control bytea, tickets bigint[], items text[], version bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     SET LOCAL synchronous_commit = off;
@@ -130,7 +130,8 @@ END $$;
 CREATE FUNCTION claim_run(
     p_node bigint, p_tenant text, p_id text, p_at bigint, OUT outcome text, OUT queued integer, OUT seq bigint,
     OUT run bigint, OUT tenant text, OUT id text, OUT thread text, OUT epoch bigint, OUT holds boolean,
-    OUT begins_after text, OUT doubt_at bigint, OUT control bytea, OUT tickets bigint[], OUT items text[]
+    OUT begins_after text, OUT doubt_at bigint, OUT control bytea, OUT tickets bigint[], OUT items text[],
+    OUT version bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     its_thread bigint;
@@ -144,8 +145,9 @@ BEGIN
     SET LOCAL synchronous_commit = off;
     UPDATE runs r SET node = p_node, epoch = r.epoch + 1, ready = 0, ready_at = NULL
     WHERE r.tenant = p_tenant AND r.id = p_id AND r.node IS NULL AND r.ended_at IS NULL
-    RETURNING r.seq, r.run, r.tenant, r.id, r.epoch, r.holds, r.begins_after, r.doubt_at, r.control, r.thread
-    INTO seq, run, tenant, id, epoch, holds, begins_after, doubt_at, control, its_thread;
+    RETURNING r.seq, r.run, r.tenant, r.id, r.epoch, r.holds, r.begins_after, r.doubt_at, r.control, r.version,
+        r.thread
+    INTO seq, run, tenant, id, epoch, holds, begins_after, doubt_at, control, version, its_thread;
     IF NOT FOUND THEN
         RETURN;
     END IF;

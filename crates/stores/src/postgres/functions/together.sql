@@ -9,10 +9,11 @@
 
 -- Each of another run. Messages and calls name theirs by its place. `p_besides` has what few of them write: the suspensions
 -- that they open and close, and the decisions that were accepted at the worker. The answers stand in the order of the runs:
--- 'held', 'fenced' or 'alone'. A run is known by its name too: where a server that lost its last commits took the place of
+-- 'held', 'fenced', 'behind' or 'alone'. A run is known by its name too: where a server that lost its last commits took the place of
 -- another, a number is given out twice.
 CREATE FUNCTION append_together(
-    p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[], p_seqs bigint[],
+    p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[],
+    p_versions bigint[], p_seqs bigint[],
     p_statuses text[], p_wake_ats bigint[], p_in_doubt boolean[], p_started_ats bigint[], p_ended_ats bigint[],
     p_checkpoints text[], p_controls bytea[], p_bodies text[], p_message_places integer[], p_message_nths integer[],
     p_message_ids text[], p_message_seqs bigint[], p_message_roles text[], p_call_places integer[], p_call_ids text[],
@@ -38,7 +39,7 @@ BEGIN
     -- What was locked is read in a statement of its own. A run is found by its number alone; all else is compared there.
     WITH held AS (
         UPDATE runs r SET
-            seq = p_seqs[e.i], change = r.change + 1, status = p_statuses[e.i],
+            seq = p_seqs[e.i], version = r.version + 1, status = p_statuses[e.i],
             holds = r.holds AND p_ended_ats[e.i] IS NULL, node = CASE WHEN p_ended_ats[e.i] IS NULL THEN p_node END,
             doubt_at = NULL, wake_at = p_wake_ats[e.i], in_doubt = p_in_doubt[e.i],
             started_at = coalesce(r.started_at, p_started_ats[e.i]), ended_at = p_ended_ats[e.i],
@@ -49,19 +50,20 @@ BEGIN
         FROM unnest(p_runs) WITH ORDINALITY AS e (run, i)
         WHERE r.run = e.run AND r.run = ANY (locked) AND CASE
             WHEN r.seq <> p_expected[e.i] OR r.epoch <> p_epochs[e.i] OR r.node IS DISTINCT FROM p_node THEN false
-            WHEN r.tenant <> p_tenants[e.i] OR r.id <> p_ids[e.i] THEN false
+            WHEN r.tenant <> p_tenants[e.i] OR r.id <> p_ids[e.i] OR r.version <> p_versions[e.i] THEN false
             WHEN (SELECT true FROM inbox i WHERE i.run = e.run LIMIT 1) THEN false
             -- Somebody is in line.
             WHEN p_ended_ats[e.i] IS NOT NULL AND (
                 SELECT true FROM runs q
                 WHERE q.thread = r.thread AND q.ended_at IS NULL AND NOT q.holds AND q.run <> e.run LIMIT 1
             ) THEN false
-            -- Something was accepted before what it accepts.
-            WHEN e.i = ANY (p_beside_places) THEN NOT EXISTS (
-                SELECT 1 FROM unnest(p_beside_places, p_besides) AS b (place, beside)
-                WHERE b.place = e.i AND b.beside ? 'accepted'
-                    AND has_lost(e.run, r.interrupt_accepted, b.beside -> 'accepted')
-            )
+            -- The id of a decision was used before.
+            WHEN e.i = ANY (p_beside_places) THEN (
+                SELECT true FROM unnest(p_beside_places, p_besides) AS b (place, beside)
+                CROSS JOIN LATERAL jsonb_array_elements(b.beside -> 'accepted') AS a
+                JOIN decisions d ON d.run = e.run AND d.id = a ->> 'decision_id'
+                WHERE b.place = e.i LIMIT 1
+            ) IS NULL
             ELSE true
         END
         RETURNING e.i AS place, r.thread
@@ -78,6 +80,7 @@ BEGIN
             WHEN r.run IS NULL THEN 'alone'
             WHEN r.seq <> p_expected[e.i] OR r.epoch <> p_epochs[e.i] OR r.node IS DISTINCT FROM p_node THEN 'fenced'
             WHEN r.tenant <> p_tenants[e.i] OR r.id <> p_ids[e.i] THEN 'fenced'
+            WHEN r.version <> p_versions[e.i] THEN 'behind'
             ELSE 'alone'
         END ORDER BY e.i) INTO outcomes
         FROM unnest(p_runs) WITH ORDINALITY AS e (run, i)
@@ -119,7 +122,7 @@ END $$;
 -- that is free. The answers stand in the order of the runs; one that is null is sent alone. Messages, calls and what came
 -- with a message name their run by its place.
 CREATE FUNCTION create_together(
-    p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_exist boolean[], p_seen_heads text[],
+    p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_seen_threads bigint[], p_seen_heads text[],
     p_ids text[], p_agents text[], p_user_messages text[], p_seqs bigint[], p_statuses text[], p_wake_ats bigint[],
     p_in_doubt boolean[], p_created_ats bigint[], p_started_ats bigint[], p_checkpoints text[], p_controls bytea[],
     p_bodies text[], p_message_places integer[], p_message_nths integer[], p_message_ids text[], p_message_seqs bigint[],
@@ -137,24 +140,24 @@ BEGIN
     WITH made AS (
         INSERT INTO threads (tenant, id, created_at, metadata)
         SELECT p_tenants[e.i], e.id, now_ms(p_at), 'null' FROM unnest(p_threads) WITH ORDINALITY AS e (id, i)
-        WHERE NOT p_exist[e.i] ORDER BY p_tenants[e.i], e.id
+        WHERE p_seen_threads[e.i] IS NULL ORDER BY p_tenants[e.i], e.id
         ON CONFLICT (tenant, id) DO NOTHING RETURNING thread, tenant, id
     )
     SELECT array_agg(m.thread ORDER BY e.i) INTO threads
     FROM unnest(p_threads) WITH ORDINALITY AS e (id, i)
     LEFT JOIN made m ON m.id = e.id AND m.tenant = p_tenants[e.i];
-    IF true = ANY (p_exist) THEN
+    IF cardinality(array_remove(p_seen_threads, NULL)) > 0 THEN
         WITH found AS (
-            SELECT t.thread, t.tenant, t.id FROM unnest(p_tenants, p_threads, p_exist) AS e (tenant, thread, there)
-            JOIN threads t ON t.tenant = e.tenant AND t.id = e.thread
-            WHERE e.there FOR NO KEY UPDATE OF t SKIP LOCKED
+            SELECT t.thread, t.tenant, t.id FROM unnest(p_tenants, p_threads, p_seen_threads) AS e (tenant, id, thread)
+            JOIN threads t ON t.thread = e.thread AND t.tenant = e.tenant AND t.id = e.id
+            FOR NO KEY UPDATE OF t SKIP LOCKED
         )
         SELECT array_agg(coalesce(e.made, f.thread) ORDER BY e.place) INTO threads
         FROM unnest(p_tenants, p_threads, threads) WITH ORDINALITY AS e (tenant, thread, made, place)
         LEFT JOIN found f ON f.tenant = e.tenant AND f.id = e.thread;
         -- What was locked is read in a statement of its own. A thread that was made has nothing yet.
         SELECT array_agg(CASE
-            WHEN NOT e.there OR (
+            WHEN e.seen IS NULL OR (
                 (SELECT m.id FROM messages m WHERE m.thread = e.thread ORDER BY m.place DESC LIMIT 1)
                     IS NOT DISTINCT FROM e.head
                 AND (SELECT true FROM runs r WHERE r.thread = e.thread AND r.ended_at IS NULL LIMIT 1) IS NULL
@@ -164,16 +167,16 @@ BEGIN
                 ) IS NULL)
             ) THEN e.thread
         END ORDER BY e.place) INTO threads
-        FROM unnest(threads, p_exist, p_seen_heads, p_user_messages) WITH ORDINALITY
-            AS e (thread, there, head, user_message, place);
+        FROM unnest(threads, p_seen_threads, p_seen_heads, p_user_messages) WITH ORDINALITY
+            AS e (thread, seen, head, user_message, place);
     END IF;
     WITH made AS (
         INSERT INTO runs (
-            tenant, id, thread, agent, promised, status, holds, seq, epoch, node, in_doubt, ready, wake_at, created_at,
+            tenant, id, thread, agent, promised, status, holds, seq, epoch, version, node, in_doubt, ready, wake_at, created_at,
             started_at, control
         )
         SELECT p_tenants[e.i], p_ids[e.i], e.thread, p_agents[e.i],
-            CASE WHEN p_statuses[e.i] = 'queued' THEN p_user_messages[e.i] END, p_statuses[e.i], true, p_seqs[e.i], 1,
+            CASE WHEN p_statuses[e.i] = 'queued' THEN p_user_messages[e.i] END, p_statuses[e.i], true, p_seqs[e.i], 1, 1,
             p_node, p_in_doubt[e.i], 0, p_wake_ats[e.i], p_created_ats[e.i], p_started_ats[e.i], p_controls[e.i]
         FROM unnest(threads) WITH ORDINALITY AS e (thread, i) WHERE e.thread IS NOT NULL
         RETURNING run, thread

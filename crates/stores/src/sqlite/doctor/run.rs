@@ -91,7 +91,7 @@ pub(super) fn examine(
     for Fault { code, what } in faults.into_iter().flatten() {
         note(code, what);
     }
-    let inbox = inbox(around, run, &told.control, &mut note)?;
+    let inbox = inbox(around, run, &mut note)?;
     suspensions(around, run, &told, &inbox, &mut note)?;
     decisions(around, run, &told, &mut note)?;
     children(around, &told.control, &inbox, &mut note)?;
@@ -146,11 +146,10 @@ struct Inbox {
 fn inbox(
     around: &Around<'_>,
     run: &RunColumns,
-    control: &Control,
     note: &mut impl FnMut(FindingCode, String),
 ) -> Result<Inbox, Fault> {
     let mut statement = around.connection.prepare_cached(
-        "SELECT ticket, item, tenant, kind, call, arguments, ends_run FROM inbox WHERE run = ?1 ORDER BY ticket",
+        "SELECT ticket, item, tenant, kind, call, arguments FROM inbox WHERE run = ?1 ORDER BY ticket",
     )?;
     let mut rows = statement.query([run.row])?;
     let mut inbox = Inbox::default();
@@ -165,7 +164,7 @@ fn inbox(
                 continue;
             }
         };
-        let told = inbox_columns(around.tenant, control, &item);
+        let told = inbox_columns(around.tenant, &item);
         if let Some(what) = differing(row, 2, &INBOX_COLUMNS, &told)? {
             note(FindingCode::InboxDiffers, format!("inbox row {ticket}: {what}"));
         }

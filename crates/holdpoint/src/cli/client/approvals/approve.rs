@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{decide, json_of};
 use crate::cli::client::connection::{Connection, encoded};
-use crate::cli::client::plain::{lines, plain, pretty};
+use crate::cli::client::plain::{lines, plain, pretty, warning_lines};
 use crate::cli::client::refusal::Refusal;
 use crate::cli::client::wire::{Approval, read};
 use crate::cli::output::say;
@@ -17,8 +17,9 @@ use crate::cli::{Done, Outcome};
 
 /// Approve a held call: it runs, once
 ///
-/// On a terminal, shows the tool and the arguments and asks first; only what was shown is approved then. Where there is no
-/// terminal at all nobody is asked: --expect-digest approves these arguments alone.
+/// On a terminal, shows the tool and the arguments and asks; only what was shown is approved. --yes approves without a
+/// question. Without a terminal both --yes and --expect-digest are needed: a script approves only the arguments that it
+/// names.
 #[derive(Debug, Args)]
 pub(super) struct Approve {
     /// The id of the approval
@@ -41,23 +42,34 @@ pub(super) struct Approve {
 }
 
 impl Approve {
-    /// Somebody is there who cannot see the question, or cannot answer it: nothing is decided for them.
+    /// Without a terminal no question can be shown and answered, so the command line has to say what is approved.
     pub(super) fn refuse_unasked(&self) -> Result<(), Problem> {
-        if self.yes || io::stdin().is_terminal() == io::stderr().is_terminal() {
+        let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+        let missing = self.missing_flags(is_interactive);
+        if missing.is_empty() {
             return Ok(());
         }
         Err(Problem::new(
             "WRONG_COMMAND_LINE",
-            "there is a terminal, but the question cannot be shown and answered there",
-            "Add --yes to approve without a question, and --expect-digest to approve these arguments alone.",
+            "standard input and standard error are not both a terminal, so the question cannot be shown and answered",
+            format!(
+                "Add {}. `holdpoint approvals show ID` prints the digest of the arguments that are held.",
+                missing.join(" and ")
+            ),
             Exit::Configuration,
         ))
+    }
+
+    fn missing_flags(&self, is_interactive: bool) -> Vec<&'static str> {
+        let needed = [("--yes", self.yes), ("--expect-digest DIGEST", self.expect_digest.is_some())];
+        let missing = needed.into_iter().filter(|(_, is_given)| !is_interactive && !is_given);
+        missing.map(|(flag, _)| flag).collect()
     }
 
     pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
         let edited = self.arguments.as_deref().map(|text| json_of("--arguments", text)).transpose()?;
         let mut digest = self.expect_digest.clone();
-        if !self.yes && io::stdin().is_terminal() {
+        if !self.yes {
             let path = format!("/v1/approvals/{}", encoded(&self.id));
             let held: Approval = read(connection, &connection.get(&path).await?)?;
             can_be_approved(&held)?;
@@ -111,8 +123,10 @@ fn question(held: &Approval, edited: Option<&Value>, future: bool) -> String {
     }
     let _ = writeln!(text, "  run {}, thread {}", plain(&held.run_id), plain(&held.thread_id));
     let _ = writeln!(text, "  {}", pretty(&held.arguments, "  "));
+    text.push_str(&warning_lines(&held.shown_texts(), "  "));
     if let Some(edited) = edited {
         let _ = writeln!(text, "It would run with these instead:\n  {}", pretty(edited, "  "));
+        text.push_str(&warning_lines(std::slice::from_ref(edited), "  "));
     }
     if future {
         text.push_str("Later calls of this tool in this thread would not be held.\n");
@@ -168,6 +182,27 @@ mod tests {
     }
 
     #[test]
+    fn without_a_terminal_a_yes_has_to_name_the_arguments() {
+        let approve = |yes, digest: Option<&str>| Approve {
+            id: "apr_1".into(),
+            arguments: None,
+            expect_digest: digest.map(str::to_owned),
+            note: None,
+            apply_to_future: false,
+            yes,
+        };
+        for (yes, digest, missing) in [
+            (false, None, &["--yes", "--expect-digest DIGEST"][..]),
+            (true, None, &["--expect-digest DIGEST"]),
+            (false, Some("d"), &["--yes"]),
+            (true, Some("d"), &[]),
+        ] {
+            assert_eq!(approve(yes, digest).missing_flags(false), missing);
+            assert!(approve(yes, digest).missing_flags(true).is_empty());
+        }
+    }
+
+    #[test]
     fn only_a_plain_yes_is_a_yes() {
         for (typed, expected) in [
             ("y\n", true),
@@ -209,6 +244,7 @@ mod tests {
         let text = question(&held("approval", "pending"), Some(&json!({"to": "eve"})), true);
         assert!(text.starts_with("clerk wants to call pay\\u001b[2K\n  Pays.\n  | \\u009bA\n"), "{text}");
         assert!(text.contains("\"to\": \"bob\\u202e\"") && text.contains(&"x".repeat(5_000)));
+        assert!(text.contains("  warning: it has characters that cannot be seen"), "{text}");
         assert!(text.contains("instead:\n  {\n    \"to\": \"eve\"\n  }\n"), "{text}");
         assert!(text.ends_with("would not be held.\n"), "{text}");
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()));

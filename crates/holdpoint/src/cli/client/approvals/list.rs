@@ -8,7 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use super::{asks_or_says, how_to_decide};
 use crate::cli::client::connection::Connection;
 use crate::cli::client::listed::Listed;
-use crate::cli::client::plain::{compact, cut, lines, plain};
+use crate::cli::client::plain::{compact, cut, lines, plain, warning_lines};
 use crate::cli::client::times;
 use crate::cli::client::wire::{Approval, read};
 use crate::cli::output::{print, print_raw, say};
@@ -72,11 +72,14 @@ impl List {
     }
 }
 
-fn as_text(approval: &Approval, now: i64) -> String {
+pub(super) fn as_text(approval: &Approval, now: i64) -> String {
     let (id, kind, status) = (plain(&approval.id), plain(&approval.kind), plain(&approval.status));
-    let mut text = format!("{id}  {kind}  {status}  {} ago\n", times::ago(&approval.created_at, now));
+    // When it got this status: a decided one is as old as its decision.
+    let since = approval.decided_at.as_ref().unwrap_or(&approval.created_at);
+    let mut text = format!("{id}  {kind}  {status}  {} ago\n", times::ago(since, now));
     let arguments = cut(&compact(&approval.arguments), ARGUMENTS_CHARS_MAX);
     let _ = writeln!(text, "  {} {arguments}", plain(&approval.tool));
+    text.push_str(&warning_lines(&approval.shown_texts(), "  "));
     if let Some(question) = &approval.question {
         let _ = writeln!(text, "  {}: {}", asks_or_says(&approval.kind), lines(question, "  | "));
     }
@@ -110,6 +113,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_decided_approval_is_shown_with_the_time_of_its_decision() {
+        let approval = r#"{"id":"apr_1","kind":"approval","run_id":"run_1","thread_id":"t","call_id":"c","agent":"clerk",
+            "tool":"pay","arguments":{},"status":"approved","path":[],"created_at":"1970-01-01T00:00:00.000Z",
+            "decided_at":"1970-01-01T03:00:00.000Z","decided_by":"ann"}"#;
+        let text = as_text(&serde_json::from_str(approval).expect("an approval"), 4 * 3_600_000);
+        assert!(text.starts_with("apr_1  approval  approved  1h ago\n"), "{text}");
+    }
+
+    #[test]
     fn a_question_is_shown_with_how_to_answer_it_and_without_its_escapes() {
         let approval = r#"{"id":"apr_1","kind":"question","run_id":"run_1","thread_id":"t","call_id":"c","agent":"clerk",
             "tool":"ask","arguments":{"q":"\u009b31m"},"question":"Which?\nholdpoint \u001b[2J","schema":{"type":"string"},"status":"pending",
@@ -118,6 +130,7 @@ mod tests {
         assert_eq!(
             as_text(&serde_json::from_str(approval).expect("an approval"), 3_600_000),
             "apr_1  question  pending  1h ago\n  ask {\"q\":\"\\u009b31m\"}\n  \
+             warning: it has characters that cannot be seen; they are shown as \\uXXXX\n  \
              asks: Which?\n  | holdpoint \\u001b[2J\n  the answer has to fit {\"type\":\"string\"}\n  \
              agent boss > clerk, run run_1, thread t, call c\n  \
              expires in 1h, at 1970-01-01T02:00:00.000Z\n  holdpoint approvals answer apr_1 --result JSON\n\n"

@@ -4,6 +4,7 @@ mod answer;
 mod approve;
 mod list;
 mod reject;
+mod show;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -32,6 +33,7 @@ pub(in crate::cli) struct Approvals {
 #[derive(Debug, Subcommand)]
 enum Wish {
     List(list::List),
+    Show(show::Show),
     Approve(approve::Approve),
     Reject(reject::Reject),
     Answer(answer::Answer),
@@ -48,6 +50,7 @@ impl Approvals {
         runtime()?.block_on(async {
             match &self.wish {
                 Some(Wish::List(list)) => list.run(&connection, json).await,
+                Some(Wish::Show(show)) => show.run(&connection, json).await,
                 Some(Wish::Approve(approve)) => approve.run(&connection, json).await,
                 Some(Wish::Reject(reject)) => reject.run(&connection, json).await,
                 Some(Wish::Answer(answer)) => answer.run(&connection, json).await,

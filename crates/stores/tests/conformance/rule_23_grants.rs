@@ -41,7 +41,7 @@ async fn ids(world: &World) -> Vec<String> {
     listed.into_iter().map(|view| view.grant.id.to_string()).collect()
 }
 
-pub(crate) async fn rule_22_a_grant_counts_for_its_thread_as_it_was_given<F: Fixture>() {
+pub(crate) async fn rule_23_a_grant_counts_for_its_thread_as_it_was_given<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let given_at = world.clock.now();
@@ -71,7 +71,7 @@ pub(crate) async fn rule_22_a_grant_counts_for_its_thread_as_it_was_given<F: Fix
     assert_eq!(threads.iter().map(|thread| thread.approved_tools.len()).sum::<usize>(), 1);
 }
 
-pub(crate) async fn rule_22_auto_approve_replaces_itself_and_its_end_revokes_every_grant_of_the_thread<
+pub(crate) async fn rule_23_auto_approve_replaces_itself_and_its_end_revokes_every_grant_of_the_thread<
     F: Fixture,
 >() {
     let (_fixture, world) = F::open().await;
@@ -105,7 +105,7 @@ pub(crate) async fn rule_22_auto_approve_replaces_itself_and_its_end_revokes_eve
     assert_eq!(for_transfer(&world, &last.lease).await.len(), 1);
 }
 
-pub(crate) async fn rule_22_a_grant_is_revoked_once_and_stays_revoked<F: Fixture>() {
+pub(crate) async fn rule_23_a_grant_is_revoked_once_and_stays_revoked<F: Fixture>() {
     let (mut fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let id = allow_from_here_on(&world, &mut worker, "call_run").await;
@@ -120,7 +120,7 @@ pub(crate) async fn rule_22_a_grant_is_revoked_once_and_stays_revoked<F: Fixture
     assert_eq!(for_transfer(&world, &later.lease).await, ["grt_all"]);
 }
 
-pub(crate) async fn rule_22_another_tenant_finds_and_revokes_nothing<F: Fixture>() {
+pub(crate) async fn rule_23_another_tenant_finds_and_revokes_nothing<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let id = allow_from_here_on(&world, &mut worker, "call_run").await;
@@ -139,7 +139,7 @@ pub(crate) async fn rule_22_another_tenant_finds_and_revokes_nothing<F: Fixture>
     assert_eq!(ids(&world).await.len(), 2);
 }
 
-pub(crate) async fn rule_22_grants_are_listed_newest_first_in_pages_and_by_giver<F: Fixture>() {
+pub(crate) async fn rule_23_grants_are_listed_newest_first_in_pages_and_by_giver<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     for (number, by) in [(1, "ana"), (2, "bo"), (3, "ana"), (4, "ana")] {
         let thread = format!("thr_{number}");
@@ -166,7 +166,7 @@ pub(crate) async fn rule_22_grants_are_listed_newest_first_in_pages_and_by_giver
     assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
 }
 
-pub(crate) async fn rule_22_grants_go_with_their_thread<F: Fixture>() {
+pub(crate) async fn rule_23_grants_go_with_their_thread<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let id = allow_from_here_on(&world, &mut worker, "call_run").await;
@@ -178,7 +178,7 @@ pub(crate) async fn rule_22_grants_go_with_their_thread<F: Fixture>() {
     assert_eq!(ids(&world).await, ["grt_stays"]);
 }
 
-pub(crate) async fn rule_22_only_so_many_grants_are_read_for_one_call<F: Fixture>() {
+pub(crate) async fn rule_23_only_so_many_grants_are_read_for_one_call<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
     for number in 0..=GRANTS_READ_MAX {

@@ -1,0 +1,116 @@
+//! A message to an agent, and the thread that it goes to.
+
+use std::sync::Arc;
+
+use machine::id::{AgentName, MessageId, Principal, ThreadId};
+use machine::policy::{OnBusy, PolicyRequest};
+use serde_json::Value;
+
+use crate::store::{PostKey, Tenant};
+use crate::tool::ToolDefinition;
+
+/// The thread that a message goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToThread {
+    /// A new one, for which the engine makes up an id.
+    New,
+    /// The one with this id. The message creates it if there is none.
+    Named(ThreadId),
+    /// The one with this id. The message is refused if there is none ([`PostRefused::NoSuchThread`](crate::posting::PostRefused::NoSuchThread)).
+    Existing(ThreadId),
+}
+
+impl ToThread {
+    /// None for a thread that has no id yet.
+    #[must_use]
+    pub const fn id(&self) -> Option<&ThreadId> {
+        match self {
+            Self::New => None,
+            Self::Named(id) | Self::Existing(id) => Some(id),
+        }
+    }
+}
+
+/// What somebody says to an agent.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub tenant: Tenant,
+    pub thread: ToThread,
+    pub agent: AgentName,
+    /// None answers the message before it anew.
+    pub content: Option<Value>,
+    /// The id that the message gets; none makes one up.
+    pub message_id: Option<MessageId>,
+    /// The message it begins after: edit and regenerate begin after an earlier one. None: after the thread's last.
+    pub after: Option<MessageId>,
+    pub on_busy: Option<OnBusy>,
+    pub policy: PolicyRequest,
+    /// Tools that the sender's front end performs, for this run alone.
+    pub tools: Vec<ToolDefinition>,
+    /// A JSON Schema that the last answer of this run has to fit, whatever the agent says.
+    pub output_schema: Option<Arc<Value>>,
+    pub by: Principal,
+    /// Whoever may approve may also ask that fewer calls wait.
+    pub may_approve: bool,
+    /// By which a repeat is recognised. It counts within the thread, so it says nothing where the message begins one.
+    pub key: Option<PostKey>,
+}
+
+impl Message {
+    pub fn to(agent: &str, text: impl Into<String>) -> Self {
+        Self {
+            tenant: Tenant::default(),
+            thread: ToThread::New,
+            agent: AgentName::from(agent),
+            content: Some(Value::from(text.into())),
+            message_id: None,
+            after: None,
+            on_busy: None,
+            policy: PolicyRequest::default(),
+            tools: Vec::new(),
+            output_schema: None,
+            by: Principal::from("anonymous"),
+            may_approve: false,
+            key: None,
+        }
+    }
+
+    /// The thread is created if there is none.
+    #[must_use]
+    pub fn on_thread(mut self, thread: impl Into<ThreadId>) -> Self {
+        self.thread = ToThread::Named(thread.into());
+        self
+    }
+
+    /// The message is refused if there is no such thread.
+    #[must_use]
+    pub fn on_existing_thread(mut self, thread: impl Into<ThreadId>) -> Self {
+        self.thread = ToThread::Existing(thread.into());
+        self
+    }
+
+    #[must_use]
+    pub fn of_tenant(mut self, tenant: Tenant) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// Who says it. The name comes from whoever checked it, never from the message itself.
+    #[must_use]
+    pub fn by(mut self, principal: &str) -> Self {
+        self.by = Principal::from(principal);
+        self
+    }
+
+    #[must_use]
+    pub fn under_key(mut self, key: PostKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    #[must_use]
+    pub const fn if_busy(mut self, on_busy: OnBusy) -> Self {
+        self.on_busy = Some(on_busy);
+        self
+    }
+}

@@ -1,0 +1,63 @@
+//! What one tenant may have in the store. Over a quota nothing new is taken; runs that exist continue.
+
+use std::fmt;
+
+use crate::store::{Countable, Refused, Store, Tenant};
+
+/// None: no bound. Counted when a message or a thread arrives: requests that arrive together may exceed a quota by as many
+/// as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// Those of delegated runs included.
+    pub threads_max: Option<u64>,
+    /// Approvals, questions and calls in doubt that a person has to answer.
+    pub pending_approvals_max: Option<u64>,
+}
+
+/// The tenant has as many of these as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaReached {
+    pub what: Countable,
+    pub max: u64,
+}
+
+impl fmt::Display for QuotaReached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, max } = self;
+        write!(f, "the tenant has {max} {}, which is all that it may have", what.as_str())
+    }
+}
+
+impl Quotas {
+    pub(crate) async fn thread(
+        &self,
+        store: &dyn Store,
+        tenant: &Tenant,
+    ) -> Result<Option<QuotaReached>, Refused> {
+        reached(store, tenant, Countable::Threads, self.threads_max).await
+    }
+
+    /// Of a message, on a thread that exists or not.
+    pub(crate) async fn message(
+        &self,
+        store: &dyn Store,
+        tenant: &Tenant,
+        thread_is_new: bool,
+    ) -> Result<Option<QuotaReached>, Refused> {
+        if thread_is_new && let Some(over) = self.thread(store, tenant).await? {
+            return Ok(Some(over));
+        }
+        reached(store, tenant, Countable::PendingApprovals, self.pending_approvals_max).await
+    }
+}
+
+async fn reached(
+    store: &dyn Store,
+    tenant: &Tenant,
+    what: Countable,
+    max: Option<u64>,
+) -> Result<Option<QuotaReached>, Refused> {
+    let Some(max) = max else { return Ok(None) };
+    let count = store.count_up_to(tenant, what, max).await?;
+    Ok((count >= max).then_some(QuotaReached { what, max }))
+}

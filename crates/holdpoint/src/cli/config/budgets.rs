@@ -1,0 +1,39 @@
+//! Whether something bounds the tokens that a tree of agents may use.
+
+use std::collections::BTreeSet;
+
+use engine::agent::StopCondition;
+use engine::tool::Performer;
+use machine::id::AgentName;
+
+use super::agents::NamedAgent;
+
+/// Warns of each agent that delegates without a bound on tokens: its own `token_budget` covers all that it delegates,
+/// otherwise the tool needs `max_tokens` or the other agent a `token_budget`.
+pub(super) fn check(agents: &[NamedAgent<'_>]) {
+    let bounded: BTreeSet<&AgentName> =
+        agents.iter().filter(|named| has_budget(named)).map(|named| &named.agent.name).collect();
+    for named in agents.iter().filter(|named| !has_budget(named)) {
+        for tool in &named.agent.tools {
+            let definition = tool.definition();
+            let Performer::Agent { agent: other, budget_tokens_max: None } = &definition.performer else {
+                continue;
+            };
+            if bounded.contains(other) {
+                continue;
+            }
+            named.place.warn(format!(
+                "its tool {:?} delegates to {:?}, and nothing bounds the tokens that those runs use: there may be {} of \
+                 them; add a token_budget to `stop` here or there, or max_tokens to the tool",
+                definition.name.as_str(),
+                other.as_str(),
+                named.agent.policy.descendants_max
+            ));
+        }
+    }
+}
+
+fn has_budget(named: &NamedAgent<'_>) -> bool {
+    let is_budget = |condition: &StopCondition| matches!(condition, StopCondition::TokenBudget { max_total } if *max_total > 0);
+    named.agent.stop.iter().any(is_budget)
+}

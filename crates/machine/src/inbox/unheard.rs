@@ -1,0 +1,85 @@
+//! What follows from items that were accepted and that the run has not heard: what they answer, whether they end the run,
+//! and what may not overtake them.
+
+use super::{Early, Item, Ticket, early};
+use crate::call::Call;
+use crate::control::Control;
+use crate::decision::{Decision, DecisionAction};
+use crate::id::{CallId, SuspensionId};
+use crate::policy::OnReject;
+use crate::rows::ClosedRow;
+use crate::suspension::{Held, SuspensionKind};
+
+/// Whether a commit closes a suspension that an accepted answer is for, and does so before the run has heard the answer.
+/// A worker never stores such a commit: it says everything again and hears its inbox first ([`drain`](super::drain) with
+/// `hurry`). `before` is the state at the beginning of the commit, `inbox` all that was accepted by then, `closed` what
+/// the commit closes, and `consumed` the rows that it hears, in that order.
+#[must_use]
+pub fn overtakes(
+    before: &Control,
+    inbox: &[(Ticket, Item)],
+    closed: &[ClosedRow],
+    consumed: &[Ticket],
+) -> bool {
+    closed.iter().any(|closed| {
+        inbox
+            .iter()
+            .filter(|(_, item)| answered_by(before, item) == Some(&closed.id))
+            .any(|(ticket, _)| closed.heard.overtakes(*ticket, consumed))
+    })
+}
+
+/// Whether an item answers the open suspension of the call.
+pub(super) fn is_answered(control: &Control, inbox: &[Item], call: &CallId) -> bool {
+    inbox.iter().any(|item| item.call() == Some(call) && answered_by(control, item).is_some())
+}
+
+/// Whether the run ends once it has heard its inbox: a denial answers an open approval, and the decision or the policy says
+/// so. Nothing else that comes from outside is accepted between such a decision and the end, but an interrupt.
+pub(super) fn end_is_accepted(control: &Control, inbox: &[Item]) -> bool {
+    inbox.iter().any(|item| {
+        let is_approval = || {
+            let open = item.call().and_then(|call| control.call(call)).and_then(Call::suspension);
+            open.is_some_and(|open| open.held.kind() == SuspensionKind::Approval)
+        };
+        let ends = item.decision().is_some_and(|decision| would_end(control, decision));
+        ends && is_approval() && answered_by(control, item).is_some()
+    })
+}
+
+fn would_end(control: &Control, decision: &Decision) -> bool {
+    match &decision.action {
+        DecisionAction::Cancel { then, .. } => control.policy.after_denial(*then) == OnReject::EndRun,
+        DecisionAction::Resume(_) => false,
+    }
+}
+
+/// Whether an early decision for the call is kept.
+pub(super) fn keeps_early(inbox: &[Item], call: &CallId) -> bool {
+    inbox.iter().any(|item| match item {
+        Item::Early { decision, .. } => decision.call == *call,
+        Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => false,
+    })
+}
+
+/// The open suspension that an item answers.
+fn answered_by<'c>(control: &'c Control, item: &Item) -> Option<&'c SuspensionId> {
+    let open = control.call(item.call()?)?.suspension()?;
+    let answers = match item {
+        Item::Decision(decision) => decision.suspension == open.id,
+        Item::Early { decision, digest } => match early(control, &decision.call, digest) {
+            Early::Due(_) => true,
+            Early::NotYet | Early::Moot => false,
+        },
+        Item::LateAnswer { attempt, .. } => match open.held {
+            Held::InDoubt { attempt: doubted } => doubted == *attempt,
+            Held::Approval { .. }
+            | Held::ClientTool
+            | Held::External
+            | Held::Question
+            | Held::ChildRun { .. } => false,
+        },
+        Item::Interrupt { .. } | Item::ChildEnded(_) => false,
+    };
+    answers.then_some(&open.id)
+}

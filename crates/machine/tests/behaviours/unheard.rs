@@ -1,0 +1,215 @@
+//! What was accepted and is not heard: nothing overtakes an answer, and an interrupt ends the run before anything else.
+
+use machine::decision::DecisionAction;
+use machine::event::{Event, Fact, InterruptCause};
+use machine::id::Principal;
+use machine::inbox::{Item, Ticket, drain, hear, overtakes};
+use machine::policy::{Decisions, OnReject, Policy};
+use machine::revision::{Revision, StopCondition};
+use machine::rows::{Heard, Rows};
+use machine::status::{CallStatus, RunStatus};
+use machine::termination::{Cancelled, StopCode, Termination};
+use machine::tool::ToolNow;
+use machine::{Effect, Input};
+use serde_json::json;
+
+use crate::story::{Story, cancel, names, resume, success, unknown};
+
+fn interrupt() -> Item {
+    Item::Interrupt { cause: InterruptCause::Person(Principal::from("ana")) }
+}
+
+fn is_interrupted(story: &Story) -> bool {
+    *story.run_status() == RunStatus::Done(Termination::Cancelled(Cancelled::Interrupted))
+}
+
+/// Hears these rows as a worker does.
+fn hear_all(story: &mut Story, inbox: &[Item]) -> Vec<Event> {
+    let interrupted = inbox.iter().any(Item::interrupts);
+    let mut events = Vec::new();
+    for index in drain(&story.run.control, inbox, false) {
+        let item = &inbox[index];
+        let Some(input) = hear(&story.run.control, item) else { continue };
+        events.extend(if interrupted && !item.interrupts() {
+            story.say_before_interrupt(input).unwrap()
+        } else {
+            story.ok(input)
+        });
+    }
+    events
+}
+
+fn begins(events: &[Event]) -> bool {
+    events.iter().any(|event| matches!(event.fact, Fact::ExecutionStarted { .. } | Fact::StepStarted { .. }))
+}
+
+#[test]
+fn an_accepted_interrupt_ends_the_run_whatever_was_accepted_before_it() {
+    let end = || Some(OnReject::EndRun);
+    let policies = [
+        Policy::default(),
+        Policy { decisions: Decisions::AtBoundary, ..Policy::default() },
+        Policy { on_reject: end(), ..Policy::default() },
+    ];
+    for policy in policies {
+        for action in [resume(), cancel()] {
+            // The run would go on with the next step, or end by itself.
+            let revision = Revision {
+                policy,
+                stop: vec![StopCondition::MaxRounds { rounds: 1 }],
+                ..Revision::default()
+            };
+            let mut story = Story::begin_with(revision);
+            story.asks_for(&[("A", "transfer")]);
+            let decision = Item::Decision(story.decision("A", action.clone()));
+            let events = hear_all(&mut story, &[decision, interrupt()]);
+            assert!(is_interrupted(&story), "{policy:?} {action:?}: {:?}", story.run_status());
+            assert!(!begins(&events), "{:?}", names(&events));
+            // The decision stands in the log all the same.
+            let decided = if action == resume() { "tool.approved" } else { "tool.denied" };
+            assert_eq!(names(&events)[0], decided);
+        }
+    }
+}
+
+#[test]
+fn a_result_that_an_interrupt_waits_behind_is_recorded_and_nothing_follows_from_it() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "post")]);
+    let attempt = story.call("A").attempts;
+    let outcome = success(json!("sent"));
+    let late = Item::LateAnswer { step: 1, call: "A".into(), attempt, outcome };
+    let events = hear_all(&mut story, &[interrupt(), late]);
+    assert!(is_interrupted(&story) && !begins(&events), "{:?}", names(&events));
+    assert_eq!(names(&events)[..2], ["tool.execution_succeeded", "run.interrupting"]);
+}
+
+#[test]
+fn an_attempt_without_an_answer_is_not_repeated_before_an_interrupt() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "echo")]);
+    let (step, attempt) = (story.call("A").step, story.call("A").attempts);
+    let returned = |outcome| Input::ToolReturned { step, call: "A".into(), attempt, outcome };
+    assert!(begins(&story.run.decide(&returned(unknown()), story.now).unwrap().events), "else it is");
+    let events = story.say_before_interrupt(returned(unknown())).unwrap();
+    assert!(!begins(&events), "{:?}", names(&events));
+    assert_eq!(story.status("A"), CallStatus::Failed);
+    hear_all(&mut story, &[interrupt()]);
+    assert!(is_interrupted(&story));
+}
+
+/// What one input closes, and how far the inbox was heard by then.
+fn closed(story: &mut Story, input: Input, heard: Heard) -> Rows {
+    let before = story.run.control.clone();
+    let events = story.ok(input);
+    let mut rows = Rows::default();
+    rows.hear(Some(&before), &events, heard);
+    rows
+}
+
+#[test]
+fn a_commit_overtakes_an_answer_that_it_closes_the_question_of_unheard() {
+    let held = || {
+        let mut story = Story::begin();
+        story.asks_for(&[("A", "transfer"), ("C", "echo")]);
+        story
+    };
+    let story = held();
+    let before = &story.run.control;
+    let decision = story.decision("A", resume());
+    let digest = story.call("A").arguments;
+    let late = Item::LateAnswer { step: 1, call: "A".into(), attempt: 1, outcome: success(json!(1)) };
+    let elsewhere =
+        Item::Decision(machine::decision::Decision { suspension: "apr_earlier".into(), ..decision.clone() });
+    let other_arguments =
+        Item::Early { decision: decision.clone(), digest: machine::id::Digest::of(b"others") };
+    let table = [
+        (Item::Decision(decision.clone()), true),
+        (Item::Early { decision, digest }, true),
+        (other_arguments, false),
+        (elsewhere, false),
+        (late, false),
+        (interrupt(), false),
+    ];
+    let Item::Interrupt { cause } = interrupt() else { panic!("it interrupts") };
+    let rows = closed(&mut held(), Input::Interrupt { cause }, Heard::default());
+    for (item, expected) in table {
+        let inbox: [(Ticket, Item); 1] = [(7, item)];
+        assert_eq!(overtakes(before, &inbox, &rows.closed, &[]), expected, "{:?}", inbox[0].1);
+        // Heard before it was closed, nothing is overtaken.
+        let heard = |count, ticket| {
+            rows.closed
+                .iter()
+                .map(|row| machine::rows::ClosedRow { heard: Heard { count, ticket }, ..row.clone() })
+                .collect::<Vec<_>>()
+        };
+        assert!(!overtakes(before, &inbox, &heard(1, Some(8)), &[7, 8]));
+        assert_eq!(overtakes(before, &inbox, &heard(1, Some(8)), &[8, 7]), expected);
+    }
+}
+
+#[test]
+fn a_late_answer_is_overtaken_where_its_attempt_is_in_doubt() {
+    let in_doubt = || {
+        let mut story = Story::begin();
+        story.asks_for(&[("A", "post"), ("C", "echo")]);
+        story.returns("A", unknown());
+        story
+    };
+    let story = in_doubt();
+    let decision = story.decision("A", cancel());
+    let rows = closed(&mut in_doubt(), Input::Decide(decision), Heard::default());
+    for (attempt, expected) in [(1, true), (2, false)] {
+        let outcome = success(json!("sent"));
+        let inbox = [(7, Item::LateAnswer { step: 1, call: "A".into(), attempt, outcome })];
+        assert_eq!(overtakes(&story.run.control, &inbox, &rows.closed, &[]), expected);
+    }
+}
+
+/// Which events follow once the call that was approved has passed the gate.
+fn after_the_gate(story: &mut Story, call: &str) -> Vec<String> {
+    assert!(story.run.wanted().contains(&Effect::Gate(call.into())), "{:?}", story.run.wanted());
+    names(&story.pass_gate(call))
+}
+
+#[test]
+fn a_call_that_was_approved_before_a_rejection_that_ends_the_run_runs_and_is_awaited() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer"), ("B", "transfer"), ("C", "transfer")]);
+    let end = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
+    let inbox = [Item::Decision(story.decision("A", resume())), Item::Decision(story.decision("B", end))];
+    let events = hear_all(&mut story, &inbox);
+    assert_eq!(story.status("A"), CallStatus::Resuming);
+    assert_eq!(names(&events).last().map(String::as_str), Some("run.ending"));
+    assert_eq!((story.status("B"), story.status("C")), (CallStatus::Cancelled, CallStatus::Cancelled));
+    assert_eq!(after_the_gate(&mut story, "A"), ["tool.execution_started"]);
+    assert!(!matches!(story.run_status(), RunStatus::Done(_)), "it is awaited");
+    story.succeeds("A");
+    let RunStatus::Done(Termination::Stopped(stopped)) = story.run_status() else {
+        panic!("{:?}", story.run_status());
+    };
+    assert_eq!(stopped.code, StopCode::Rejected);
+}
+
+#[test]
+fn a_call_that_was_approved_before_the_end_and_would_be_held_again_is_cancelled() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer"), ("B", "transfer")]);
+    let end = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
+    for (call, action) in [("A", resume()), ("B", end)] {
+        let decision = story.decision(call, action);
+        story.ok(Input::Decide(decision));
+    }
+    // The tool is another one by now: the approval is void, and nobody is asked again.
+    let mut gated = story.gated("A");
+    if let ToolNow::Known(tool) = &mut gated.tool {
+        tool.definition = machine::id::Digest::of(b"definition 2");
+    }
+    let events = names(&story.ok(Input::Gated(gated)));
+    assert_eq!(events[..2], ["tool.approval_voided", "tool.cancelled"]);
+    assert!(
+        matches!(story.run_status(), RunStatus::Done(Termination::Stopped(_))),
+        "{:?}",
+        story.run_status()
+    );
+}

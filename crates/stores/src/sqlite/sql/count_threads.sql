@@ -1,0 +1,1 @@
+SELECT count(*) FROM (SELECT 1 FROM threads WHERE tenant = ?1 LIMIT ?2)

@@ -1,0 +1,56 @@
+//! A thread is deleted while somebody writes to it.
+
+use std::time::Duration;
+
+use engine::posting::{Message, PostRefused, ToThread};
+use engine::store::Tenant;
+use machine::id::ThreadId;
+use serde_json::Value;
+
+use super::crowd::{answer_name, expected};
+use super::stage::Stage;
+use super::world::World;
+
+/// A message is judged and stored within about this time.
+const WITHIN_MS: usize = 40;
+
+impl World {
+    /// Of the message and the deletion one wins. The thread never comes back.
+    pub(super) fn post_beside_a_deletion(&mut self, mut message: Message) {
+        let thread = ThreadId::from(format!("passing_{}", self.message_count));
+        message.thread = ToThread::Existing(thread.clone());
+        message.after = None;
+        self.send(move |stage, engine, _| async move {
+            let put =
+                stage.disk.ask(None, |store| store.put_thread(&Tenant::default(), &thread, &Value::Null));
+            if put.is_err() {
+                return;
+            }
+            let wait_ms = stage.draw(|tape| tape.pick(WITHIN_MS));
+            let deletes = async {
+                tokio::time::sleep(Duration::from_millis(wait_ms as u64)).await;
+                stage.delete_unused(&thread);
+            };
+            let (posted, ()) = tokio::join!(engine.post(message), deletes);
+            stage.count("message", answer_name(&posted));
+            let words = format!("somebody writes to {thread}, which is deleted");
+            stage.tell(|| format!("{words}: {posted:?}"));
+            if let Err(PostRefused::Store(refused)) = &posted {
+                stage.check(expected(refused, &words));
+            }
+        });
+    }
+}
+
+impl Stage {
+    /// As a sweep beside the server would, at once and with nothing going wrong. A thread that has a run stays: its run is
+    /// looked at to the end.
+    fn delete_unused(&self, thread: &ThreadId) {
+        if self.book().runs.iter().any(|run| run.thread == *thread) {
+            return;
+        }
+        if self.disk.ask(None, |store| store.delete_thread(&Tenant::default(), thread)).is_ok() {
+            self.book().gone.insert(thread.clone());
+        }
+    }
+}
