@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::quota::Quotas;
 use engine::{Engine, Settings};
 use machine::Timestamp;
 use tokio::task::JoinHandle;
