@@ -76,8 +76,8 @@ pub use append::{Append, Appended, Birth, Brought, Create, Created};
 pub use claim::{Claim, PassOver};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
-    ApprovalFilter, AutoApproval, Committed, Countable, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, MessagePlace,
-    MessageView, Page, PathEntry, RunFilter, RunView, SuspensionView, ThreadView,
+    ApprovalFilter, AutoApproval, Committed, Countable, GRANTS_READ_MAX, GrantFilter, GrantView, Listed,
+    MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView, SuspensionView, ThreadView,
 };
 pub use wrapper::Wrapper;
 

@@ -13,8 +13,8 @@ use machine::rows::StateRow;
 use serde_json::Value;
 
 use super::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts, Create,
-    Created, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts,
+    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused,
     Remembered, Ring, RunFilter, RunView, Said, Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use crate::callback::CallbackKey;

@@ -57,7 +57,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::ActiveRunExists,
         Self::AgentNotFound,
         Self::ApprovalNotFound,

@@ -210,7 +210,8 @@ fn a125_a_second_end_of_a_child_costs_nothing_and_gives_nothing_back() {
 fn a125_a_child_stops_when_its_own_children_have_spent_its_grant() {
     let mut order = order(Revision::default().policy);
     let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
-    order.parent = Some(Parent { run_id, call_id, depth: 1, grant_tokens: Some(50), grant_descendants: None });
+    order.parent =
+        Some(Parent { run_id, call_id, depth: 1, grant_tokens: Some(50), grant_descendants: None });
     let mut story = Story::queued_with(Revision::default(), order);
     story.ok(Input::Start { after: None });
     assert_eq!(grants(&story.asks_for(&[("A", "researcher")])), [Some(35)]);

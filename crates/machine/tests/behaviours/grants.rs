@@ -193,7 +193,10 @@ fn a_plugin_that_asked_will_ask_again_so_nothing_can_be_granted() {
     story.asks_for(&[("A", "echo")]);
     assert_eq!(story.status("A"), Suspended);
     let decision = story.decision("A", for_later_calls());
-    let judged = judge(&Item::Decision(decision.clone()), &Shown::of(&story.run.control));
+    let judged = judge(
+        &Item::Decision(decision.clone()),
+        &Shown { control: &story.run.control, inbox: &[], earlier: None },
+    );
     let Verdict::Refused(Refusal::Invalid(why)) = judged else { panic!("{judged:?}") };
     assert!(why.contains("apply_to_future"), "{why}");
     assert!(matches!(story.refused(Input::Decide(decision)), Rejection::Invalid { .. }));

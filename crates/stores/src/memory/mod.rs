@@ -17,10 +17,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts, Create,
-    Created, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView,
-    Page, REMEMBERED_MAX, Refused, Remembered, RunFilter, RunView, Store, SuspensionView, Task, Tenant,
-    ThreadView, Trouble, remembers_enough,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts,
+    Create, Created, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace,
+    MessageView, Page, REMEMBERED_MAX, Refused, Remembered, RunFilter, RunView, Store, SuspensionView, Task,
+    Tenant, ThreadView, Trouble, remembers_enough,
 };
 use machine::Timestamp;
 use machine::decision::Decision;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use engine::callback::CallbackKey;
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts, Create,
-    Created, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts,
+    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, MessagePlace, MessageView, Page, Refused,
     Remembered, Ring, RunFilter, RunView, Said, Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
