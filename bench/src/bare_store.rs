@@ -13,7 +13,7 @@ use machine::policy::OnBusy;
 use machine::policy::Policy;
 use machine::rows::{Heard, Rows};
 use machine::thread::IfBusy;
-use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
 use machine::{Event, Impossible, Input, Revision, Run, Timestamp, fold, queue};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -247,7 +247,8 @@ fn gated(call: &str) -> Input {
         }),
         arguments: arguments(),
         hits: Vec::new(),
-        leave: Leave::default(),
+        grants: Vec::new(),
+        loosening_ended: false,
         hooks: HookAnswers::default(),
     })
 }

@@ -11,7 +11,7 @@ use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::HookAnswers;
 use machine::policy::Policy;
 use machine::revision::Revision;
-use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
 use machine::{Event, Input, Run, Timestamp, fold, queue};
 use serde_json::json;
 
@@ -102,7 +102,8 @@ pub(crate) fn gate(call: &str, class: EffectClass, approval: Approval) -> Input 
         }),
         arguments: arguments(call),
         hits: Vec::new(),
-        leave: Leave::default(),
+        grants: Vec::new(),
+        loosening_ended: false,
         hooks: HookAnswers::default(),
     })
 }

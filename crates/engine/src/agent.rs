@@ -12,7 +12,7 @@ use machine::revision::TOOL_NAME_BYTES_MAX;
 pub use machine::revision::{Limits, Revision, StopCondition};
 pub use machine::rules::{Condition, Rule, Test, Then};
 use machine::rules::{PatternHit, at_path};
-use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Tool as GateTool};
+use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Terms, Tool as GateTool};
 pub use machine::trim::Trim;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -453,6 +453,16 @@ impl Pinned {
 
     pub(crate) fn has_tool(&self, name: &ToolName) -> bool {
         self.tools.iter().any(|tool| tool.name == *name)
+    }
+
+    /// What the frozen agent says about holding the calls of a tool.
+    pub(crate) fn terms(&self, name: &ToolName) -> Option<Terms> {
+        let frozen = self.tools.iter().find(|tool| tool.name == *name)?;
+        Some(Terms {
+            approval: frozen.approval,
+            expires_in_ms: frozen.expires_in.map(milliseconds),
+            on_expiry: frozen.on_expiry,
+        })
     }
 
     /// The tool as it is now. What came with the message stays as it came; all else is looked up in the configuration.

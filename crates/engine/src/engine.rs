@@ -20,6 +20,7 @@ use crate::callback::{Callbacks, Reported};
 use crate::clock::{Clock, SystemClock};
 use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
+use crate::grants::{Approvers, everyone};
 use crate::history::{History, Wanted};
 use crate::live::lock;
 use crate::node::{Agents, Node, Settings};
@@ -54,6 +55,7 @@ pub struct EngineBuilder {
     store: Arc<dyn Store>,
     clock: Option<Arc<dyn Clock>>,
     settings: Settings,
+    approvers: Approvers,
     agents: Vec<Agent>,
 }
 
@@ -101,6 +103,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Says at each use of a grant whether its giver may still approve. Without this every giver may.
+    #[must_use]
+    pub fn approvers(mut self, approvers: Approvers) -> Self {
+        self.approvers = approvers;
+        self
+    }
+
     /// Writes down the agents, and goes on with every run that has something to do.
     pub async fn start(self) -> Result<Engine, StartError> {
         let agents = compile(self.agents).map_err(StartError::Agent)?;
@@ -112,7 +121,7 @@ impl EngineBuilder {
             }
             None => None,
         };
-        let node = Node::new(self.store, clock, self.settings, callbacks, agents);
+        let node = Node::new(self.store, clock, self.settings, callbacks, self.approvers, agents);
         let herald = node.feeds.herald();
         let background = vec![
             node.tasks.spawn(node.clone().dispatch()).abort_handle(),
@@ -213,7 +222,8 @@ impl Engine {
 
     #[must_use]
     pub fn on_shared(store: Arc<dyn Store>) -> EngineBuilder {
-        EngineBuilder { store, clock: None, settings: Settings::default(), agents: Vec::new() }
+        let (settings, approvers) = (Settings::default(), everyone());
+        EngineBuilder { store, clock: None, settings, approvers, agents: Vec::new() }
     }
 
     /// The store, to read from.

@@ -33,6 +33,7 @@ mod crowd;
 pub mod deciding;
 mod engine;
 pub mod feed;
+mod grants;
 mod history;
 pub mod live;
 pub mod masking;
@@ -57,5 +58,6 @@ mod worker;
 
 pub use approval_feed::{ApprovalFeed, ApprovalNews};
 pub use engine::{Engine, EngineBuilder, Finished, Pass, StartError};
+pub use grants::Approvers;
 pub use node::Settings;
 pub use store::Task;

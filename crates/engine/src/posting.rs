@@ -106,8 +106,11 @@ impl fmt::Display for PostRefused {
             Self::Unstorable(fault) => write!(f, "the message cannot be stored: {fault}"),
             Self::BadPart { place, why } => write!(f, "part {place} of the message cannot be sent: {why}"),
             Self::Busy(busy) => busy.fmt(f),
-            Self::Loosening(LooseningRefused { from, to }) => {
-                write!(f, "only whoever may approve can ask for {to:?} where the agent says {from:?}")
+            Self::Loosening(LooseningRefused { field }) => {
+                write!(
+                    f,
+                    "policy.{field} would be looser than the agent's own, which only an approver may ask for"
+                )
             }
             Self::ToolNameTaken(tool) => write!(f, "there is a tool {tool} already"),
             Self::BadTools { why } => f.write_str(why),
@@ -437,7 +440,7 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
 }
 
 /// An id that sorts by time.
-fn fresh(prefix: &str, now: Timestamp) -> String {
+pub(crate) fn fresh(prefix: &str, now: Timestamp) -> String {
     let seconds = now.0 / 1_000;
     let nanoseconds = u32::try_from(now.0 % 1_000).unwrap_or(0) * 1_000_000;
     let at = uuid::Timestamp::from_unix(uuid::NoContext, seconds, nanoseconds);

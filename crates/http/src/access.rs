@@ -23,13 +23,10 @@ use crate::limits::{Bucket, Limits, too_much};
 use crate::places::{Place, Places, Share, Taken};
 use crate::received::{Walked, body_bytes, whole};
 use crate::server::Server;
-use crate::setup::{AgentScope, AgentShown, Auth, Key, Origins, Role, Roles};
+use crate::setup::{ANONYMOUS, AgentScope, AgentShown, Auth, Key, Origins, Role, Roles};
 
 /// Longer tokens are nobody's.
 const TOKEN_BYTES_MAX: usize = 1024;
-
-/// The principal of every caller where the server has no keys.
-const ANONYMOUS: &str = "anonymous";
 
 /// Whoever sent a request, as their key says. Nothing of this ever comes from a body.
 #[derive(Clone)]

@@ -42,5 +42,6 @@ pub use reporting::callbacks_at;
 pub use router::openapi;
 pub use server::Server;
 pub use setup::{
-    AgentScope, AgentShown, AgentTenants, Auth, Key, Origins, Reload, Reloaded, Role, Roles, Setup, ToolShown,
+    AgentScope, AgentShown, AgentTenants, Approvers, Auth, Key, Origins, Reload, Reloaded, Role, Roles,
+    Setup, ToolShown,
 };

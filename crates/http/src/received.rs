@@ -8,7 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use engine::arguments;
-use machine::id::{AgentName, Digest, RunId, SuspensionId, ThreadId};
+use machine::id::{AgentName, Digest, GrantId, RunId, SuspensionId, ThreadId};
 use machine::json_text::{Cost, TextFault};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -218,6 +218,7 @@ named! {
     RunPath(RunId) = no_run;
     ApprovalPath(SuspensionId) = no_approval;
     AgentPath(AgentName) = no_agent;
+    GrantPath(GrantId) = no_grant;
 }
 
 fn is_plain(name: &str) -> bool {

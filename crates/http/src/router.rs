@@ -22,7 +22,9 @@ use crate::frame::frame;
 use crate::limits::too_much;
 use crate::received::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
 use crate::reporting::report_guard;
-use crate::routes::{agents, approvals, callbacks, deciding, events, health, messages, runs, threads};
+use crate::routes::{
+    agents, approvals, callbacks, deciding, events, grants, health, messages, runs, threads,
+};
 use crate::server::Server;
 use crate::setup::Role;
 use crate::wire::page::CURSOR_PATTERN;
@@ -88,6 +90,8 @@ fn groups() -> [Group; 9] {
             Who::Key(&[Role::Approve], Token),
             OpenApiRouter::new()
                 .routes(routes!(threads::auto_approve))
+                .routes(routes!(grants::list, grants::revoke_by))
+                .routes(routes!(grants::revoke))
                 .routes(routes!(approvals::approve))
                 .routes(routes!(approvals::reject)),
         ),

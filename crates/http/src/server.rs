@@ -19,12 +19,13 @@ use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::reporting::Reporters;
 use crate::router;
-use crate::setup::{AgentShown, Reload, Reloaded, Setup};
+use crate::setup::{AgentShown, Approvers, Reload, Reloaded, Setup};
 
 /// Answers requests for one engine.
 pub struct Server {
     pub(crate) engine: Engine,
     pub(crate) access: Access,
+    pub(crate) approvers: Approvers,
     pub(crate) limits: Limits,
     pub(crate) readiness: Readiness,
     pub(crate) streams: Arc<Streams>,
@@ -52,6 +53,7 @@ impl Server {
         Arc::new(Self {
             metrics: Metrics::new(&setup.engine, &streams, setup.log_lines_dropped),
             access: Access::new(setup.auth, setup.origins, &limits),
+            approvers: setup.approvers,
             engine: setup.engine,
             readiness: Readiness::default(),
             limits,
@@ -128,6 +130,7 @@ impl Server {
         let _one_at_a_time = self.reloading.lock().await;
         let Reloaded { agents, auth } = (self.reload)().await?;
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
+        self.approvers.renew(&auth);
         self.access.renew(auth, &self.limits);
         Ok(())
     }

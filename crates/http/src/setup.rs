@@ -2,16 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use engine::store::Tenant;
 use engine::{Engine, Task};
-use machine::id::AgentName;
+use machine::id::{AgentName, Principal};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
+
+/// The principal of every caller where the server has no keys.
+pub(crate) const ANONYMOUS: &str = "anonymous";
 
 /// What a server needs before it can answer.
 pub struct Setup {
@@ -20,6 +23,8 @@ pub struct Setup {
     pub agents: Vec<AgentShown>,
     pub reload: Reload,
     pub origins: Origins,
+    /// Those that the engine was started with: it asks them whether the giver of a grant may still approve.
+    pub approvers: Approvers,
     /// Counted by the log's writer, and shown with the metrics.
     pub log_lines_dropped: Arc<AtomicU64>,
 }
@@ -50,6 +55,46 @@ impl Auth {
     #[must_use]
     pub fn open(token: &str) -> Self {
         Self::Open { token_sha256: Sha256::digest(token).into() }
+    }
+}
+
+/// Who may approve, as the keys of the server say now. A reload of the server renews it.
+#[derive(Clone)]
+pub struct Approvers(Arc<RwLock<Auth>>);
+
+impl Approvers {
+    #[must_use]
+    pub fn new(auth: &Auth) -> Self {
+        Self(Arc::new(RwLock::new(auth.clone())))
+    }
+
+    /// For [`EngineBuilder::approvers`](engine::EngineBuilder::approvers).
+    #[must_use]
+    pub fn for_engine(&self) -> engine::Approvers {
+        let approvers = self.clone();
+        Arc::new(move |tenant, principal, agent| approvers.may_approve(tenant, principal, Some(agent)))
+    }
+
+    /// Whether a key of this name may approve calls of this agent; of any agent, where none is named.
+    pub(crate) fn may_approve(
+        &self,
+        tenant: &Tenant,
+        principal: &Principal,
+        agent: Option<&AgentName>,
+    ) -> bool {
+        match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            Auth::Open { .. } => principal.as_str() == ANONYMOUS && *tenant == Tenant::default(),
+            Auth::Keys(keys) => keys.iter().any(|key| {
+                key.name == principal.as_str()
+                    && key.tenant == *tenant
+                    && key.roles.has(Role::Approve)
+                    && agent.is_none_or(|agent| key.agents.includes(agent))
+            }),
+        }
+    }
+
+    pub(crate) fn renew(&self, auth: &Auth) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = auth.clone();
     }
 }
 

@@ -5,6 +5,7 @@ pub mod approval;
 pub mod call;
 pub mod decision;
 pub mod event;
+pub mod grant;
 pub mod live;
 pub mod message;
 pub mod page;

@@ -12,7 +12,7 @@ use engine::store::Countable;
 use engine::store::{Refused, Trouble};
 use holdpoint_http::error::{ApiError, Code};
 use machine::json_value::ValueFault;
-use machine::policy::{ApprovalScope, LooseningRefused};
+use machine::policy::{LooseningRefused, StrictField};
 use machine::thread::{Busy, LINE_MAX, QUEUE_MAX};
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ fn what_went_wrong_inside_never_leaves_the_server() {
 
 #[test]
 fn d21_every_refused_message_has_its_code() {
-    let loosening = LooseningRefused { from: ApprovalScope::AllTools, to: ApprovalScope::Never };
+    let loosening = LooseningRefused { field: StrictField::Approval };
     let cases = [
         (PostRefused::NoSuchAgent("a".into()), Code::AgentNotFound),
         (PostRefused::NoSuchThread("t".into()), Code::ThreadNotFound),
@@ -130,10 +130,11 @@ fn d21_every_refused_message_has_its_code() {
         assert_eq!(full.details["queued_max"], json!(max));
         assert!(full.message.starts_with(&format!("{max} runs are queued")), "{}", full.message);
     }
-    let loose = LooseningRefused { from: ApprovalScope::AllTools, to: ApprovalScope::Never };
+    let loose = LooseningRefused { field: StrictField::Approval };
     let loose = ApiError::from(PostRefused::Loosening(loose));
     assert_eq!((loose.code, &loose.details["roles"]), (Code::Forbidden, &json!(["approve"])));
-    assert!(loose.message.contains("`never`") && loose.message.contains("`all_tools`"), "{}", loose.message);
+    assert!(loose.message.contains("`policy.approval`"), "{}", loose.message);
+    assert_eq!(loose.details["field"], "policy.approval");
 }
 
 const KIND_COUNT: usize = 19;

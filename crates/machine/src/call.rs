@@ -152,6 +152,13 @@ impl Call {
         }
     }
 
+    /// The latest of its askers: those that opened the suspension that is open now.
+    #[must_use]
+    pub fn open_askers(&self) -> &[Asker] {
+        let count = self.suspension().map_or(0, |open| usize::from(open.asker_count));
+        self.asked.get(self.asked.len().saturating_sub(count)..).unwrap_or_default()
+    }
+
     /// The event that made the call terminal.
     #[must_use]
     pub const fn settled_seq(&self) -> Option<u64> {

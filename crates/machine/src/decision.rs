@@ -6,9 +6,11 @@ use alloc::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::call::Call;
 use crate::id::{CallId, DecisionId, Digest, Principal, SuspensionId};
 use crate::json_value::{self, ValueFault};
 use crate::policy::OnReject;
+use crate::rules::Asker;
 use crate::suspension::{ResumeMode, SuspensionKind};
 use crate::time::Timestamp;
 use crate::tool::Arguments;
@@ -72,7 +74,7 @@ pub struct Resume {
     /// Overrides the mode of the suspension.
     pub mode: Option<ResumeMode>,
     pub note: Option<String>,
-    /// Later calls of this tool in this thread need not be held.
+    /// Later calls of this tool by this agent in this thread are not held for the reasons that held this one.
     pub apply_to_future: bool,
 }
 
@@ -195,6 +197,36 @@ pub fn edit_fault(edited: &Arguments) -> Option<String> {
         Arguments::Valid { .. } => None,
         Arguments::Invalid { why, .. } => Some(format!("the edited arguments are bad: {why}")),
     }
+}
+
+/// Whether the built-in gate holds the call, so that a grant can keep it from holding later ones.
+pub(crate) fn is_grantable(call: &Call) -> bool {
+    call.open_askers().iter().any(Asker::is_built_in)
+}
+
+/// What speaks against `apply_to_future`: a plugin, or the tool itself, asks again whatever is granted.
+pub(crate) fn grant_fault(
+    means: &Meaning<'_>,
+    action: &DecisionAction,
+    is_grantable: bool,
+) -> Option<String> {
+    let for_later_calls = match (means, action) {
+        (Meaning::Approve { .. }, DecisionAction::Resume(resume)) => resume.apply_to_future,
+        (
+            Meaning::Approve { .. }
+            | Meaning::Deny
+            | Meaning::Replay { .. }
+            | Meaning::Result(_)
+            | Meaning::Failure(_)
+            | Meaning::GiveUp
+            | Meaning::Cancel,
+            _,
+        ) => false,
+    };
+    (for_later_calls && !is_grantable).then(|| {
+        "`apply_to_future` cannot apply here: a plugin or the tool itself asked, and it will ask again; leave the field out"
+            .into()
+    })
 }
 
 fn in_doubt(resume: &Resume) -> Result<Meaning<'_>, String> {

@@ -10,6 +10,7 @@ pub use crate::call_error::{CallError, CallErrorCode};
 pub use crate::message::{CallInMessage, Message, NoteBody, Origin, Sealed, ToolBody};
 pub use crate::termination::InterruptCause;
 
+use crate::grant::Reason;
 use crate::id::{
     AgentName, CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId,
     ToolName,
@@ -146,6 +147,9 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         arguments: Option<Arguments>,
         apply_to_future: bool,
+        /// With `apply_to_future`: the reasons that later calls are not held for. Older events have none, and grant nothing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        covers: Vec<Reason>,
     },
     /// Cancelled: a person, or the clock, said no.
     #[serde(rename = "tool.denied")]

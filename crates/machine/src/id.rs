@@ -62,6 +62,10 @@ names! {
     #[derive(Serialize, Deserialize)]
     #[serde(transparent)]
     DecisionId;
+    /// A standing permission.
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    GrantId;
     #[derive(Serialize, Deserialize)]
     #[serde(transparent)]
     ToolName;
@@ -249,6 +253,13 @@ pub(crate) fn suspension_id(prefix: &str, at: Timestamp, run: &RunId, ordinal: u
     let [first, second, ..] = &mut hash.0;
     (*first, *second) = (high, low);
     SuspensionId::from(format!("{prefix}_{}", uuid_v7(at, &hash)))
+}
+
+/// What an approval with `apply_to_future` grants: one approval gives one grant.
+#[must_use]
+pub fn grant_id(approval: &SuspensionId) -> GrantId {
+    let approval = approval.as_str();
+    GrantId::from(format!("grt_{}", approval.strip_prefix("apr_").unwrap_or(approval)))
 }
 
 pub(crate) fn child_run_id(at: Timestamp, parent: &RunId, call: &CallId) -> RunId {

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
 use crate::control::Control;
-use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, meaning, unstorable};
+use crate::decision::{
+    Decision, DecisionAction, Meaning, edit_fault, grant_fault, is_grantable, meaning, unstorable,
+};
 use crate::event::InterruptCause;
 use crate::id::{CallId, Digest, SuspensionId};
 use crate::input::{ChildEnded, Input, Outcome, ToolAnswer};
@@ -140,6 +142,8 @@ pub struct SuspensionRow {
     pub answered: bool,
     /// The attempt in doubt, where it is one.
     pub doubted_attempt: Option<u32>,
+    /// The built-in gate asked, and a grant can keep it from asking about later calls.
+    pub is_grantable: bool,
 }
 
 /// A decision that was accepted earlier under the same id.
@@ -272,6 +276,7 @@ pub fn suspension_row(control: &Control, call: &CallId, answered: bool) -> Optio
         expires_at: open.expiry.map(|expiry| expiry.at),
         answered,
         doubted_attempt,
+        is_grantable: is_grantable(call),
     })
 }
 
@@ -319,17 +324,21 @@ pub fn judge_decision(
     if row.expires_at.is_some_and(|at| at <= decision.accepted_at) {
         return Verdict::Refused(Refusal::Expired);
     }
-    let edited = match meaning(row.kind, row.mode, &decision.action) {
+    let means = match meaning(row.kind, row.mode, &decision.action) {
         Err(why) => return Verdict::Refused(Refusal::Invalid(why)),
-        Ok(Meaning::Approve { edited }) => edited,
-        Ok(
-            Meaning::Deny
-            | Meaning::Replay { .. }
-            | Meaning::Result(_)
-            | Meaning::Failure(_)
-            | Meaning::GiveUp
-            | Meaning::Cancel,
-        ) => None,
+        Ok(means) => means,
+    };
+    if let Some(why) = grant_fault(&means, &decision.action, row.is_grantable) {
+        return Verdict::Refused(Refusal::Invalid(why));
+    }
+    let edited = match means {
+        Meaning::Approve { edited } => edited,
+        Meaning::Deny
+        | Meaning::Replay { .. }
+        | Meaning::Result(_)
+        | Meaning::Failure(_)
+        | Meaning::GiveUp
+        | Meaning::Cancel => None,
     };
     match &decision.action {
         DecisionAction::Resume(resume) if resume.expect_digest.is_some_and(|seen| seen != row.arguments) => {

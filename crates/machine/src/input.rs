@@ -10,13 +10,14 @@ use serde_json::Value;
 
 use crate::decision::Decision;
 use crate::event::{InterruptCause, Origin, Usage};
+use crate::grant::Grant;
 use crate::id::{CallId, MessageId, RunId, ToolName};
 use crate::json_value;
 use crate::output::OutputFit;
 use crate::phase::{HookAnswers, SuspendRequest};
 use crate::rules::PatternHit;
 use crate::time::Timestamp;
-use crate::tool::{Arguments, Leave, ToolNow};
+use crate::tool::{Arguments, ToolNow};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -108,7 +109,10 @@ pub struct Gated {
     /// Of the arguments that will really be sent, validated and canonicalised anew.
     pub arguments: Arguments,
     pub hits: Vec<PatternHit>,
-    pub leave: Leave,
+    /// What approvers have granted for calls of this tool in this thread, as far as it counts now.
+    pub grants: Vec<Grant>,
+    /// The caller who loosened this run's policy may no longer approve: the agent's own policy counts.
+    pub loosening_ended: bool,
     pub hooks: HookAnswers,
 }
 

@@ -44,6 +44,7 @@ pub mod decision;
 pub mod delivery;
 pub mod event;
 pub mod foretold;
+pub mod grant;
 pub mod id;
 pub mod inbox;
 pub mod input;

@@ -1,5 +1,6 @@
 //! The policy of a run: where the sources of this design disagree, one field settles it per run.
 
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::id::Principal;
@@ -16,7 +17,8 @@ pub enum Continuation {
     Eager,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Ordered from lenient to strict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnReject {
     #[default]
@@ -24,7 +26,8 @@ pub enum OnReject {
     EndRun,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Ordered from lenient to strict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBlock {
     #[default]
@@ -69,6 +72,14 @@ pub enum ApprovalScope {
     Policy,
     WriteTools,
     AllTools,
+}
+
+/// The two policies that say which calls of a run wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scopes {
+    pub agent: ApprovalScope,
+    /// Stricter than the agent's where a message or a parent run tightened it; looser where an approver allowed that.
+    pub run: ApprovalScope,
 }
 
 /// What a new user message does to a run that only waits.
@@ -160,18 +171,43 @@ pub struct PolicyRequest {
     pub descendants_max: Option<u32>,
 }
 
-/// The request would make fewer calls wait, and whoever sent it may not approve.
+/// A field of the policy that has a stricter and a looser side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrictField {
+    Approval,
+    OnReject,
+    OnBlock,
+}
+
+impl StrictField {
+    /// As it is called in a request.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approval => "approval",
+            Self::OnReject => "on_reject",
+            Self::OnBlock => "on_block",
+        }
+    }
+}
+
+impl fmt::Display for StrictField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The request would make this field looser than the agent's own policy, and its sender may not approve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LooseningRefused {
-    pub from: ApprovalScope,
-    pub to: ApprovalScope,
+    pub field: StrictField,
 }
 
 /// The policy a run gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     pub policy: Policy,
-    /// Whoever lets calls through that the agent's own policy would hold.
+    /// The approver who made a field of it looser than in the agent's own policy.
     pub loosened_by: Option<Principal>,
 }
 
@@ -182,25 +218,50 @@ pub fn resolve(
     by: &Principal,
     may_approve: bool,
 ) -> Result<Resolved, LooseningRefused> {
-    let approval = request.approval.unwrap_or(agent.approval);
-    let loosened = approval < agent.approval;
-    if loosened && !may_approve {
-        return Err(LooseningRefused { from: agent.approval, to: approval });
+    // Every field is named: a new one has to say whether it has a stricter side.
+    let PolicyRequest {
+        continuation,
+        on_reject,
+        on_block,
+        step_end,
+        decisions,
+        execution,
+        approval,
+        while_waiting,
+        on_busy,
+        max_result_chars,
+        descendants_max,
+    } = *request;
+    let loosened = [
+        (StrictField::Approval, approval.is_some_and(|wanted| wanted < agent.approval)),
+        // Where the agent leaves it open, a rejection ends the run unless the approver says otherwise.
+        (
+            StrictField::OnReject,
+            on_reject.is_some_and(|wanted| wanted < agent.on_reject.unwrap_or(OnReject::EndRun)),
+        ),
+        (StrictField::OnBlock, on_block.is_some_and(|wanted| wanted < agent.on_block)),
+    ];
+    let loosened = loosened.into_iter().find_map(|(field, is_looser)| is_looser.then_some(field));
+    if let Some(field) = loosened
+        && !may_approve
+    {
+        return Err(LooseningRefused { field });
     }
     let policy = Policy {
-        continuation: request.continuation.unwrap_or(agent.continuation),
-        on_reject: request.on_reject.or(agent.on_reject),
-        on_block: request.on_block.unwrap_or(agent.on_block),
-        step_end: request.step_end.unwrap_or(agent.step_end),
-        decisions: request.decisions.unwrap_or(agent.decisions),
-        execution: request.execution.unwrap_or(agent.execution),
-        approval,
-        while_waiting: request.while_waiting.unwrap_or(agent.while_waiting),
-        on_busy: request.on_busy.unwrap_or(agent.on_busy),
-        max_result_chars: lowered(agent.max_result_chars, request.max_result_chars),
-        descendants_max: lowered(agent.descendants_max, request.descendants_max),
+        on_reject: on_reject.or(agent.on_reject),
+        on_block: on_block.unwrap_or(agent.on_block),
+        approval: approval.unwrap_or(agent.approval),
+        // These say when something happens, and let nothing happen that would not happen otherwise.
+        continuation: continuation.unwrap_or(agent.continuation),
+        step_end: step_end.unwrap_or(agent.step_end),
+        decisions: decisions.unwrap_or(agent.decisions),
+        execution: execution.unwrap_or(agent.execution),
+        while_waiting: while_waiting.unwrap_or(agent.while_waiting),
+        on_busy: on_busy.unwrap_or(agent.on_busy),
+        max_result_chars: lowered(agent.max_result_chars, max_result_chars),
+        descendants_max: lowered(agent.descendants_max, descendants_max),
     };
-    Ok(Resolved { policy, loosened_by: loosened.then(|| by.clone()) })
+    Ok(Resolved { policy, loosened_by: loosened.map(|_| by.clone()) })
 }
 
 /// A request may lower a limit of the agent. A larger value has no effect, whoever sends it: limits are the operator's.

@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::call::Call;
 use crate::control::{Control, Stage};
 use crate::event::{CancelReason, Event, Fact, Message, Opened};
-use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, ToolName};
+use crate::grant::{Covered, Grant, Reason, ToolGrant};
+use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, grant_id};
 use crate::inbox::{RunRow, Ticket};
 use crate::phase::Scope;
 use crate::status::{RunStatus, WaitingOn};
@@ -17,7 +18,6 @@ use crate::suspension::{Held, SuspensionKind};
 use crate::termination::Termination;
 use crate::thread::Front;
 use crate::time::Timestamp;
-use crate::tool::ToolLeave;
 use crate::wanted;
 
 /// The rows that one commit writes. Texts and values stay in the events; a row names the event that has them.
@@ -30,8 +30,8 @@ pub struct Rows {
     pub closed: Vec<ClosedRow>,
     /// Approvals that were given and turned out to be void: what is shown of them changes once more.
     pub voided: Vec<ClosedRow>,
-    /// Tools of the thread whose later calls need not be held.
-    pub leave: Vec<(ToolName, ToolLeave)>,
+    /// What approvals grant for later calls of the thread.
+    pub grants: Vec<GrantRow>,
     pub state: Vec<StateRow>,
 }
 
@@ -122,6 +122,13 @@ impl ApprovalStatus {
     }
 }
 
+/// What an approval with `apply_to_future` grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantRow {
+    pub grant: Grant,
+    pub since: Timestamp,
+}
+
 /// What a plugin keeps, by its key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateRow {
@@ -156,9 +163,10 @@ impl Rows {
                     key: key.clone(),
                     value: value.clone(),
                 }),
-                Fact::ToolApproved { call_id, by, apply_to_future: true, .. } => {
-                    if let Some((tool, definition)) = before.and_then(|control| shown(control, call_id)) {
-                        self.leave.push((tool, ToolLeave { by: by.clone(), definition }));
+                Fact::ToolApproved { call_id, approval_id, by, apply_to_future: true, covers, .. } => {
+                    if let Some(covers) = before.and_then(|control| granted(control, call_id, covers)) {
+                        let grant = Grant { id: grant_id(approval_id), by: by.clone(), covers };
+                        self.grants.push(GrantRow { grant, since: event.at });
                     }
                 }
                 Fact::RunQueued(_)
@@ -249,11 +257,17 @@ const fn role(message: &Message) -> Role {
     }
 }
 
-/// The tool of a call that is held for approval, as it was shown.
-fn shown(control: &Control, call: &CallId) -> Option<(ToolName, Digest)> {
+/// What the approval of this call covers, for the tool as it was shown.
+fn granted(control: &Control, call: &CallId, reasons: &[Reason]) -> Option<Covered> {
     let call = control.call(call)?;
     match &call.suspension()?.held {
-        Held::Approval { definition } => Some((call.tool.clone(), *definition)),
+        Held::Approval { definition } if !reasons.is_empty() => Some(Covered::Tool(ToolGrant {
+            tool: call.tool.clone(),
+            agent: Some(control.agent.clone()),
+            definition: *definition,
+            reasons: reasons.to_vec(),
+        })),
+        Held::Approval { .. } => None,
         Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
             None
         }

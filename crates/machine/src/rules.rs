@@ -6,8 +6,8 @@ use core::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::id::ToolName;
-use crate::policy::ApprovalScope;
+use crate::id::{Digest, ToolName};
+use crate::policy::{ApprovalScope, Scopes};
 use crate::tool::{Approval, Arguments, EffectClass, Tool};
 
 /// Ordered from lenient to strict.
@@ -48,6 +48,11 @@ impl Rule {
 
     fn of(tool: &str, then: Then) -> Self {
         Self { tool: ToolName::from(tool), when: Vec::new(), then }
+    }
+
+    /// Of its content: the same rule in another place of the file has the same one. None where it cannot be written down.
+    pub(crate) fn digest(&self) -> Option<Digest> {
+        serde_json::to_vec(self).ok().map(|text| Digest::of(&text))
     }
 
     /// Only where the argument at this dotted path passes the test.
@@ -112,14 +117,47 @@ pub struct PatternHit {
     pub condition: u16,
 }
 
-/// Who holds a call. Whoever asked about a call does not ask about it again.
+/// Who holds a call. Whoever asked about a call does not ask about it again. The stored control has the position of a
+/// variant: new ones come last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asker {
-    /// The tool's own `approval`, or the run's policy.
+    /// A call that must be asked about again, because its tool changed or its answer did. In older logs also the tool's
+    /// own `approval`, or the run's policy.
     Policy,
     Rule(u16),
     Plugin(crate::id::PluginName),
+    /// The tool's own `approval`.
+    Tool,
+    /// The agent's own policy.
+    Agent,
+    /// The policy of this run, which is stricter than its agent's.
+    Run,
+}
+
+impl Asker {
+    /// Whether it asks by a policy, for all arguments alike: a person who has answered one of those has answered them all.
+    const fn asks_by_policy(&self) -> bool {
+        match self {
+            Self::Policy | Self::Tool | Self::Agent | Self::Run => true,
+            Self::Rule(_) | Self::Plugin(_) => false,
+        }
+    }
+
+    /// Whether the built-in gate asks, and not a plugin.
+    #[must_use]
+    pub const fn is_built_in(&self) -> bool {
+        match self {
+            Self::Policy | Self::Rule(_) | Self::Tool | Self::Agent | Self::Run => true,
+            Self::Plugin(_) => false,
+        }
+    }
+
+    /// Whether a person who has answered all of `asked` has answered this one too.
+    #[must_use]
+    pub fn is_answered(&self, asked: &[Self]) -> bool {
+        asked.contains(self) || (self.asks_by_policy() && asked.iter().any(Self::asks_by_policy))
+    }
 }
 
 /// What the built-in gate says of one call.
@@ -138,12 +176,12 @@ pub enum Verdict {
     Block,
 }
 
-/// A matching rule replaces the tool's own `approval`, except `block`; the scope of the run's policy holds
-/// besides.
+/// A matching rule replaces the tool's own `approval`, except `block`; the scopes of the agent's and the run's policy
+/// hold besides.
 #[must_use]
 pub fn judge(
     rules: &[Rule],
-    scope: ApprovalScope,
+    scopes: Scopes,
     name: &ToolName,
     tool: &Tool,
     arguments: &Arguments,
@@ -163,7 +201,7 @@ pub fn judge(
     if let Some(rule) = first(Then::Deny) {
         return Verdict::Deny { rule };
     }
-    if scope == ApprovalScope::Never {
+    if scopes.run == ApprovalScope::Never {
         return Verdict::Allow { rule: first(Then::Allow) };
     }
     let mut by: Vec<Asker> = matching
@@ -171,15 +209,27 @@ pub fn judge(
         .filter(|(_, then)| *then == Then::Ask)
         .map(|(index, _)| Asker::Rule(*index))
         .collect();
-    let scope_asks = match scope {
+    if strictest.is_none() && tool.approval == Approval::Ask {
+        by.push(Asker::Tool);
+    }
+    // A run that is looser than its agent asks about fewer calls; what it still asks about, its agent asks about.
+    if asks(scopes.run.min(scopes.agent), tool) {
+        by.push(Asker::Agent);
+    }
+    let tightened = scopes.run > scopes.agent;
+    if tightened && (asks(scopes.run, tool) || (scopes.agent == ApprovalScope::Never && !by.is_empty())) {
+        by.push(Asker::Run);
+    }
+    if by.is_empty() { Verdict::Allow { rule: first(Then::Allow) } } else { Verdict::Ask { by } }
+}
+
+/// Whether a policy of this scope asks about the tool, whatever the tool and the rules say.
+fn asks(scope: ApprovalScope, tool: &Tool) -> bool {
+    match scope {
         ApprovalScope::Never | ApprovalScope::Policy => false,
         ApprovalScope::WriteTools => tool.class == EffectClass::Write,
         ApprovalScope::AllTools => true,
-    };
-    if scope_asks || (strictest.is_none() && tool.approval == Approval::Ask) {
-        by.push(Asker::Policy);
     }
-    if by.is_empty() { Verdict::Allow { rule: first(Then::Allow) } } else { Verdict::Ask { by } }
 }
 
 /// Arguments that are invalid match no rule: the call fails because of them.

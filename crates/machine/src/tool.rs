@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::id::{AgentName, Digest, Principal};
+use crate::id::{AgentName, Digest};
 use crate::json_value::{self, ValueFault};
 
 /// What a tool does to the world. It decides what an attempt of unknown outcome may lead to.
@@ -29,7 +29,8 @@ impl EffectClass {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Ordered from lenient to strict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approval {
     Never,
@@ -37,8 +38,8 @@ pub enum Approval {
     Block,
 }
 
-/// What happens when nobody answers in time. Neither runs anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What happens when nobody answers in time. Neither runs anything. Ordered from lenient to strict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExpiry {
     #[default]
@@ -70,6 +71,28 @@ pub struct Tool {
     pub performer: Performer,
     pub expires_in_ms: Option<u64>,
     pub on_expiry: OnExpiry,
+}
+
+/// What a configuration says about holding the calls of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    pub approval: Approval,
+    pub expires_in_ms: Option<u64>,
+    pub on_expiry: OnExpiry,
+}
+
+impl Tool {
+    /// The live tool for a run that is pinned to `frozen`: in each field the stricter of the two counts. So a changed
+    /// file can tighten a run that is under way, and can not loosen it. An approval that expires is stricter than one
+    /// that does not, and so is the earlier of two.
+    #[must_use]
+    pub fn tightened_by(mut self, frozen: &Terms) -> Self {
+        let Terms { approval, expires_in_ms, on_expiry } = *frozen;
+        self.approval = self.approval.max(approval);
+        self.expires_in_ms = [self.expires_in_ms, expires_in_ms].into_iter().flatten().min();
+        self.on_expiry = self.on_expiry.max(on_expiry);
+        self
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,20 +141,4 @@ impl Arguments {
             Self::Invalid { raw, .. } => Digest::of(raw.as_bytes()),
         }
     }
-}
-
-/// Leave that was given for this thread, and by whom: later calls need not be held by the built-in gate.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leave {
-    /// Every tool of the thread (`auto_approve`).
-    pub every_tool: Option<Principal>,
-    /// This call's tool (`apply_to_future` of an earlier approval).
-    pub this_tool: Option<ToolLeave>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolLeave {
-    pub by: Principal,
-    /// Of the tool as it was shown.
-    pub definition: Digest,
 }

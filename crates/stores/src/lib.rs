@@ -11,6 +11,8 @@ pub mod doctor;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod entry;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod grants;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod held;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod lane;

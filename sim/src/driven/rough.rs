@@ -5,19 +5,17 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Countable, Counts, Create, Created, Lease,
-    Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView,
-    StateView, Store, SuspensionView, Task, Tenant, ThreadView, Trouble,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
+    Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
+    Remembered, RunFilter, RunView, StateView, Store, SuspensionView, Task, Tenant, ThreadView, Trouble,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::grant::Grant;
+use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
-use machine::tool::Leave;
 use serde_json::Value;
 
 use super::listener::{PLUG_PULLED, STORE_TAKEN};
@@ -166,7 +164,10 @@ impl Store for RoughStore {
         Preparation fn delete_thread(tenant: &Tenant, thread: &ThreadId) -> ();
         Read fn thread(tenant: &Tenant, thread: &ThreadId) -> ThreadView;
         Read fn threads(tenant: &Tenant, page: &Page) -> Listed<ThreadView>;
-        Read fn leave(lease: &Lease, tool: &ToolName) -> Leave;
+        Read fn grants_for(lease: &Lease, tool: &ToolName) -> Vec<Grant>;
+        Read fn grant(tenant: &Tenant, id: &GrantId) -> Option<GrantView>;
+        Read fn grants(tenant: &Tenant, filter: &GrantFilter, page: &Page) -> Listed<GrantView>;
+        Preparation fn revoke_grant(tenant: &Tenant, id: &GrantId) -> ();
         Read fn revision(tenant: &Tenant, thread: &ThreadId, digest: &Digest) -> Option<String>;
         Read fn next_wake() -> Option<Timestamp>;
         Read fn decision(tenant: &Tenant, run: &RunId, id: &DecisionId) -> Option<Decision>;
@@ -194,11 +195,13 @@ impl Store for RoughStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-        by: Option<&Principal>,
+        given: Option<&AutoApproval>,
     ) -> Task<'_, Result<(), Refused>> {
-        let (tenant, thread, by) = (tenant.clone(), thread.clone(), by.cloned());
+        let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
         Box::pin(
-            self.rough(Kind::Preparation, move |store| store.set_auto_approve(&tenant, &thread, by.as_ref())),
+            self.rough(Kind::Preparation, move |store| {
+                store.set_auto_approve(&tenant, &thread, given.as_ref())
+            }),
         )
     }
 

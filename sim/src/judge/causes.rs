@@ -7,14 +7,14 @@ use machine::id::CallId;
 use machine::input::Gated;
 use machine::phase::{Action, Phase, SuppliedResult};
 use machine::policy::ApprovalScope;
-use machine::rules::{Asker, Condition, Rule, Test, Then};
+use machine::rules::{Asker, Condition, Test, Then};
 use machine::status::CallStatus;
 use machine::suspension::{Held, ResumeMode};
 use machine::tool::{Approval, Arguments, EffectClass, Tool, ToolNow};
 
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{CallLedger, RunLedger};
-use crate::judge::{answers, ends, recorded};
+use crate::judge::{answers, ends, grants, recorded};
 use crate::world::arguments::{amount_of, receiver_of};
 use crate::world::hooks;
 use crate::world::store::Said;
@@ -177,23 +177,21 @@ fn check_gated(ledger: &RunLedger, gated: &Gated, events: &[Event]) -> Checked {
             || format!("call {} was approved as {shown:?} and runs as {:?}", call.id, tool.definition),
         )?;
     }
-    let askers =
-        askers_of(ledger.policy.approval, &ledger.revision.rules, call.tool.as_str(), tool, &gated.arguments);
-    let Some(askers) = askers else {
+    let run = ledger.policy.approval;
+    let Some(askers) = askers_of(ledger, run, call.tool.as_str(), tool, &gated.arguments) else {
         return breach(Invariant::GateIsObeyed, format!("call {} is forbidden and runs", call.id));
     };
-    let unheard = askers.iter().any(|asker| !call.asked.contains(asker));
-    let this_tool = gated.leave.this_tool.as_ref().filter(|leave| leave.definition == tool.definition);
-    let leave = gated.leave.every_tool.clone().or_else(|| this_tool.map(|leave| leave.by.clone()));
-    ensure(!unheard || leave.is_some(), Invariant::GateIsObeyed, || {
-        format!("call {} runs although {askers:?} ask and nobody was asked", call.id)
+    let unheard: Vec<&Asker> = askers.iter().filter(|asker| !is_answered(asker, &call.asked)).collect();
+    let giver = |asker: &&Asker| grants::giver(ledger, call, asker, tool, &gated.grants);
+    ensure(unheard.iter().all(|asker| giver(asker).is_some()), Invariant::GrantsAreWhatWasAsked, || {
+        format!("call {} runs although {unheard:?} ask, and the grants are {:?}", call.id, gated.grants)
     })?;
     let own = ledger.revision.policy.approval;
-    let own_askers = askers_of(own, &ledger.revision.rules, call.tool.as_str(), tool, &gated.arguments);
-    let own_unheard = own_askers.is_some_and(|own| own.iter().any(|asker| !call.asked.contains(asker)));
+    let own_askers = askers_of(ledger, own, call.tool.as_str(), tool, &gated.arguments);
+    let own_unheard = own_askers.is_some_and(|own| own.iter().any(|asker| !is_answered(asker, &call.asked)));
     let loosened = ledger.policy.approval < own && own_unheard;
-    let expected = if unheard {
-        leave
+    let expected = if let Some(first) = unheard.first() {
+        giver(first)
     } else if loosened {
         ledger.loosened_by.clone()
     } else {
@@ -202,6 +200,15 @@ fn check_gated(ledger: &RunLedger, gated: &Gated, events: &[Event]) -> Checked {
     ensure(expected.is_some() && let_through_by == expected, Invariant::LooseningIsNamed, || {
         format!("call {} is let through by {let_through_by:?}, not by {expected:?}", call.id)
     })
+}
+
+/// A person who has answered this asker, or another one that asks by a policy, is not asked again.
+fn is_answered(asker: &Asker, asked: &[Asker]) -> bool {
+    let by_policy = |asker: &Asker| match asker {
+        Asker::Policy | Asker::Tool | Asker::Agent | Asker::Run => true,
+        Asker::Rule(_) | Asker::Plugin(_) => false,
+    };
+    asked.contains(asker) || (by_policy(asker) && asked.iter().any(by_policy))
 }
 
 /// No plugin forbids the call, answers in its place or has yet to ask about it.
@@ -241,8 +248,8 @@ pub(crate) fn is_performed_elsewhere(opened: &Opened) -> bool {
 
 /// Who must be asked before this call runs; none where it is forbidden.
 pub(crate) fn askers_of(
+    ledger: &RunLedger,
     scope: ApprovalScope,
-    rules: &[Rule],
     name: &str,
     tool: &Tool,
     arguments: &Arguments,
@@ -250,7 +257,10 @@ pub(crate) fn askers_of(
     if tool.approval == Approval::Block {
         return None;
     }
-    let matching: Vec<(u16, Then)> = rules
+    let own = ledger.revision.policy.approval;
+    let matching: Vec<(u16, Then)> = ledger
+        .revision
+        .rules
         .iter()
         .zip(0_u16..)
         .filter(|(rule, _)| {
@@ -266,16 +276,24 @@ pub(crate) fn askers_of(
         .filter(|(_, then)| *then == Then::Ask)
         .map(|(index, _)| Asker::Rule(*index))
         .collect();
-    let policy = match scope {
-        ApprovalScope::Never => return Some(Vec::new()),
-        ApprovalScope::Policy => matching.is_empty() && tool.approval == Approval::Ask,
-        ApprovalScope::WriteTools => {
-            tool.class == EffectClass::Write || (matching.is_empty() && tool.approval == Approval::Ask)
-        }
+    if scope == ApprovalScope::Never {
+        return Some(Vec::new());
+    }
+    if matching.is_empty() && tool.approval == Approval::Ask {
+        askers.push(Asker::Tool);
+    }
+    let asks = |scope| match scope {
+        ApprovalScope::Never | ApprovalScope::Policy => false,
+        ApprovalScope::WriteTools => tool.class == EffectClass::Write,
         ApprovalScope::AllTools => true,
     };
-    if policy {
-        askers.push(Asker::Policy);
+    let (run_rank, own_rank) = (grants::rank(scope), grants::rank(own));
+    if asks(if run_rank < own_rank { scope } else { own }) {
+        askers.push(Asker::Agent);
+    }
+    let by_the_run = asks(scope) || (own == ApprovalScope::Never && !askers.is_empty());
+    if run_rank > own_rank && by_the_run {
+        askers.push(Asker::Run);
     }
     Some(askers)
 }

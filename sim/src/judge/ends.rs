@@ -161,9 +161,7 @@ fn is_blocked(ledger: &RunLedger, gated: &Gated) -> bool {
     let by_plugin = gated.hooks.actions().any(|(_, action)| matches!(action, Action::Block { .. }));
     let forbidden = ledger.call(&gated.call).is_some_and(|call| match &gated.tool {
         ToolNow::Known(tool) => {
-            let scope = ledger.policy.approval;
-            let rules = &ledger.revision.rules;
-            askers_of(scope, rules, call.tool.as_str(), tool, &gated.arguments).is_none()
+            askers_of(ledger, ledger.policy.approval, call.tool.as_str(), tool, &gated.arguments).is_none()
         }
         ToolNow::Unknown | ToolNow::OutOfScope => false,
     });

@@ -60,6 +60,7 @@ invariants! {
     HeldCallNeedsItsDecision: "A call that was held runs only by its own decision, on what was shown.";
     DispatchComparesDigests: "What is sent is what was asked for and decided on.";
     GateIsObeyed: "No call runs that a rule, a policy or a tool's own setting holds or forbids.";
+    GrantsAreWhatWasAsked: "A grant covers the reasons that held the approved call, and lifts no other one.";
     LooseningIsNamed: "A call let through because a hold was lifted names who lifted it.";
     LooseningNeedsTheRole: "A request makes fewer calls wait only if its sender may approve.";
     ChildAsksAsMuch: "A child run asks about at least as many calls as its parent and its own agent.";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use machine::Timestamp;
 use machine::event::{Event, Order, Parent, Usage};
-use machine::id::{CallId, Digest, Principal, RunId, SuspensionId, ToolName};
+use machine::id::{AgentName, CallId, Digest, Principal, RunId, SuspensionId, ToolName};
 use machine::inbox::{RunRow, SuspensionRow};
 use machine::policy::{Continuation, Execution, Policy};
 use machine::revision::Revision;
@@ -22,6 +22,7 @@ pub type Ticket = u64;
 #[derive(Clone, Debug)]
 pub struct RunLedger {
     pub run: RunId,
+    pub agent: AgentName,
     pub policy: Policy,
     pub revision: Arc<Revision>,
     pub parent: Option<Parent>,
@@ -141,6 +142,7 @@ impl RunLedger {
     pub fn new(order: &Order, revision: Arc<Revision>, event: &Event) -> Self {
         Self {
             run: order.run_id.clone(),
+            agent: order.agent.clone(),
             policy: order.policy,
             revision,
             parent: order.parent.clone(),
@@ -214,6 +216,12 @@ impl RunLedger {
             expires_at: open.expires_at(),
             answered: open.answered_by.is_some(),
             doubted_attempt: open.doubted,
+            is_grantable: call
+                .asked
+                .iter()
+                .rev()
+                .take(open.asker_count)
+                .any(|asker| !matches!(asker, Asker::Plugin(_))),
         })
     }
 

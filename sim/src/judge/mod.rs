@@ -4,6 +4,7 @@
 pub(crate) mod answers;
 pub mod causes;
 pub mod ends;
+pub(crate) mod grants;
 pub mod hearing;
 pub(crate) mod hearing_calls;
 pub mod invariant;

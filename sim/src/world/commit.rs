@@ -2,11 +2,11 @@
 
 use machine::event::{Event, Fact};
 use machine::id::RunId;
-use machine::tool::ToolLeave;
 use machine::{Input, Rejection, stored};
 
 use crate::judge::causes;
 use crate::judge::ends::goes_past_interrupt;
+use crate::judge::grants;
 use crate::judge::hearing::Cause;
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::Announced;
@@ -124,13 +124,7 @@ fn write_event(
     {
         thread.hear(queued)?;
     }
-    if let Fact::ToolApproved { call_id, by, apply_to_future: true, .. } = &event.fact
-        && let Some(call) = stored_run.ledger.call(call_id)
-        && let Some(shown) = call.approved
-    {
-        let leave = ToolLeave { by: by.clone(), definition: shown.definition };
-        thread.approved_tools.insert(call.tool.clone(), leave);
-    }
+    thread.grants.extend(grants::given(&stored_run.ledger, event)?);
     stored_run.log.push(event.clone());
     let started = stored_run.log.get(1).is_some_and(|second| matches!(second.fact, Fact::RunStarted { .. }));
     if started && stored_run.ledger.status != Announced::Queued {

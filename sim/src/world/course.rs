@@ -9,6 +9,7 @@ use machine::id::{CallId, Digest};
 use machine::inbox::Verdict;
 use machine::policy::OnBusy;
 
+use crate::judge::grants;
 use crate::judge::invariant::Checked;
 use crate::play::coverage::Coverage;
 use crate::play::tape::Tape;
@@ -227,7 +228,7 @@ impl World {
             text: "please",
         };
         if self.tape.chance(8) {
-            self.store.threads[thread].auto_approved_by = Some(posted.by.clone());
+            self.store.threads[thread].grants.push(grants::auto_approval(&posted.by));
         }
         if let Some(holder) = self.store.threads[thread].holder {
             self.coverage.pairs(&self.store.runs[holder].ledger, "new message");

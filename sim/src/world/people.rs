@@ -6,6 +6,7 @@ use machine::Timestamp;
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::id::{DecisionId, Digest, Principal, SuspensionId};
 use machine::policy::OnReject;
+use machine::rules::Asker;
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::tool::Arguments;
 use serde_json::{Value, json};
@@ -92,7 +93,7 @@ fn draw_action(tape: &mut Tape, call: &CallLedger, open: &Open) -> (DecisionActi
     }
     let mut resume = Resume { note: tape.chance(20).then(|| "fine by me".into()), ..Resume::default() };
     let form = match open.kind {
-        SuspensionKind::Approval => approve(tape, &mut resume),
+        SuspensionKind::Approval => approve(tape, &mut resume, asked_by_the_gate(call, open)),
         SuspensionKind::InDoubt => resolve_doubt(tape, &mut resume),
         SuspensionKind::ClientTool | SuspensionKind::External | SuspensionKind::Question => {
             answer(tape, &mut resume, open.mode)
@@ -111,8 +112,20 @@ fn draw_action(tape: &mut Tape, call: &CallLedger, open: &Open) -> (DecisionActi
 }
 
 /// A plain yes, an edit, or one of the answers that must never count as a yes.
-fn approve(tape: &mut Tape, resume: &mut Resume) -> Form {
+fn approve(tape: &mut Tape, resume: &mut Resume, is_grantable: bool) -> Form {
     resume.apply_to_future = tape.chance(12);
+    let form = draw_yes(tape, resume);
+    // A plugin that asked would ask again: nothing can be granted.
+    if resume.apply_to_future && !is_grantable { Form::Malformed } else { form }
+}
+
+/// Some asker of this opening is not a plugin.
+fn asked_by_the_gate(call: &CallLedger, open: &Open) -> bool {
+    let latest = call.asked.iter().rev().take(open.asker_count);
+    latest.into_iter().any(|asker| !matches!(asker, Asker::Plugin(_)))
+}
+
+fn draw_yes(tape: &mut Tape, resume: &mut Resume) -> Form {
     match tape.pick(16) {
         0..=6 => Form::Good,
         7 => {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use machine::decision::{Decision, DecisionAction};
 use machine::delivery;
 use machine::event::{Event, Fact, Message};
-use machine::id::{CallId, DecisionId, MessageId, Principal, RunId, ThreadId, ToolName};
+use machine::grant::Grant;
+use machine::id::{CallId, DecisionId, MessageId, RunId, ThreadId};
 use machine::inbox::{self, Item, Shown, Verdict};
 use machine::policy::OnReject;
 use machine::revision::Revision;
 use machine::suspension::SuspensionKind;
-use machine::tool::ToolLeave;
 use machine::transcript::Transcript;
 use machine::{Control, Input, Rejection, Run, Timestamp};
 
@@ -63,9 +63,8 @@ pub struct ThreadRow {
     pub call_ids: BTreeSet<CallId>,
     pub transcript: Transcript,
     pub last_message: Option<MessageId>,
-    /// Leave that was given for every tool, and for single tools.
-    pub auto_approved_by: Option<Principal>,
-    pub approved_tools: BTreeMap<ToolName, ToolLeave>,
+    /// What was granted for every tool, and for single tools.
+    pub grants: Vec<Grant>,
 }
 
 #[derive(Clone, Debug)]

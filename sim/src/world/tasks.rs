@@ -4,7 +4,7 @@ use machine::input::{Gated, Outcome};
 use machine::phase::{HookAnswers, Phase};
 use machine::revision::Revision;
 use machine::rules::{PatternHit, Test};
-use machine::tool::{Arguments, Leave};
+use machine::tool::Arguments;
 use machine::{Effect, Input};
 
 use crate::judge::causes;
@@ -98,10 +98,7 @@ impl World {
         let stored = &self.store.runs[session.run];
         let known = stored.ledger.call(call)?.clone();
         let thread = &self.store.threads[stored.thread];
-        let leave = Leave {
-            every_tool: thread.auto_approved_by.clone(),
-            this_tool: thread.approved_tools.get(&known.tool).cloned(),
-        };
+        let grants = thread.grants.clone();
         let revision = session.copy.revision.clone();
         let tampered = self.tampered.contains(&(session.run, call.clone()));
         let sent = if tampered { other_than(&known.arguments) } else { known.arguments.clone() };
@@ -111,7 +108,8 @@ impl World {
             tool: self.live.now(&known.tool),
             hits: hits(&revision, &sent),
             arguments: sent,
-            leave,
+            grants,
+            loosening_ended: false,
             hooks,
         })
     }

@@ -7,7 +7,7 @@ use machine::event::{Event, Fact, InterruptCause, Order, Parent, UserMessage};
 use machine::id::{Principal, RunId, ThreadId};
 use machine::inbox::Item;
 use machine::policy::{
-    ApprovalScope, LooseningRefused, OnBusy, Policy, PolicyRequest, Resolved, WhileWaiting, for_child,
+    LooseningRefused, OnBlock, OnBusy, OnReject, Policy, PolicyRequest, Resolved, WhileWaiting, for_child,
     resolve,
 };
 use machine::suspension::SuspensionKind;
@@ -17,6 +17,7 @@ use machine::thread::{
 use machine::{Control, Timestamp, fold, queue};
 use serde_json::Value;
 
+use crate::judge::grants::rank;
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{Announced, RunLedger};
 use crate::world::cast::{Agent, CLERK};
@@ -183,28 +184,21 @@ pub(crate) fn encode(control: &Control) -> Checked<Vec<u8>> {
     }
 }
 
-/// How many calls wait for a person, in order.
-const fn rank(scope: ApprovalScope) -> u8 {
-    match scope {
-        ApprovalScope::Never => 0,
-        ApprovalScope::Policy => 1,
-        ApprovalScope::WriteTools => 2,
-        ApprovalScope::AllTools => 3,
-    }
-}
-
 /// Every field is the request's or the agent's, and fewer calls wait only if the sender may approve.
 fn check_resolved(own: &Policy, posted: &Posted, resolved: &Result<Resolved, LooseningRefused>) -> Checked {
     let request = &posted.request;
     let approval = request.approval.unwrap_or(own.approval);
-    let loosens = rank(approval) < rank(own.approval);
+    let continues =
+        request.on_reject == Some(OnReject::Continue) && own.on_reject != Some(OnReject::Continue);
+    let only_fails = request.on_block == Some(OnBlock::FailCall) && own.on_block == OnBlock::EndRun;
+    let loosens = rank(approval) < rank(own.approval) || continues || only_fails;
     let Ok(resolved) = resolved else {
         return ensure(loosens && !posted.may_approve, Invariant::LooseningNeedsTheRole, || {
-            format!("{approval:?} was refused to somebody who may ask for it")
+            format!("{request:?} was refused to a sender who may ask for it")
         });
     };
     ensure(!loosens || posted.may_approve, Invariant::LooseningNeedsTheRole, || {
-        format!("{:?} became {approval:?} for somebody who may not approve", own.approval)
+        format!("{own:?} was loosened by {request:?} for a sender who may not approve")
     })?;
     let expected = Policy {
         continuation: request.continuation.unwrap_or(own.continuation),

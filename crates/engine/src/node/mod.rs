@@ -31,6 +31,7 @@ use crate::approval_feed::ApprovalBell;
 use crate::callback::{CallbackSecrets, Callbacks};
 use crate::clock::Clock;
 use crate::feed::Feeds;
+use crate::grants::Approvers;
 use crate::live::lock;
 use crate::model::Model;
 use crate::numbers::Tally;
@@ -157,6 +158,7 @@ pub(crate) struct Node {
     /// As they are now; a reload may change them.
     pub(crate) quotas: Mutex<Quotas>,
     pub(crate) callbacks: Option<Callbacks>,
+    pub(crate) approvers: Approvers,
     pub(crate) feeds: Arc<Feeds>,
     pub(crate) shelf: Shelf,
     agents: RwLock<Arc<Agents>>,
@@ -190,6 +192,7 @@ impl Node {
         clock: Arc<dyn Clock>,
         settings: Settings,
         callbacks: Option<Callbacks>,
+        approvers: Approvers,
         agents: Agents,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -201,6 +204,7 @@ impl Node {
             quotas: Mutex::new(settings.quotas),
             settings,
             callbacks,
+            approvers,
             feeds: Arc::default(),
             agents: RwLock::new(Arc::new(agents)),
             kept: Kept::default(),

@@ -64,7 +64,8 @@
 //! 22. A creation on a thread that was seen never creates that thread again: it is refused if the thread is gone
 //!     ([`Refused::NotFound`]) or if another one has its id by now ([`Refused::Stale`]). A creation on a thread that was
 //!     seen to be absent is refused if there is one by now ([`Refused::Stale`]).
-//! 23. A row that cannot be decoded hides nothing else. Lists and logs show it as far as its plain columns go, and say that
+//! 23. A grant counts for its own thread until it is revoked, and goes with the thread.
+//! 24. A row that cannot be decoded hides nothing else. Lists and logs show it as far as its plain columns go, and say that
 //!     it is unreadable. A run that cannot be loaded is given out all the same ([`Claimed::loaded`]), so that it keeps no
 //!     other from being given out. An interrupt is accepted, and [`Store::end_undecoded`] ends its run, without decoding
 //!     anything; so is a thread deleted.
@@ -79,8 +80,9 @@ pub use append::{Append, Appended, Birth, Brought, Create, Created};
 pub use claim::{Claim, PassOver};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
 pub use views::{
-    ApprovalFilter, Committed, Countable, Listed, Logged, MessagePlace, MessageView, Page, PathEntry,
-    RunFilter, RunView, SaidMessage, StateView, SuspensionView, ThreadView, UnreadableEvent, decoded,
+    ApprovalFilter, AutoApproval, Committed, Countable, GRANTS_READ_MAX, GrantFilter, GrantView, Listed,
+    Logged, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView, SaidMessage, StateView,
+    SuspensionView, ThreadView, UnreadableEvent, decoded,
 };
 pub use wrapper::Wrapper;
 
@@ -92,13 +94,11 @@ use std::sync::Arc;
 
 use machine::decision::Decision;
 use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::grant::Grant;
+use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Ticket, Verdict};
 use machine::rows::{ShownStatus, StateRow};
 use machine::thread::Busy;
-use machine::tool::Leave;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
@@ -321,16 +321,30 @@ pub trait Store: Send + Sync + 'static {
     /// How many of these the tenant has, counted by an index and no further than to `max`.
     fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
 
-    /// Leave for every tool of a thread, by whom; none takes all leave back, also what an approval gave for one tool.
+    /// Gives a grant for every tool of a thread, in place of an earlier one. None revokes every grant of the thread.
     fn set_auto_approve(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-        by: Option<&Principal>,
+        given: Option<&AutoApproval>,
     ) -> Task<'_, Result<(), Refused>>;
 
-    /// Leave that counts for a call of this tool now.
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>>;
+    /// The run's grants for this tool: the one for every tool, then the newest, at most [`GRANTS_READ_MAX`] in all.
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>>;
+
+    /// One grant that was not revoked.
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>>;
+
+    /// The grants that were not revoked, newest first.
+    fn grants(
+        &self,
+        tenant: &Tenant,
+        filter: &GrantFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<GrantView>, Refused>>;
+
+    /// [`Refused::NotFound`] where the tenant has no such grant, or where it was revoked before.
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>>;
 
     /// Removes a thread with its runs, logs and approvals, and the threads of the runs that they delegated to, and so on.
     /// [`Refused::Stale`] while a run of any of them has not ended.

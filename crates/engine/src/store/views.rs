@@ -5,8 +5,9 @@ use std::sync::Arc;
 use machine::checkpoint::Checkpoint;
 use machine::event::{Event, Fact, Message, Opened};
 use machine::foretold::foretell;
+use machine::grant::Grant;
 use machine::id::{
-    AgentName, CallId, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName,
+    AgentName, CallId, GrantId, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName,
 };
 use machine::inbox::Item;
 use machine::phase::Scope;
@@ -135,9 +136,9 @@ pub struct ThreadView {
     pub head: Option<MessageId>,
     /// Its unended runs.
     pub state: Thread,
-    /// Whoever gave leave for every tool.
+    /// The giver of the grant for every tool.
     pub auto_approved_by: Option<Principal>,
-    /// Tools for whose later calls somebody gave leave, by name.
+    /// Tools for which a grant was given and not revoked, by name.
     pub approved_tools: Vec<ToolName>,
 }
 
@@ -405,6 +406,31 @@ impl ApprovalFilter {
     pub fn changed(run: &RunId, after: u64) -> Self {
         Self { status: None, run: Some(run.clone()), thread: None, changed_after: after }
     }
+}
+
+/// The grant for every tool of a thread, as it is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AutoApproval {
+    pub id: GrantId,
+    pub by: Principal,
+}
+
+/// Grants that are read for one call. A further one does not count, and its call is held.
+pub const GRANTS_READ_MAX: usize = 100;
+
+/// A grant as lists show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantView {
+    pub grant: Grant,
+    pub thread: ThreadId,
+    /// When it was given. Of one that was stored before grants were: when its thread was created.
+    pub since: Timestamp,
+}
+
+/// Which grants. What is not set does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GrantFilter {
+    pub by: Option<Principal>,
 }
 
 /// Which part of a list.

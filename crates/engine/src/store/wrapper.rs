@@ -6,18 +6,16 @@ use std::sync::Arc;
 use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::grant::Grant;
+use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
-use machine::tool::Leave;
 use serde_json::Value;
 
 use super::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Countable, Counts, Create, Created, Lease,
-    Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView,
-    Said, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
+    Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
+    Remembered, Ring, RunFilter, RunView, Said, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use crate::callback::CallbackKey;
 use crate::clock::Clock;
@@ -55,9 +53,14 @@ wrapper_of_store! {
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
     fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
     fn set_auto_approve(
-        &self, tenant: &Tenant, thread: &ThreadId, by: Option<&Principal>
+        &self, tenant: &Tenant, thread: &ThreadId, given: Option<&AutoApproval>
     ) -> Task<'_, Result<(), Refused>>;
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>>;
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>>;
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>>;
+    fn grants(
+        &self, tenant: &Tenant, filter: &GrantFilter, page: &Page
+    ) -> Task<'_, Result<Listed<GrantView>, Refused>>;
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>>;
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>>;
     fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>>;
     fn revision(

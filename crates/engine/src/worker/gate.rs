@@ -1,12 +1,13 @@
-//! The gate's look at the world: is the tool still there, are the arguments good, has somebody given leave.
+//! The gate's look at the world: is the tool still there, are the arguments good, which grants count.
 
 use machine::call::Call;
 use machine::event::{Event, Fact};
-use machine::id::CallId;
+use machine::id::{CallId, Principal};
 use machine::input::Gated;
 use machine::phase::{HookAnswers, Phase};
+use machine::policy::Scopes;
 use machine::rules::{Verdict, judge};
-use machine::tool::{Arguments, Leave, Performer, Tool, ToolNow};
+use machine::tool::{Arguments, Performer, Tool, ToolNow};
 
 use super::{Stop, Worker};
 use crate::arguments;
@@ -34,21 +35,32 @@ impl Worker {
             Arguments::Valid { value, .. } => self.pinned.hits(&call.tool, value),
             Arguments::Invalid { .. } => Vec::new(),
         };
-        let mut gated = Gated { call: id.clone(), tool, arguments, hits, leave: Leave::default(), hooks };
+        let loosened_by = self.run.control.loosened_by.as_ref();
+        let loosening_ended = loosened_by.is_some_and(|by| !self.may_approve(by));
+        let grants = Vec::new();
+        let mut gated = Gated { call: id.clone(), tool, arguments, hits, grants, loosening_ended, hooks };
         if let ToolNow::Known(tool) = &gated.tool {
             self.gated.insert(id.clone(), tool.definition);
             if self.asks(&call, tool, &gated) {
-                gated.leave = self.node.store.leave(&self.lease, &call.tool).await?;
+                let mut grants = self.node.store.grants_for(&self.lease, &call.tool).await?;
+                grants.retain(|grant| self.may_approve(&grant.by));
+                gated.grants = grants;
             }
         }
         Ok(gated)
     }
 
-    /// Leave is looked up only where it could matter.
+    /// A grant ends with the role of its giver.
+    fn may_approve(&self, giver: &Principal) -> bool {
+        (self.node.approvers)(&self.lease.tenant, giver, &self.pinned.agent)
+    }
+
+    /// Grants are looked up only where they could matter.
     fn asks(&self, call: &Call, tool: &Tool, gated: &Gated) -> bool {
-        let scope = self.run.control.policy.approval.max(self.pinned.revision.policy.approval);
+        let agent = self.pinned.revision.policy.approval;
+        let scopes = Scopes { agent, run: self.run.control.policy.approval.max(agent) };
         let rules = &self.pinned.revision.rules;
-        match judge(rules, scope, &call.tool, tool, &gated.arguments, &gated.hits) {
+        match judge(rules, scopes, &call.tool, tool, &gated.arguments, &gated.hits) {
             Verdict::Ask { .. } => true,
             Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Block => false,
         }
@@ -60,7 +72,11 @@ impl Worker {
             Some(live) if self.pinned.has_tool(&call.tool) && !hidden => match &live.gate.performer {
                 Performer::Agent { agent, .. } if !agents.by_name.contains_key(agent) => ToolNow::Unknown,
                 Performer::Server | Performer::Client | Performer::External | Performer::Agent { .. } => {
-                    ToolNow::Known(live.gate.clone())
+                    let tool = live.gate.clone();
+                    ToolNow::Known(match self.pinned.terms(&call.tool) {
+                        Some(frozen) => tool.tightened_by(&frozen),
+                        None => tool,
+                    })
                 }
             },
             Some(_) => ToolNow::OutOfScope,

@@ -9,7 +9,7 @@ use machine::inbox::{self, Item, Shown, Ticket, Verdict};
 use machine::policy::Decisions;
 use machine::projection::{Projection, of_run};
 use machine::status::RunStatus;
-use machine::suspension::SuspensionKind;
+use machine::suspension::{Held, SuspensionKind};
 use machine::termination::Termination;
 use machine::{Answer, Effect, Input, Rejection, Timestamp};
 use tokio::sync::oneshot;
@@ -214,7 +214,8 @@ impl Worker {
         for index in inbox::drain(&self.run.control, &items, self.hurry) {
             let Some((ticket, item)) = unheard.get(index) else { continue };
             batch.consumed.push(*ticket);
-            let Some(input) = inbox::hear(&self.run.control, item) else { continue };
+            let item = self.with_current_definition(item.clone());
+            let Some(input) = inbox::hear(&self.run.control, &item) else { continue };
             let first = batch.events.len();
             let said = if interrupted && !item.interrupts() {
                 batch.say_before_interrupt(&mut self.run, &input, Some(*ticket), now)
@@ -257,6 +258,7 @@ impl Worker {
     ) -> Result<Answers, NotStored> {
         let mut answers = Vec::new();
         for Direct { item, reply } in directs {
+            let item = self.with_current_definition(item);
             let Some(input) = self.may_hear(batch, &item) else {
                 // Not before the commit: it must not overtake what was brought before it.
                 answers.push((reply, Reply::UseTheInbox));
@@ -275,6 +277,23 @@ impl Worker {
             }
         }
         Ok(answers)
+    }
+
+    /// A decision that waited was accepted for the tool as it was then. If the tool has changed since, the approval is void
+    /// before it is recorded. A tool that is gone fails the call at the gate.
+    fn with_current_definition(&self, mut item: Item) -> Item {
+        if let Item::Decision(decision) | Item::Early { decision, .. } = &mut item
+            && let Some(call) = self.run.control.call(&decision.call)
+            && let Some(Held::Approval { definition }) = call.suspension().map(|open| &open.held)
+            // One that was void when it was accepted stays void, even if the tool is what was shown again.
+            && !decision.is_for_another(*definition)
+        {
+            let agents = self.node.agents();
+            let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
+            let live = self.pinned.live(agent, &call.tool);
+            decision.definition_now = live.map(|live| live.gate.definition).or(decision.definition_now);
+        }
+        item
     }
 
     fn may_hear(&self, batch: &Batch, item: &Item) -> Option<Input> {

@@ -202,18 +202,18 @@ async fn an_approval_does_not_count_for_another_performer_of_the_tool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leave_for_a_thread_lets_its_calls_through_until_it_is_taken_back() {
+async fn auto_approve_lets_the_calls_of_a_thread_through_until_it_is_revoked() {
     let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
     let engine = stage.start(assistant(&model, &sent)).await;
     let (tenant, thread) = (engine::store::Tenant::default(), "t".into());
     stage.store.put_thread(&tenant, &thread, &Value::Null).await.unwrap();
-    stage.store.set_auto_approve(&tenant, &thread, Some(&Principal::from("ann"))).await.unwrap();
+    engine.auto_approve(&tenant, &thread, Some(&Principal::from("ann"))).await.unwrap();
     let (_, mut watched) = engine.stream(to_assistant().on_thread("t")).await.unwrap();
     let started = until_named(&mut watched, "tool.execution_started").await;
     let Fact::ExecutionStarted { let_through_by, .. } = started.fact else { panic!("{started:?}") };
     assert_eq!(let_through_by, Some(Principal::from("ann")));
     rest(&mut watched).await;
-    stage.store.set_auto_approve(&tenant, &thread, None).await.unwrap();
+    engine.auto_approve(&tenant, &thread, None).await.unwrap();
     held(&engine, to_assistant().on_thread("t")).await;
     assert_eq!(sent.count(), 1);
 }

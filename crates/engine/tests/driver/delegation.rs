@@ -9,10 +9,10 @@ use engine::plugin::{Action, Moment, Phase};
 use engine::store::{Lease, Refused, RunFilter, RunView, Store, Task, Tenant, Wrapper};
 use engine::tool::{Approval, DeclaredTool, Performer, Tool, ToolDefinition};
 use machine::event::{CallErrorCode, Fact, Usage};
+use machine::grant::Grant;
 use machine::id::{RunId, ToolName};
 use machine::policy::{OnBlock, OnReject, Policy};
 use machine::termination::{Cancelled, StopCode, Termination};
-use machine::tool::Leave;
 use serde_json::json;
 use stores::memory::MemoryStore;
 
@@ -335,7 +335,7 @@ async fn b49_a_child_whose_call_is_cancelled_in_the_commit_that_creates_it_is_to
     assert_eq!((stage.ended(&child.id).await, sent.count()), (by_parent, 0));
 }
 
-/// Before it says whether a call has leave, somebody replaces the agents.
+/// Before it says which grants there are for a call, the agents are replaced.
 struct ReconfiguringStore {
     inner: MemoryStore,
     replaced: OnceLock<(engine::Engine, Agent)>,
@@ -346,13 +346,13 @@ impl Wrapper for ReconfiguringStore {
         &self.inner
     }
 
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>> {
         let (lease, tool) = (lease.clone(), tool.clone());
         Box::pin(async move {
             if let Some((engine, agent)) = self.replaced.get() {
                 engine.replace_agents(vec![agent.clone()]).await.unwrap();
             }
-            self.inner.leave(&lease, &tool).await
+            self.inner.grants_for(&lease, &tool).await
         })
     }
 }
@@ -373,7 +373,7 @@ async fn an_agent_that_is_removed_between_the_gate_and_the_commit_fails_the_call
     assert!(store.replaced.set((engine.clone(), Agent::new("desk", desk.clone()))).is_ok());
     let (tenant, thread) = (Tenant::default(), "t".into());
     stage.store.put_thread(&tenant, &thread, &json!({})).await.unwrap();
-    stage.store.set_auto_approve(&tenant, &thread, Some(&"ann".into())).await.unwrap();
+    engine.auto_approve(&tenant, &thread, Some(&"ann".into())).await.unwrap();
     let (posted, mut watched) = engine.stream(message("desk").on_thread("t")).await.unwrap();
     let failed = until_named(&mut watched, "tool.execution_failed").await;
     let Fact::ExecutionFailed { error, .. } = &failed.fact else { panic!("{failed:?}") };

@@ -19,6 +19,7 @@ mod faulty_store;
 mod feeds;
 mod full_house;
 mod gone_away;
+mod grants;
 mod holding;
 mod interrupting;
 mod judging;

@@ -17,13 +17,14 @@ use machine::event::Fact;
 use machine::id::{Digest, PluginName, Principal, RunId};
 use machine::inbox::{Refusal, Verdict};
 use machine::policy::{ApprovalScope, Decisions, Policy};
+use machine::rows::ApprovalStatus;
 use machine::termination::{Cancelled, StopCode, Termination};
 use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::stage::{
-    BEGIN, Scripted, Sent, Stage, asking, call, gated, held, let_go, rest, to_assistant, transfer_definition,
-    until_named,
+    BEGIN, Scripted, Sent, Stage, accepted, asking, call, gated, held, let_go, rest, to_assistant,
+    transfer_definition, until_named,
 };
 
 fn one_transfer() -> Scripted {
@@ -251,6 +252,40 @@ async fn at_the_boundary_an_accepted_decision_waits_for_the_call_that_runs() {
     assert_eq!(after[0], "tool.execution_succeeded");
     assert!(after.contains(&"tool.approved".to_owned()), "{after:?}");
     assert_eq!(sent.count(), 1);
+}
+
+/// The approval is void before it is recorded: the log never says that the changed tool was approved.
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_changes_while_an_accepted_decision_waits_is_not_approved() {
+    let gate = Arc::new(Notify::new());
+    let model = asking(&[("a", "transfer", json!({})), ("c", "slow", json!({}))]);
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let policy = Policy { decisions: Decisions::AtBoundary, ..Policy::default() };
+    let base = || Agent::new("assistant", model.clone()).tool(gated("slow", &gate)).policy(policy);
+    let engine = stage.start(base().tool(sent.transfer())).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    let first = stage.pending().await[0].id.clone();
+    let approve = Decide::approve(&posted.run, &call("a"), "ann");
+    assert_eq!(engine.decide(approve.clone()).await.unwrap(), Verdict::Accepted);
+    let changed = sent.tool(ToolDefinition::new("transfer", "Moves all the money"), |_| json!("gone"));
+    engine.replace_agents(vec![base().tool(changed)]).await.unwrap();
+    gate.notify_one();
+    until_named(&mut watched, "tool.approval_requested").await;
+    let_go(&engine).await;
+    assert_eq!(
+        (
+            stage.count(&posted.run, "tool.approved").await,
+            stage.count(&posted.run, "tool.approval_voided").await
+        ),
+        (0, 1)
+    );
+    let old = engine.store().suspension(&Tenant::default(), &first).await.unwrap().expect("it is kept");
+    assert_eq!((old.status, old.reason.as_deref()), (ApprovalStatus::Expired, Some("tool_changed")));
+    assert_eq!((sent.count(), stage.pending().await.len()), (0, 1));
+    accepted(engine.decide(approve).await);
+    rest(&mut watched).await;
+    assert_eq!((sent.count(), stage.count(&posted.run, "tool.approved").await), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ pub struct Approve {
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub note: Option<Remark>,
-    /// Later calls of this tool in this thread are not held.
+    /// Later calls of this tool by this agent in this thread are not held for the reasons that held this one.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub apply_to_future: Option<bool>,

@@ -45,8 +45,8 @@ impl PostThread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AutoApprove {
-    /// Later calls of this thread are not held by policy; calls already held stay held. False takes back all leave, also
-    /// what `apply_to_future` gave for one tool.
+    /// Later calls of this thread are not held by policy, unless the message that started their run tightened it; calls
+    /// already held stay held. False revokes every grant of the thread, also those that `apply_to_future` gave.
     pub enabled: bool,
 }
 

@@ -31,6 +31,15 @@ impl ApiError {
     }
 
     #[must_use]
+    pub fn no_grant(id: &str) -> Self {
+        let next = "GET /v1/grants lists them";
+        Self::new(
+            Code::GrantNotFound,
+            format!("there is no grant `{}`, and nothing was changed; {next}", cut(id)),
+        )
+    }
+
+    #[must_use]
     pub fn no_agent(name: &str) -> Self {
         let next = "GET /v1/agents lists them";
         Self::new(

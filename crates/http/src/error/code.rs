@@ -23,6 +23,7 @@ pub enum Code {
     Draining,
     /// The key may not do this.
     Forbidden,
+    GrantNotFound,
     /// The key of a repeat came with another body.
     IdempotencyConflict,
     /// A call that may or may not have taken effect has to be settled first.
@@ -58,7 +59,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::ActiveRunExists,
         Self::AgentNotFound,
         Self::ApprovalNotFound,
@@ -68,6 +69,7 @@ impl Code {
         Self::DigestMismatch,
         Self::Draining,
         Self::Forbidden,
+        Self::GrantNotFound,
         Self::IdempotencyConflict,
         Self::InDoubt,
         Self::Internal,
@@ -102,6 +104,7 @@ impl Code {
             Self::DigestMismatch => "DIGEST_MISMATCH",
             Self::Draining => "DRAINING",
             Self::Forbidden => "FORBIDDEN",
+            Self::GrantNotFound => "GRANT_NOT_FOUND",
             Self::IdempotencyConflict => "IDEMPOTENCY_CONFLICT",
             Self::InDoubt => "IN_DOUBT",
             Self::Internal => "INTERNAL",
@@ -133,6 +136,7 @@ impl Code {
             Self::Forbidden | Self::OriginRefused => StatusCode::FORBIDDEN,
             Self::AgentNotFound
             | Self::ApprovalNotFound
+            | Self::GrantNotFound
             | Self::NotFound
             | Self::RunNotFound
             | Self::ThreadNotFound => StatusCode::NOT_FOUND,

@@ -5,7 +5,7 @@ use engine::posting::{MESSAGE_BYTES_MAX, PostRefused};
 use engine::quota::QuotaReached;
 use engine::store::{Countable, Refused, Trouble};
 use machine::json_value::ValueFault;
-use machine::policy::{ApprovalScope, LooseningRefused};
+use machine::policy::LooseningRefused;
 use machine::thread::Busy;
 
 use super::{ApiError, Code};
@@ -187,15 +187,15 @@ impl From<Busy> for ApiError {
 
 impl From<LooseningRefused> for ApiError {
     fn from(refused: LooseningRefused) -> Self {
-        let (from, to) = (scope(refused.from), scope(refused.to));
+        let LooseningRefused { field } = refused;
         Self::new(
             Code::Forbidden,
             format!(
-                "`approval` = `{to}` makes fewer calls wait than the agent's `{from}`, which needs the role \
-                 `approve`; no run was started. Leave it out, or use a key with that role"
+                "`policy.{field}` is looser than the agent's own policy, which needs the role `approve`; no run was \
+                 started. Leave it out, or use a key with that role"
             ),
         )
-        .with("field", "policy.approval")
+        .with("field", format!("policy.{field}"))
         .with("roles", ["approve"])
     }
 }
@@ -203,15 +203,6 @@ impl From<LooseningRefused> for ApiError {
 /// A field of the body cannot be taken as it is.
 pub(crate) fn bad_field(field: &str, why: &str) -> ApiError {
     ApiError::new(Code::BadRequest, format!("`{field}`: {why}")).with("field", field)
-}
-
-const fn scope(scope: ApprovalScope) -> &'static str {
-    match scope {
-        ApprovalScope::Never => "never",
-        ApprovalScope::Policy => "policy",
-        ApprovalScope::WriteTools => "write_tools",
-        ApprovalScope::AllTools => "all_tools",
-    }
 }
 
 fn unstorable_content(fault: &ValueFault) -> ApiError {

@@ -6,6 +6,7 @@ pub(crate) mod approvals;
 pub(crate) mod callbacks;
 pub(crate) mod deciding;
 pub(crate) mod events;
+pub(crate) mod grants;
 pub(crate) mod health;
 pub(crate) mod messages;
 pub(crate) mod runs;

@@ -1,4 +1,4 @@
-//! Threads: create, list, show, delete, and leave for every tool of one.
+//! Threads: create, list, show, delete, and auto-approve of one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ pub(crate) async fn auto_approve(
     let asked: AutoApprove = received.strict().await?;
     found(&server, &caller, &id).await?;
     let by = asked.enabled.then_some(&caller.principal);
-    match server.engine.store().set_auto_approve(&caller.tenant, &id, by).await {
+    match server.engine.auto_approve(&caller.tenant, &id, by).await {
         Ok(()) => Ok(Json(shown(&found(&server, &caller, &id).await?)?)),
         Err(Refused::NotFound) => Err(ApiError::no_thread(id.as_str())),
         Err(refused) => Err(refused.into()),
@@ -157,7 +157,7 @@ pub(crate) async fn found(server: &Server, caller: &Caller, id: &ThreadId) -> Re
 
 /// A key that is for some agents is shown the threads in which no other agent has run: what is said in a thread, and what
 /// is allowed in it, concerns every agent of it.
-async fn is_shown(server: &Server, caller: &Caller, id: &ThreadId) -> Result<bool, ApiError> {
+pub(crate) async fn is_shown(server: &Server, caller: &Caller, id: &ThreadId) -> Result<bool, ApiError> {
     if caller.agents().is_none() {
         return Ok(true);
     }

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::approval::Approval;
 use super::event::Envelope;
+use super::grant::Grant;
 use super::message::Message;
 use super::run::Run;
 use super::thread::Thread;
@@ -66,6 +67,13 @@ pub struct Runs {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Approvals {
     pub approvals: Vec<Approval>,
+    /// Null at the end.
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Grants {
+    pub grants: Vec<Grant>,
     /// Null at the end.
     pub next_cursor: Option<String>,
 }

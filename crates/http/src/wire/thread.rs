@@ -17,7 +17,7 @@ pub struct Thread {
     pub metadata: Value,
     /// Later calls are not held by policy.
     pub auto_approve: bool,
-    /// Tools whose later calls are not held, because an approval said `apply_to_future`.
+    /// Tools for which an approval with `apply_to_future` gave a grant. `GET /v1/grants` says what each covers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub approved_tools: Vec<String>,

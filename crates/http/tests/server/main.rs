@@ -24,6 +24,7 @@ mod draining;
 mod endings;
 mod error_pages;
 mod fuzz;
+mod grants;
 mod heard_later;
 mod json_texts;
 mod keys;

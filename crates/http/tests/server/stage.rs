@@ -12,8 +12,8 @@ use engine::tool::{
 };
 use engine::{Engine, Settings};
 use holdpoint_http::{
-    AgentScope, AgentShown, AgentTenants, Auth, Key, Limits, Origins, Reloaded, Role, Roles, Server, Setup,
-    ToolShown,
+    AgentScope, AgentShown, AgentTenants, Approvers, Auth, Key, Limits, Origins, Reloaded, Role, Roles,
+    Server, Setup, ToolShown,
 };
 use models::scripted::{Reply, ScriptedModel};
 use serde_json::{Value, json};
@@ -202,7 +202,8 @@ impl Stage {
             })
             .collect();
         let shown: Vec<AgentShown> = agents.iter().map(shown).collect();
-        let engine = Engine::on_shared(store).settings(plan.settings);
+        let approvers = Approvers::new(&plan.auth);
+        let engine = Engine::on_shared(store).settings(plan.settings).approvers(approvers.for_engine());
         let engine = agents.into_iter().fold(engine, |engine, agent| engine.agent(agent));
         let engine = engine.start().await.expect("it starts");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -220,6 +221,7 @@ impl Stage {
                 Box::pin(async move { Ok(Reloaded { agents, auth }) })
             }),
             origins: Origins { listen: address, public_url: None },
+            approvers,
             log_lines_dropped: Arc::default(),
         };
         let server = Server::limited(setup, plan.limits);

@@ -19,7 +19,7 @@ on_all_stores! {
     d21_a_thread_is_busy_until_its_run_has_ended;
     d25_d9_an_approval_is_decided_once;
     d27_approvals_are_listed_oldest_first_and_only_while_pending;
-    d28_leave_for_the_future_lets_later_calls_through;
+    d28_a_grant_for_the_future_lets_later_calls_through;
     d37_several_held_calls_are_decided_in_any_order;
     d38_one_rejection_closes_the_other_approvals;
     d42_a_failed_provider_fails_the_run;
@@ -214,7 +214,7 @@ async fn d27_approvals_are_listed_oldest_first_and_only_while_pending(kept: Kept
     assert_eq!(approved["approvals"][0]["id"], json!(all[1]));
 }
 
-async fn d28_leave_for_the_future_lets_later_calls_through(kept: Kept) {
+async fn d28_a_grant_for_the_future_lets_later_calls_through(kept: Kept) {
     let stage = Plan::new(kept, [write_call(), Reply::text("Done.")]).build().await;
     let client = &stage.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);

@@ -1,15 +1,17 @@
 //! A decision reaches the call that it answers.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::Answer;
 use super::draft::Draft;
 use crate::call::Call;
 use crate::control::Stage;
-use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, meaning};
+use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, grant_fault, is_grantable, meaning};
 use crate::event::{CallErrorCode, CancelReason, Fact, ResultFrom, VoidReason};
+use crate::grant::Reason;
 use crate::json::Json;
-use crate::policy::OnReject;
+use crate::policy::{OnReject, Scopes};
 use crate::rejection::Rejection;
 use crate::status::RunStatus;
 use crate::suspension::{Held, ResumeMode, Suspension};
@@ -35,6 +37,9 @@ impl Draft<'_> {
         }
         let means = meaning(open.held.kind(), open.mode, &decision.action)
             .map_err(|why| Rejection::Invalid { call: call.id.clone(), why })?;
+        if let Some(why) = grant_fault(&means, &decision.action, is_grantable(&call)) {
+            return Err(Rejection::Invalid { call: call.id, why });
+        }
         self.expected(&call, decision)?;
         match means {
             Meaning::Approve { edited } => return self.approve(&call, open, decision, edited.cloned()),
@@ -113,6 +118,7 @@ impl Draft<'_> {
             DecisionAction::Resume(resume) => (resume.note.clone(), resume.apply_to_future),
             DecisionAction::Cancel { .. } => (None, false),
         };
+        let covers = if apply_to_future { self.covers(call) } else { Vec::new() };
         self.record(Fact::ToolApproved {
             call_id: call.id.clone(),
             approval_id: open.id.clone(),
@@ -121,8 +127,16 @@ impl Draft<'_> {
             note,
             arguments,
             apply_to_future,
+            covers,
         })?;
         Ok(Answer::Done)
+    }
+
+    /// The reasons that later calls are not held for: those that opened this suspension.
+    fn covers(&self, call: &Call) -> Vec<Reason> {
+        let scopes = Scopes { agent: self.revision.policy.approval, run: self.control.policy.approval };
+        let reason = |asker| Reason::of(asker, scopes, self.revision, &self.control);
+        call.open_askers().iter().filter_map(reason).collect()
     }
 
     fn deny(&mut self, call: &Call, open: &Suspension, decision: &Decision) -> Result<(), Rejection> {

@@ -9,10 +9,11 @@ use super::draft::Draft;
 use crate::call::Call;
 use crate::control::Stage;
 use crate::event::{CallErrorCode, Fact, Opened, ResultFrom, VoidReason};
+use crate::grant::{Grant, Reason};
 use crate::id::{PluginName, Principal};
 use crate::input::{Gated, ToolAnswer};
 use crate::phase::{AskKind, Intercept, Phase, SuppliedResult, SuspendRequest, reduce};
-use crate::policy::{ApprovalScope, OnBlock};
+use crate::policy::{OnBlock, Scopes};
 use crate::projection::at_the_gate;
 use crate::rejection::Rejection;
 use crate::revision::{ASK_ROUNDS_MAX, ATTEMPT_COUNT_MAX};
@@ -115,8 +116,8 @@ impl Draft<'_> {
         }
         let call = &self.void_if_changed(call, tool)?;
         let asked_by = self.asked_by(call, verdict.as_ref());
-        // Leave for the thread lifts what the built-in gate asks, but not for a tool that changed meanwhile.
-        let lifted_by = if asked_by.is_empty() || call.must_ask { None } else { leave(gated, tool) };
+        // A grant lifts what the built-in gate asks, but not for a tool that changed meanwhile.
+        let lifted_by = if call.must_ask { None } else { self.lifted_by(&asked_by, call, tool, gated) };
         if !asked_by.is_empty() && lifted_by.is_none() {
             return self.hold(call, tool, gated, asked_by, &approval_request(tool));
         }
@@ -129,20 +130,36 @@ impl Draft<'_> {
 
     /// A policy that is looser than the agent's own counts only with the name of whoever loosened it.
     fn built_in(&self, call: &Call, tool: &Tool, gated: &Gated) -> Verdict {
-        let (own, run) = (self.revision.policy.approval, self.control.policy.approval);
-        let scope = if self.control.loosened_by.is_some() { run } else { run.max(own) };
-        self.verdict(scope, call, tool, gated)
+        self.verdict(self.scopes(gated), call, tool, gated)
     }
 
-    fn verdict(&self, scope: ApprovalScope, call: &Call, tool: &Tool, gated: &Gated) -> Verdict {
-        judge(&self.revision.rules, scope, &call.tool, tool, &gated.arguments, &gated.hits)
+    fn scopes(&self, gated: &Gated) -> Scopes {
+        let (agent, run) = (self.revision.policy.approval, self.control.policy.approval);
+        let may_be_looser = self.control.loosened_by.is_some() && !gated.loosening_ended;
+        Scopes { agent, run: if may_be_looser { run } else { run.max(agent) } }
+    }
+
+    fn verdict(&self, scopes: Scopes, call: &Call, tool: &Tool, gated: &Gated) -> Verdict {
+        judge(&self.revision.rules, scopes, &call.tool, tool, &gated.arguments, &gated.hits)
+    }
+
+    /// The giver of the grant that lifts the first of these askers, if grants lift every one of them.
+    fn lifted_by(&self, askers: &[Asker], call: &Call, tool: &Tool, gated: &Gated) -> Option<Principal> {
+        let scopes = self.scopes(gated);
+        let giver = |asker| {
+            let reason = Reason::of(asker, scopes, self.revision, &self.control)?;
+            let lifts = |grant: &&Grant| grant.lifts(&reason, &self.control.agent, &call.tool, tool);
+            gated.grants.iter().find(lifts).map(|grant| grant.by.clone())
+        };
+        let givers: Option<Vec<Principal>> = askers.iter().map(giver).collect();
+        givers?.into_iter().next()
     }
 
     /// The built-in askers that still have to be heard.
     fn asked_by(&self, call: &Call, verdict: Option<&Verdict>) -> Vec<Asker> {
         let mut unheard: Vec<Asker> = match verdict {
             Some(Verdict::Ask { by }) => {
-                by.iter().filter(|asker| !call.asked.contains(asker)).cloned().collect()
+                by.iter().filter(|asker| !asker.is_answered(&call.asked)).cloned().collect()
             }
             Some(Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Block) | None => Vec::new(),
         };
@@ -210,8 +227,8 @@ impl Draft<'_> {
     /// Whoever made this run's policy let through what the agent's own would hold.
     fn loosened_by(&self, call: &Call, tool: &Tool, gated: &Gated) -> Option<Principal> {
         let own = self.revision.policy.approval;
-        let unheard = match self.verdict(own, call, tool, gated) {
-            Verdict::Ask { by } => by.iter().any(|asker| !call.asked.contains(asker)),
+        let unheard = match self.verdict(Scopes { agent: own, run: own }, call, tool, gated) {
+            Verdict::Ask { by } => by.iter().any(|asker| !asker.is_answered(&call.asked)),
             Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Block => false,
         };
         let loosened = self.control.policy.approval < own && unheard;
@@ -317,12 +334,6 @@ const fn rule_of(verdict: Option<&Verdict>) -> Option<u16> {
         Some(Verdict::Allow { rule }) => *rule,
         Some(Verdict::Ask { .. } | Verdict::Deny { .. } | Verdict::Block) | None => None,
     }
-}
-
-/// Leave for one tool is for the definition that was approved.
-fn leave(gated: &Gated, tool: &Tool) -> Option<Principal> {
-    let this_tool = gated.leave.this_tool.as_ref().filter(|leave| leave.definition == tool.definition);
-    gated.leave.every_tool.clone().or_else(|| this_tool.map(|leave| leave.by.clone()))
 }
 
 /// What the built-in gate asks, with the expiry that the tool sets for whatever holds its calls.

@@ -3,7 +3,7 @@
 use machine::id::{Principal, RunId};
 use machine::policy::{
     ApprovalScope, Continuation, Decisions, Execution, LooseningRefused, OnBlock, OnBusy, OnReject, Policy,
-    PolicyRequest, Resolved, StepEnd, WhileWaiting, resolve,
+    PolicyRequest, Resolved, StepEnd, StrictField, WhileWaiting, resolve,
 };
 use machine::thread::{
     Admission, Busy, Front, IfBusy, LINE_MAX, QUEUE_MAX, Thread, Unended, admit, promote, to_supersede,
@@ -24,9 +24,60 @@ fn a_request_may_tighten_and_only_an_approver_may_loosen_who_is_then_named() {
             let loosened_by = (to < from).then(|| ana.clone());
             let resolved = Ok(Resolved { policy, loosened_by });
             assert_eq!(resolve(&agent, &request, &ana, true), resolved);
-            let refused = Err(LooseningRefused { from: agent_scope, to: wish });
+            let refused = Err(LooseningRefused { field: StrictField::Approval });
             assert_eq!(resolve(&agent, &request, &ana, false), if to < from { refused } else { resolved });
         }
+    }
+}
+
+/// One field of a request against one of an agent, with `run` alone and with `approve`.
+fn resolved(agent: Policy, request: PolicyRequest) -> (Result<Resolved, LooseningRefused>, Resolved) {
+    let ana = Principal::from("ana");
+    let by_an_approver = resolve(&agent, &request, &ana, true).unwrap();
+    (resolve(&agent, &request, &ana, false), by_an_approver)
+}
+
+#[test]
+fn a_rejection_that_ends_the_run_may_be_asked_for_and_only_an_approver_may_take_it_back() {
+    use OnReject::{Continue, EndRun};
+    // Without a word of the agent a rejection ends the run, so `continue` is the looser side there too.
+    let table = [
+        (None, EndRun, false),
+        (None, Continue, true),
+        (Some(Continue), Continue, false),
+        (Some(Continue), EndRun, false),
+        (Some(EndRun), EndRun, false),
+        (Some(EndRun), Continue, true),
+    ];
+    for (own, wish, is_looser) in table {
+        let agent = Policy { on_reject: own, ..Policy::default() };
+        let request = PolicyRequest { on_reject: Some(wish), ..PolicyRequest::default() };
+        let (by_anyone, by_an_approver) = resolved(agent, request);
+        let loosened_by = is_looser.then(|| Principal::from("ana"));
+        let expected = Resolved { policy: Policy { on_reject: Some(wish), ..agent }, loosened_by };
+        assert_eq!(by_an_approver, expected, "{own:?} {wish:?}");
+        let refused = Err(LooseningRefused { field: StrictField::OnReject });
+        assert_eq!(by_anyone, if is_looser { refused } else { Ok(expected) }, "{own:?} {wish:?}");
+    }
+}
+
+#[test]
+fn a_block_that_ends_the_run_may_be_asked_for_and_only_an_approver_may_take_it_back() {
+    for (own, wish) in [
+        (OnBlock::FailCall, OnBlock::FailCall),
+        (OnBlock::FailCall, OnBlock::EndRun),
+        (OnBlock::EndRun, OnBlock::EndRun),
+        (OnBlock::EndRun, OnBlock::FailCall),
+    ] {
+        let agent = Policy { on_block: own, ..Policy::default() };
+        let request = PolicyRequest { on_block: Some(wish), ..PolicyRequest::default() };
+        let (by_anyone, by_an_approver) = resolved(agent, request);
+        let is_looser = (own, wish) == (OnBlock::EndRun, OnBlock::FailCall);
+        let loosened_by = is_looser.then(|| Principal::from("ana"));
+        let expected = Resolved { policy: Policy { on_block: wish, ..agent }, loosened_by };
+        assert_eq!(by_an_approver, expected, "{own:?} {wish:?}");
+        let refused = Err(LooseningRefused { field: StrictField::OnBlock });
+        assert_eq!(by_anyone, if is_looser { refused } else { Ok(expected) }, "{own:?} {wish:?}");
     }
 }
 
@@ -35,7 +86,7 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
     let agent = Policy {
         continuation: Continuation::Eager,
         on_reject: Some(OnReject::Continue),
-        on_block: OnBlock::EndRun,
+        on_block: OnBlock::FailCall,
         step_end: StepEnd::AfterInference,
         decisions: Decisions::AtBoundary,
         execution: Execution::Sequential,
@@ -51,7 +102,7 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
     let request = PolicyRequest {
         continuation: Some(Continuation::AllSettled),
         on_reject: Some(OnReject::EndRun),
-        on_block: Some(OnBlock::FailCall),
+        on_block: Some(OnBlock::EndRun),
         step_end: Some(StepEnd::AfterTools),
         decisions: Some(Decisions::Immediate),
         execution: Some(Execution::Parallel),
@@ -64,7 +115,7 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
     let expected = Policy {
         continuation: Continuation::AllSettled,
         on_reject: Some(OnReject::EndRun),
-        on_block: OnBlock::FailCall,
+        on_block: OnBlock::EndRun,
         step_end: StepEnd::AfterTools,
         decisions: Decisions::Immediate,
         execution: Execution::Parallel,

@@ -1,14 +1,19 @@
 //! Rules on arguments, one operator after the other, and the gate that the tool, the rules and the scope make up.
 
 use machine::Revision;
-use machine::policy::{ApprovalScope, Policy};
+use machine::policy::{ApprovalScope, Policy, Scopes};
 use machine::rules::{Asker, Condition, PatternHit, Rule, Test, Then, Verdict, judge};
 use machine::termination::Termination;
-use machine::tool::{Approval, Arguments, EffectClass, Leave};
+use machine::tool::{Approval, Arguments, EffectClass};
 use serde_json::{Value, json};
 
 use crate::props::{payload, termination};
 use crate::story::{Story, invalid, names, order, tool, valid};
+
+/// The agent's own policy, which no message changed.
+const fn both(scope: ApprovalScope) -> Scopes {
+    Scopes { agent: scope, run: scope }
+}
 
 fn when(path: &str, test: Test) -> Vec<Condition> {
     vec![Condition { path: path.split('.').map(str::to_owned).collect(), test }]
@@ -22,10 +27,10 @@ fn rule(when: Vec<Condition>, then: Then) -> Rule {
 fn matches(path: &str, test: Test, arguments: &Arguments) -> bool {
     let rules = [rule(when(path, test), Then::Deny)];
     let tool = tool(EffectClass::Write, Approval::Ask);
-    match judge(&rules, ApprovalScope::Policy, &"transfer".into(), &tool, arguments, &[]) {
+    match judge(&rules, both(ApprovalScope::Policy), &"transfer".into(), &tool, arguments, &[]) {
         Verdict::Deny { rule: 0 } => true,
         Verdict::Ask { by } => {
-            assert_eq!(by, [Asker::Policy]);
+            assert_eq!(by, [Asker::Tool]);
             false
         }
         other => panic!("{other:?}"),
@@ -67,7 +72,7 @@ fn a_pattern_matches_where_the_shell_says_so_and_nowhere_else() {
     ];
     let tool = tool(EffectClass::Write, Approval::Never);
     let verdict = |hits: &[PatternHit], arguments: &Arguments| {
-        judge(&rules, ApprovalScope::Policy, &"transfer".into(), &tool, arguments, hits)
+        judge(&rules, both(ApprovalScope::Policy), &"transfer".into(), &tool, arguments, hits)
     };
     let hit = [PatternHit { rule: 1, condition: 0 }];
     let arguments = valid(json!({"to": "yes"}));
@@ -145,17 +150,17 @@ fn rules_are_stored_in_a_form_that_is_still_read() {
 
 #[test]
 fn all_conditions_must_hold_and_a_rule_without_any_always_does() {
-    let both = [when("a", Test::Eq(json!(1))), when("b", Test::Eq(json!(2)))].concat();
+    let two = [when("a", Test::Eq(json!(1))), when("b", Test::Eq(json!(2)))].concat();
     let tool = tool(EffectClass::Read, Approval::Never);
     let verdict = |conditions: Vec<Condition>, name: &str, value: Value| {
         let rules = [rule(conditions, Then::Ask)];
-        judge(&rules, ApprovalScope::Policy, &name.into(), &tool, &valid(value), &[])
+        judge(&rules, both(ApprovalScope::Policy), &name.into(), &tool, &valid(value), &[])
     };
     let asked = Verdict::Ask { by: vec![Asker::Rule(0)] };
     let allowed = Verdict::Allow { rule: None };
-    assert_eq!(verdict(both.clone(), "transfer", json!({"a": 1, "b": 2})), asked);
-    assert_eq!(verdict(both.clone(), "transfer", json!({"a": 1, "b": 3})), allowed);
-    assert_eq!(verdict(both, "transfer", json!({"a": 1})), allowed);
+    assert_eq!(verdict(two.clone(), "transfer", json!({"a": 1, "b": 2})), asked);
+    assert_eq!(verdict(two.clone(), "transfer", json!({"a": 1, "b": 3})), allowed);
+    assert_eq!(verdict(two, "transfer", json!({"a": 1})), allowed);
     assert_eq!(verdict(Vec::new(), "transfer", json!({})), asked);
     assert_eq!(verdict(Vec::new(), "other", json!({})), allowed, "a rule is for one tool");
 }
@@ -163,7 +168,7 @@ fn all_conditions_must_hold_and_a_rule_without_any_always_does() {
 /// What tool `approval`, rules that all match, and scope make of a call of a tool of this class.
 fn gate(approval: Approval, thens: &[Then], scope: ApprovalScope, class: EffectClass) -> Verdict {
     let rules: Vec<Rule> = thens.iter().map(|then| rule(Vec::new(), *then)).collect();
-    judge(&rules, scope, &"transfer".into(), &tool(class, approval), &valid(json!({})), &[])
+    judge(&rules, both(scope), &"transfer".into(), &tool(class, approval), &valid(json!({})), &[])
 }
 
 #[test]
@@ -174,7 +179,7 @@ fn the_strictest_rule_wins_and_replaces_the_tools_own_approval_except_block() {
     let by = |by: &[Asker]| Verdict::Ask { by: by.to_vec() };
     let table: [(Approval, &[Then], Verdict); 11] = [
         (Never, &[], Verdict::Allow { rule: None }),
-        (Ask, &[], by(&[Asker::Policy])),
+        (Ask, &[], by(&[Asker::Tool])),
         (Block, &[], Verdict::Block),
         (Ask, &[Then::Allow], Verdict::Allow { rule: Some(0) }),
         (Never, &[Then::Ask], by(&[Asker::Rule(0)])),
@@ -194,7 +199,7 @@ fn the_strictest_rule_wins_and_replaces_the_tools_own_approval_except_block() {
 fn the_scope_of_the_policy_holds_beside_the_rules() {
     use ApprovalScope::{AllTools, Never, Policy as Scope, WriteTools};
     use EffectClass::{Idempotent, Read, Write};
-    let asked = Verdict::Ask { by: vec![Asker::Policy] };
+    let asked = Verdict::Ask { by: vec![Asker::Agent] };
     let allowed = |rule| Verdict::Allow { rule };
     let lenient: &[Then] = &[Then::Allow];
     for (scope, class, expected) in [
@@ -214,8 +219,8 @@ fn the_scope_of_the_policy_holds_beside_the_rules() {
     assert_eq!(gate(Approval::Never, &[Then::Ask], Never, Write), allowed(None));
     assert_eq!(gate(Approval::Never, &[Then::Deny], Never, Write), Verdict::Deny { rule: 0 });
     assert_eq!(gate(Approval::Block, &[], Never, Write), Verdict::Block);
-    let both = Verdict::Ask { by: vec![Asker::Rule(0), Asker::Policy] };
-    assert_eq!(gate(Approval::Never, &[Then::Ask], AllTools, Read), both);
+    let two = Verdict::Ask { by: vec![Asker::Rule(0), Asker::Agent] };
+    assert_eq!(gate(Approval::Never, &[Then::Ask], AllTools, Read), two);
 }
 
 fn ruled(then: Then) -> Story {
@@ -236,7 +241,7 @@ fn the_event_names_the_rule_that_decided() {
     assert_eq!(payload(&transfer(&mut small, 100), "tool.execution_started")["rule"], 0);
     let mut large = ruled(Then::Allow);
     let events = transfer(&mut large, 101);
-    assert_eq!(payload(&events, "tool.approval_requested")["asked_by"], json!(["policy"]));
+    assert_eq!(payload(&events, "tool.approval_requested")["asked_by"], json!(["tool"]));
     let mut asked = ruled(Then::Ask);
     let events = transfer(&mut asked, 5);
     assert_eq!(payload(&events, "tool.approval_requested")["asked_by"], json!([{"rule": 0}]));
@@ -256,17 +261,17 @@ fn a_rule_that_denies_may_end_the_run() {
 }
 
 #[test]
-fn leave_for_the_thread_lifts_an_ask_and_never_a_deny_or_a_block() {
-    let leave = Leave { every_tool: Some("boss".into()), this_tool: None };
+fn auto_approve_lifts_an_ask_and_never_a_deny_or_a_block() {
+    let grants = vec![crate::story::auto_approval()];
     let mut asked = ruled(Then::Ask);
-    asked.leave = leave.clone();
-    assert_eq!(payload(&transfer(&mut asked, 5), "tool.execution_started")["let_through_by"], "boss");
+    asked.grants = grants.clone();
+    assert_eq!(payload(&transfer(&mut asked, 5), "tool.execution_started")["let_through_by"], "ana");
     let mut denied = ruled(Then::Deny);
-    denied.leave = leave.clone();
+    denied.grants = grants.clone();
     transfer(&mut denied, 5);
     assert_eq!(denied.tool_text("A"), "Error: denied by rule 0");
     let mut blocked = Story::begin();
-    blocked.leave = leave;
+    blocked.grants = grants;
     blocked.asks_for(&[("A", "forbidden")]);
     assert_eq!(blocked.tool_text("A"), "Error: blocked by policy");
 }

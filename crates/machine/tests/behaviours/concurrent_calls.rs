@@ -114,6 +114,7 @@ fn c87_whoever_comes_second_is_told_that_it_is_answered() {
         expires_at: None,
         answered: false,
         doubted_attempt: None,
+        is_grantable: true,
     };
     assert_eq!(judge_decision(&decision, RunRow::Open, Some(&row), None), Verdict::Accepted);
     row.answered = true;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use machine::event::{CallErrorCode, Fact, ResultFrom};
+use machine::grant::Reason;
 use machine::id::{CallId, Principal};
 use machine::input::Gated;
 use machine::phase::{Action, AskKind, HookAnswers, STATE_BYTES_MAX, SuppliedResult};
@@ -12,12 +13,12 @@ use machine::rules::{Asker, Condition, Rule, Test, Then};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::termination::Termination;
-use machine::tool::{Approval, EffectClass, ToolLeave, ToolNow};
+use machine::tool::{Approval, EffectClass, ToolNow};
 use machine::{Effect, Event, Input, Rejection};
 use serde_json::{Value, json};
 
 use crate::hooks::{block, fails, one, says, set_state, together};
-use crate::story::{Story, invalid, names, question, tool};
+use crate::story::{Story, auto_approval, invalid, names, question, tool, tool_grant};
 
 /// The model has asked for one call of this tool; the gate has not been asked yet.
 fn at_the_gate(revision: Revision, tool: &str) -> Story {
@@ -305,12 +306,12 @@ fn b4_whoever_lifted_a_hold_is_named_on_the_call_that_it_let_through() {
     };
     let mut story = at_the_gate(Revision::default(), "transfer");
     let definition = story.tools["transfer"].definition;
-    story.leave.this_tool = Some(ToolLeave { by: Principal::from("ana"), definition });
+    story.grants = vec![tool_grant("transfer", definition, &[Reason::Tool])];
     assert_eq!(names(&story.pass_gate("A")), ["tool.execution_started"]);
     assert_eq!(let_through(&story), Some(Principal::from("ana")));
     // A call that nobody would have held names nobody.
     let mut story = at_the_gate(Revision::default(), "echo");
-    story.leave.every_tool = Some(Principal::from("ana"));
+    story.grants = vec![auto_approval()];
     story.pass_gate("A");
     assert_eq!(let_through(&story), None);
     // The request was looser than the agent's own policy.
@@ -329,7 +330,7 @@ fn b4_a_call_that_a_front_end_performs_names_who_let_it_through_too() {
     let mut story = at_the_gate(Revision::default(), "pick_file");
     let held = story.tools["pick_file"].clone();
     story.tools.insert("pick_file".into(), machine::tool::Tool { approval: Approval::Ask, ..held });
-    story.leave.every_tool = Some(Principal::from("ana"));
+    story.grants = vec![auto_approval()];
     let events = story.pass_gate("A");
     let log: String = events.iter().map(|event| machine::stored::write(event).unwrap()).collect();
     assert_eq!(names(&events), ["tool.suspended", "run.waiting"]);

@@ -223,6 +223,7 @@ fn approval_row() -> SuspensionRow {
         expires_at: None,
         answered: false,
         doubted_attempt: None,
+        is_grantable: true,
     }
 }
 

@@ -232,7 +232,7 @@ fn c64_a_held_call_is_announced_with_all_that_a_person_needs_to_see() {
             "held": {"approval": {"definition": definition}},
             "mode": "replay_tool_call",
             "arguments": {"valid": {"value": {"to": "bob", "amount": 5}, "digest": digest}},
-            "asked_by": ["policy"],
+            "asked_by": ["tool"],
             "expiry": {"at": 6_000, "then": "deny"}
         })
     );

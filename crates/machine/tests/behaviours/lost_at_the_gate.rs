@@ -2,7 +2,7 @@
 
 use machine::decision::DecisionAction;
 use machine::event::{CallErrorCode, Fact};
-use machine::id::{CallId, Digest, Principal};
+use machine::id::{CallId, Digest};
 use machine::input::{Outcome, ToolAnswer};
 use machine::phase::{Action, SuspendRequest};
 use machine::policy::OnReject;
@@ -157,13 +157,13 @@ fn the_repeat_names_the_rule_that_let_it_through_like_the_first_attempt() {
 }
 
 #[test]
-fn a_repeat_whose_leave_for_the_thread_is_gone_is_held() {
+fn a_repeat_whose_grant_is_revoked_is_held() {
     let mut story = Story::begin();
     story.tools.insert("refund".into(), tool(EffectClass::Idempotent, Approval::Ask));
-    story.leave.every_tool = Some(Principal::from("ana"));
+    story.grants = vec![crate::story::auto_approval()];
     story.asks_for(&[("A", "refund")]);
     take_over(&mut story);
-    story.leave.every_tool = None;
+    story.grants.clear();
     assert_eq!(names(&story.pass_gates()), ["tool.approval_requested", "run.waiting"]);
 }
 

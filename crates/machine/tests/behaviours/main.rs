@@ -23,6 +23,7 @@ mod ending_and_interrupting;
 mod envelope;
 mod foretold;
 mod gate;
+mod grants;
 mod hooks;
 mod how_runs_end;
 mod inbox;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use machine::control::Control;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{Event, Fact, InterruptCause};
-use machine::id::{CallId, DecisionId, Digest, Principal, SuspensionId};
+use machine::grant::{Grant, Reason};
+use machine::id::{CallId, DecisionId, Digest, GrantId, Principal, SuspensionId};
 use machine::inbox::{Item, Refusal, RunRow, Shown, Verdict, judge};
 use machine::input::{ChildEnd, ChildEnded};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase, PhaseSet, Scope};
 use machine::policy::OnReject;
 use machine::revision::Revision;
-use machine::rows::{ApprovalStatus, Heard, Role, Rows, ShownStatus, Standing};
+use machine::rows::{ApprovalStatus, GrantRow, Heard, Role, Rows, ShownStatus, Standing};
 use machine::status::{RunStatus, WaitingOn};
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::termination::{Cancelled, ErrorCode, StopCode, Termination};
@@ -20,7 +21,9 @@ use machine::tool::{EffectClass, OnExpiry, Tool};
 use machine::{Input, Timestamp};
 use serde_json::json;
 
-use crate::story::{Story, cancel, not_sent, pending, resume, resume_with, success, tool, unknown};
+use crate::story::{
+    Story, cancel, not_sent, pending, resume, resume_with, success, tool, tool_grant, unknown,
+};
 
 /// What the events that the story adds write, as one input of one commit.
 fn rows_of(story: &mut Story, act: impl FnOnce(&mut Story) -> Vec<Event>) -> Rows {
@@ -174,16 +177,15 @@ fn what_the_clock_a_change_or_an_end_closes_says_so() {
 }
 
 #[test]
-fn leave_is_written_only_for_an_approval_that_says_so_and_for_the_definition_that_was_shown() {
+fn a_grant_is_written_only_for_an_approval_that_says_so_and_for_what_was_shown() {
     for apply_to_future in [false, true] {
         let action = DecisionAction::Resume(Resume { apply_to_future, ..Resume::default() });
         let rows = rows_of(&mut held(), |story| story.decides("A", action));
-        let wanted: Vec<_> = apply_to_future.then(|| Digest::of(b"definition 1")).into_iter().collect();
-        let leave: Vec<Digest> = rows.leave.iter().map(|(_, leave)| leave.definition).collect();
-        assert_eq!(leave, wanted);
-        assert!(
-            rows.leave.iter().all(|(tool, leave)| tool.as_str() == "transfer" && leave.by.as_str() == "ana")
-        );
+        let approval = rows.closed[0].id.clone();
+        let id = GrantId::from(approval.as_str().replace("apr_", "grt_"));
+        let grant = || Grant { id, ..tool_grant("transfer", Digest::of(b"definition 1"), &[Reason::Tool]) };
+        let wanted = apply_to_future.then(|| GrantRow { grant: grant(), since: rows.closed[0].at });
+        assert_eq!(rows.grants, Vec::from_iter(wanted));
     }
     // Without the state before it nobody knows what was shown.
     let mut story = held();
@@ -191,7 +193,7 @@ fn leave_is_written_only_for_an_approval_that_says_so_and_for_the_definition_tha
     let events = story.decides("A", action);
     let mut rows = Rows::default();
     rows.hear(None, &events, Heard::default());
-    assert_eq!(rows.leave, []);
+    assert_eq!(rows.grants, []);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::{Order, Origin, Usage, UserMessage};
+use machine::grant::{Covered, Grant, Reason, ToolGrant};
 use machine::id::{CallId, Digest, MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::{AskKind, HookAnswers, SuspendRequest};
@@ -13,7 +14,7 @@ use machine::policy::{OnReject, Policy};
 use machine::revision::Revision;
 use machine::status::{CallStatus, RunStatus};
 use machine::suspension::ResumeMode;
-use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
 use machine::transcript::ModelMessage;
 use machine::{
     Answer, Control, Decided, Effect, Event, Input, Rejection, Run, Timestamp, fold, queue, stored,
@@ -28,7 +29,8 @@ pub(crate) struct Story {
     pub(crate) now: Timestamp,
     /// The live configuration.
     pub(crate) tools: BTreeMap<String, Tool>,
-    pub(crate) leave: Leave,
+    pub(crate) grants: Vec<Grant>,
+    pub(crate) loosening_ended: bool,
     /// What the hooks of BeforeToolExecute answer, by call id.
     pub(crate) gate_hooks: BTreeMap<String, HookAnswers>,
     /// What each call's arguments are in the row that the engine would read.
@@ -92,6 +94,22 @@ pub(crate) fn order(policy: Policy) -> Order {
     }
 }
 
+/// Auto-approve of the thread, given by ana.
+pub(crate) fn auto_approval() -> Grant {
+    Grant { id: "grt_all".into(), by: Principal::from("ana"), covers: Covered::Thread }
+}
+
+/// What ana granted for one tool of the agent of every story.
+pub(crate) fn tool_grant(tool: &str, definition: Digest, reasons: &[Reason]) -> Grant {
+    let granted = ToolGrant {
+        tool: tool.into(),
+        agent: Some("assistant".into()),
+        definition,
+        reasons: reasons.to_vec(),
+    };
+    Grant { id: "grt_one".into(), by: Principal::from("ana"), covers: Covered::Tool(granted) }
+}
+
 impl Story {
     /// Queued, not started.
     pub(crate) fn queued_with(revision: Revision, order: Order) -> Self {
@@ -105,7 +123,8 @@ impl Story {
             log: vec![first],
             now,
             tools: default_tools(),
-            leave: Leave::default(),
+            grants: Vec::new(),
+            loosening_ended: false,
             gate_hooks: BTreeMap::new(),
             arguments: BTreeMap::new(),
             last_answer: None,
@@ -262,7 +281,8 @@ impl Story {
             tool: self.tools.get(name.as_str()).map_or(ToolNow::Unknown, |tool| ToolNow::Known(tool.clone())),
             arguments: self.arguments.get(&id).unwrap().clone(),
             hits: Vec::new(),
-            leave: self.leave.clone(),
+            grants: self.grants.clone(),
+            loosening_ended: self.loosening_ended,
             hooks: self.gate_hooks.get(call).cloned().unwrap_or_default(),
             call: id,
         }

@@ -298,6 +298,7 @@ fn a16_a25_state_keeps_each_call_by_id_and_refers_to_what_was_shown() {
                 note: Some("small".into()),
                 arguments: None,
                 apply_to_future: false,
+                covers: Vec::new(),
             }
         )
     );

@@ -93,12 +93,12 @@ fn b5_an_edit_that_does_not_fit_the_changed_tool_voids_the_approval_and_runs_now
 
 #[test]
 fn b5_a_changed_tool_is_held_even_where_nobody_would_ask_any_more() {
-    // Leave for the thread, or a tool that needs no approval now, was not what the person was shown.
+    // A grant for the thread, or a tool that needs no approval now, was not what the person was shown.
     let mut story = holding("transfer");
     redefine(&mut story, "transfer");
     let now = Tool { approval: machine::tool::Approval::Never, ..story.tools["transfer"].clone() };
     story.tools.insert("transfer".into(), now);
-    story.leave.every_tool = Some(Principal::from("ana"));
+    story.grants = vec![crate::story::auto_approval()];
     story.approves("A");
     assert_eq!(story.status("A"), CallStatus::Suspended);
     story.approves("A");

@@ -2,6 +2,7 @@
 
 use machine::decision::{DecisionAction, Payload, Resume};
 use machine::event::{CallErrorCode, Fact};
+use machine::grant::Reason;
 use machine::id::{Digest, Principal};
 use machine::input::{Outcome, ToolAnswer};
 use machine::phase::{Action, AskKind, SuppliedResult, SuspendRequest};
@@ -10,7 +11,7 @@ use machine::revision::Revision;
 use machine::rules::{Asker, Condition, Rule, Test, Then};
 use machine::status::CallStatus;
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
-use machine::tool::{Approval, ToolLeave};
+use machine::tool::Approval;
 use machine::{Event, Input};
 use serde_json::{Value, json};
 
@@ -77,10 +78,10 @@ fn a_call_that_was_not_to_run_again_runs_only_after_an_approval_of_that() {
 }
 
 #[test]
-fn leave_for_the_thread_does_not_stand_in_for_the_approval_of_another_run() {
+fn auto_approve_does_not_replace_the_approval_of_another_run() {
     let mut story = running("transfer");
     story.returns("A", pending(UseDecisionAsToolResult));
-    story.leave.every_tool = Some(Principal::from("ana"));
+    story.grants = vec![crate::story::auto_approval()];
     story.decides("A", instead(ReplayToolCall, Payload::Absent, None));
     assert_eq!(kind(&story), SuspensionKind::Approval);
 }
@@ -213,14 +214,14 @@ fn arguments_that_answer_a_plugins_question_are_judged_anew_by_all_but_that_plug
 }
 
 #[test]
-fn leave_for_a_tool_is_for_the_definition_that_was_approved() {
-    let leave = |definition| Some(ToolLeave { by: Principal::from("ana"), definition });
+fn a_grant_for_a_tool_is_for_the_definition_that_was_approved() {
+    let grant = |definition| vec![crate::story::tool_grant("transfer", definition, &[Reason::Tool])];
     let mut story = Story::begin();
-    story.leave.this_tool = leave(story.tools["transfer"].definition);
+    story.grants = grant(story.tools["transfer"].definition);
     story.asks_for(&[("A", "transfer"), ("B", "transfer")]);
     assert_eq!(story.status("A"), CallStatus::Running);
     let mut story = Story::begin();
-    story.leave.this_tool = leave(story.tools["transfer"].definition);
+    story.grants = grant(story.tools["transfer"].definition);
     story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
     story.asks_for(&[("A", "transfer")]);
     let definition = Digest::of(b"definition 2");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use machine::control::CONTROL_BYTES_MAX;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{Order, Origin, Usage};
+use machine::grant::{Covered, Grant};
 use machine::id::{CallId, Digest, PluginName, Principal, ToolName};
 use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
 use machine::phase::{Action, AskKind, HookAnswer, HookAnswers, HookOutcome, Phase, SuspendRequest};
@@ -15,7 +16,7 @@ use machine::revision::Revision;
 use machine::rules::{Rule, Then};
 use machine::status::CallStatus;
 use machine::suspension::ResumeMode;
-use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
 use machine::{Effect, Fact, Input, Run, Timestamp, fold, queue};
 use serde_json::json;
 
@@ -162,7 +163,8 @@ impl Crowd {
             }),
             arguments: self.arguments[call].clone(),
             hits: Vec::new(),
-            leave: Leave { every_tool: (!ask).then(|| Principal::from("ops")), this_tool: None },
+            grants: (!ask).then(auto_approval).into_iter().collect(),
+            loosening_ended: false,
             hooks: HookAnswers { answers, state_bytes_after: 0 },
         }));
     }
@@ -228,4 +230,8 @@ fn request() -> SuspendRequest {
         expires_in_ms: Some(86_400_000),
         on_expiry: OnExpiry::Deny,
     }
+}
+
+fn auto_approval() -> Grant {
+    Grant { id: "grt_1".into(), by: Principal::from("ops"), covers: Covered::Thread }
 }

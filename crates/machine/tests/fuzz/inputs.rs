@@ -6,13 +6,16 @@ use std::sync::Arc;
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::InterruptCause;
-use machine::id::{CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ToolName};
+use machine::grant::{Covered, Grant, Reason, ToolGrant};
+use machine::id::{
+    AgentName, CallId, DecisionId, Digest, GrantId, MessageId, Principal, RunId, SuspensionId, ToolName,
+};
 use machine::input::{AskedCall, ChildEnd, ChildEnded, Gated, ModelAnswered, ModelFailure};
 use machine::phase::{HookAnswers, Phase};
-use machine::policy::OnReject;
+use machine::policy::{ApprovalScope, OnReject};
 use machine::rules::PatternHit;
 use machine::suspension::Held;
-use machine::tool::{Leave, ToolLeave, ToolNow};
+use machine::tool::ToolNow;
 use machine::{Effect, Input, Timestamp};
 
 use crate::chance::Chance;
@@ -195,16 +198,25 @@ fn gated(chance: &mut Chance, run: &Fuzzed, call: CallId) -> Gated {
         arguments: right.unwrap_or_else(|| parts::arguments(chance)),
         hits: chance
             .some(1, |chance| PatternHit { rule: u16::try_from(chance.small()).unwrap(), condition: 0 }),
-        leave: Leave {
-            every_tool: chance.one_in(10).then(|| Principal::from("ops")),
-            this_tool: chance.one_in(10).then(|| ToolLeave {
-                by: Principal::from("ana"),
-                definition: Digest::of(&[u8::from(chance.one_in(4))]),
-            }),
-        },
+        grants: chance.some(1, grant),
+        loosening_ended: chance.one_in(10),
         hooks: parts::hooks(chance, Phase::BeforeToolExecute),
         call,
     }
+}
+
+fn grant(chance: &mut Chance) -> Grant {
+    let covers = if chance.one_in(4) {
+        Covered::Thread
+    } else {
+        Covered::Tool(ToolGrant {
+            tool: ToolName::from(*chance.pick(&TOOLS)),
+            agent: chance.maybe(|_| AgentName::from("assistant")),
+            definition: Digest::of(&[u8::from(chance.one_in(4))]),
+            reasons: vec![Reason::Tool, Reason::Agent(ApprovalScope::AllTools)],
+        })
+    };
+    Grant { id: GrantId::from("grt_1"), by: Principal::from("ops"), covers }
 }
 
 fn action(chance: &mut Chance, seen: Option<Digest>) -> DecisionAction {

@@ -26,7 +26,7 @@ pub enum FindingCode {
     CallDiffers,
     DecisionDiffers,
     InboxDiffers,
-    /// The head, the holder, the leave or the plugin state of a thread.
+    /// The head, the holder, the grants or the plugin state of a thread.
     ThreadDiffers,
     /// A run waits for a child that will never answer.
     ChildLost,

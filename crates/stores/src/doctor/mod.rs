@@ -6,6 +6,7 @@
 
 mod fault;
 mod finding;
+mod grants;
 mod log;
 mod run;
 mod value;
@@ -13,6 +14,7 @@ mod value;
 pub use finding::{Finding, FindingCode, Findings};
 
 pub(crate) use fault::{Fault, broken};
+pub(crate) use grants::compare_grant;
 pub(crate) use log::{Commit, Log, SUSPENSION_COLUMNS, Told};
 pub(crate) use run::{
     INBOX_COLUMNS, RUN_COLUMNS, awaited_children, control_fault, decision_fault, inbox_columns, run_columns,

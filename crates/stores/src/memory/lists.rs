@@ -35,8 +35,8 @@ impl State {
             metadata: Some(thread.metadata.clone()),
             head: thread.head.clone(),
             state: self.thread_state(thread),
-            auto_approved_by: thread.auto_approved_by.clone(),
-            approved_tools: thread.leave.keys().cloned().collect(),
+            auto_approved_by: thread.auto_approved_by(),
+            approved_tools: thread.granted_tools(),
         }
     }
 
@@ -248,7 +248,7 @@ fn nothing<T>(page: &Page) -> Result<Listed<T>, Refused> {
     Ok(Listed { items: Vec::new(), next: None })
 }
 
-fn newest_first<Id: Ord + From<String> + ToString, T>(
+pub(super) fn newest_first<Id: Ord + From<String> + ToString, T>(
     by_age: &BTreeSet<(Timestamp, Id)>,
     page: &Page,
     show: impl Fn(&Id) -> Option<T>,

@@ -2,6 +2,7 @@
 
 mod append;
 mod create;
+mod grants;
 mod lists;
 mod ready;
 mod retention;
@@ -17,20 +18,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Committed, Countable, Counts, Create, Created,
-    EVENTS_BYTES_MAX, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, REMEMBERED_MAX,
-    Refused, Remembered, RunFilter, RunView, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
-    Trouble, remembers_enough,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts,
+    Create, Created, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace,
+    MessageView, Page, REMEMBERED_MAX, Refused, Remembered, RunFilter, RunView, StateView, Store,
+    SuspensionView, Task, Tenant, ThreadView, Trouble, remembers_enough,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::grant::Grant;
+use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
-use machine::tool::Leave;
 use serde_json::Value;
 
 use state::{Row, State};
@@ -145,27 +144,30 @@ impl Store for MemoryStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-        by: Option<&Principal>,
+        given: Option<&AutoApproval>,
     ) -> Task<'_, Result<(), Refused>> {
-        self.change(|state, _| {
-            let rows = state.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
-            let thread = rows.threads.get_mut(thread).ok_or(Refused::NotFound)?;
-            thread.auto_approved_by = by.cloned();
-            if by.is_none() {
-                thread.leave.clear();
-            }
-            Ok(())
-        })
+        self.change(|state, now| state.set_auto_approve(tenant, thread, given, now))
     }
 
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
-        self.read(|state| {
-            let (_, thread) = state.leased_with_thread(lease)?;
-            Ok(Leave {
-                every_tool: thread.auto_approved_by.clone(),
-                this_tool: thread.leave.get(tool).cloned(),
-            })
-        })
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>> {
+        self.read(|state| Ok(state.leased_with_thread(lease)?.1.grants_for(tool)))
+    }
+
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>> {
+        self.read(|state| Ok(state.grants_of(tenant).find(|view| view.grant.id == *id)))
+    }
+
+    fn grants(
+        &self,
+        tenant: &Tenant,
+        filter: &GrantFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<GrantView>, Refused>> {
+        self.read(|state| state.grants(tenant, filter, page))
+    }
+
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>> {
+        self.change(|state, _| state.revoke_grant(tenant, id))
     }
 
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {

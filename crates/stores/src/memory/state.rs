@@ -6,13 +6,10 @@ use std::sync::Arc;
 use engine::callback::CallbackKey;
 use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Remembered, Tenant, Trouble};
 use machine::decision::Decision;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::id::{CallId, DecisionId, Digest, MessageId, PluginName, RunId, SuspensionId, ThreadId};
 use machine::inbox::{Item, Ticket};
-use machine::rows::{ClosedRow, OpenedRow, ShownStatus, Standing, StateRow};
+use machine::rows::{ClosedRow, GrantRow, OpenedRow, ShownStatus, Standing, StateRow};
 use machine::thread::Unended;
-use machine::tool::ToolLeave;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
@@ -67,8 +64,8 @@ pub(super) struct StoredThread {
     /// Frozen agents that came with its messages.
     pub(super) brought: BTreeMap<Digest, String>,
     pub(super) calls: BTreeSet<CallId>,
-    pub(super) auto_approved_by: Option<Principal>,
-    pub(super) leave: BTreeMap<ToolName, ToolLeave>,
+    /// Those that were not revoked.
+    pub(super) grants: Vec<GrantRow>,
     pub(super) plugin_rows: PluginRows,
 }
 
@@ -122,8 +119,7 @@ impl StoredThread {
             posted: BTreeMap::new(),
             brought: BTreeMap::new(),
             calls: BTreeSet::new(),
-            auto_approved_by: None,
-            leave: BTreeMap::new(),
+            grants: Vec::new(),
             plugin_rows: BTreeMap::new(),
         }
     }

@@ -99,7 +99,7 @@ fn write_thread(run: &mut StoredRun, thread: &mut StoredThread, rows: &Rows) {
         thread.head = Some(message.id.clone());
     }
     thread.calls.extend(rows.calls.iter().cloned());
-    thread.leave.extend(rows.leave.iter().cloned());
+    thread.grants.extend(rows.grants.iter().cloned());
     for kept in &rows.state {
         let plugin_rows = match kept.scope {
             Scope::Run => &mut run.plugin_rows,

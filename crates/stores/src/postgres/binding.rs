@@ -2,11 +2,12 @@
 //! and the function does not even look for it.
 
 use engine::store::{PostKey, ThreadView};
+use machine::grant::{Covered, Reason};
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
 use machine::phase::Scope;
 use machine::policy::OnBusy;
-use machine::rows::{ClosedRow, OpenedRow, ShownStatus};
+use machine::rows::{ClosedRow, GrantRow, OpenedRow, ShownStatus};
 use machine::thread::{Front, IfBusy, LINE_MAX, QUEUE_MAX};
 use serde::Serialize;
 
@@ -43,7 +44,7 @@ pub(super) struct Bound<'e> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     calls: Vec<Text<'e>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    leave: Vec<BoundLeave<'e>>,
+    grants: Vec<BoundGrant<'e>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     state: Vec<BoundState<'e>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -124,10 +125,33 @@ struct BoundMessage<'e> {
 }
 
 #[derive(Serialize)]
-struct BoundLeave<'e> {
-    tool: Text<'e>,
+struct BoundGrant<'e> {
+    id: Text<'e>,
     given_by: Text<'e>,
-    definition: String,
+    since: i64,
+    tool: Option<Text<'e>>,
+    agent: Option<Text<'e>>,
+    definition: Option<String>,
+    reasons: Option<&'e [Reason]>,
+}
+
+impl<'e> BoundGrant<'e> {
+    fn of(row: &'e GrantRow) -> Self {
+        let GrantRow { grant, since } = row;
+        let granted = match &grant.covers {
+            Covered::Thread => None,
+            Covered::Tool(granted) => Some(granted),
+        };
+        Self {
+            id: Text(grant.id.as_str()),
+            given_by: Text(grant.by.as_str()),
+            since: millis(*since),
+            tool: granted.map(|granted| Text(granted.tool.as_str())),
+            agent: granted.and_then(|granted| granted.agent.as_ref()).map(|agent| Text(agent.as_str())),
+            definition: granted.map(|granted| granted.definition.to_string()),
+            reasons: granted.map(|granted| granted.reasons.as_slice()),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -218,15 +242,7 @@ impl<'e> Bound<'e> {
                 })
                 .collect(),
             calls: rows.calls.iter().map(|call| Text(call.as_str())).collect(),
-            leave: rows
-                .leave
-                .iter()
-                .map(|(tool, leave)| BoundLeave {
-                    tool: Text(tool.as_str()),
-                    given_by: Text(leave.by.as_str()),
-                    definition: leave.definition.to_string(),
-                })
-                .collect(),
+            grants: rows.grants.iter().map(BoundGrant::of).collect(),
             state: rows
                 .state
                 .iter()

@@ -38,6 +38,7 @@ mod clock;
 mod commit;
 mod connection;
 pub mod doctor;
+mod grants;
 mod hearing;
 mod held;
 mod keys;

@@ -7,25 +7,23 @@ use std::sync::Arc;
 use engine::callback::CallbackKey;
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Countable, Counts, Create, Created, Lease,
-    Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused, Remembered, Ring, RunFilter, RunView,
-    Said, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
+    Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
+    Remembered, Ring, RunFilter, RunView, Said, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::{Event, Fact};
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::grant::Grant;
+use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
-use machine::tool::Leave;
 use serde_json::Value;
 
 use super::connection::Connections;
 use super::text::{kept, told};
 use super::trouble::Stop;
-use super::{PostgresStore, Shared, approvals, keys, messages, said, stored_run, thread, views};
+use super::{PostgresStore, Shared, approvals, grants, keys, messages, said, stored_run, thread, views};
 use crate::lane::{Lane, POINT_EVENT_COUNT_MAX};
 use crate::words;
 
@@ -135,18 +133,40 @@ impl Store for PostgresStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-        by: Option<&Principal>,
+        given: Option<&AutoApproval>,
     ) -> Task<'_, Result<(), Refused>> {
-        let (tenant, thread, by) = (tenant.clone(), thread.clone(), by.cloned());
-        task(async move { self.shared.set_auto_approve(&tenant, &thread, by.as_ref()).await })
+        let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
+        task(async move { self.shared.set_auto_approve(&tenant, &thread, given.as_ref()).await })
     }
 
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>> {
         let (lease, tool) = (lease.clone(), tool.clone());
         task(async move {
             self.shared.check(&lease)?;
-            views::leave(&self.shared.connections, &lease, &tool).await
+            grants::for_tool(&self.shared.connections, &lease, &tool).await
         })
+    }
+
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        task(async move { grants::one(&self.shared.connections, &tenant, &id).await })
+    }
+
+    fn grants(
+        &self,
+        tenant: &Tenant,
+        filter: &GrantFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<GrantView>, Refused>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        self.list(
+            move |shared| async move { grants::list(&shared.connections, &tenant, &filter, &page).await },
+        )
+    }
+
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        task(async move { self.shared.revoke_grant(&tenant, &id).await })
     }
 
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {

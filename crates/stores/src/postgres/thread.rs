@@ -26,19 +26,6 @@ impl Shared {
         Ok(!rows.is_empty())
     }
 
-    pub(super) async fn set_auto_approve(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        by: Option<&Principal>,
-    ) -> Result<(), Stop> {
-        let (tenant, thread) = (kept(tenant.as_str()), kept(thread.as_str()));
-        let by = by.map(|by| kept(by.as_str()));
-        let rows = self.change("SELECT set_auto_approve($1, $2, $3)", &[&tenant, &thread, &by]).await?;
-        let row = rows.first().ok_or_else(|| corrupt("a leave came to nothing"))?;
-        if row.try_get(0)? { Ok(()) } else { Err(Refused::NotFound.into()) }
-    }
-
     pub(super) async fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
         let (tenant, thread) = (kept(tenant.as_str()), kept(thread.as_str()));
         let rows = self.change("SELECT delete_thread($1, $2)", &[&tenant, &thread]).await?;

@@ -129,7 +129,7 @@ pub(super) fn is_plain(entry: &Entry) -> bool {
         Item::Decision(_) => true,
         Item::Early { .. } | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => false,
     };
-    let beside = rows.voided.is_empty() && rows.leave.is_empty() && rows.state.is_empty();
+    let beside = rows.voided.is_empty() && rows.grants.is_empty() && rows.state.is_empty();
     log.is_some()
         && consumed.is_empty()
         && accepted.iter().all(decides)

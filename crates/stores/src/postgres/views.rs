@@ -7,10 +7,9 @@ use engine::store::{
     Census, Countable, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, StateView, Tenant,
 };
 use machine::decision::Decision;
-use machine::id::{AgentName, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName};
+use machine::id::{AgentName, DecisionId, MessageId, PluginName, RunId, ThreadId};
 use machine::phase::Scope;
 use machine::rows::{ShownStatus, StateRow};
-use machine::tool::{Leave, ToolLeave};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -19,7 +18,7 @@ use super::stored_run::shown_control;
 use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
-use crate::words::{digest, role_of, status_of, timestamp, unsigned};
+use crate::words::{role_of, status_of, timestamp, unsigned};
 
 pub(super) async fn census(connections: &Connections) -> Result<Census, Stop> {
     let mut census = Census::default();
@@ -155,20 +154,6 @@ pub(super) async fn message(
         seq: unsigned(row.try_get(1)?),
         role: role_of(row.try_get(2)?)?,
     }))
-}
-
-pub(super) async fn leave(connections: &Connections, lease: &Lease, tool: &ToolName) -> Result<Leave, Stop> {
-    let sql = include_str!("sql/leave_for_tool.sql");
-    let rows = connections.read(sql, &[&lease.row, &kept(tool.as_str())]).await?;
-    let row = rows.first().ok_or(Refused::Fenced)?;
-    let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(told));
-    let this_tool = match (text(1)?, row.try_get::<_, Option<&[u8]>>(2)?) {
-        (Some(by), Some(definition)) => {
-            Some(ToolLeave { by: Principal::from(by), definition: digest(definition)? })
-        }
-        (Some(_) | None, _) => None,
-    };
-    Ok(Leave { every_tool: text(0)?.map(Principal::from), this_tool })
 }
 
 pub(super) async fn plugin_state(connections: &Connections, lease: &Lease) -> Result<Vec<StateRow>, Stop> {

@@ -3,12 +3,13 @@
 use engine::store::{Appended, Lease, Refused};
 use machine::id::RunId;
 use machine::phase::Scope;
-use machine::rows::ClosedRow;
+use machine::rows::{ClosedRow, GrantRow};
 use machine::suspension::SuspensionKind;
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
 use super::births::birth;
 use super::desk::Desk;
+use super::grants;
 use super::inboxes::{deliver, remember};
 use super::thread::promote_next;
 use super::trouble::{Stop, impossible};
@@ -178,11 +179,8 @@ fn write_thread(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<(), S
         }
         desk.execute(include_str!("sql/call_insert.sql"), params![tenant, thread, call.as_str()])?;
     }
-    for (tool, leave) in &entry.rows.leave {
-        desk.execute(
-            include_str!("sql/leave_put.sql"),
-            params![tenant, thread, tool.as_str(), leave.by.as_str(), leave.definition.0],
-        )?;
+    for GrantRow { grant, since } in &entry.rows.grants {
+        grants::insert(desk, tenant, thread, grant, *since)?;
     }
     for (kept, value) in entry.rows.state.iter().zip(&entry.state_values) {
         let run = match kept.scope {

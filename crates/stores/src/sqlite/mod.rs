@@ -14,6 +14,7 @@ mod claim;
 mod desk;
 pub mod doctor;
 mod file;
+mod grants;
 mod handover;
 pub mod held;
 mod inboxes;

@@ -5,19 +5,17 @@ use std::sync::Arc;
 
 use engine::callback::CallbackKey;
 use engine::store::{
-    Append, Appended, ApprovalFilter, Census, Claim, Claimed, Countable, Counts, Create, Created, Lease,
-    Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused, Remembered, RunFilter, RunView,
-    StateView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
+    Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
+    Remembered, RunFilter, RunView, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::Event;
-use machine::id::{
-    CallId, DecisionId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName,
-};
+use machine::grant::Grant;
+use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
-use machine::tool::Leave;
 use rusqlite::Connection;
 use serde_json::Value;
 
@@ -26,8 +24,8 @@ use super::claim::{Claims, Released};
 use super::handover::{Handover, Receipt};
 use super::trouble::Stop;
 use super::{
-    SqliteStore, append, approvals, births, claim, inboxes, keys, messages, retention, revisions, stored_run,
-    thread, undecoded, views,
+    SqliteStore, append, approvals, births, claim, grants, inboxes, keys, messages, retention, revisions,
+    stored_run, thread, undecoded, views,
 };
 use crate::entry::{Ends, Entry, Written};
 use crate::lane::POINT_EVENT_COUNT_MAX;
@@ -94,14 +92,35 @@ impl Store for SqliteStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-        by: Option<&Principal>,
+        given: Option<&AutoApproval>,
     ) -> Task<'_, Result<(), Refused>> {
-        let (tenant, thread, by) = (tenant.clone(), thread.clone(), by.cloned());
-        Box::pin(self.route.send(move |desk| thread::set_auto_approve(desk, &tenant, &thread, by.as_ref())))
+        let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
+        Box::pin(
+            self.route.send(move |desk| grants::set_auto_approve(desk, &tenant, &thread, given.as_ref())),
+        )
     }
 
-    fn leave(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Leave, Refused>> {
-        done(self.held(lease, |connection, run| views::leave(connection, run, tool)))
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>> {
+        done(self.held(lease, |connection, run| grants::for_tool(connection, run, tool)))
+    }
+
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>> {
+        done(self.point(|connection| grants::one(connection, tenant, id)))
+    }
+
+    fn grants(
+        &self,
+        tenant: &Tenant,
+        filter: &GrantFilter,
+        page: &Page,
+    ) -> Task<'_, Result<Listed<GrantView>, Refused>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        Box::pin(self.list(move |connection| grants::list(connection, &tenant, &filter, &page)))
+    }
+
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        Box::pin(self.route.send(move |desk| grants::revoke(desk, &tenant, &id)))
     }
 
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {

@@ -1,12 +1,13 @@
 //! Threads: as admission sees them, who holds them next, and how they go.
 
 use engine::store::{Refused, Tenant, ThreadView};
-use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
+use machine::id::{MessageId, Principal, RunId, ThreadId};
 use machine::thread::{Thread, Unended, promote};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::desk::Desk;
+use super::grants;
 use super::trouble::Stop;
 use crate::words::{millis, status_of, timestamp};
 
@@ -22,25 +23,6 @@ pub(super) fn put_thread(
 ) -> Result<bool, Stop> {
     let params = params![tenant, thread.as_str(), millis(desk.now), metadata];
     Ok(desk.execute(include_str!("sql/thread_insert.sql"), params)? == 1)
-}
-
-pub(super) fn set_auto_approve(
-    desk: &Desk<'_>,
-    tenant: &Tenant,
-    thread: &ThreadId,
-    by: Option<&Principal>,
-) -> Result<(), Stop> {
-    let changed = desk.execute(
-        "UPDATE threads SET auto_approved_by = ?3 WHERE tenant = ?1 AND id = ?2",
-        params![tenant.as_str(), thread.as_str(), by.map(Principal::as_str)],
-    )?;
-    if changed != 1 {
-        return Err(Refused::NotFound.into());
-    }
-    if by.is_none() {
-        desk.execute(include_str!("sql/leave_take_back.sql"), params![tenant.as_str(), thread.as_str()])?;
-    }
-    Ok(())
 }
 
 pub(super) fn thread_view(
@@ -87,15 +69,9 @@ impl ThreadColumns {
             head: self.head.map(MessageId::from),
             state: state(connection, self.row)?,
             auto_approved_by: self.auto_approved_by.map(Principal::from),
-            approved_tools: approved_tools(connection, self.row)?,
+            approved_tools: grants::tools(connection, self.row)?,
         })
     }
-}
-
-fn approved_tools(connection: &Connection, thread: i64) -> Result<Vec<ToolName>, Stop> {
-    let mut statement = connection.prepare_cached(include_str!("sql/leave_of_thread.sql"))?;
-    let tools = statement.query_map([thread], |row| Ok(ToolName::from(row.get::<_, String>(0)?)))?;
-    Ok(tools.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Its unended runs.

@@ -8,19 +8,16 @@ use engine::store::{
     Census, Countable, Listed, MessagePlace, Page, Refused, RunFilter, RunView, StateView, Tenant, ThreadView,
 };
 use machine::decision::Decision;
-use machine::id::{
-    AgentName, CallId, DecisionId, MessageId, PluginName, Principal, RunId, ThreadId, ToolName,
-};
+use machine::id::{AgentName, CallId, DecisionId, MessageId, PluginName, RunId, ThreadId};
 use machine::phase::Scope;
 use machine::rows::{ShownStatus, StateRow};
-use machine::tool::{Leave, ToolLeave};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::stored_run::shown_control;
 use super::thread::ThreadColumns;
 use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
-use crate::words::{digest, role_of, status_of, timestamp, unsigned};
+use crate::words::{role_of, status_of, timestamp, unsigned};
 
 pub(super) fn census(connection: &Connection) -> Result<Census, Stop> {
     let mut census = Census::default();
@@ -188,19 +185,6 @@ pub(super) fn message(
         .optional()?;
     let Some((run, seq, role)) = found else { return Ok(None) };
     Ok(Some(MessagePlace { run: RunId::from(run), seq: unsigned(seq), role: role_of(&role)? }))
-}
-
-pub(super) fn leave(connection: &Connection, run: i64, tool: &ToolName) -> Result<Leave, Stop> {
-    let mut statement = connection.prepare_cached(include_str!("sql/leave_for_tool.sql"))?;
-    let (every_tool, by, definition): (Option<String>, Option<String>, Option<Vec<u8>>) = statement
-        .query_row(params![run, tool.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let this_tool = match (by, definition) {
-        (Some(by), Some(definition)) => {
-            Some(ToolLeave { by: Principal::from(by), definition: digest(&definition)? })
-        }
-        (Some(_) | None, _) => None,
-    };
-    Ok(Leave { every_tool: every_tool.map(Principal::from), this_tool })
 }
 
 /// A call gets a message of its own, so an id whose message is there, or promised by a run in line, is taken too.

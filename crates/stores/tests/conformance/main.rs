@@ -33,7 +33,8 @@ mod rule_19_census;
 mod rule_20_callback_key;
 mod rule_21_brought;
 mod rule_22_gone_threads;
-mod rule_23_undecoded;
+mod rule_23_grants;
+mod rule_24_undecoded;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -96,9 +97,6 @@ macro_rules! conformance {
                 rule_06_tenants::rule_06_pages_of_approvals_have_what_is_answered_and_not_heard_in_its_place,
                 rule_06_tenants::rule_06_a_closed_suspension_says_who_closed_it_and_when,
                 rule_06_tenants::rule_06_a_thread_keeps_what_was_put_first,
-                rule_06_tenants::rule_06_leave_counts_for_the_thread_it_was_given_for,
-                rule_06_tenants::rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread,
-                rule_06_tenants::rule_06_all_leave_of_a_thread_is_taken_back_and_may_be_given_again,
                 rule_06_tenants::rule_06_a_thread_is_deleted_with_all_that_belongs_to_it,
                 rule_07_claim::rule_07_woken_due_and_lost_runs_come_before_queued_ones,
                 rule_07_claim::rule_07_only_what_is_interrupted_or_due_is_pressing,
@@ -206,8 +204,15 @@ macro_rules! conformance {
                 rule_22_gone_threads::rule_22_another_thread_of_the_same_id_is_not_the_one_that_was_seen,
                 rule_22_gone_threads::rule_22_a_thread_that_was_absent_is_created_once,
                 rule_22_gone_threads::rule_22_a_deletion_and_a_creation_at_once_do_not_both_succeed,
-                rule_23_undecoded::rule_23_an_interrupted_run_ends_by_its_columns,
-                rule_23_undecoded::rule_23_only_whoever_holds_the_run_ends_it,
+                rule_23_grants::rule_23_a_grant_counts_for_its_thread_as_it_was_given,
+                rule_23_grants::rule_23_auto_approve_replaces_itself_and_its_end_revokes_every_grant_of_the_thread,
+                rule_23_grants::rule_23_a_grant_is_revoked_once_and_stays_revoked,
+                rule_23_grants::rule_23_another_tenant_finds_and_revokes_nothing,
+                rule_23_grants::rule_23_grants_are_listed_newest_first_in_pages_and_by_giver,
+                rule_23_grants::rule_23_grants_go_with_their_thread,
+                rule_23_grants::rule_23_only_so_many_grants_are_read_for_one_call,
+                rule_24_undecoded::rule_24_an_interrupted_run_ends_by_its_columns,
+                rule_24_undecoded::rule_24_only_whoever_holds_the_run_ends_it,
             }
         }
     };

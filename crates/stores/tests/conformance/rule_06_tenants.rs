@@ -1,6 +1,6 @@
 //! Rule 6: everything belongs to a tenant, and lists come in pages by time of creation and id.
 
-use engine::store::{ApprovalFilter, Claim, Lease, Listed, Page, Refused, RunFilter};
+use engine::store::{ApprovalFilter, AutoApproval, Claim, Lease, Listed, Page, Refused, RunFilter};
 use machine::event::InterruptCause;
 use machine::inbox::Item;
 use machine::rows::{ApprovalStatus, ShownStatus};
@@ -14,7 +14,7 @@ fn page(limit: usize, cursor: Option<String>) -> Page {
 }
 
 /// All pages one after the other, and that each is full but the last.
-async fn all<T, Fut>(limit: usize, list: impl Fn(Page) -> Fut) -> Vec<T>
+pub(crate) async fn all<T, Fut>(limit: usize, list: impl Fn(Page) -> Fut) -> Vec<T>
 where
     Fut: Future<Output = Result<Listed<T>, Refused>>,
 {
@@ -66,7 +66,9 @@ pub(crate) async fn rule_06_another_tenant_finds_nothing<F: Fixture>() {
     assert!(store.approvals(&tenant, &mine, &Page::default()).await.unwrap().items.is_empty());
     let item = Item::Decision(worker.decision("call_run", None, reject()));
     assert_eq!(store.submit(&tenant, run, item).await, Err(Refused::NotFound));
-    assert_eq!(store.set_auto_approve(&tenant, thread, Some(&"eve".into())).await, Err(Refused::NotFound));
+    let given = AutoApproval { id: "grt_eve".into(), by: "eve".into() };
+    assert_eq!(store.set_auto_approve(&tenant, thread, Some(&given)).await, Err(Refused::NotFound));
+    assert_eq!(store.set_auto_approve(&tenant, thread, None).await, Err(Refused::NotFound));
     assert_eq!(store.delete_thread(&tenant, thread).await, Err(Refused::NotFound));
     let lease = Lease { tenant: tenant.clone(), ..worker.lease.clone() };
     assert_eq!(store.append(&lease, worker.append()).await, Err(Refused::Fenced));
@@ -327,75 +329,6 @@ pub(crate) async fn rule_06_a_thread_keeps_what_was_put_first<F: Fixture>() {
     let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!(thread.metadata, Some(json!({"first": true})));
     assert_eq!(thread.created_at.unwrap().0, 1_000_000);
-}
-
-pub(crate) async fn rule_06_leave_counts_for_the_thread_it_was_given_for<F: Fixture>() {
-    let (_fixture, world) = F::open().await;
-    let worker = started(&world, "thr", "run").await;
-    let other = started(&world, "thr_2", "run_2").await;
-    let World { store, tenant, .. } = &world;
-    store.set_auto_approve(tenant, &"thr".into(), Some(&"ana".into())).await.unwrap();
-    let every = |lease| async move { store.leave(lease, &"transfer".into()).await.unwrap().every_tool };
-    assert_eq!(every(&worker.lease).await, Some("ana".into()));
-    assert_eq!(every(&other.lease).await, None);
-    assert_eq!(store.thread(tenant, &"thr".into()).await.unwrap().auto_approved_by, Some("ana".into()));
-    store.set_auto_approve(tenant, &"thr".into(), None).await.unwrap();
-    assert_eq!(every(&worker.lease).await, None);
-}
-
-pub(crate) async fn rule_06_leave_for_a_tool_counts_for_later_runs_of_the_thread<F: Fixture>() {
-    let (_fixture, world) = F::open().await;
-    let mut worker = held(&world, "thr", "run", "transfer").await;
-    allow_from_here_on(&world, &mut worker, "call_run").await;
-    let later = started(&world, "thr", "later").await;
-    let elsewhere = started(&world, "thr_2", "elsewhere").await;
-    let leave = world.store.leave(&later.lease, &"transfer".into()).await.unwrap();
-    let given = leave.this_tool.unwrap();
-    assert_eq!((given.by.as_str(), given.definition), ("ana", crate::worker::tool("transfer").definition));
-    assert_eq!(world.store.leave(&later.lease, &"urgent".into()).await.unwrap().this_tool, None);
-    assert_eq!(world.store.leave(&elsewhere.lease, &"transfer".into()).await.unwrap().this_tool, None);
-    let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
-    assert_eq!((thread.auto_approved_by, thread.approved_tools), (None, vec!["transfer".into()]));
-    let listed = world.store.threads(&world.tenant, &Page::default()).await.unwrap().items;
-    assert_eq!(listed.iter().map(|thread| thread.approved_tools.len()).sum::<usize>(), 1);
-}
-
-/// Approves the held call of a run, and every later one of its tool.
-async fn allow_from_here_on(world: &World, worker: &mut Worker, call: &str) {
-    let resume = machine::decision::Resume { apply_to_future: true, ..Default::default() };
-    let action = machine::decision::DecisionAction::Resume(resume);
-    worker.accept(Item::Decision(worker.decision(call, None, action)));
-    worker.succeeds(call);
-    worker.says("done");
-    worker.commit(world).await.unwrap();
-}
-
-async fn has_leave(world: &World, lease: &Lease) -> bool {
-    world.store.leave(lease, &"transfer".into()).await.unwrap().this_tool.is_some()
-}
-
-pub(crate) async fn rule_06_all_leave_of_a_thread_is_taken_back_and_may_be_given_again<F: Fixture>() {
-    let (_fixture, world) = F::open().await;
-    let World { store, tenant, .. } = &world;
-    for thread in ["thr", "thr_2"] {
-        let run = format!("run_{thread}");
-        let mut worker = held(&world, thread, &run, "transfer").await;
-        allow_from_here_on(&world, &mut worker, &format!("call_{run}")).await;
-    }
-    let mut later = held(&world, "thr", "later", "transfer").await;
-    let elsewhere = started(&world, "thr_2", "elsewhere").await;
-    let shown = || async { store.thread(tenant, &"thr".into()).await.unwrap().approved_tools };
-    // Leave for every tool takes nothing back.
-    store.set_auto_approve(tenant, &"thr".into(), Some(&"ana".into())).await.unwrap();
-    assert!(has_leave(&world, &later.lease).await);
-    store.set_auto_approve(tenant, &"thr".into(), None).await.unwrap();
-    assert!(!has_leave(&world, &later.lease).await);
-    assert_eq!(shown().await, []);
-    assert!(has_leave(&world, &elsewhere.lease).await, "another thread keeps its own");
-    allow_from_here_on(&world, &mut later, "call_later").await;
-    assert_eq!(shown().await, ["transfer".into()]);
-    let last = started(&world, "thr", "last").await;
-    assert!(has_leave(&world, &last.lease).await);
 }
 
 pub(crate) async fn rule_06_a_thread_is_deleted_with_all_that_belongs_to_it<F: Fixture>() {

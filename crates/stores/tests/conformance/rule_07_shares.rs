@@ -33,7 +33,7 @@ impl Model for Sleeper {
         Box::pin(async move {
             match (request.last_user_text(), request.step) {
                 (Some("sleep"), _) => drop(self.0.acquire().await),
-                (Some("pay"), 1) => return Ok(ModelAnswer::text("").calling("a", "transfer", &json!({}))),
+                (Some("pay"), 1) => return Ok(ModelAnswer::text("").calling("a", "transfer", json!({}))),
                 _ => {}
             }
             Ok(ModelAnswer::text("Done."))

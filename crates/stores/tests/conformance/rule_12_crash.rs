@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Claim, Refused};
+use engine::store::{AutoApproval, Claim, Refused};
 use machine::event::InterruptCause;
 use machine::id::{Digest, RunId};
 use machine::inbox::{Item, Refusal, Verdict};
@@ -18,7 +18,8 @@ pub(crate) async fn rule_12_logs_threads_and_approvals_are_there_again<F: Fixtur
     let (mut fixture, world) = F::open().await;
     let metadata = json!({"title": "rent"});
     world.store.put_thread(&world.tenant, &"thr".into(), &metadata).await.unwrap();
-    world.store.set_auto_approve(&world.tenant, &"thr".into(), Some(&"ana".into())).await.unwrap();
+    let given = AutoApproval { id: "grt_1".into(), by: "ana".into() };
+    world.store.set_auto_approve(&world.tenant, &"thr".into(), Some(&given)).await.unwrap();
     world.store.put_revision(&Digest::of(b"one"), "one").await.unwrap();
     let parked = parked(&world, "thr", "run", "urgent").await;
     enqueued(&world, "thr", "behind").await;

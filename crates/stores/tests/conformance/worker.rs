@@ -17,7 +17,7 @@ use machine::phase::HookAnswers;
 use machine::policy::{OnBusy, Policy};
 use machine::rows::{Heard, Rows};
 use machine::thread::IfBusy;
-use machine::tool::{Approval, Arguments, EffectClass, Leave, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
 use machine::{Control, Effect, Event, Input, Rejection, Revision, Run, Timestamp, fold, queue};
 use serde_json::{Value, json};
 
@@ -403,7 +403,8 @@ impl Worker {
             tool: ToolNow::Known(tool(name.as_str())),
             arguments: arguments.unwrap_or_else(|| arguments_of(call.as_str())),
             hits: Vec::new(),
-            leave: Leave::default(),
+            grants: Vec::new(),
+            loosening_ended: false,
             hooks: HookAnswers::default(),
             call,
         }));

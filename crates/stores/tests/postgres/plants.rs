@@ -15,7 +15,7 @@ const TABLES: [&str; 13] = [
     "decisions",
     "messages",
     "call_ids",
-    "leave",
+    "grants",
     "plugin_state",
     "post_keys",
     "remembered",
@@ -74,7 +74,7 @@ async fn each_planted_fault_is_found_where_it_is() {
     let looked = Looked::with_a_crowd().await;
     let garden = Garden::of(&looked.cluster).await;
     looked.assert_healthy().await;
-    let faults: [(&str, FindingCode, &str); 67] = [
+    let faults: [(&str, FindingCode, &str); 70] = [
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",
@@ -210,8 +210,11 @@ async fn each_planted_fault_is_found_where_it_is() {
         ("UPDATE call_ids SET id = 'nay' WHERE id = 'no'", CallDiffers, "call no"),
         ("UPDATE call_ids SET tenant = 'thief' WHERE id = 'no'", CallDiffers, "call no belongs to thief"),
         ("INSERT INTO call_ids SELECT tenant, thread, 'more' FROM call_ids LIMIT 1", CallDiffers, "rows"),
-        ("UPDATE leave SET given_by = 'eve'", ThreadDiffers, "leave for transfer"),
-        ("DELETE FROM leave", ThreadDiffers, "leave for transfer has no row"),
+        ("UPDATE grants SET given_by = 'eve'", ThreadDiffers, "given by eve"),
+        ("UPDATE grants SET reasons = '[\"tool\",{\"agent\":\"all_tools\"}]'", ThreadDiffers, "is not what the logs say"),
+        ("UPDATE grants SET agent = NULL", ThreadDiffers, "is not what the logs say"),
+        ("UPDATE grants SET tenant = 'thief'", ThreadDiffers, "is not what the logs say"),
+        ("DELETE FROM grants", ThreadDiffers, "has no row"),
         ("UPDATE plugin_state SET value = '1' WHERE key = 'ours'", ThreadDiffers, "state ours"),
         ("UPDATE plugin_state SET run = 0 WHERE key = 'mine'", ThreadDiffers, "state mine"),
         ("DELETE FROM plugin_state WHERE key = 'mine'", ThreadDiffers, "state mine of plugin guard has no row"),
@@ -311,7 +314,7 @@ async fn rows_of_nobody_are_found_in_every_table() {
         ("runs", "thread"),
         ("messages", "thread"),
         ("call_ids", "thread"),
-        ("leave", "thread"),
+        ("grants", "thread"),
         ("plugin_state", "thread"),
         ("post_keys", "thread"),
         ("brought", "thread"),

@@ -48,7 +48,7 @@ async fn each_planted_fault_is_found_where_it_is() {
     };
     let good = Folder::new();
     crowd(&good).await;
-    let faults: [(&str, FindingCode, &str); 58] = [
+    let faults: [(&str, FindingCode, &str); 62] = [
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",
@@ -175,7 +175,15 @@ async fn each_planted_fault_is_found_where_it_is() {
         ("UPDATE remembered SET run = 4711", Orphan, "remembered"),
         ("UPDATE call_ids SET id = 'nay' WHERE id = 'no'", CallDiffers, "call no"),
         ("INSERT INTO call_ids SELECT tenant, thread, 'more' FROM call_ids LIMIT 1", CallDiffers, "rows"),
-        ("UPDATE leave SET given_by = 'eve'", ThreadDiffers, "leave for transfer"),
+        ("UPDATE grants SET given_by = 'eve'", ThreadDiffers, "given by eve"),
+        (
+            "UPDATE grants SET reasons = '[\"tool\",{\"agent\":\"all_tools\"}]'",
+            ThreadDiffers,
+            "is not what the logs say",
+        ),
+        ("UPDATE grants SET agent = NULL", ThreadDiffers, "is not what the logs say"),
+        ("UPDATE grants SET tenant = 'thief'", ThreadDiffers, "is not what the logs say"),
+        ("DELETE FROM grants", ThreadDiffers, "has no row"),
         ("UPDATE plugin_state SET value = '1' WHERE key = 'ours'", ThreadDiffers, "state ours"),
         ("UPDATE threads SET head = 'msg_user_ended' WHERE id = 'thr_ended'", ThreadDiffers, "last message"),
         (

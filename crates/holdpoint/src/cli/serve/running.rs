@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::{Engine, Settings};
-use holdpoint_http::{Limits, Origins, Server, Setup, callbacks_at};
+use holdpoint_http::{Approvers, Limits, Origins, Server, Setup, callbacks_at};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -64,13 +64,16 @@ impl Running {
             Some(_) => None,
             None => Some(OpenToken::for_server(address)?),
         };
-        let mut engine = Engine::on_shared(store).settings(engine_settings(&configuration, address));
+        let token = open_token.as_ref().map(|token| token.text.clone()).unwrap_or_default();
+        let auth = shown::auth(configuration.auth.as_ref(), &token);
+        let approvers = Approvers::new(&auth);
+        let mut engine = Engine::on_shared(store)
+            .settings(engine_settings(&configuration, address))
+            .approvers(approvers.for_engine());
         for agent in &configuration.agents {
             engine = engine.agent(agent.clone());
         }
         let engine = engine.start().await.map_err(Problem::from)?;
-        let token = open_token.as_ref().map(|token| token.text.clone()).unwrap_or_default();
-        let auth = shown::auth(configuration.auth.as_ref(), &token);
         let reload = reload::reload(engine.clone(), wanted, &configuration, token);
         let setup = Setup {
             engine: engine.clone(),
@@ -78,6 +81,7 @@ impl Running {
             agents: shown::agents(&configuration),
             reload,
             origins: Origins { listen: address, public_url: settings.public_url.clone() },
+            approvers,
             log_lines_dropped: log.dropped(),
         };
         let connections_per_address_max = settings.connections_per_address_max;

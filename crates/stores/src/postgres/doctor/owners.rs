@@ -22,7 +22,7 @@ pub(super) const OWNED: [Owned; 12] = [
     ("runs", "thread", "threads"),
     ("messages", "thread", "threads"),
     ("call_ids", "thread", "threads"),
-    ("leave", "thread", "threads"),
+    ("grants", "thread", "threads"),
     ("plugin_state", "thread", "threads"),
     ("post_keys", "thread", "threads"),
     ("brought", "thread", "threads"),

@@ -1,13 +1,12 @@
-//! One thread: its messages, call ids, leave, plugin state and holder, and what came with its messages,
+//! One thread: its messages, call ids, grants, plugin state and holder, and what came with its messages,
 //! beside what the logs of its runs say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use machine::id::{CallId, Digest, ToolName};
+use machine::id::{CallId, Digest, GrantId};
 use machine::phase::Scope;
-use machine::rows::{MessageRow, Rows};
-use machine::tool::ToolLeave;
+use machine::rows::{GrantRow, MessageRow, Rows};
 use serde_json::Value as Json;
 use tokio_postgres::Row;
 
@@ -15,10 +14,11 @@ use super::halt::Halt;
 use super::run::{self, Around, RUNS_OF_THREAD, RunColumns};
 use super::value::columns;
 use super::{brought, keys};
-use crate::doctor::{FindingCode, Findings, Seen, Value, differences, text, whole};
+use crate::doctor::{FindingCode, Findings, Seen, Value, compare_grant, differences, text, whole};
+use crate::postgres::grants;
 use crate::postgres::look::Look;
 use crate::postgres::text::{kept, told as told_text};
-use crate::words::{role_word, unsigned};
+use crate::words::{role_word, timestamp, unsigned};
 
 /// So many runs of a thread are read at once, each with its control.
 const RUN_COUNT_MAX: i64 = 16;
@@ -58,7 +58,7 @@ type Written<T> = Vec<(i64, T)>;
 pub(super) struct ToldThread {
     messages: u64,
     calls: u64,
-    leave: BTreeMap<ToolName, Written<ToolLeave>>,
+    grants: BTreeMap<GrantId, GrantRow>,
     /// By run, plugin and key; the run is 0 where it is kept for the whole thread.
     state: BTreeMap<(i64, String, String), Written<Arc<Json>>>,
     /// The frozen agents of its runs.
@@ -184,9 +184,7 @@ impl ToldThread {
     pub(super) fn hear(&mut self, run: i64, rows: &Rows) {
         self.messages += rows.messages.len() as u64;
         self.calls += rows.calls.len() as u64;
-        for (tool, leave) in &rows.leave {
-            write(self.leave.entry(tool.clone()).or_default(), run, leave.clone());
-        }
+        self.grants.extend(rows.grants.iter().map(|row| (row.grant.id.clone(), row.clone())));
         for kept in &rows.state {
             let owner = match kept.scope {
                 Scope::Run => run,
@@ -219,15 +217,14 @@ impl ToldThread {
             }
         }
         let order = self.order(around).await?;
-        self.compare_leave(around, &order, place, findings).await?;
+        self.compare_grants(around, place, findings).await?;
         self.compare_state(around, &order, place, findings).await
     }
 
     /// Where the last message of each run stands, if two runs wrote under the same key.
     async fn order(&self, around: &Around<'_>) -> Result<Order, Halt> {
-        let leave = self.leave.values().any(|written| written.len() > 1);
         let mut order = Order::default();
-        if leave || self.state.values().any(|written| written.len() > 1) {
+        if self.state.values().any(|written| written.len() > 1) {
             let sql = "SELECT run, max(place) FROM messages WHERE thread = $1 GROUP BY run";
             for row in around.look.read(sql, &[&around.thread_row]).await? {
                 order.0.insert(row.try_get(0)?, row.try_get(1)?);
@@ -236,32 +233,21 @@ impl ToldThread {
         Ok(order)
     }
 
-    async fn compare_leave(
+    async fn compare_grants(
         &self,
         around: &Around<'_>,
-        order: &Order,
         place: &str,
         findings: &mut Findings,
     ) -> Result<(), Halt> {
-        let sql = "SELECT tool, tenant, given_by, definition FROM leave WHERE thread = $1";
-        let mut left = self.leave.clone();
+        let sql = "SELECT id, given_by, tool, agent, definition, reasons, since, tenant FROM grants WHERE thread = $1";
+        let mut left = self.grants.clone();
         for row in around.look.read(sql, &[&around.thread_row]).await? {
-            let tool = ToolName::from(told_text(row.try_get(0)?));
-            let (tenant, by) = (told_text(row.try_get(1)?), told_text(row.try_get(2)?));
-            let definition: &[u8] = row.try_get(3)?;
-            let fits = left.remove(&tool).is_some_and(|written| {
-                around.tenant == tenant
-                    && order
-                        .latest(&written)
-                        .any(|told| told.by.as_str() == by && told.definition.0[..] == *definition)
-            });
-            if !fits {
-                let what = format!("leave for {tool}, given by {by}, is not what the logs say");
-                findings.add(FindingCode::ThreadDiffers, place, what);
-            }
+            let since = timestamp(row.try_get(6)?);
+            let is_of_tenant = told_text(row.try_get(7)?) == around.tenant;
+            compare_grant(grants::columns(&row)?, since, is_of_tenant, &mut left, place, findings);
         }
-        for tool in left.keys() {
-            findings.add(FindingCode::ThreadDiffers, place, format!("leave for {tool} has no row"));
+        for id in left.keys() {
+            findings.add(FindingCode::ThreadDiffers, place, format!("grant {id} has no row"));
         }
         Ok(())
     }

@@ -169,7 +169,7 @@ BEGIN
     END IF;
 END $$;
 
--- Messages, calls, leave and plugin state.
+-- Messages, calls, grants and plugin state.
 CREATE FUNCTION write_thread(p_tenant text, p_thread bigint, p_run bigint, p_entry jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -187,16 +187,14 @@ BEGIN
         PERFORM write_calls(ARRAY[p_tenant], ARRAY[p_thread], ARRAY[p_run], array_agg(1), array_agg(c.id))
         FROM jsonb_array_elements_text(p_entry -> 'calls') AS c (id);
     END IF;
-    -- One after the other: a commit may put the same key twice, and the last one counts.
-    IF p_entry ? 'leave' THEN
-        FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'leave') LOOP
-            INSERT INTO leave (tenant, thread, tool, given_by, definition)
-            SELECT p_tenant, p_thread, l.tool, l.given_by, decode(l.definition, 'hex')
-            FROM jsonb_to_record(one) AS l (tool text, given_by text, definition text)
-            ON CONFLICT (thread, tool) DO UPDATE
-            SET given_by = excluded.given_by, definition = excluded.definition, taken_back = false;
-        END LOOP;
+    IF p_entry ? 'grants' THEN
+        INSERT INTO grants (tenant, id, thread, tool, agent, definition, reasons, given_by, since)
+        SELECT p_tenant, g.id, p_thread, g.tool, g.agent, decode(g.definition, 'hex'), g.reasons, g.given_by, g.since
+        FROM jsonb_to_recordset(p_entry -> 'grants') AS g (
+            id text, tool text, agent text, definition text, reasons text, given_by text, since bigint
+        );
     END IF;
+    -- One after the other: a commit may put the same key twice, and the last one counts.
     IF p_entry ? 'state' THEN
         FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'state') LOOP
             INSERT INTO plugin_state (tenant, thread, run, plugin, key, value)
@@ -305,7 +303,7 @@ BEGIN
     woken := '{}';
     rung_runs := '{}';
     rung_nodes := '{}';
-    IF p_entry ?| '{messages,calls,leave,state}' THEN
+    IF p_entry ?| '{messages,calls,grants,state}' THEN
         PERFORM write_thread(p_tenant, p_thread, p_run, p_entry);
     END IF;
     IF p_entry ?| '{suspensions,voided,consumed}' THEN
@@ -359,7 +357,7 @@ BEGIN
         started_at bigint, ended_at bigint, interrupts boolean, checkpoint text, consumed bigint[]
     );
     SELECT thread INTO the_thread FROM runs WHERE run = p_run;
-    IF ends OR p_entry ?| '{messages,calls,leave,state}' THEN
+    IF ends OR p_entry ?| '{messages,calls,grants,state}' THEN
         PERFORM 1 FROM threads WHERE thread = the_thread FOR NO KEY UPDATE;
     END IF;
     IF ends THEN
@@ -616,19 +614,22 @@ BEGIN
     END IF;
 END $$;
 
--- Leave for every tool of a thread; without a name all leave is taken back. True if there is such a thread.
-CREATE FUNCTION set_auto_approve(p_tenant text, p_thread text, p_by text) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Gives a grant for every tool of a thread, in place of an earlier one; without an id every grant of the thread is
+-- revoked. True if there is such a thread.
+CREATE FUNCTION set_auto_approve(p_tenant text, p_thread text, p_id text, p_by text, p_at bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
 BEGIN
-    UPDATE threads SET auto_approved_by = p_by WHERE tenant = p_tenant AND id = p_thread
-    RETURNING thread INTO the_thread;
+    -- A commit that gives a grant locks the thread as well: what it gave before is seen here.
+    SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR NO KEY UPDATE;
     IF the_thread IS NULL THEN
         RETURN false;
     END IF;
-    -- Whoever gives leave has locked the thread before: what they gave is seen here.
-    IF p_by IS NULL THEN
-        UPDATE leave SET taken_back = true WHERE thread = the_thread AND NOT taken_back;
+    UPDATE grants SET revoked = true
+    WHERE thread = the_thread AND NOT revoked AND (p_id IS NULL OR tool IS NULL);
+    IF p_id IS NOT NULL THEN
+        INSERT INTO grants (tenant, id, thread, given_by, since) VALUES (p_tenant, p_id, the_thread, p_by, now_ms(p_at));
     END IF;
     RETURN true;
 END $$;
@@ -647,7 +648,7 @@ BEGIN
     DELETE FROM post_keys WHERE thread = p_thread;
     DELETE FROM messages WHERE thread = p_thread;
     DELETE FROM call_ids WHERE thread = p_thread;
-    DELETE FROM leave WHERE thread = p_thread;
+    DELETE FROM grants WHERE thread = p_thread;
     DELETE FROM plugin_state WHERE thread = p_thread;
     DELETE FROM brought WHERE thread = p_thread;
     DELETE FROM runs WHERE thread = p_thread;

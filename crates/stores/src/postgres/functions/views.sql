@@ -1,11 +1,15 @@
 -- A thread as admission sees it: the run in front is the holder, or the first in line while nobody holds it.
 CREATE VIEW threads_shown AS
 SELECT
-    t.thread, t.tenant, t.id, t.created_at, t.metadata, t.auto_approved_by,
+    t.thread, t.tenant, t.id, t.created_at, t.metadata,
+    (SELECT g.given_by FROM grants g WHERE g.thread = t.thread AND g.tool IS NULL AND NOT g.revoked LIMIT 1) AS auto_approved_by,
     (SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1) AS head,
     f.id AS front, f.status AS front_status, f.in_doubt AS front_in_doubt,
     (SELECT count(*) FROM runs q WHERE q.thread = t.thread AND q.ended_at IS NULL AND NOT q.holds) AS queued,
-    ARRAY(SELECT l.tool FROM leave l WHERE l.thread = t.thread AND NOT l.taken_back ORDER BY l.tool) AS approved_tools
+    ARRAY(
+        SELECT DISTINCT g.tool FROM grants g
+        WHERE g.thread = t.thread AND g.tool IS NOT NULL AND NOT g.revoked ORDER BY g.tool
+    ) AS approved_tools
 FROM threads t
 LEFT JOIN LATERAL (
     SELECT r.id, r.status, r.in_doubt FROM runs r

@@ -1,13 +1,12 @@
-//! One thread: its messages, call ids, leave, plugin state, head and holder, and what came with its messages, beside what
+//! One thread: its messages, call ids, grants, plugin state, head and holder, and what came with its messages, beside what
 //! the logs of its runs say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use machine::id::{Digest, MessageId, ToolName};
+use machine::id::{Digest, GrantId, MessageId};
 use machine::phase::Scope;
-use machine::rows::Rows;
-use machine::tool::ToolLeave;
+use machine::rows::{GrantRow, Rows};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 
@@ -15,8 +14,9 @@ use super::brought;
 use super::keys;
 use super::run::{self, Around, RUNS_OF_THREAD, RunColumns};
 use super::value::differing;
-use crate::doctor::{self, Fault, FindingCode, Findings, Seen, text, whole};
-use crate::words::{role_word, unsigned};
+use crate::doctor::{self, Fault, FindingCode, Findings, Seen, compare_grant, text, whole};
+use crate::sqlite::grants;
+use crate::words::{role_word, timestamp, unsigned};
 
 struct ThreadColumns {
     row: i64,
@@ -47,7 +47,7 @@ struct Told {
     messages: u64,
     calls: u64,
     head: Option<(i64, MessageId)>,
-    leave: BTreeMap<ToolName, (i64, ToolLeave)>,
+    grants: BTreeMap<GrantId, GrantRow>,
     /// By run, plugin and key; the run is 0 where it is kept for the whole thread.
     state: BTreeMap<(i64, String, String), (i64, Arc<Value>)>,
     /// The frozen agents of its runs.
@@ -160,11 +160,7 @@ impl Told {
         {
             self.head = Some((commit, last.id.clone()));
         }
-        for (tool, leave) in &rows.leave {
-            if self.leave.get(tool).is_none_or(|(before, _)| *before <= commit) {
-                self.leave.insert(tool.clone(), (commit, leave.clone()));
-            }
-        }
+        self.grants.extend(rows.grants.iter().map(|row| (row.grant.id.clone(), row.clone())));
         for kept in &rows.state {
             let owner = match kept.scope {
                 Scope::Run => run,
@@ -203,34 +199,28 @@ impl Told {
                 findings.add(code, place, format!("{table} has {found} rows, the logs say {told}"));
             }
         }
-        self.compare_leave(connection, thread, place, findings)?;
+        self.compare_grants(connection, thread, place, findings)?;
         self.compare_state(connection, thread, place, findings)
     }
 
-    fn compare_leave(
+    fn compare_grants(
         &self,
         connection: &Connection,
         thread: &ThreadColumns,
         place: &str,
         findings: &mut Findings,
     ) -> Result<(), Fault> {
-        let mut statement = connection
-            .prepare_cached("SELECT tool, tenant, given_by, definition FROM leave WHERE thread = ?1")?;
+        let mut statement = connection.prepare_cached(
+            "SELECT id, given_by, tool, agent, definition, reasons, since, tenant FROM grants WHERE thread = ?1",
+        )?;
         let mut rows = statement.query([thread.row])?;
-        let mut left = self.leave.clone();
+        let mut left = self.grants.clone();
         while let Some(row) = rows.next()? {
-            let tool = ToolName::from(row.get::<_, String>(0)?);
-            let (tenant, by, definition): (String, String, Vec<u8>) = (row.get(1)?, row.get(2)?, row.get(3)?);
-            let fits = left.remove(&tool).is_some_and(|(_, told)| {
-                told.by.as_str() == by && told.definition.0[..] == definition && thread.tenant == tenant
-            });
-            if !fits {
-                let what = format!("leave for {tool}, given by {by}, is not what the logs say");
-                findings.add(FindingCode::ThreadDiffers, place, what);
-            }
+            let (columns, since, tenant) = (grants::columns(row)?, row.get(6)?, row.get::<_, String>(7)?);
+            compare_grant(columns, timestamp(since), tenant == thread.tenant, &mut left, place, findings);
         }
-        for tool in left.keys() {
-            findings.add(FindingCode::ThreadDiffers, place, format!("leave for {tool} has no row"));
+        for id in left.keys() {
+            findings.add(FindingCode::ThreadDiffers, place, format!("grant {id} has no row"));
         }
         Ok(())
     }

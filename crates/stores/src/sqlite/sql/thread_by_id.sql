@@ -1,1 +1,3 @@
-SELECT row, created_at, metadata, head, auto_approved_by FROM threads WHERE tenant = ?1 AND id = ?2
+SELECT row, created_at, metadata, head,
+    (SELECT given_by FROM grants g WHERE g.thread = t.row AND g.tool IS NULL AND g.revoked = 0)
+FROM threads t WHERE tenant = ?1 AND id = ?2

@@ -1,4 +1,4 @@
-//! Rule 23: an interrupted run ends by the plain columns of its store. That nothing has to be decoded for it is shown where
+//! Rule 24: an interrupted run ends by the plain columns of its store. That nothing has to be decoded for it is shown where
 //! something can be damaged, in the tests of the program.
 
 use engine::store::{ApprovalFilter, Logged, Page, Refused};
@@ -13,7 +13,7 @@ async fn interrupted(world: &World, run: &str) {
     world.tell(run, Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
 }
 
-pub(crate) async fn rule_23_an_interrupted_run_ends_by_its_columns<F: Fixture>() {
+pub(crate) async fn rule_24_an_interrupted_run_ends_by_its_columns<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     parked(&world, "thr", "run", "transfer").await;
     enqueued(&world, "thr", "behind").await;
@@ -37,7 +37,7 @@ pub(crate) async fn rule_23_an_interrupted_run_ends_by_its_columns<F: Fixture>()
     assert!(claim(&world, "behind").await.is_some());
 }
 
-pub(crate) async fn rule_23_only_whoever_holds_the_run_ends_it<F: Fixture>() {
+pub(crate) async fn rule_24_only_whoever_holds_the_run_ends_it<F: Fixture>() {
     let (mut fixture, world) = F::open().await;
     parked(&world, "thr", "run", "transfer").await;
     let worker = claim(&world, "run").await.unwrap();

@@ -1,0 +1,141 @@
+//! Standing permissions: list them, revoke one, revoke all of one giver.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use engine::store::{GrantFilter, GrantView, Page, Refused};
+use machine::grant::Covered;
+use machine::id::{AgentName, Principal};
+
+use crate::access::Caller;
+use crate::error::{ApiError, bad_field};
+use crate::paging::Filling;
+use crate::received::{Asked, GrantPath};
+use crate::routes::threads;
+use crate::server::Server;
+use crate::wire::grant::{Grant, RevokedGrants};
+use crate::wire::page::{Grants, page};
+
+/// Grants that are read at once. What is read of each is small.
+const ROWS_MAX: usize = 100;
+
+/// List the grants of the tenant, newest first
+#[utoipa::path(get, path = "/v1/grants", tag = "grants", operation_id = "list_grants",
+    params(("by" = Option<String>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, description = "One page", body = Grants)))]
+pub(crate) async fn list(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    parts: Parts,
+) -> Result<Json<Grants>, ApiError> {
+    let asked = Asked::of(&parts, &["by", "limit", "cursor"])?;
+    let filter = GrantFilter { by: asked.text("by").map(Principal::from) };
+    let mut filling = Filling::of(page(asked.text("limit"), asked.text("cursor"))?, ROWS_MAX);
+    let mut grants = Vec::new();
+    loop {
+        let rows = filling.rows();
+        let mut listed = server.engine.store().grants(&caller.tenant, &filter, &rows).await?;
+        let mut read = 0;
+        for view in &listed.items {
+            read += 1;
+            if !is_shown(&server, &caller, view).await? {
+                filling.hide();
+                continue;
+            }
+            let grant = Grant::of(view, is_lapsed(&server, &caller, view));
+            filling.add(&grant);
+            grants.push(grant);
+            if filling.is_full() {
+                break;
+            }
+        }
+        if read < listed.items.len() {
+            let some = Page { limit: read, ..rows };
+            listed.next = server.engine.store().grants(&caller.tenant, &filter, &some).await?.next;
+        }
+        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+            return Ok(Json(Grants { grants, next_cursor }));
+        }
+    }
+}
+
+/// Revoke a grant: later calls are held again
+#[utoipa::path(delete, path = "/v1/grants/{id}", tag = "grants", operation_id = "revoke_grant",
+    params(("id" = String, Path)),
+    responses((status = 204, description = "It does not count any more")))]
+pub(crate) async fn revoke(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    GrantPath(id): GrantPath,
+) -> Result<StatusCode, ApiError> {
+    let store = server.engine.store();
+    let view = store.grant(&caller.tenant, &id).await?;
+    let Some(view) = view else { return Err(ApiError::no_grant(id.as_str())) };
+    if !is_shown(&server, &caller, &view).await? {
+        return Err(ApiError::no_grant(id.as_str()));
+    }
+    match store.revoke_grant(&caller.tenant, &id).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(Refused::NotFound) => Err(ApiError::no_grant(id.as_str())),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+/// Revoke every grant that a key has given
+#[utoipa::path(delete, path = "/v1/grants", tag = "grants", operation_id = "revoke_grants_of",
+    params(("by" = String, Query)),
+    responses((status = 200, description = "How many there were", body = RevokedGrants)))]
+pub(crate) async fn revoke_by(
+    State(server): State<Arc<Server>>,
+    caller: Caller,
+    parts: Parts,
+) -> Result<Json<RevokedGrants>, ApiError> {
+    let asked = Asked::of(&parts, &["by"])?;
+    let Some(by) = asked.text("by") else {
+        return Err(bad_field("by", "name the key whose grants to revoke; nothing was revoked"));
+    };
+    let (store, filter) = (server.engine.store(), GrantFilter { by: Some(Principal::from(by)) });
+    let mut rows = Page { cursor: None, limit: Page::LIMIT_MAX };
+    let mut revoked = 0;
+    loop {
+        let listed = store.grants(&caller.tenant, &filter, &rows).await?;
+        for view in &listed.items {
+            if !is_shown(&server, &caller, view).await? {
+                continue;
+            }
+            match store.revoke_grant(&caller.tenant, &view.grant.id).await {
+                Ok(()) => revoked += 1,
+                // Another request was faster.
+                Err(Refused::NotFound) => {}
+                Err(refused) => return Err(refused.into()),
+            }
+        }
+        match listed.next {
+            Some(next) => rows.cursor = Some(next),
+            None => return Ok(Json(RevokedGrants { revoked })),
+        }
+    }
+}
+
+fn agent_of(view: &GrantView) -> Option<&AgentName> {
+    match &view.grant.covers {
+        Covered::Thread => None,
+        Covered::Tool(granted) => granted.agent.as_ref(),
+    }
+}
+
+/// A key that is for some agents is shown the grants of their calls, and of threads in which no other agent has run.
+async fn is_shown(server: &Server, caller: &Caller, view: &GrantView) -> Result<bool, ApiError> {
+    match agent_of(view) {
+        Some(agent) => Ok(caller.sees(agent)),
+        None => threads::is_shown(server, caller, &view.thread).await,
+    }
+}
+
+fn is_lapsed(server: &Server, caller: &Caller, view: &GrantView) -> bool {
+    !server.approvers.may_approve(&caller.tenant, &view.grant.by, agent_of(view))
+}

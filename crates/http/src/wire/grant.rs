@@ -1,0 +1,94 @@
+//! A standing permission as a client sees it.
+
+use engine::store::GrantView;
+use machine::grant::{Covered, Reason};
+use machine::policy::ApprovalScope;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::time::Time;
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Grant {
+    pub id: String,
+    pub thread_id: String,
+    /// Absent in auto-approve of a thread, which is for every tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub tool: Option<String>,
+    /// Absent in auto-approve of a thread, which is for every agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub agent: Option<String>,
+    /// The key that gave it.
+    pub by: String,
+    pub since: Time,
+    /// The reasons that later calls are not held for. Every other one still holds them.
+    pub covers: Vec<Covers>,
+    /// Its giver may no longer approve, so it does not count.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub lapsed: bool,
+}
+
+/// A reason to hold a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Covers {
+    /// Every reason but a message that tightened its run.
+    Any {},
+    /// The tool's own `approval = "ask"`.
+    Tool {},
+    /// A rule of the agent, by the SHA-256 of its content.
+    Rule { digest: String },
+    /// The agent's `policy.approval`, and any looser one.
+    AgentPolicy { approval: String },
+    /// This run is stricter than its agent's policy.
+    RunPolicy { run_id: String },
+}
+
+impl Grant {
+    #[must_use]
+    pub fn of(view: &GrantView, lapsed: bool) -> Self {
+        let (tool, agent, covers) = match &view.grant.covers {
+            Covered::Thread => (None, None, vec![Covers::Any {}]),
+            Covered::Tool(granted) => {
+                (Some(&granted.tool), granted.agent.as_ref(), granted.reasons.iter().map(covers).collect())
+            }
+        };
+        Self {
+            id: view.grant.id.to_string(),
+            thread_id: view.thread.to_string(),
+            tool: tool.map(ToString::to_string),
+            agent: agent.map(ToString::to_string),
+            by: view.grant.by.to_string(),
+            since: view.since.into(),
+            covers,
+            lapsed,
+        }
+    }
+}
+
+fn covers(reason: &Reason) -> Covers {
+    match reason {
+        Reason::Tool => Covers::Tool {},
+        Reason::Rule(digest) => Covers::Rule { digest: digest.to_string() },
+        Reason::Agent(scope) => Covers::AgentPolicy { approval: word(*scope).to_owned() },
+        Reason::Run(run) => Covers::RunPolicy { run_id: run.to_string() },
+    }
+}
+
+const fn word(scope: ApprovalScope) -> &'static str {
+    match scope {
+        ApprovalScope::Never => "never",
+        ApprovalScope::Policy => "policy",
+        ApprovalScope::WriteTools => "write_tools",
+        ApprovalScope::AllTools => "all_tools",
+    }
+}
+
+/// How many grants a request revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RevokedGrants {
+    pub revoked: u64,
+}

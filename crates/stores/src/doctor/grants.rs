@@ -1,0 +1,31 @@
+//! The grants of a thread beside what its logs say.
+
+use std::collections::BTreeMap;
+
+use machine::Timestamp;
+use machine::id::GrantId;
+use machine::rows::GrantRow;
+
+use super::{FindingCode, Findings};
+use crate::grants::GrantColumns;
+
+/// Takes the grant of this row out of `left`, the grants of the logs that no row was found for yet.
+pub(crate) fn compare_grant(
+    columns: GrantColumns,
+    since: Timestamp,
+    is_of_tenant: bool,
+    left: &mut BTreeMap<GrantId, GrantRow>,
+    place: &str,
+    findings: &mut Findings,
+) {
+    let what = format!("grant {}, given by {}, is not what the logs say", columns.id, columns.given_by);
+    let told = left.remove(&GrantId::from(columns.id.as_str()));
+    let fits = match (columns.stands_in_a_log(), told) {
+        (true, Some(told)) => told.since == since && columns.grant() == Ok(told.grant),
+        (false, None) => columns.grant().is_ok(),
+        (true, None) | (false, Some(_)) => false,
+    };
+    if !fits || !is_of_tenant {
+        findings.add(FindingCode::ThreadDiffers, place, what);
+    }
+}

@@ -1,0 +1,63 @@
+//! A grant as it stands in the columns of its row.
+
+use engine::store::{Refused, Trouble};
+use machine::grant::{Covered, Grant, ToolGrant};
+use machine::id::{AgentName, GrantId, Principal, ToolName};
+
+use crate::words::digest;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GrantColumns {
+    pub(crate) id: String,
+    pub(crate) given_by: String,
+    /// None in a grant for every tool of its thread, as are the columns behind it.
+    pub(crate) tool: Option<String>,
+    pub(crate) agent: Option<String>,
+    pub(crate) definition: Option<Vec<u8>>,
+    /// A JSON array.
+    pub(crate) reasons: Option<String>,
+}
+
+impl GrantColumns {
+    pub(crate) fn of(grant: &Grant) -> Result<Self, Refused> {
+        let (id, given_by) = (grant.id.to_string(), grant.by.to_string());
+        Ok(match &grant.covers {
+            Covered::Thread => {
+                Self { id, given_by, tool: None, agent: None, definition: None, reasons: None }
+            }
+            Covered::Tool(ToolGrant { tool, agent, definition, reasons }) => Self {
+                id,
+                given_by,
+                tool: Some(tool.to_string()),
+                agent: agent.as_ref().map(ToString::to_string),
+                definition: Some(definition.0.to_vec()),
+                reasons: Some(
+                    serde_json::to_string(reasons).map_err(|error| Refused::Impossible(error.to_string()))?,
+                ),
+            },
+        })
+    }
+
+    pub(crate) fn grant(self) -> Result<Grant, Refused> {
+        let corrupt = |why: String| Refused::Trouble(Trouble::Corrupt(format!("grant {}: {why}", self.id)));
+        let covers = match (self.tool, self.definition, self.reasons) {
+            (None, None, None) => Covered::Thread,
+            (Some(tool), Some(definition), Some(reasons)) => Covered::Tool(ToolGrant {
+                tool: ToolName::from(tool),
+                agent: self.agent.map(AgentName::from),
+                definition: digest(&definition)?,
+                reasons: serde_json::from_str(&reasons).map_err(|error| corrupt(error.to_string()))?,
+            }),
+            (tool, ..) => {
+                return Err(corrupt(format!("it is neither for a tool nor for a thread: {tool:?}")));
+            }
+        };
+        Ok(Grant { id: GrantId::from(self.id), by: Principal::from(self.given_by), covers })
+    }
+
+    /// Whether an approval gave it, so that a log has it. Auto-approve stands in no log, and a grant from before grants
+    /// named their agent cannot be told from its log.
+    pub(crate) const fn stands_in_a_log(&self) -> bool {
+        self.tool.is_some() && self.agent.is_some()
+    }
+}

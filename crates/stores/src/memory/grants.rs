@@ -1,0 +1,99 @@
+//! Grants: given for a whole thread, read for a call or a list, revoked.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, Refused, Tenant};
+use machine::Timestamp;
+use machine::grant::{Covered, Grant};
+use machine::id::{GrantId, Principal, ThreadId, ToolName};
+use machine::rows::GrantRow;
+
+use super::lists::newest_first;
+use super::state::{State, StoredThread};
+
+const fn tool_of(grant: &Grant) -> Option<&ToolName> {
+    match &grant.covers {
+        Covered::Thread => None,
+        Covered::Tool(granted) => Some(&granted.tool),
+    }
+}
+
+impl StoredThread {
+    pub(super) fn auto_approved_by(&self) -> Option<Principal> {
+        let everything = self.grants.iter().find(|row| tool_of(&row.grant).is_none());
+        everything.map(|row| row.grant.by.clone())
+    }
+
+    /// By name.
+    pub(super) fn granted_tools(&self) -> Vec<ToolName> {
+        let tools: BTreeSet<&ToolName> = self.grants.iter().filter_map(|row| tool_of(&row.grant)).collect();
+        tools.into_iter().cloned().collect()
+    }
+
+    /// The one for every tool first, then the newest.
+    pub(super) fn grants_for(&self, tool: &ToolName) -> Vec<Grant> {
+        let is_for = |row: &&GrantRow| tool_of(&row.grant).is_none_or(|granted| granted == tool);
+        let mut rows: Vec<&GrantRow> = self.grants.iter().filter(is_for).collect();
+        rows.sort_by_key(|row| (tool_of(&row.grant).is_some(), Reverse((row.since, row.grant.id.clone()))));
+        rows.into_iter().take(GRANTS_READ_MAX).map(|row| row.grant.clone()).collect()
+    }
+}
+
+impl State {
+    pub(super) fn set_auto_approve(
+        &mut self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        given: Option<&AutoApproval>,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let rows = self.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
+        let thread = rows.threads.get_mut(thread).ok_or(Refused::NotFound)?;
+        let Some(AutoApproval { id, by }) = given else {
+            thread.grants.clear();
+            return Ok(());
+        };
+        thread.grants.retain(|row| tool_of(&row.grant).is_some());
+        let grant = Grant { id: id.clone(), by: by.clone(), covers: Covered::Thread };
+        thread.grants.push(GrantRow { grant, since: now });
+        Ok(())
+    }
+
+    pub(super) fn grants_of(&self, tenant: &Tenant) -> impl Iterator<Item = GrantView> {
+        let threads = self.tenants.get(tenant).into_iter().flat_map(|rows| &rows.threads);
+        threads.flat_map(|(id, thread)| {
+            thread.grants.iter().map(|GrantRow { grant, since }| GrantView {
+                grant: grant.clone(),
+                thread: id.clone(),
+                since: *since,
+            })
+        })
+    }
+
+    /// Newest first.
+    pub(super) fn grants(
+        &self,
+        tenant: &Tenant,
+        filter: &GrantFilter,
+        page: &Page,
+    ) -> Result<Listed<GrantView>, Refused> {
+        let given_by = |view: &GrantView| filter.by.as_ref().is_none_or(|by| view.grant.by == *by);
+        let found = self.grants_of(tenant).filter(given_by);
+        let by_id: BTreeMap<GrantId, GrantView> = found.map(|view| (view.grant.id.clone(), view)).collect();
+        let by_age: BTreeSet<(Timestamp, GrantId)> =
+            by_id.values().map(|view| (view.since, view.grant.id.clone())).collect();
+        newest_first(&by_age, page, |id| by_id.get(id).cloned())
+    }
+
+    pub(super) fn revoke_grant(&mut self, tenant: &Tenant, id: &GrantId) -> Result<(), Refused> {
+        let rows = self.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
+        let mut threads = rows.threads.values_mut();
+        let is_revoked = threads.any(|thread| {
+            let before = thread.grants.len();
+            thread.grants.retain(|row| row.grant.id != *id);
+            thread.grants.len() < before
+        });
+        if is_revoked { Ok(()) } else { Err(Refused::NotFound) }
+    }
+}

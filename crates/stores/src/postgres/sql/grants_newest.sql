@@ -1,0 +1,4 @@
+SELECT g.id, g.given_by, g.tool, g.agent, g.definition, g.reasons, g.since, t.id
+FROM grants g JOIN threads t ON t.thread = g.thread
+WHERE g.tenant = $1 AND NOT g.revoked AND (g.since, g.id) < ($2, $3) AND ($5::text IS NULL OR g.given_by = $5)
+ORDER BY g.since DESC, g.id DESC LIMIT $4

@@ -1,0 +1,113 @@
+//! Grants: given with a commit or for a whole thread, read for a call or a list, revoked.
+
+use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, Refused, Tenant};
+use machine::Timestamp;
+use machine::grant::{Covered, Grant};
+use machine::id::{GrantId, Principal, ThreadId, ToolName};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+
+use super::desk::Desk;
+use super::trouble::Stop;
+use crate::grants::GrantColumns;
+use crate::page::{Asked, Place};
+use crate::words::{millis, number, timestamp};
+
+pub(super) fn insert(
+    desk: &Desk<'_>,
+    tenant: &str,
+    thread: i64,
+    grant: &Grant,
+    since: Timestamp,
+) -> Result<(), Stop> {
+    let GrantColumns { id, given_by, tool, agent, definition, reasons } = GrantColumns::of(grant)?;
+    let params = params![tenant, id, thread, tool, agent, definition, reasons, given_by, millis(since)];
+    desk.execute(include_str!("sql/grant_insert.sql"), params)?;
+    Ok(())
+}
+
+pub(super) fn set_auto_approve(
+    desk: &Desk<'_>,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    given: Option<&AutoApproval>,
+) -> Result<(), Stop> {
+    let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
+    let row: Option<i64> =
+        statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
+    let Some(row) = row else { return Err(Refused::NotFound.into()) };
+    desk.execute(include_str!("sql/grants_revoke_of_thread.sql"), params![row, given.is_none()])?;
+    let Some(AutoApproval { id, by }) = given else { return Ok(()) };
+    let grant = Grant { id: id.clone(), by: by.clone(), covers: Covered::Thread };
+    insert(desk, tenant.as_str(), row, &grant, desk.now)
+}
+
+pub(super) fn revoke(desk: &Desk<'_>, tenant: &Tenant, id: &GrantId) -> Result<(), Stop> {
+    let sql = "UPDATE grants SET revoked = 1 WHERE tenant = ?1 AND id = ?2 AND revoked = 0";
+    match desk.execute(sql, params![tenant.as_str(), id.as_str()])? {
+        0 => Err(Refused::NotFound.into()),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn for_tool(connection: &Connection, run: i64, tool: &ToolName) -> Result<Vec<Grant>, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/grants_for_tool.sql"))?;
+    let mut rows = statement.query(params![run, tool.as_str(), number(GRANTS_READ_MAX as u64)])?;
+    let mut grants = Vec::new();
+    while let Some(row) = rows.next()? {
+        grants.push(columns(row)?.grant()?);
+    }
+    Ok(grants)
+}
+
+pub(super) fn one(connection: &Connection, tenant: &Tenant, id: &GrantId) -> Result<Option<GrantView>, Stop> {
+    let sql = include_str!("sql/grant_by_id.sql");
+    Ok(views(connection, sql, params![tenant.as_str(), id.as_str()])?.into_iter().next())
+}
+
+/// Newest first.
+pub(super) fn list(
+    connection: &Connection,
+    tenant: &Tenant,
+    filter: &GrantFilter,
+    page: &Page,
+) -> Result<Listed<GrantView>, Stop> {
+    let asked = Asked::of(page)?;
+    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
+    let by = filter.by.as_ref().map(Principal::as_str);
+    let params = params![tenant.as_str(), behind.at, behind.id, asked.row_count(), by];
+    let found = views(connection, include_str!("sql/grants_newest.sql"), params)?;
+    Ok(asked.listed(found, |view| Place::new(view.since, view.grant.id.as_str())))
+}
+
+/// Tools for which the thread has a grant, by name.
+pub(super) fn tools(connection: &Connection, thread: i64) -> Result<Vec<ToolName>, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/tools_granted.sql"))?;
+    let tools = statement.query_map([thread], |row| Ok(ToolName::from(row.get::<_, String>(0)?)))?;
+    Ok(tools.collect::<rusqlite::Result<_>>()?)
+}
+
+fn views(connection: &Connection, sql: &str, params: impl Params) -> Result<Vec<GrantView>, Stop> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
+    let mut views = Vec::new();
+    while let Some(row) = rows.next()? {
+        views.push(GrantView {
+            grant: columns(row)?.grant()?,
+            thread: ThreadId::from(row.get::<_, String>(7)?),
+            since: timestamp(row.get(6)?),
+        });
+    }
+    Ok(views)
+}
+
+/// The first six columns.
+pub(super) fn columns(row: &Row<'_>) -> rusqlite::Result<GrantColumns> {
+    Ok(GrantColumns {
+        id: row.get(0)?,
+        given_by: row.get(1)?,
+        tool: row.get(2)?,
+        agent: row.get(3)?,
+        definition: row.get(4)?,
+        reasons: row.get(5)?,
+    })
+}

@@ -1,1 +1,0 @@
-SELECT tool FROM leave WHERE thread = ?1 AND taken_back = 0 ORDER BY tool
