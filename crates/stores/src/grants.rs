@@ -1,7 +1,7 @@
 //! A grant as it stands in the columns of its row.
 
 use engine::store::{Refused, Trouble};
-use machine::grant::{Covered, Grant, ToolGrant};
+use machine::grant::{Covered, Grant, Reason, ToolGrant};
 use machine::id::{AgentName, GrantId, Principal, ToolName};
 
 use crate::words::digest;
@@ -53,6 +53,15 @@ impl GrantColumns {
             }
         };
         Ok(Grant { id: GrantId::from(self.id), by: Principal::from(self.given_by), covers })
+    }
+
+    /// As it counts and is shown, and whether its reasons cannot be decoded: then it lifts none, and its calls are held.
+    pub(crate) fn shown(self) -> Result<(Grant, bool), Refused> {
+        let reasons = self.reasons.as_deref().map(serde_json::from_str::<Vec<Reason>>);
+        if reasons.is_some_and(|reasons| reasons.is_err()) {
+            return Ok((Self { reasons: Some("[]".into()), ..self }.grant()?, true));
+        }
+        Ok((self.grant()?, false))
     }
 
     /// Whether an approval gave it, so that a log has it. Auto-approve stands in no log, and a grant from before grants

@@ -422,6 +422,8 @@ pub const GRANTS_READ_MAX: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantView {
     pub grant: Grant,
+    /// Its reasons cannot be decoded: it shows none, and lifts none.
+    pub is_unreadable: bool,
     pub thread: ThreadId,
     /// When it was given. Of one that was stored before grants were: when its thread was created.
     pub since: Timestamp,

@@ -15,7 +15,7 @@ use crate::server::{STUCK_AFTER, Server, call, configured, open_bearer};
 const POISON: &str = r#"{"$serde_json::private::RawValue":"1","a":1}"#;
 
 /// Columns with encoded data. A case for each of them is below.
-const ENCODED: [&str; 8] = [
+const ENCODED: [&str; 9] = [
     "threads.metadata",
     "runs.control",
     "commits.body",
@@ -24,11 +24,12 @@ const ENCODED: [&str; 8] = [
     "plugin_state.value",
     "revisions.text",
     "brought.text",
+    "grants.reasons",
 ];
 
 /// Columns with names, words, digests and plain text, by their table. A remembered answer is passed on as it is. A table that is new stands here or above.
 const PLAIN: [(&str, &str); 15] = [
-    ("threads", "tenant id head auto_approved_by"),
+    ("threads", "tenant id head"),
     ("runs", "tenant id agent parent_call begins_after promised status"),
     ("commits", "tenant checkpoint"),
     ("inbox", "tenant kind call arguments"),
@@ -36,7 +37,7 @@ const PLAIN: [(&str, &str); 15] = [
     ("decisions", "tenant id"),
     ("messages", "tenant id role"),
     ("call_ids", "tenant id"),
-    ("leave", "tenant tool given_by definition"),
+    ("grants", "tenant id tool agent definition given_by"),
     ("plugin_state", "tenant plugin key"),
     ("post_keys", "tenant scope body seal"),
     ("remembered", "tenant scope body seal answer"),
@@ -51,12 +52,12 @@ const PLAIN_OF_A_DATABASE: [(&str, &str); 1] = [("nodes", "name")];
 /// One row that cannot be decoded, and where the victim then says so.
 struct Case {
     column: &'static str,
-    /// `{run}` and `{thread}` are the numbers of the victim, `{blob}` is a few bytes, `{poison}` the old poison.
+    /// `{run}` and `{thread}` are the numbers of the victim, `{blob}` is a few bytes that name no version, `{digest}` is some digest, `{poison}` the old poison.
     sql: &'static str,
     says_so: &'static [&'static str],
 }
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 12] = [
     Case {
         column: "threads.metadata",
         sql: "UPDATE threads SET metadata = '{poison}' WHERE id = 'victim'",
@@ -108,6 +109,12 @@ const CASES: [Case; 11] = [
     },
     Case { column: "revisions.text", sql: "UPDATE revisions SET text = 'broken'", says_so: &[] },
     Case { column: "brought.text", sql: "UPDATE brought SET text = 'broken'", says_so: &[] },
+    Case {
+        column: "grants.reasons",
+        sql: "INSERT INTO grants (tenant, id, thread, tool, definition, reasons, given_by, since) \
+              VALUES ('default', 'grt_1', {thread}, 'write_file', {digest}, '{poison}', 'ann', 1)",
+        says_so: &["grants"],
+    },
 ];
 
 /// A store that somebody else writes to as well.
@@ -144,7 +151,8 @@ impl Store {
                 let sql = sql
                     .replace("{run}", &format!("(SELECT row FROM runs WHERE id = '{run}')"))
                     .replace("{thread}", "(SELECT row FROM threads WHERE id = 'victim')")
-                    .replace("{blob}", "x'010203'");
+                    .replace("{digest}", "zeroblob(32)")
+                    .replace("{blob}", "x'ffffff'");
                 let raw = Connection::open(folder.store()).expect("the file opens");
                 raw.execute_batch("PRAGMA foreign_keys = OFF").expect("it is said");
                 raw.execute_batch(&sql).unwrap_or_else(|why| panic!("{sql}: {why}"));
@@ -154,7 +162,8 @@ impl Store {
                 let sql = sql
                     .replace("{run}", &format!("(SELECT run FROM runs WHERE id = '{run}')"))
                     .replace("{thread}", "(SELECT thread FROM threads WHERE id = 'victim')")
-                    .replace("{blob}", "'\\x010203'");
+                    .replace("{digest}", "decode(repeat('00', 32), 'hex')")
+                    .replace("{blob}", "'\\xffffff'");
                 database.say(&format!("SET search_path = holdpoint; {sql}"));
             }
         }
@@ -271,6 +280,7 @@ fn lists_are_whole(server: &Server, story: &Story, case: &Case) {
     let events = read(server, &format!("/v1/runs/{victim}/events?limit=1000"), case);
     let calls = read(server, &format!("/v1/runs/{victim}/calls"), case);
     let state = read(server, &format!("/v1/runs/{victim}/state"), case);
+    let grants = read(server, "/v1/grants", case);
     let all_events = events["events"].as_array().expect("they are listed");
     let seqs: Vec<u64> = all_events.iter().filter_map(|event| event["seq"].as_u64()).collect();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<u64>>(), "{}", case.column);
@@ -295,6 +305,7 @@ fn lists_are_whole(server: &Server, story: &Story, case: &Case) {
         ("events", any(&events["events"])),
         ("calls", is(&calls)),
         ("state", is(&state)),
+        ("grants", any(&grants["grants"])),
     ];
     let says_so: Vec<&str> = says_so.iter().filter(|(_, is)| *is).map(|(what, _)| *what).collect();
     assert_eq!(says_so, case.says_so, "{} {}", case.column, case.sql);

@@ -6,6 +6,7 @@ use machine::policy::ApprovalScope;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::is_false;
 use super::time::Time;
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -29,6 +30,10 @@ pub struct Grant {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub lapsed: bool,
+    /// True where its reasons cannot be decoded: `covers` is empty, and it lifts none.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schema(required = false)]
+    pub unreadable: bool,
 }
 
 /// A reason to hold a call.
@@ -65,6 +70,7 @@ impl Grant {
             since: view.since.into(),
             covers,
             lapsed,
+            unreadable: view.is_unreadable,
         }
     }
 }

@@ -100,6 +100,7 @@ async fn of_things(said: &mut Said) {
     said.note(client.get("/v1/threads/thr_0198f2c4").await.json());
     said.note(client.get("/v1/runs/run_0198f2c4").await.json());
     said.note(client.get("/v1/approvals/apr_0198f2c4").await.json());
+    said.note(client.delete("/v1/grants/grt_0198f2c4").await.json());
     let thread = client.post("/v1/threads", json!({})).await.ok(201);
     let path = format!("/v1/threads/{}/messages", thread["id"].as_str().expect("an id"));
     said.note(client.post(&path, json!({"agent": "asistant", "text": "hello"})).await.json());

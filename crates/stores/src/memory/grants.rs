@@ -65,6 +65,7 @@ impl State {
         threads.flat_map(|(id, thread)| {
             thread.grants.iter().map(|GrantRow { grant, since }| GrantView {
                 grant: grant.clone(),
+                is_unreadable: false,
                 thread: id.clone(),
                 since: *since,
             })

@@ -47,7 +47,7 @@ pub(super) async fn for_tool(
     let sql = include_str!("sql/grants_for_tool.sql");
     let count = number(GRANTS_READ_MAX as u64);
     let rows = connections.read(sql, &[&lease.row, &kept(tool.as_str()), &count]).await?;
-    rows.iter().map(|row| Ok(columns(row)?.grant()?)).collect()
+    rows.iter().map(|row| Ok(columns(row)?.shown()?.0)).collect()
 }
 
 pub(super) async fn one(
@@ -78,8 +78,10 @@ pub(super) async fn list(
 }
 
 fn view(row: &Row) -> Result<GrantView, Stop> {
+    let (grant, is_unreadable) = columns(row)?.shown()?;
     Ok(GrantView {
-        grant: columns(row)?.grant()?,
+        grant,
+        is_unreadable,
         thread: ThreadId::from(told(row.try_get(7)?)),
         since: timestamp(row.try_get(6)?),
     })

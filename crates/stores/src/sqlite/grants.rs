@@ -54,7 +54,7 @@ pub(super) fn for_tool(connection: &Connection, run: i64, tool: &ToolName) -> Re
     let mut rows = statement.query(params![run, tool.as_str(), number(GRANTS_READ_MAX as u64)])?;
     let mut grants = Vec::new();
     while let Some(row) = rows.next()? {
-        grants.push(columns(row)?.grant()?);
+        grants.push(columns(row)?.shown()?.0);
     }
     Ok(grants)
 }
@@ -91,8 +91,10 @@ fn views(connection: &Connection, sql: &str, params: impl Params) -> Result<Vec<
     let mut rows = statement.query(params)?;
     let mut views = Vec::new();
     while let Some(row) = rows.next()? {
+        let (grant, is_unreadable) = columns(row)?.shown()?;
         views.push(GrantView {
-            grant: columns(row)?.grant()?,
+            grant,
+            is_unreadable,
             thread: ThreadId::from(row.get::<_, String>(7)?),
             since: timestamp(row.get(6)?),
         });

@@ -65,7 +65,7 @@ pub(crate) async fn rule_23_a_grant_counts_for_its_thread_as_it_was_given<F: Fix
     );
     assert_eq!(store.grants_for(&later.lease, &"urgent".into()).await.unwrap(), []);
     assert_eq!(store.grants_for(&elsewhere.lease, &"transfer".into()).await.unwrap(), []);
-    let view = GrantView { grant, thread: "thr".into(), since: given_at };
+    let view = GrantView { grant, is_unreadable: false, thread: "thr".into(), since: given_at };
     assert_eq!(store.grant(&world.tenant, &id).await.unwrap(), Some(view.clone()));
     assert_eq!(listed(&world, &GrantFilter::default(), 10).await, [view]);
     let thread = store.thread(&world.tenant, &"thr".into()).await.unwrap();
