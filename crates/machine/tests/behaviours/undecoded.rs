@@ -54,6 +54,7 @@ fn without_its_state_a_run_ends_by_its_columns() {
     let Item::ChildEnded(ended) = &last.deliver[1].item else { panic!("{:?}", last.deliver) };
     assert_eq!((last.deliver[1].to.as_str(), ended.call.as_str()), ("parent", "delegate"));
     assert_eq!(ended.end, ChildEnd::Interrupted);
+    assert_eq!(ended.descendants, u32::MAX, "no column counts them, so nothing of the grant is given back");
 }
 
 #[test]
