@@ -184,11 +184,7 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
             // Another message came first. Whatever else happens on the thread does not refuse a run that only lines up.
             Admission::Hold | Admission::Enqueue | Admission::TakeOver => Begin::WhenClaimed,
         };
-        let thread_is_new = seen.created_at.is_none();
-        let quotas = *lock(&node.quotas);
-        if let Some(reached) = quotas.message(&*node.store, &message.tenant, thread_is_new).await? {
-            return Err(PostRefused::Quota(reached));
-        }
+        check_quotas(node, &message, &seen).await?;
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
         let (task_node, task_message) = (node.clone(), message.clone());
         let created = node
@@ -214,6 +210,12 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         }
     }
     Err(PostRefused::Store(Refused::Stale))
+}
+
+async fn check_quotas(node: &Node, message: &Message, seen: &ThreadView) -> Result<(), PostRefused> {
+    let quotas = *lock(&node.quotas);
+    let reached = quotas.message(&*node.store, &message.tenant, seen.created_at.is_none()).await?;
+    reached.map_or(Ok(()), |reached| Err(PostRefused::Quota(reached)))
 }
 
 /// The run that the same message has started before under its key.

@@ -1,12 +1,11 @@
 //! Who asks, and whether they may: decided before anything is looked up.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -20,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::answers::counted;
 use crate::error::{ApiError, Code};
 use crate::limits::{Bucket, Limits, too_much};
+use crate::origin::{is_loopback, is_loopback_host, origin_parts};
 use crate::places::{Place, Places, Share, Taken};
 use crate::received::{Walked, body_bytes, whole};
 use crate::server::Server;
@@ -315,34 +315,6 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
 pub fn open_token_file(listen: SocketAddr) -> String {
     let host = if listen.ip().is_loopback() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     format!("{host}-{}.token", listen.port())
-}
-
-fn is_loopback_host(host: &str) -> bool {
-    !host.contains('@') && host.parse::<Authority>().is_ok_and(|authority| is_loopback(authority.host()))
-}
-
-fn is_loopback(host: &str) -> bool {
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    host.eq_ignore_ascii_case("localhost")
-        || bare.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
-        || bare.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// Scheme, host and port of an origin or of a URL, in the one way to write them.
-fn origin_parts(url: &str) -> Option<(String, String, u16)> {
-    let uri: Uri = url.parse().ok()?;
-    // No browser sends a user or a password in an origin.
-    if uri.authority()?.as_str().contains('@') {
-        return None;
-    }
-    let scheme = uri.scheme_str()?.to_ascii_lowercase();
-    let port = match (uri.port_u16(), scheme.as_str()) {
-        (Some(port), _) => port,
-        (None, "http") => 80,
-        (None, "https") => 443,
-        (None, _) => return None,
-    };
-    Some((scheme, uri.host()?.to_ascii_lowercase(), port))
 }
 
 /// A page of another site is refused on every route, also where no key is needed.

@@ -20,6 +20,7 @@ pub mod error;
 mod frame;
 mod limits;
 mod metrics;
+mod origin;
 mod paging;
 mod places;
 mod readiness;

@@ -73,12 +73,14 @@
 mod append;
 mod claim;
 mod keys;
+mod refused;
 mod views;
 mod wrapper;
 
 pub use append::{Append, Appended, Birth, Brought, Create, Created};
 pub use claim::{Claim, PassOver};
 pub use keys::{ANSWER_BYTES_MAX, PostKey, REMEMBERED_MAX, Remembered, SCOPE_BYTES_MAX, remembers_enough};
+pub use refused::{Refused, Trouble};
 pub use views::{
     ApprovalFilter, AutoApproval, Committed, Countable, GRANTS_READ_MAX, GrantFilter, GrantView, Listed,
     Logged, MessagePlace, MessageView, Page, PathEntry, RunFilter, RunView, SaidMessage, StateView,
@@ -98,7 +100,6 @@ use machine::grant::Grant;
 use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Ticket, Verdict};
 use machine::rows::{ShownStatus, StateRow};
-use machine::thread::Busy;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
@@ -174,68 +175,6 @@ pub struct Loaded {
     pub holds_thread: bool,
     /// The message that the run begins after if it starts now.
     pub begins_after: Option<MessageId>,
-}
-
-/// Why a store did not do what it was asked to do. Nothing changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// Another worker holds the run, or the log has gone on.
-    Fenced,
-    /// Something was accepted that the worker has not seen.
-    Behind,
-    /// The thread is not what it was any more: look again.
-    Stale,
-    /// Unended runs of the thread are in the way.
-    Busy(Busy),
-    /// The rows contradict what is stored: a mistake of ours.
-    Impossible(String),
-    /// Nothing with this name.
-    NotFound,
-    Trouble(Trouble),
-}
-
-/// The world is wrong: a disk, a network, a file that somebody else holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// It may work later.
-    Unavailable(String),
-    /// No space is left.
-    Full(String),
-    /// What is stored cannot be read.
-    Corrupt(String),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fenced => f.write_str("another worker holds the run, or its log has gone on"),
-            Self::Behind => f.write_str("something was accepted that the worker has not seen"),
-            Self::Stale => f.write_str("the thread has changed meanwhile"),
-            Self::Busy(busy) => busy.fmt(f),
-            Self::Impossible(why) => write!(f, "the rows contradict what is stored: {why}"),
-            Self::NotFound => f.write_str("this tenant has no such run, thread or approval"),
-            Self::Trouble(trouble) => trouble.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unavailable(why) => write!(f, "the store cannot be reached: {why}"),
-            Self::Full(why) => write!(f, "the store is full: {why}"),
-            Self::Corrupt(why) => write!(f, "what is stored cannot be read: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
-impl std::error::Error for Trouble {}
-
-impl From<Trouble> for Refused {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
-    }
 }
 
 /// What may concern this process although it happened in another one. A hint: it may come twice, late, or for nothing.

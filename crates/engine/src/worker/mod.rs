@@ -2,6 +2,7 @@
 
 mod batch;
 mod children;
+mod current_tool;
 mod floor;
 mod gate;
 mod hooks;

@@ -9,7 +9,7 @@ use machine::inbox::{self, Item, Shown, Ticket, Verdict};
 use machine::policy::Decisions;
 use machine::projection::{Projection, of_run};
 use machine::status::RunStatus;
-use machine::suspension::{Held, SuspensionKind};
+use machine::suspension::SuspensionKind;
 use machine::termination::Termination;
 use machine::{Answer, Effect, Input, Rejection, Timestamp};
 use tokio::sync::oneshot;
@@ -277,23 +277,6 @@ impl Worker {
             }
         }
         Ok(answers)
-    }
-
-    /// A decision that waited was accepted for the tool as it was then. If the tool has changed since, the approval is void
-    /// before it is recorded. A tool that is gone fails the call at the gate.
-    fn with_current_definition(&self, mut item: Item) -> Item {
-        if let Item::Decision(decision) | Item::Early { decision, .. } = &mut item
-            && let Some(call) = self.run.control.call(&decision.call)
-            && let Some(Held::Approval { definition }) = call.suspension().map(|open| &open.held)
-            // One that was void when it was accepted stays void, even if the tool is what was shown again.
-            && !decision.is_for_another(*definition)
-        {
-            let agents = self.node.agents();
-            let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
-            let live = self.pinned.live(agent, &call.tool);
-            decision.definition_now = live.map(|live| live.gate.definition).or(decision.definition_now);
-        }
-        item
     }
 
     fn may_hear(&self, batch: &Batch, item: &Item) -> Option<Input> {

@@ -35,6 +35,7 @@ fn an_empty_file_means_the_defaults() {
                 "max_connections_per_address": 3072,
                 "public_url": "http://127.0.0.1:8787",
                 "drain": "30s",
+                "callback_key": "store",
             },
             "store": "sqlite:holdpoint.db",
             "auth": null,
@@ -342,6 +343,7 @@ fn server_store_and_auth_are_read() {
             "max_running_runs": 8,
             "max_connections_per_address": 0,
             "public_url": "https://runs.example.org",
+            "callback_key": "store",
             "drain": "2m",
         })
     );

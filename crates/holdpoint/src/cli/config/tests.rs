@@ -186,7 +186,9 @@ fn places_are_shared_where_the_keys_are_for_several_tenants() {
             "[[auth.keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\ntenant = \"{tenant}\"\nroles = [\"run\"]\n"
         )
     };
-    let shares = |keys: &str| load(&Folder::with(&format!("{FILE}{keys}"), "").0).has_several_tenants();
+    let shares = |keys: &str| {
+        load(&Folder::with(&format!("{FILE}{keys}"), r#"{"text": "Done."}"#).0).has_several_tenants()
+    };
     assert!(!shares(""));
     assert!(!shares(&(key("ann", "acme", '1') + &key("bob", "acme", '2'))));
     assert!(shares(&(key("ann", "acme", '1') + &key("bob", "zoo", '2'))));
@@ -194,7 +196,8 @@ fn places_are_shared_where_the_keys_are_for_several_tenants() {
 
 #[test]
 fn quotas_are_off_unless_the_file_sets_them() {
-    let quotas = |limits: &str| load(&Folder::with(&format!("{FILE}{limits}"), "").0).quotas;
+    let quotas =
+        |limits: &str| load(&Folder::with(&format!("{FILE}{limits}"), r#"{"text": "Done."}"#).0).quotas;
     assert_eq!(quotas(""), Quotas::default());
     assert_eq!(
         quotas("[limits]\nmax_threads = 1000\n"),
@@ -209,7 +212,10 @@ fn quotas_are_off_unless_the_file_sets_them() {
 #[test]
 fn limits_of_the_policy_are_read() {
     let policy = |policy: &str| {
-        load(&Folder::with(&format!("{FILE}{policy}"), "").0).agents.first().map(|agent| agent.policy)
+        load(&Folder::with(&format!("{FILE}{policy}"), r#"{"text": "Done."}"#).0)
+            .agents
+            .first()
+            .map(|agent| agent.policy)
     };
     let defaults = policy("").expect("an agent");
     assert_eq!((defaults.max_result_chars, defaults.descendants_max), (100_000, 100));
