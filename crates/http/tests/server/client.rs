@@ -20,6 +20,9 @@ pub(crate) struct Client {
     token: Option<String>,
 }
 
+/// A run to which nothing happens for this long is stuck, and its test fails instead of hanging.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -148,7 +151,13 @@ impl Client {
             return seen;
         }
         let mut events = self.stream(&format!("{path}/events"), &[]).await;
-        while events.next().await.is_some() {
+        loop {
+            let Ok(event) = tokio::time::timeout(STUCK_AFTER, events.next()).await else {
+                panic!("nothing happens to the run any more: {}", self.get(&path).await.text);
+            };
+            if event.is_none() {
+                break;
+            }
             let seen = self.get(&path).await.ok(200);
             if so(&seen) {
                 return seen;

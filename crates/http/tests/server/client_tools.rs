@@ -1,5 +1,7 @@
 //! Tools that come with a message: the caller's front end runs them, and answers through `/decisions`.
 
+use engine::agent::Agent;
+use machine::policy::ApprovalScope;
 use serde_json::json;
 
 use crate::stage::{Kept, Plan, on_both_stores};
@@ -60,21 +62,34 @@ async fn a_brought_tool_that_is_held_for_approval_says_what_it_does(kept: Kept) 
 }
 
 async fn whoever_lifted_the_hold_of_a_front_ends_call_is_named(kept: Kept) {
-    let stage = Plan::new(kept, picking()).build().await;
-    let client = &stage.client;
-    for (thread, policy, by) in
-        [("t", json!({"approval": "all_tools"}), json!("anonymous")), ("u", json!({}), json!(null))]
-    {
-        client.post("/v1/threads", json!({"id": thread})).await.ok(201);
-        client.post(&format!("/v1/threads/{thread}/auto-approve"), json!({"enabled": true})).await.ok(200);
+    let asks_about_all = |mut agent: Agent| {
+        agent.policy.approval = ApprovalScope::AllTools;
+        agent
+    };
+    let unchanged = |agent: Agent| agent;
+    let cases: [(fn(Agent) -> Agent, _, _, _); 3] = [
+        (asks_about_all, json!({}), "client_tool", json!("anonymous")),
+        (unchanged, json!({}), "client_tool", json!(null)),
+        // What the sender of a message tightens, no standing grant of the thread lifts.
+        (unchanged, json!({"approval": "all_tools"}), "approval", json!(null)),
+    ];
+    for (change, policy, kind, by) in cases {
+        let mut plan = Plan::new(kept, picking());
+        plan.change = change;
+        let stage = plan.build().await;
+        let client = &stage.client;
+        client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
+        client.post("/v1/threads/t/auto-approve", json!({"enabled": true})).await.ok(200);
         let message = json!({"agent": "assistant", "text": "go", "tools": [pick_file()], "policy": policy});
-        let posted = client.post(&format!("/v1/threads/{thread}/messages"), message).await.ok(202);
+        let posted = client.post("/v1/threads/t/messages", message).await.ok(202);
         let run = posted["run_id"].as_str().unwrap();
-        client.run_reaches(run, "waiting_tool").await;
+        let held = client.run_until(run, |run| run["pending"][0].is_object()).await;
+        assert_eq!(held["pending"][0]["kind"], kind, "{held}");
         let log = client.log(run).await;
-        let held = log.iter().find(|event| event["type"] == "tool.suspended").expect("it is held");
-        let named = held["payload"].get("let_through_by").cloned().unwrap_or_default();
-        assert_eq!((&held["payload"]["kind"], named), (&json!("client_tool"), by), "{held}");
+        let suspended = log.iter().find(|event| event["type"] == "tool.suspended");
+        assert_eq!(suspended.is_some(), kind == "client_tool", "{log:?}");
+        let named = suspended.and_then(|event| event["payload"].get("let_through_by").cloned());
+        assert_eq!(named.unwrap_or_default(), by, "{log:?}");
     }
 }
 
