@@ -29,10 +29,12 @@ fn a_seed_played_twice_gives_the_same_events_at_the_same_times() {
 
 #[test]
 fn a_process_lost_before_or_after_any_commit_loses_nothing() {
-    for seed in 0..6 {
+    let mut world_count = 0;
+    // A world with hardly any commits shows nothing.
+    for seed in (0..40).filter(|seed| play(*seed, Roughness::Smooth).commit_count > 5).take(6) {
+        world_count += 1;
         let smooth = play(seed, Roughness::Smooth);
         assert_eq!(smooth.violation, None, "seed {seed}");
-        assert!(smooth.commit_count > 5, "a world without commits shows nothing");
         for commit in 1..=smooth.commit_count {
             for roughness in [Roughness::LostBefore(commit), Roughness::LostAfter(commit)] {
                 let played = play(seed, roughness);
@@ -40,4 +42,5 @@ fn a_process_lost_before_or_after_any_commit_loses_nothing() {
             }
         }
     }
+    assert_eq!(world_count, 6);
 }

@@ -22,7 +22,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::store::{Append, Refused, Trouble};
+use engine::store::{Append, Refused};
 use machine::id::{RunId, ThreadId};
 use machine::inbox::Item;
 use machine::phase::HookAnswers;
@@ -120,7 +120,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 2 }), "{refused}");
+    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 3 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -129,7 +129,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
 fn a_file_that_is_no_database_is_refused() {
     let folder = Folder::new();
     fs::write(folder.file(), [b'x'; 4_096]).unwrap();
-    assert!(matches!(SqliteStore::open(folder.file()), Err(OpenFailed::Trouble(_))));
+    assert!(matches!(SqliteStore::open(folder.file()), Err(OpenFailed::NotSqlite { .. })));
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn the_file_is_opened_as_the_design_says() {
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).unwrap();
     assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
     assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
-    assert_eq!(pragma("user_version"), 2.into());
+    assert_eq!(pragma("user_version"), 3.into());
     assert_eq!(pragma("application_id"), i64::from(i32::from_be_bytes(*b"hold")).into());
 }
 
@@ -185,10 +185,13 @@ async fn a_run_that_cannot_be_read_keeps_no_other_from_being_given_out() {
     queued(&world, "thr_1", "bad").await;
     queued(&world, "thr_2", "good").await;
     let raw = Connection::open(folder.file()).unwrap();
-    raw.execute("UPDATE runs SET control = ?1 WHERE id = 'bad'", params![[1_u8, 255]]).unwrap();
-    assert_eq!(next(&world, 10).await, ["good"]);
-    let bad = world.store.run(&world.tenant, &RunId::from("bad")).await;
-    assert!(matches!(bad, Err(Refused::Trouble(Trouble::Corrupt(_)))), "{bad:?}");
+    raw.execute("UPDATE runs SET control = ?1 WHERE id = 'bad'", params![[255_u8; 3]]).unwrap();
+    raw.execute("UPDATE commits SET body = 'x' WHERE run = (SELECT row FROM runs WHERE id = 'bad')", [])
+        .unwrap();
+    // The engine halts the one that it cannot decode.
+    assert_eq!(next(&world, 10).await, ["bad", "good"]);
+    let bad = world.store.run(&world.tenant, &RunId::from("bad")).await.unwrap().expect("it is there");
+    assert_eq!(bad.control, None);
 }
 
 /// A waiting run that is held for approval, one in line behind it, one that has ended; and a plain connection.
@@ -301,8 +304,9 @@ async fn no_statement_reads_a_whole_table() {
                 let scans = step.starts_with("SCAN")
                     && !step.contains("CONSTANT ROW")
                     && !lines.iter().any(|line| step.ends_with(&format!("INDEX {line}")))
-                    // No tables: lists that the census makes for itself.
-                    && !["SCAN tenants", "SCAN unended"].contains(&step.as_str());
+                    // No tables: lists that a statement makes for itself. `i` is the inbox of the census, which holds only
+                    // what its runs have not processed.
+                    && !["SCAN tenants", "SCAN unended", "SCAN (subquery-1)", "SCAN i"].contains(&step.as_str());
                 // The suspensions of one run or thread are few, and so are the statuses.
                 let few = name.starts_with("approvals_of_") || name == "census";
                 let sorts = step.contains("TEMP B-TREE") && !few;
@@ -325,7 +329,7 @@ async fn no_list_looks_at_all_that_its_tenant_has() {
         ("runs_of_agent", "r", format!("runs_by_agent (tenant=? AND agent=? AND status=? AND {newer})")),
         ("runs_interrupting", "r", format!("runs_interrupting (tenant=? AND {newer})")),
         ("runs_of_thread", "r", format!("runs_by_thread (thread=? AND {newer})")),
-        ("threads_newest", "threads", format!("threads_by_age (tenant=? AND {newer})")),
+        ("threads_newest", "t", format!("threads_by_age (tenant=? AND {newer})")),
         ("approvals_pending", "s", format!("suspensions_pending (tenant=? AND {older})")),
         ("approvals_oldest", "s", format!("suspensions_by_age (tenant=? AND status=? AND {older})")),
         ("approvals_of_run", "s", "suspensions_by_run (run=?)".into()),

@@ -18,7 +18,7 @@
 //! while let Some(item) = events.next().await {
 //!     match item? {
 //!         FeedItem::Event(committed) => seen.push((committed.event.seq, committed.event.fact.name())),
-//!         FeedItem::Live(_) => {}
+//!         FeedItem::Unreadable(_) | FeedItem::Live(_) => {}
 //!     }
 //! }
 //! assert_eq!(seen.first(), Some(&(1, "run.queued")));
@@ -58,7 +58,7 @@
 //!     match item? {
 //!         FeedItem::Live(LiveItem::Delta(delta)) => shown.push_str(&delta.text),
 //!         FeedItem::Live(LiveItem::Reset { .. }) => shown.clear(),
-//!         FeedItem::Live(LiveItem::Note(_)) => {}
+//!         FeedItem::Live(LiveItem::Note(_)) | FeedItem::Unreadable(_) => {}
 //!         FeedItem::Event(committed) => {
 //!             if let Fact::MessageAdded(StoredMessage::Assistant { text, .. }) = &committed.event.fact {
 //!                 shown.clone_from(text);

@@ -13,7 +13,7 @@ const MIB: usize = 1024 * 1024;
 /// What all of it together may take beside what an idle server takes.
 const ABOVE_IDLE_MAX: usize = 200 * MIB;
 /// The same, with as many results that are taken and stored at once.
-const WITH_DECISIONS_MAX: usize = 300 * MIB;
+const WITH_DECISIONS_MAX: usize = 400 * MIB;
 const WORST_REQUESTS: usize = 24;
 const SMALL_GETS: usize = 12;
 

@@ -67,8 +67,8 @@ async fn whoever_lifted_the_hold_of_a_front_ends_call_is_named(kept: Kept) {
         agent
     };
     let unchanged = |agent: Agent| agent;
-    let cases: [(fn(Agent) -> Agent, _, _, _); 3] = [
-        (asks_about_all, json!({}), "client_tool", json!("anonymous")),
+    let cases = [
+        (asks_about_all as fn(Agent) -> Agent, json!({}), "client_tool", json!("anonymous")),
         (unchanged, json!({}), "client_tool", json!(null)),
         // What the sender of a message tightens, no standing grant of the thread lifts.
         (unchanged, json!({"approval": "all_tools"}), "approval", json!(null)),

@@ -280,12 +280,19 @@ async fn a_value_that_a_tool_built_and_no_store_could_read_back_fails_its_call(k
     plan.change = poisonous;
     let stage = plan.build().await;
     let client = &stage.client;
-    for tool in ["magic", "many", "state", "schema"] {
+    for tool in ["magic", "many", "state"] {
         let run = client.begin_run(&format!("{tool}\n{{}}")).await;
         let call = result_of(client, &run).await;
         assert_eq!(call["status"], "failed", "{tool}: {call}");
         everything_is_readable(client).await;
     }
+    // A question whose schema cannot be used is asked without it.
+    let (run, approval) = client.begin_held_run("schema\n{}").await;
+    everything_is_readable(client).await;
+    let asked = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
+    assert!(asked["schema"].is_null(), "{asked}");
+    client.post(&format!("/v1/approvals/{approval}/answer"), json!({"result": 1})).await.ok(200);
+    assert_eq!(result_of(client, &run).await["result"], 1);
 }
 
 async fn a_body_with_too_many_values_is_too_large_and_one_with_a_key_twice_is_bad(kept: Kept) {
@@ -300,7 +307,8 @@ async fn a_body_with_too_many_values_is_too_large_and_one_with_a_key_twice_is_ba
     let field = magic.refused(400, "BAD_REQUEST")["field"].clone();
     assert_eq!(field, "metadata.$serde_json::private::RawValue");
     client.get("/v1/threads").await.ok(200);
-    let parts = format!(r#"{{"agent":"assistant","content":[{}{{}}]}}"#, "{},".repeat(10_000));
+    let part = r#"{"type":"text","text":"x"}"#;
+    let parts = format!(r#"{{"agent":"assistant","content":[{}{part}]}}"#, format!("{part},").repeat(4_000));
     client.post("/v1/threads", json!({"id": "parts"})).await.ok(201);
     let refused = post(client, "/v1/threads/parts/messages", parts).await.refused(413, "TOO_LARGE");
     assert_eq!(refused["nodes_max"], 10_000);

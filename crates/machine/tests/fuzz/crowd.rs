@@ -66,6 +66,7 @@ impl Crowd {
         let revision = Revision {
             rules: names.iter().flat_map(|name| [ask(name), ask(name), ask(name)]).collect(),
             phases: [Phase::BeforeToolExecute, Phase::AfterToolExecute].into_iter().collect(),
+            policy: Policy { approval: ApprovalScope::AllTools, ..Policy::default() },
             ..Revision::default()
         };
         let id = |prefix: &str| format!("{prefix}_0190f3c4-7a3b-7c22-b1a5-0123456789ab");

@@ -18,7 +18,7 @@ const APPEND: &str = "SELECT append_together($1, NULL, ARRAY[$2::bigint], '{acme
     ARRAY[$4::bigint], '{1}', ARRAY[$4 + 1], '{running}', '{NULL}', '{false}', '{NULL}', '{NULL}', '{waiting}', '{x}', '{x}', '{1}',
     '{1}', '{msg_said}', ARRAY[$4 + 1], '{user}', '{1}', '{asked}', '{}', '{}') = '{held}'";
 /// The first commit of another run on a thread that is free.
-const CREATION: &str = "SELECT (create_together($1, NULL, '{acme}', '{free}', '{true}', ARRAY[$2::text], '{next}',
+const CREATION: &str = "SELECT (create_together($1, NULL, '{acme}', '{free}', ARRAY[$3::bigint], ARRAY[$2::text], '{next}',
     '{assistant}', '{msg_new}', '{1}', '{running}', '{NULL}', '{false}', '{1}', '{1}', '{user_message}', '{x}', '{x}', '{1}',
     '{1}', '{msg_new}', '{1}', '{user}', '{1}', '{asked}', '{}', '{}', '{}'))[1] IS NOT NULL";
 /// Many rows of others wherever something is looked for.
@@ -65,7 +65,9 @@ async fn what_a_commit_reads_does_not_grow_with_the_tables() {
     let head: String = client.query_one(head, &[&number]).await.unwrap().get(0);
     let appends =
         async || looks_at(&client, &cluster.schema, APPEND, &[&holder, &number, &epoch, &seq]).await;
-    let creates = async || looks_at(&client, &cluster.schema, CREATION, &[&holder, &head]).await;
+    let thread = client.query_one("SELECT thread FROM threads WHERE id = 'free'", &[]).await.unwrap();
+    let thread: i64 = thread.get(0);
+    let creates = async || looks_at(&client, &cluster.schema, CREATION, &[&holder, &head, &thread]).await;
     let alone = (appends().await, creates().await);
     assert!(alone.0 > 0 && alone.1 > 0, "nothing is counted: {alone:?}");
     client.batch_execute(OTHERS).await.unwrap();

@@ -342,7 +342,7 @@ fn what_is_no_store_is_refused_and_stays_as_it_is() {
     std::fs::write(folder.file(), "").unwrap();
     assert!(matches!(look(), Err(LookFailed::NotAStore { .. })));
     std::fs::write(folder.file(), [b'x'; 4_096]).unwrap();
-    assert!(matches!(look(), Err(LookFailed::Trouble(_))));
+    assert!(matches!(look(), Err(LookFailed::NotSqlite { .. })));
     std::fs::remove_file(folder.file()).unwrap();
     drop(SqliteStore::open(folder.file()).unwrap());
     assert_healthy(&folder.file());
