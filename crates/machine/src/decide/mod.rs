@@ -44,7 +44,7 @@ pub enum Answer {
 }
 
 /// The first event of a run. Whoever takes the user's message in bounds it, in size and in depth
-/// ([`VALUE_DEPTH_MAX`](crate::depth::VALUE_DEPTH_MAX)).
+/// ([`VALUE_DEPTH_MAX`](crate::json_value::VALUE_DEPTH_MAX)).
 #[must_use]
 pub fn queue(order: Order, now: Timestamp) -> Event {
     Event { seq: 1, at: now, step: None, fact: Fact::RunQueued(order) }

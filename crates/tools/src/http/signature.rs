@@ -1,4 +1,4 @@
-//! Signatures of Standard Webhooks (https://www.standardwebhooks.com), by which a tool verifies who called it.
+//! Signatures of Standard Webhooks (<https://www.standardwebhooks.com>), by which a tool verifies who called it.
 
 use std::fmt;
 
