@@ -60,6 +60,13 @@ def decided_run():
     return run["id"], {"decisions": [{"call_id": run["pending"][0]["call_id"], "action": "resume"}]}
 
 
+def new_grant():
+    thread = new_thread()
+    ask("POST", f"/v1/threads/{thread}/auto-approve", {"enabled": True})
+    grants = ask("GET", "/v1/grants?limit=1000")["grants"]
+    return next(grant["id"] for grant in grants if grant["thread_id"] == thread)
+
+
 # By the name of the operation: what its path can name, made anew where asking for it uses it up, and a body that fits.
 FRESH = {
     "approve": lambda: (approval(held()), {"note": "fine"}),
@@ -70,6 +77,7 @@ FRESH = {
     "delete_thread": lambda: (new_thread(), None),
     "post_message": lambda: (new_thread(), {"agent": "clerk", "text": "hello"}),
     "auto_approve": lambda: (new_thread(), None),
+    "revoke_grant": lambda: (new_grant(), None),
 }
 LASTING = {
     "show_agent": lambda: ["clerk"],

@@ -21,14 +21,15 @@ METHODS = {"get", "post", "put", "patch", "delete"}
 
 
 def asked_again(document, tally):
-    """Operations that take nothing, and the one that takes yes or no, until each has succeeded often enough."""
+    """Operations that take nothing, or nothing that can be varied, until each has succeeded often enough."""
     schema = schemathesis.openapi.from_dict(document)
     schema.config.update(base_url=URL)
     for path, item in document["paths"].items():
         for method in METHODS & set(item):
             operation = item[method]["operationId"]
             switches = operation == "auto_approve"
-            if not switches and ("{" in path or "requestBody" in item[method] or operation == "stream_approvals"):
+            reloads = operation == "reload"
+            if not switches and not reloads and ("{" in path or "requestBody" in item[method] or operation == "stream_approvals"):
                 continue
             counts = tally.setdefault(operation, {})
             for turn in range(SUCCESSES_MIN):
@@ -37,6 +38,10 @@ def asked_again(document, tally):
                     thread = requests.post(f"{URL}/v1/threads", headers=HEADERS, json={}, timeout=20).json()
                     case.path_parameters = {"id": thread["id"]}
                     case.body, case.media_type = {"enabled": turn % 2 == 0}, "application/json"
+                if reloads:
+                    case.body, case.media_type = {}, "application/json"
+                if operation == "revoke_grants_of":
+                    case.query = {"by": "checks"}
                 answer = case.call(headers=HEADERS)
                 case.validate_response(answer, headers=HEADERS)
                 status = str(answer.status_code)
