@@ -132,6 +132,13 @@ def is_as_described(case, location):
 
 
 @schemathesis.hook
+def filter_query(context, query):
+    """The name of a key has no control characters and is short, which the document does not say of `by`."""
+    by = (query or {}).get("by")
+    return not isinstance(by, str) or (by.isprintable() and 0 < len(by) <= 64)
+
+
+@schemathesis.hook
 def before_call(context, case, kwargs):
     if case.meta is None or case.method.lower() != case.operation.method.lower():
         return

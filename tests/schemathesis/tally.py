@@ -20,6 +20,14 @@ SUCCESSES_MIN = 20
 METHODS = {"get", "post", "put", "patch", "delete"}
 
 
+def new_grant():
+    thread = requests.post(f"{URL}/v1/threads", headers=HEADERS, json={}, timeout=20).json()["id"]
+    path = f"{URL}/v1/threads/{thread}/auto-approve"
+    requests.post(path, headers=HEADERS, json={"enabled": True}, timeout=20).raise_for_status()
+    grants = requests.get(f"{URL}/v1/grants?limit=1000", headers=HEADERS, timeout=20).json()["grants"]
+    return next(grant["id"] for grant in grants if grant["thread_id"] == thread)
+
+
 def asked_again(document, tally):
     """Operations that take nothing, or nothing that can be varied, until each has succeeded often enough."""
     schema = schemathesis.openapi.from_dict(document)
@@ -29,7 +37,8 @@ def asked_again(document, tally):
             operation = item[method]["operationId"]
             switches = operation == "auto_approve"
             reloads = operation == "reload"
-            if not switches and not reloads and ("{" in path or "requestBody" in item[method] or operation == "stream_approvals"):
+            revokes = operation == "revoke_grant"
+            if not switches and not reloads and not revokes and ("{" in path or "requestBody" in item[method] or operation == "stream_approvals"):
                 continue
             counts = tally.setdefault(operation, {})
             for turn in range(SUCCESSES_MIN):
@@ -38,6 +47,8 @@ def asked_again(document, tally):
                     thread = requests.post(f"{URL}/v1/threads", headers=HEADERS, json={}, timeout=20).json()
                     case.path_parameters = {"id": thread["id"]}
                     case.body, case.media_type = {"enabled": turn % 2 == 0}, "application/json"
+                if revokes:
+                    case.path_parameters = {"id": new_grant()}
                 if reloads:
                     case.body, case.media_type = {}, "application/json"
                 if operation == "revoke_grants_of":
