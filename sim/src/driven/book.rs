@@ -286,7 +286,7 @@ impl Book {
             })?;
             self.hear(run, event, now)?;
         }
-        self.runs[run].ledger.check_status()?;
+        self.runs[run].ledger.check_status(false)?;
         for birth in &append.spawn {
             let child = self.add(&birth.first, now)?;
             self.check_control(child, &birth.control)?;

@@ -140,8 +140,9 @@ impl RunLedger {
         })
     }
 
-    /// The announced status is what the calls add up to. Asked after each input, not inside of one.
-    pub(crate) fn check_status(&self) -> Checked {
+    /// The announced status is what the calls add up to. Checked after each input, not between its events. Before an accepted
+    /// interrupt a settled call of an earlier step resumes an eager run, and the model call that would follow is left out.
+    pub(crate) fn check_status(&self, before_interrupt: bool) -> Checked {
         let projected = self.projection();
         let (waits, quiet) = match &self.status {
             Announced::Waiting(_) => (true, false),
@@ -157,9 +158,15 @@ impl RunLedger {
         }
         let phases = self.revision.phases;
         let hooks = phases.has(Phase::AfterToolExecute) || phases.has(Phase::StepEnd);
-        let goes_on =
-            self.eager() && self.calls.iter().any(|call| call.step == self.step && call.status.terminal());
-        let must_wait = quiet && !hooks && !goes_on && self.step > 0 && projected == Projected::Waiting;
+        let has_settled = self
+            .calls
+            .iter()
+            .any(|call| call.status.terminal() && (before_interrupt || call.step == self.step));
+        let must_wait = quiet
+            && !hooks
+            && !(self.eager() && has_settled)
+            && self.step > 0
+            && projected == Projected::Waiting;
         ensure(!must_wait, Invariant::StatusIsTheProjection, || {
             "the run is running and all that is open is held".into()
         })

@@ -38,10 +38,7 @@ pub(crate) fn write_events(
         if let Some(ticket) = said.ticket {
             store.runs[run].forget_heard(ticket);
         }
-        // What is said before an interrupt has no consequences: the interrupt follows in the same commit.
-        if !said.before_interrupt {
-            store.runs[run].ledger.check_status()?;
-        }
+        store.runs[run].ledger.check_status(said.before_interrupt)?;
     }
     Ok(left_alone)
 }
