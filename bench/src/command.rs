@@ -25,6 +25,7 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
   subscribers  the speed of a run that 10,000 watch, half of whom never read
   http         the server as another process, on sqlite: 2,000 open streams, of which 200 are told something all the
                time, 300 tool rounds posted in a second and decisions beside them, for 60 seconds; --once sets the time
+  costly       the server as another process, on sqlite: a tenant's posts beside another tenant's costliest requests
   tools        calls of a tool behind an address in another process, 64 at once: that read in memory, that write elsewhere
   machine      the bare machine: no store, no engine
   Without a workload all of them are measured with a short effort.

@@ -47,6 +47,8 @@ pub(crate) struct Effort {
     pub(crate) remote_run_count: usize,
     /// What is asked of a server.
     pub(crate) http: Load,
+    /// Messages that a tenant posts beside another tenant's costly requests.
+    pub(crate) costly_posts: usize,
 }
 
 impl Effort {
@@ -69,6 +71,7 @@ impl Effort {
             idle: Duration::from_secs(60),
             remote_run_count: 1_000,
             http: Load::FULL,
+            costly_posts: 1_000,
         };
         match level {
             Level::Full => full,
@@ -82,6 +85,7 @@ impl Effort {
                 fleets: &[10_000, 100_000],
                 remote_run_count: 300,
                 http: Load { duration: Duration::from_secs(10), ..Load::FULL },
+                costly_posts: 500,
                 ..full
             },
             Level::Once(repetition) => Self {
@@ -109,6 +113,7 @@ impl Effort {
                 idle: Duration::from_secs(3),
                 remote_run_count: 50,
                 http: Load::QUICK,
+                costly_posts: 100,
                 ..full
             },
         }
@@ -134,5 +139,6 @@ impl Effort {
         idle: Duration::from_millis(500),
         remote_run_count: 0,
         http: Load::QUICK,
+        costly_posts: 20,
     };
 }

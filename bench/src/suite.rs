@@ -25,12 +25,13 @@ pub(crate) enum Suite {
     Shares,
     Subscribers,
     Http,
+    Costly,
     Tools,
     Machine,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::ToolRound,
         Self::Approval,
         Self::ParkedFleet,
@@ -39,6 +40,7 @@ impl Suite {
         Self::Shares,
         Self::Subscribers,
         Self::Http,
+        Self::Costly,
         Self::Tools,
         Self::Machine,
     ];
@@ -53,6 +55,7 @@ impl Suite {
             Self::Shares => "W6",
             Self::Subscribers => "subscribers",
             Self::Http => "http",
+            Self::Costly => "costly",
             Self::Tools => "tools",
             Self::Machine => "machine",
         }
@@ -66,7 +69,9 @@ impl Suite {
                 asked.iter().copied().filter(|kind| *kind != StoreKind::Memory).map(Some).collect()
             }
             // A server keeps what it acknowledges, and the embedded store is the one that it has by default.
-            Self::Http => asked.iter().copied().filter(|kind| *kind == StoreKind::Sqlite).map(Some).collect(),
+            Self::Http | Self::Costly => {
+                asked.iter().copied().filter(|kind| *kind == StoreKind::Sqlite).map(Some).collect()
+            }
             Self::ToolRound
             | Self::Approval
             | Self::LongRun
@@ -132,6 +137,7 @@ fn one(
         Suite::Shares => shares::run(setting, effort, progress),
         Suite::Subscribers => subscribers::run(setting, effort, progress),
         Suite::Http => http::run(setting, effort, command.program.as_deref(), progress),
+        Suite::Costly => http::costly::run(setting, effort, command.program.as_deref(), progress),
         Suite::Tools => tool_calls::run(setting, effort, progress),
         Suite::Machine => Ok(Vec::new()),
     }

@@ -44,6 +44,7 @@ fn the_help_names_every_workload_and_goes_to_stdout() {
         "W6",
         "subscribers",
         "http",
+        "costly",
         "tools",
         "machine",
         "--store",

@@ -1,6 +1,7 @@
 //! `http`, the server under load: the real program as another process, thousands of open streams, and tool rounds that
 //! are posted at an even pace. Every stream is compared with the log afterwards, and any error fails the measurement.
 
+pub(crate) mod costly;
 mod load;
 mod pool;
 mod server;

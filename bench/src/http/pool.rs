@@ -159,7 +159,7 @@ impl Pool {
 }
 
 /// A message to a new thread; the id of its run.
-async fn post(client: &Client, says: &str) -> Result<String, Failure> {
+pub(crate) async fn post(client: &Client, says: &str) -> Result<String, Failure> {
     let path = new_thread(client).await?;
     let posted = client.post(&path, Some(&message(says))).await?;
     text(&posted, "run_id")

@@ -110,9 +110,14 @@ kind = "builtin"
 kind = "builtin"
 approval = "ask"
 
+[tools.pick]
+kind = "client"
+description = "Lets the user pick"
+parameters = { type = "object" }
+
 [agents.clerk]
 model = "script"
-tools = ["echo", "add"]
+tools = ["echo", "add", "pick"]
 stop = [ { type = "max_rounds", rounds = 100000 } ]
 "#
     .to_owned();
@@ -140,6 +145,8 @@ fn script() -> String {
         // Waits for somebody.
         {"when": "^held$", "replies": [
             {"tool_calls": [{"id": "call_0", "name": "add", "arguments": {"a": 1, "b": 2}}]}, {"text": text}]},
+        // Waits for the front end.
+        {"when": "^pick$", "replies": [{"tool_calls": [{"id": "call_0", "name": "pick"}]}, {"text": text}]},
     ]})
     .to_string()
 }

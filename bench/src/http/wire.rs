@@ -38,15 +38,30 @@ impl Client {
 
     /// A refusal fails the measurement.
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<String, Failure> {
+        let body = body.map(Value::to_string);
+        let (status, text) = self.exchange(method, path, body.as_deref()).await?;
+        if !(200..300).contains(&status) {
+            return Err(Failure::new(format!("{method} {path}: {status}: {text}")));
+        }
+        Ok(text)
+    }
+
+    /// The status of the answer, and its body.
+    pub(crate) async fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+    ) -> Result<(u16, String), Failure> {
         let mut connection = self.connection().await?;
         connection.send(method, path, self.tenant, body).await?;
         let answer = connection.head().await?;
         let text = String::from_utf8(connection.body(&answer).await?)?;
-        if !(200..300).contains(&answer.status) {
-            return Err(Failure::new(format!("{method} {path}: {}: {text}", answer.status)));
+        // The server closes the connection after some refusals.
+        if answer.status < 400 {
+            self.give_back(connection);
         }
-        self.give_back(connection);
-        Ok(text)
+        Ok((answer.status, text))
     }
 
     /// The answer has begun; its frames are read from the connection.
@@ -100,14 +115,13 @@ impl Connection {
         method: &str,
         path: &str,
         tenant: usize,
-        body: Option<&Value>,
+        body: Option<&str>,
     ) -> Result<(), Failure> {
         let (address, token) = (&self.address, token(tenant));
         let mut text =
             format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n");
         match body {
             Some(body) => {
-                let body = body.to_string();
                 text += &format!(
                     "content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
                     body.len()
