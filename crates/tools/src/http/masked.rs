@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use engine::masking::{mask_json, masked};
+use engine::masking::{mask_json, masked_answer};
 use engine::tool::{Outcome, SuspendRequest, ToolAnswer};
 use serde_json::Value;
 
 const HIDDEN: &str = "[token]";
 
 pub(super) fn without_token(outcome: Outcome, token: &str) -> Outcome {
-    let text = |text: String| masked(&text, token, HIDDEN);
+    let text = |text: String| masked_answer(&text, token, HIDDEN);
     let json = |value: Arc<Value>| {
         let mut value = Arc::unwrap_or_clone(value);
         mask_json(&mut value, token, HIDDEN);
