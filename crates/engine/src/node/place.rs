@@ -44,11 +44,12 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// 90 % for one tenant's runs. Half of the rest is also for those of its runs that continue, such as decided ones.
+    /// 90 % for one tenant's runs. Half of the rest is also for those of its runs that continue, such as decided ones. At
+    /// least one place is for other tenants only, unless there is just one.
     const fn of(places: usize) -> Self {
         let reserved = places.div_ceil(10);
         let starting = if places > reserved { places - reserved } else { places };
-        Self { starting, continuing: starting + (places - starting).div_ceil(2) }
+        Self { starting, continuing: starting + (places - starting) / 2 }
     }
 
     const fn for_run(self, need: Need) -> usize {

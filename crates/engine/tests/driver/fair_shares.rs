@@ -130,6 +130,19 @@ async fn ten_thousand_waiting_and_256_sleeping_runs_of_one_tenant_keep_no_other_
 }
 
 #[tokio::test(start_paused = true)]
+async fn with_few_places_one_is_left_to_other_tenants() {
+    for places in 2..=10 {
+        let shared = Shared::with(true, places).await;
+        let (approved, _) = shared.held("greedy", "pay and sleep").await;
+        shared.begun("greedy", "sleep", places).await;
+        shared.approve("greedy", &approved).await;
+        shared.settle().await;
+        assert_eq!(shared.engine.held_count(), places - 1, "of {places}");
+        assert_eq!(shared.post("other", "hello").await.0.status, ShownStatus::Running, "of {places}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_decided_run_of_the_greedy_tenant_itself_gets_a_place_of_the_reserve() {
     let shared = Shared::with(true, PLACES).await;
     let (first, mut watched) = shared.held("greedy", "pay").await;
