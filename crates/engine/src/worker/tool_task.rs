@@ -20,7 +20,7 @@ use crate::live::ToolNotes;
 use crate::node::Node;
 use crate::numbers::ms_between;
 use crate::schema::Schema;
-use crate::store::{Lease, Refused};
+use crate::store::{Lease, Refused, Trouble};
 use crate::tool::{ApprovedBy, CancellationToken, Resumed, ToolRequest};
 
 struct Attempt {
@@ -133,7 +133,7 @@ impl Attempt {
 
     /// The last look before anything leaves this machine, and then there is no way back.
     async fn send(mut self) -> Outcome {
-        match self.approval().await {
+        match self.readable_approval().await {
             Ok(approval) => self.request.approval = approval,
             Err(refused) => return not_sent(&format!("the approval could not be read: {refused}")),
         }
@@ -164,6 +164,21 @@ impl Attempt {
 }
 
 impl Attempt {
+    /// A store that is in trouble for a while must not use up the approval: nothing has been sent, so the attempt waits.
+    async fn readable_approval(&self) -> Result<Option<ApprovedBy>, Refused> {
+        loop {
+            match self.approval().await {
+                Err(Refused::Trouble(trouble @ (Trouble::Unavailable(_) | Trouble::Full(_))))
+                    if self.node.store.may_send(&self.lease) =>
+                {
+                    tracing::warn!(run = %self.lease.run, %trouble, "the approval cannot be read; the call waits");
+                    tokio::time::sleep(self.node.settings.trouble_pause).await;
+                }
+                read => return read,
+            }
+        }
+    }
+
     /// Who approved, for a tool that wants to know.
     async fn approval(&self) -> Result<Option<ApprovedBy>, Refused> {
         let Some((approval, arguments)) = &self.approved else { return Ok(None) };

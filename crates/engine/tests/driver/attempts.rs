@@ -206,6 +206,41 @@ async fn nothing_is_sent_once_another_worker_may_hold_the_run() {
     assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
+/// Is sent who approved.
+struct Curious<T>(T);
+
+impl<T: Tool> Tool for Curious<T> {
+    fn definition(&self) -> &Arc<ToolDefinition> {
+        self.0.definition()
+    }
+
+    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+        self.0.call(request)
+    }
+
+    fn wants_approval(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_cannot_be_read_for_a_while_is_not_used_up() {
+    let (stage, sent) = (Stage::new(), Sent::default());
+    let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+    let agent = Agent::new("assistant", one("transfer")).tool(Curious(sent.transfer()));
+    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let shown = stage.pending().await.remove(0);
+    let decide = shown.approve("ann");
+    store.failing_suspension_reads.store(3, Ordering::Release);
+    accepted(engine.decide(decide).await);
+    rest(&mut watched).await;
+    assert_eq!(store.failing_suspension_reads.load(Ordering::Acquire), 0);
+    let [request] = &sent.requests()[..] else { panic!("sent once") };
+    assert_eq!(request.approval.as_ref().map(|approval| approval.by.as_str()), Some("ann"));
+    assert_eq!(stage.ended(&run).await, Some(Termination::NaturalEnd));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_error_of_a_tool_is_a_result_and_not_the_end_of_the_run() {
     let (stage, model, sent) = (Stage::new(), one("look"), Sent::default());

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, Create, Created, Lease, Logged, Refused, Store, Task, Tenant, Trouble, Wrapper,
+    Append, Appended, Create, Created, Lease, Logged, Refused, Store, SuspensionView, Task, Tenant, Trouble,
+    Wrapper,
 };
 use machine::event::Event;
-use machine::id::{Digest, RunId, ThreadId};
+use machine::id::{Digest, RunId, SuspensionId, ThreadId};
 use machine::inbox::{Item, Verdict};
 use stores::memory::MemoryStore;
 use tokio::sync::Notify;
@@ -42,6 +43,8 @@ pub(crate) struct FaultyStore {
     pub(crate) deletes_first: AtomicBool,
     /// Others may work on the same runs.
     pub(crate) shared: AtomicBool,
+    /// Reads of a suspension that will fail.
+    pub(crate) failing_suspension_reads: AtomicU64,
     /// How often a watcher has read.
     pub(crate) read_count: AtomicU64,
     /// Letting a run go hangs until the test says so.
@@ -65,6 +68,7 @@ impl FaultyStore {
             unreadable: AtomicBool::new(false),
             deletes_first: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            failing_suspension_reads: AtomicU64::new(0),
             read_count: AtomicU64::new(0),
             hangs_on_release: AtomicBool::new(false),
             hung: Notify::new(),
@@ -178,6 +182,19 @@ impl Wrapper for FaultyStore {
         }
         self.read_count.fetch_add(1, Ordering::AcqRel);
         self.inner.events(tenant, run, after, limit)
+    }
+
+    fn suspension(
+        &self,
+        tenant: &Tenant,
+        id: &SuspensionId,
+    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+        let left = &self.failing_suspension_reads;
+        let one_less = |left: u64| left.checked_sub(1);
+        if left.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok() {
+            return Box::pin(std::future::ready(Err(trouble())));
+        }
+        self.inner.suspension(tenant, id)
     }
 
     fn is_shared(&self) -> bool {
