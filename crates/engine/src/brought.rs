@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::agent::{LiveAgent, PinFault, Pinned};
 use crate::node::{Agents, Node};
 use crate::posting::{Message, PostRefused};
-use crate::schema::{Extent, check_patterns};
+use crate::schema::{Compiled, Extent, check_patterns};
 use crate::store::Brought;
 use crate::tool::{Performer, ToolDefinition};
 
@@ -69,9 +69,10 @@ pub(crate) fn pin(
 /// Before anything is compiled: what comes along is bounded one by one and in all.
 fn check_extent(message: &Message) -> Result<(), PostRefused> {
     let bad_tools = |why| PostRefused::BadTools { why };
-    let (mut bytes, mut patterns) = (0, BTreeMap::new());
+    let (mut bytes, mut patterns, mut compiled) = (0, BTreeMap::new(), Compiled::default());
     for tool in &message.tools {
         let extent = extent(tool).map_err(|why| bad_tools(format!("tool {}: {why}", tool.name)))?;
+        compiled.add(&extent).map_err(bad_tools)?;
         bytes += extent.bytes;
         patterns.extend(extent.patterns);
     }
@@ -83,7 +84,9 @@ fn check_extent(message: &Message) -> Result<(), PostRefused> {
     check_patterns(&patterns).map_err(|why| bad_tools(format!("in all tools together: {why}")))?;
     if let Some(schema) = &message.output_schema {
         let bad_output = |why| PostRefused::BadOutputSchema { why };
-        patterns.extend(Extent::of(schema).map_err(bad_output)?.patterns);
+        let extent = Extent::of(schema).map_err(bad_output)?;
+        compiled.add(&extent).map_err(bad_output)?;
+        patterns.extend(extent.patterns);
         check_patterns(&patterns).map_err(|why| bad_output(format!("together with the tools: {why}")))?;
     }
     Ok(())

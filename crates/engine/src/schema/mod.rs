@@ -26,6 +26,10 @@ pub(crate) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 pub(crate) const PATTERNS_MAX: usize = 64;
 /// Of all patterns of one message: some megabytes once they are compiled.
 pub(crate) const PATTERN_WEIGHT_MAX: u64 = 16 * 1024;
+/// Patterns of one message, those that several of its schemas have in common once for each: every schema is compiled by itself.
+const COMPILED_PATTERNS_MAX: usize = 256;
+/// Of all of them. A run keeps them in memory while it executes.
+const COMPILED_STATES_MAX: u64 = 16 * 1024;
 /// Behind what is computed here; what is larger all the same is refused.
 const PATTERN_BYTES_MAX: usize = 512 * 1024;
 /// Memory with which a pattern is followed quickly; with less of it the same is found out slowly.
@@ -133,6 +137,31 @@ impl Extent {
         let patterns = pattern::weights(schema)?;
         check_patterns(&patterns)?;
         Ok(Self { bytes, patterns })
+    }
+}
+
+/// What the schemas of one message come to once each of them is compiled.
+#[derive(Debug, Default)]
+pub(crate) struct Compiled {
+    patterns: usize,
+    states: u64,
+}
+
+impl Compiled {
+    pub(crate) fn add(&mut self, extent: &Extent) -> Result<(), String> {
+        self.patterns += extent.patterns.len();
+        for (pattern, weight) in &extent.patterns {
+            self.states = self.states.saturating_add(pattern::states_of(pattern, *weight));
+        }
+        if self.patterns > COMPILED_PATTERNS_MAX || self.states > COMPILED_STATES_MAX {
+            return Err(format!(
+                "its schemas have {} patterns with {} states, those that they have in common counted once for each; at \
+                 most {COMPILED_PATTERNS_MAX} patterns with {COMPILED_STATES_MAX} states may come along; leave patterns \
+                 out of some of them",
+                self.patterns, self.states
+            ));
+        }
+        Ok(())
     }
 }
 

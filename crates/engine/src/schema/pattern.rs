@@ -59,13 +59,21 @@ pub(super) fn looks_around(pattern: &str) -> bool {
     plain_weight(pattern).is_none()
 }
 
+/// The states of a pattern of this weight, without the ways that it may try.
+pub(super) fn states_of(pattern: &str, weight: u64) -> u64 {
+    plain_weight(pattern).unwrap_or_else(|| weight.saturating_sub(ways()))
+}
+
+fn ways() -> u64 {
+    u64::try_from(BACKTRACKS_MAX).unwrap_or(u64::MAX)
+}
+
 fn weight(pattern: &str) -> Option<u64> {
     if let Some(weight) = plain_weight(pattern) {
         return Some(weight);
     }
     let plain = LOOKS.iter().fold(pattern.to_owned(), |plain, look| plain.replace(look, "(?:"));
-    let ways = u64::try_from(BACKTRACKS_MAX).unwrap_or(u64::MAX);
-    plain_weight(&plain).map(|weight| weight.saturating_add(ways))
+    plain_weight(&plain).map(|weight| weight.saturating_add(ways()))
 }
 
 /// JSON Schema means ASCII by `\w` and `\d`; only what names a property of Unicode is read with all of it.

@@ -157,6 +157,23 @@ async fn patterns_are_bounded_in_size_and_number() {
     assert!(matches!(refusal, PostRefused::BadOutputSchema { .. }), "{refusal:?}");
 }
 
+/// Every tool is compiled by itself, so what they have in common costs once for each of them.
+#[tokio::test]
+async fn patterns_that_tools_have_in_common_are_bounded_too() {
+    let of = |pattern: &str| json!({"type": "string", "pattern": pattern});
+    let heavy: Vec<Value> = (0..30).map(|number| of(&format!("a{{250}}{number}"))).collect();
+    let small: Vec<Value> = (0..3).map(|number| of(&format!("^{number}"))).collect();
+    for patterns in [heavy, small] {
+        let refusal = refused(bringing(vec![json!({"anyOf": patterns}); 128])).await;
+        let PostRefused::BadTools { why } = refusal else { panic!("{refusal:?}") };
+        assert!(why.contains("counted once for each"), "{why}");
+    }
+    let agent = Agent::new("assistant", Scripted::new([Ok(ModelAnswer::text("done"))]));
+    let engine = on(&MemoryStore::new(), agent).start().await.expect("it starts");
+    let uuid = of("^[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$");
+    engine.run(bringing(vec![uuid; 128])).await.expect("it is posted");
+}
+
 #[tokio::test]
 async fn what_one_message_brings_is_bounded_in_all() {
     let large = json!({"description": "x".repeat(60_000)});
