@@ -13,7 +13,9 @@ use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
-use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
+use machine::id::{
+    AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
+};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
 use serde_json::Value;
@@ -189,6 +191,16 @@ impl Store for RoughStore {
     fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
         let tenant = tenant.clone();
         Box::pin(self.rough(Kind::Read, move |store| store.count_up_to(&tenant, what, max)))
+    }
+
+    fn has_other_agents(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        agents: &BTreeSet<AgentName>,
+    ) -> Task<'_, Result<bool, Refused>> {
+        let (tenant, thread, agents) = (tenant.clone(), thread.clone(), agents.clone());
+        Box::pin(self.rough(Kind::Read, move |store| store.has_other_agents(&tenant, &thread, &agents)))
     }
 
     fn set_auto_approve(

@@ -97,7 +97,9 @@ use std::sync::Arc;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
-use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
+use machine::id::{
+    AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
+};
 use machine::inbox::{Item, Ticket, Verdict};
 use machine::rows::{ShownStatus, StateRow};
 use machine::{Control, Timestamp};
@@ -259,6 +261,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// How many of these the tenant has, counted by an index and no further than to `max`.
     fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
+
+    /// Whether the thread has a run of an agent that is not among these. Reads no run as a whole.
+    fn has_other_agents(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        agents: &BTreeSet<AgentName>,
+    ) -> Task<'_, Result<bool, Refused>>;
 
     /// Gives a grant for every tool of a thread, in place of an earlier one. None revokes every grant of the thread.
     fn set_auto_approve(

@@ -7,7 +7,9 @@ use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
-use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
+use machine::id::{
+    AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
+};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
 use serde_json::Value;
@@ -52,6 +54,9 @@ wrapper_of_store! {
     fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>>;
     fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
     fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
+    fn has_other_agents(
+        &self, tenant: &Tenant, thread: &ThreadId, agents: &BTreeSet<AgentName>
+    ) -> Task<'_, Result<bool, Refused>>;
     fn set_auto_approve(
         &self, tenant: &Tenant, thread: &ThreadId, given: Option<&AutoApproval>
     ) -> Task<'_, Result<(), Refused>>;

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
-use engine::store::{Page, Refused, RunFilter, ThreadView};
+use engine::store::{Page, Refused, ThreadView};
 use machine::id::ThreadId;
 use machine::thread::Thread as Standing;
 use uuid::Uuid;
@@ -158,20 +158,9 @@ pub(crate) async fn found(server: &Server, caller: &Caller, id: &ThreadId) -> Re
 /// A key that is for some agents is shown the threads in which no other agent has run: what is said in a thread, and what
 /// is allowed in it, concerns every agent of it.
 pub(crate) async fn is_shown(server: &Server, caller: &Caller, id: &ThreadId) -> Result<bool, ApiError> {
-    if caller.agents().is_none() {
-        return Ok(true);
-    }
-    let filter = RunFilter { thread: Some(id.clone()), ..RunFilter::default() };
-    let mut page = Page { cursor: None, limit: ROWS_MAX };
-    loop {
-        let runs = server.engine.runs(&caller.tenant, &filter, &page).await?;
-        if !runs.items.iter().all(|run| caller.sees(&run.agent)) {
-            return Ok(false);
-        }
-        match runs.next {
-            Some(next) => page.cursor = Some(next),
-            None => return Ok(true),
-        }
+    match caller.agents() {
+        Some(agents) => Ok(!server.engine.store().has_other_agents(&caller.tenant, id, agents).await?),
+        None => Ok(true),
     }
 }
 

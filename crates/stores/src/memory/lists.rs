@@ -11,7 +11,7 @@ use engine::store::{
 use machine::Timestamp;
 use machine::decision::DecisionAction;
 use machine::event::{Fact, Opened};
-use machine::id::{MessageId, SuspensionId, ThreadId};
+use machine::id::{AgentName, MessageId, SuspensionId, ThreadId};
 use machine::rows::{ApprovalStatus, ClosedRow, ShownStatus};
 use machine::suspension::SuspensionKind;
 use machine::thread::Thread;
@@ -73,6 +73,16 @@ impl State {
     pub(super) fn threads(&self, tenant: &Tenant, page: &Page) -> Result<Listed<ThreadView>, Refused> {
         let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
         newest_first(&rows.threads_by_age, page, |id| Some(self.thread_view(tenant, id)))
+    }
+
+    pub(super) fn has_other_agents(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        agents: &BTreeSet<AgentName>,
+    ) -> bool {
+        let runs = self.runs.values().filter(|run| run.tenant == *tenant && run.thread == *thread);
+        runs.into_iter().any(|run| !agents.contains(&run.control.agent))
     }
 
     pub(super) fn runs(

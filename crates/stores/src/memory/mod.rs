@@ -27,7 +27,9 @@ use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
-use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
+use machine::id::{
+    AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
+};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
 use serde_json::Value;
@@ -436,6 +438,15 @@ impl Store for MemoryStore {
 
     fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
         self.read(|state| Ok(state.count_up_to(tenant, what, max)))
+    }
+
+    fn has_other_agents(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        agents: &BTreeSet<AgentName>,
+    ) -> Task<'_, Result<bool, Refused>> {
+        self.read(|state| Ok(state.has_other_agents(tenant, thread, agents)))
     }
 
     fn census(&self) -> Task<'_, Result<Census, Refused>> {

@@ -15,7 +15,9 @@ use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::{Event, Fact};
 use machine::grant::Grant;
-use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
+use machine::id::{
+    AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
+};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
 use serde_json::Value;
@@ -410,6 +412,18 @@ impl Store for PostgresStore {
         let tenant = tenant.clone();
         self.list(
             move |shared| async move { views::count_up_to(&shared.connections, &tenant, what, max).await },
+        )
+    }
+
+    fn has_other_agents(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        agents: &BTreeSet<AgentName>,
+    ) -> Task<'_, Result<bool, Refused>> {
+        let (tenant, thread, agents) = (tenant.clone(), thread.clone(), agents.clone());
+        task(
+            async move { views::has_other_agents(&self.shared.connections, &tenant, &thread, &agents).await },
         )
     }
 

@@ -1,6 +1,7 @@
 //! What the store shows of runs and messages, and what a worker asks about its run.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::store::{
@@ -48,6 +49,18 @@ pub(super) async fn count_up_to(
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     let rows = connections.read(sql, &[&kept(tenant.as_str()), &max]).await?;
     rows.first().map_or(Ok(0), |row| Ok(unsigned(row.try_get(0)?)))
+}
+
+pub(super) async fn has_other_agents(
+    connections: &Connections,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    agents: &BTreeSet<AgentName>,
+) -> Result<bool, Stop> {
+    let agents: Vec<_> = agents.iter().map(|agent| kept(agent.as_str())).collect();
+    let sql = include_str!("sql/thread_has_other_agents.sql");
+    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(thread.as_str()), &agents]).await?;
+    rows.first().map_or(Ok(false), |row| Ok(row.try_get(0)?))
 }
 
 pub(super) async fn run(

@@ -13,7 +13,9 @@ use machine::Timestamp;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
-use machine::id::{CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName};
+use machine::id::{
+    AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
+};
 use machine::inbox::{Item, Verdict};
 use machine::rows::StateRow;
 use rusqlite::Connection;
@@ -368,6 +370,15 @@ impl Store for SqliteStore {
     fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
         let tenant = tenant.clone();
         Box::pin(self.list(move |connection| views::count_up_to(connection, &tenant, what, max)))
+    }
+
+    fn has_other_agents(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        agents: &BTreeSet<AgentName>,
+    ) -> Task<'_, Result<bool, Refused>> {
+        done(self.point(|connection| views::has_other_agents(connection, tenant, thread, agents)))
     }
 
     fn census(&self) -> Task<'_, Result<Census, Refused>> {

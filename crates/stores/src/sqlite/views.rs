@@ -12,6 +12,7 @@ use machine::id::{AgentName, CallId, DecisionId, MessageId, PluginName, RunId, T
 use machine::phase::Scope;
 use machine::rows::{ShownStatus, StateRow};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use serde_json::json;
 
 use super::stored_run::shown_control;
 use super::thread::ThreadColumns;
@@ -45,6 +46,17 @@ pub(super) fn count_up_to(
     })?;
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     Ok(unsigned(statement.query_row(params![tenant.as_str(), max], |row| row.get(0))?))
+}
+
+pub(super) fn has_other_agents(
+    connection: &Connection,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    agents: &BTreeSet<AgentName>,
+) -> Result<bool, Stop> {
+    let mut statement = connection.prepare_cached(include_str!("sql/thread_has_other_agents.sql"))?;
+    let agents = json!(agents.iter().map(AgentName::as_str).collect::<Vec<_>>()).to_string();
+    Ok(statement.query_row(params![tenant.as_str(), thread.as_str(), agents], |row| row.get(0))?)
 }
 
 pub(super) fn threads(

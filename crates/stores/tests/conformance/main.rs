@@ -121,6 +121,7 @@ macro_rules! conformance {
                 rule_08_counts::rule_08_the_writing_of_a_decision_and_its_tool_start_is_one_commit,
                 rule_09_threads::rule_09_metadata_that_could_not_be_read_back_is_refused,
                 rule_09_threads::rule_09_a_thread_shows_who_is_in_front,
+                rule_09_threads::rule_09_a_thread_has_other_agents_or_only_these,
                 rule_09_threads::rule_09_a_thread_shows_that_its_front_is_in_doubt,
                 rule_09_threads::rule_09_a_run_that_starts_at_once_needs_the_thread_as_it_was_seen,
                 rule_09_threads::rule_09_a_run_is_admitted_to_the_thread_as_it_is_and_not_as_it_was_seen,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use engine::store::{Claim, Create, Page, Refused};
 use machine::Input;
 use machine::event::InterruptCause;
-use machine::id::{MessageId, RunId};
+use machine::id::{AgentName, MessageId, RunId};
 use machine::inbox::Item;
 use machine::policy::OnBusy;
 use machine::rows::ShownStatus;
@@ -64,6 +64,20 @@ pub(crate) async fn rule_09_a_thread_shows_who_is_in_front<F: Fixture>() {
     worker.asks(&[("a", "transfer")]);
     worker.commit(&world).await.unwrap();
     assert_eq!(state(&world, "thr").await, busy("front", Front::Waits, 1));
+}
+
+pub(crate) async fn rule_09_a_thread_has_other_agents_or_only_these<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let own = order("thr", "run").agent;
+    queued(&world, "thr", "run").await;
+    let other = |thread: &'static str, agents: BTreeSet<AgentName>| {
+        let (store, tenant) = (world.store.clone(), world.tenant.clone());
+        async move { store.has_other_agents(&tenant, &thread.into(), &agents).await.unwrap() }
+    };
+    assert!(!other("thr", BTreeSet::from([own.clone(), "porter".into()])).await);
+    assert!(other("thr", BTreeSet::from(["porter".into()])).await);
+    assert!(other("thr", BTreeSet::new()).await);
+    assert!(!other("elsewhere", BTreeSet::new()).await);
 }
 
 pub(crate) async fn rule_09_a_thread_shows_that_its_front_is_in_doubt<F: Fixture>() {
