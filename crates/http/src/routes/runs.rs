@@ -22,6 +22,7 @@ use crate::paging::Filling;
 use crate::places::Taken;
 use crate::received::{Asked, Received, RunPath};
 use crate::repeats::Repeat;
+use crate::routes::threads;
 use crate::server::Server;
 use crate::wire::call::{Calls, Fold};
 use crate::wire::message::{ModelSees, Transcript};
@@ -190,11 +191,22 @@ pub(crate) async fn transcript(
     caller: Caller,
     RunPath(run): RunPath,
 ) -> Result<Response, ApiError> {
-    found(&server, &caller, &run).await?;
+    with_its_thread(&server, &caller, &run).await?;
     let within = |bytes_max| seen_by_the_model(&server, &caller, &run, bytes_max);
     let (messages, room) = whole(&server, &caller, &run, within).await?;
     let shown = Transcript { messages: messages.iter().map(ModelSees::of).collect() };
     Ok(with_room(Json(shown).into_response(), room))
+}
+
+/// The run, to a caller who is shown its thread: what the model reads, and what plugins keep for a thread, comes from all of
+/// its runs.
+async fn with_its_thread(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
+    let view = found(server, caller, run).await?;
+    if threads::is_shown(server, caller, &view.thread).await? {
+        Ok(view)
+    } else {
+        Err(ApiError::no_thread(view.thread.as_str()))
+    }
 }
 
 /// None where that is more than so many bytes.
@@ -216,7 +228,7 @@ pub(crate) async fn state(
     caller: Caller,
     RunPath(run): RunPath,
 ) -> Result<Response, ApiError> {
-    let view = found(&server, &caller, &run).await?;
+    let view = with_its_thread(&server, &caller, &run).await?;
     let rows =
         server.engine.store().state(&caller.tenant, &run).await.map_err(|refused| gone(&run, refused))?;
     let (calls, room) = whole(&server, &caller, &run, |bytes| folded(&server, &caller, &run, bytes)).await?;

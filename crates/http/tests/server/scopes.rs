@@ -116,6 +116,24 @@ async fn a_thread_in_which_another_agent_has_run_is_absent_to_a_key_for_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_agent_said_in_the_thread_is_not_shown_with_a_run_to_a_key_for_one() {
+    let stage = stage().await;
+    let (scoped, admin) = (stage.as_key("scoped"), stage.as_key("admin"));
+    let [thread, first, approval] = held_run(&admin, "assistant").await;
+    admin.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
+    admin.run_reaches(&first, "completed").await;
+    let run = post(&admin, &thread, "porter").await.ok(202)["run_id"].as_str().unwrap().to_owned();
+    scoped.run_reaches(&run, "waiting_approval").await;
+    for what in ["transcript", "state"] {
+        let path = format!("/v1/runs/{run}/{what}");
+        scoped.get(&path).await.refused(404, "THREAD_NOT_FOUND");
+        admin.get(&path).await.ok(200);
+    }
+    let [_, own, _] = held_run(&scoped, "porter").await;
+    scoped.get(&format!("/v1/runs/{own}/transcript")).await.ok(200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stream_of_approvals_is_that_of_the_key_s_agents() {
     let stage = stage().await;
     let (scoped, admin) = (stage.as_key("scoped"), stage.as_key("admin"));
