@@ -14,6 +14,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::access::{Access, draining};
 use crate::connection::{self, Routers};
 use crate::error::ApiError;
+use crate::lapsed_grants;
 use crate::limits::{Limits, OpenStream, Streams};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
@@ -132,7 +133,24 @@ impl Server {
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
         self.approvers.renew(&auth);
         self.access.renew(auth, &self.limits);
+        self.revoke_lapsed_grants().await;
         Ok(())
+    }
+
+    /// Revokes the grants whose givers may not approve any more. Call it at the start: the keys may have changed since the last
+    /// one. Until it is done such grants do not count either; it keeps them from counting again.
+    pub async fn revoke_lapsed_grants(&self) {
+        match lapsed_grants::revoke_lapsed(self).await {
+            Ok(0) => {}
+            Ok(revoked) => {
+                tracing::info!(revoked, "revoked grants whose givers may not approve any more");
+            }
+            Err(refused) => tracing::warn!(
+                %refused,
+                "grants of removed keys could not be revoked; they count again if a key of the same name is added; \
+                 reload the server to try again"
+            ),
+        }
     }
 
     pub(crate) fn agents(&self) -> Arc<Vec<AgentShown>> {

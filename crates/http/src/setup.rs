@@ -93,6 +93,14 @@ impl Approvers {
         }
     }
 
+    /// Those that have a key; without keys the one tenant that there is.
+    pub(crate) fn tenants(&self) -> BTreeSet<Tenant> {
+        match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            Auth::Open { .. } => BTreeSet::from([Tenant::default()]),
+            Auth::Keys(keys) => keys.iter().map(|key| key.tenant.clone()).collect(),
+        }
+    }
+
     pub(crate) fn renew(&self, auth: &Auth) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = auth.clone();
     }

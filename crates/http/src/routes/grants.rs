@@ -121,7 +121,7 @@ pub(crate) async fn revoke_by(
     }
 }
 
-fn agent_of(view: &GrantView) -> Option<&AgentName> {
+pub(crate) fn agent_of(view: &GrantView) -> Option<&AgentName> {
     match &view.grant.covers {
         Covered::Thread => None,
         Covered::Tool(granted) => granted.agent.as_ref(),

@@ -86,6 +86,7 @@ impl Running {
         };
         let connections_per_address_max = settings.connections_per_address_max;
         let server = Server::limited(setup, Limits { connections_per_address_max, ..Limits::default() });
+        server.revoke_lapsed_grants().await;
         // It is told to drain by name.
         let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
         Ok(Self { engine, server, address, open_token, drain: settings.drain, serving, signals, log })

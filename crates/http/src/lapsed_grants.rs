@@ -1,0 +1,39 @@
+//! Grants whose giver may not approve any more: they are revoked, so that a later key of the same name does not revive them.
+
+use engine::store::{GrantFilter, Page, Refused, Tenant};
+
+use crate::routes::grants::agent_of;
+use crate::server::Server;
+
+/// Revokes them in every tenant that has a key. The number of grants that were revoked.
+pub(crate) async fn revoke_lapsed(server: &Server) -> Result<u64, Refused> {
+    let mut revoked = 0;
+    for tenant in server.approvers.tenants() {
+        revoked += revoke_lapsed_of(server, &tenant).await?;
+    }
+    Ok(revoked)
+}
+
+async fn revoke_lapsed_of(server: &Server, tenant: &Tenant) -> Result<u64, Refused> {
+    let store = server.engine.store();
+    let mut rows = Page { cursor: None, limit: Page::LIMIT_MAX };
+    let mut revoked = 0;
+    loop {
+        let listed = store.grants(tenant, &GrantFilter { by: None }, &rows).await?;
+        for view in &listed.items {
+            if server.approvers.may_approve(tenant, &view.grant.by, agent_of(view)) {
+                continue;
+            }
+            match store.revoke_grant(tenant, &view.grant.id).await {
+                Ok(()) => revoked += 1,
+                // A request, or another node, was faster.
+                Err(Refused::NotFound) => {}
+                Err(refused) => return Err(refused),
+            }
+        }
+        match listed.next {
+            Some(next) => rows.cursor = Some(next),
+            None => return Ok(revoked),
+        }
+    }
+}
