@@ -119,7 +119,7 @@ test-long: toolchain
 
 mutants: toolchain
 	@cargo mutants --version >/dev/null 2>&1 || cargo install --locked cargo-mutants
-	cargo mutants -p machine
+	tests/mutants/run
 
 deny: toolchain
 	@cargo deny --version >/dev/null 2>&1 \
