@@ -13,6 +13,7 @@ mod tidy {
     mod codes;
     mod commands;
     mod dependencies;
+    mod fault_headers;
     mod faults;
     mod guarantees;
     mod headers;

@@ -70,10 +70,13 @@ fn fit_complaints(patch: &TextFile, tree: &Path) -> Vec<String> {
     )]
 }
 
+pub(super) fn patches() -> Vec<&'static TextFile> {
+    files().iter().filter(|file| file.path.starts_with(FAULTS) && file.has_extension("patch")).collect()
+}
+
 #[test]
 fn every_planted_fault_still_applies() {
-    let patches: Vec<&TextFile> =
-        files().iter().filter(|file| file.path.starts_with(FAULTS) && file.has_extension("patch")).collect();
+    let patches = patches();
     assert!(!patches.is_empty(), "{FAULTS} holds no patch: nothing shows that the simulator finds a fault");
     let scope = patches.iter().flat_map(|patch| scope_complaints(patch));
     let fit = patches.iter().flat_map(|patch| fit_complaints(patch, root()));

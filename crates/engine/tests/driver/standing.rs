@@ -1,5 +1,6 @@
 //! A run that cannot go on keeps nobody else waiting, an engine that stops does not wait for it, and an interrupt ends it.
 
+use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,16 +12,23 @@ use engine::store::{
     Append, Appended, Lease, Loaded, Logged, Refused, Store, Task, Tenant, Trouble, Wrapper,
 };
 use engine::{Engine, Settings};
+use machine::apply::apply;
 use machine::event::{Event, Fact, Usage};
 use machine::id::{Digest, RunId, ThreadId};
 use machine::inbox::Item;
 use machine::input::{ChildEnd, ChildEnded};
+use machine::suspension::SuspensionKind;
 use machine::termination::{Cancelled, Termination};
 use serde_json::json;
 use stores::memory::MemoryStore;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Level, Metadata, Subscriber};
 
 use crate::plugged::FunctionPlugin;
-use crate::stage::{Sent, Stage, accepted, asking, call, held, let_go, rest, to_assistant};
+use crate::stage::{
+    Sent, Stage, accepted, asking, call, held, let_go, rest, to_assistant, until, until_named,
+};
 
 /// A store in which something of one run is damaged.
 struct Damaged {
@@ -56,6 +64,68 @@ impl Damaged {
 
     fn is(&self, what: &AtomicBool, run: &RunId) -> bool {
         what.load(Ordering::Acquire) && self.run.lock().unwrap().as_ref() == Some(run)
+    }
+
+    /// Why the machine refuses the log in which the call of this result begins once more.
+    async fn begun_after_its_end(&self, lease: &Lease, append: &Append) -> String {
+        let view = self.inner.run(&lease.tenant, &lease.run).await.unwrap().unwrap();
+        let log = self.inner.events(&lease.tenant, &lease.run, 0, usize::MAX).await.unwrap();
+        let starts = |event: &&Event| matches!(event.fact, Fact::ExecutionStarted { .. });
+        let started = log.iter().map(|logged| &*logged.decoded().unwrap().event).find(starts).unwrap();
+        let mut control = view.control.unwrap();
+        let result =
+            append.events.iter().position(|event| matches!(event.fact, Fact::ExecutionSucceeded { .. }));
+        for event in &append.events[..=result.unwrap()] {
+            apply(&mut control, event).unwrap();
+        }
+        let mut again = Event { seq: control.seq + 1, at: control.at, ..started.clone() };
+        if let Fact::ExecutionStarted { attempt, .. } = &mut again.fact {
+            *attempt += 1;
+        }
+        apply(&mut control, &again).unwrap_err().to_string()
+    }
+}
+
+/// Keeps what is logged as an error on this thread.
+#[derive(Clone, Default)]
+struct ErrorLog(Arc<Mutex<Vec<String>>>);
+
+impl ErrorLog {
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Subscriber for ErrorLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::ERROR
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = LogLine::default();
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct LogLine(String);
+
+impl Visit for LogLine {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, "{field}={value:?} ").expect("a text takes every line");
     }
 }
 
@@ -118,8 +188,10 @@ impl Wrapper for Damaged {
         let has_result =
             append.events.iter().any(|event| matches!(event.fact, Fact::ExecutionSucceeded { .. }));
         if has_result && self.is(&self.result_is_impossible, &lease.run) {
-            let why = "the result is there twice".into();
-            return Box::pin(std::future::ready(Err(Refused::Impossible(why))));
+            let lease = lease.clone();
+            return Box::pin(async move {
+                Err(Refused::Impossible(self.begun_after_its_end(&lease, &append).await))
+            });
         }
         self.inner.append(lease, append)
     }
@@ -285,11 +357,47 @@ async fn on_a_store_with_an_impossible_result() -> (Stage, Engine, RunId, Arc<Da
 }
 
 #[tokio::test(start_paused = true)]
-async fn a23_a_run_that_a_mistake_of_ours_has_stopped_hears_an_interrupt() {
+async fn a23_an_illegal_transition_is_reported_and_stores_nothing_and_only_an_interrupt_ends_its_run() {
+    let errors = ErrorLog::default();
+    let _listens = tracing::subscriber::set_default(errors.clone());
     let (stage, engine, run) = with_an_impossible_result().await;
+    let lines = errors.lines();
+    let names_both = |line: &String| {
+        line.contains(run.as_str()) && line.contains("call a: a call that is Succeeded cannot become Running")
+    };
+    assert!(lines.iter().any(names_both), "{lines:?}");
+    let before = stage.names(&run).await;
+    assert_eq!(before.last().map(String::as_str), Some("tool.execution_started"), "{before:?}");
+    // Time does not end it, and neither does another decision.
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let again = engine.decide(Decide::approve(&run, &call("a"), "ann")).await;
+    assert!(!again.is_ok_and(|verdict| verdict.is_taken()));
+    assert_eq!((stage.names(&run).await, stage.ended(&run).await), (before.clone(), None));
     interrupt(&engine, &run).await;
     assert_eq!(ends(&stage, &run).await, INTERRUPTED);
+    let after = stage.names(&run).await;
+    assert_eq!(after[..before.len()], before);
+    assert!(!after.contains(&"tool.execution_succeeded".to_owned()), "{after:?}");
     let_go(&engine).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_a_mistake_of_ours_has_stopped_is_continued_by_a_process_without_the_mistake() {
+    let (stage, engine, run) = with_an_impossible_result().await;
+    engine.abort();
+    let stage = stage.reopen();
+    let sent = Sent::default();
+    let engine = stage.start(transferring(&sent)).await;
+    let mut watched = engine.subscribe(&Tenant::default(), &run, 0);
+    until(&mut watched, |fact| matches!(fact, Fact::RunRecovered { .. })).await;
+    until_named(&mut watched, "run.waiting").await;
+    let doubt =
+        stage.pending().await.into_iter().find(|open| open.run == run).expect("its write is in doubt");
+    assert_eq!((doubt.kind, sent.count()), (SuspensionKind::InDoubt, 0));
+    let settle = Decide::result(&run, &call("a"), "ann", json!("checked")).on(&doubt.id);
+    accepted(engine.decide(settle).await);
+    rest(&mut watched).await;
+    assert_eq!(stage.ended(&run).await, Some(Termination::NaturalEnd));
 }
 
 #[tokio::test(start_paused = true)]

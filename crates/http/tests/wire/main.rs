@@ -16,3 +16,4 @@ mod page;
 mod runs;
 mod stories;
 mod telling;
+mod tool_events;
