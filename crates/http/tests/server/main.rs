@@ -26,6 +26,7 @@ mod error_pages;
 mod fuzz;
 mod grants;
 mod heard_later;
+mod in_doubt;
 mod json_texts;
 mod keys;
 mod limits;
