@@ -45,6 +45,7 @@ mod records;
 mod roles;
 mod rotation;
 mod scopes;
+mod senders;
 mod stage;
 mod stories;
 mod streams;
