@@ -203,7 +203,11 @@ fn order(number: usize) -> Order {
         revision: Digest::of(b"revision"),
         policy: Policy::default(),
         loosened_by: None,
-        message: Some(UserMessage { id: MessageId::from(id("msg")), content: Arc::new(json!(USER)) }),
+        message: Some(UserMessage {
+            id: MessageId::from(id("msg")),
+            content: Arc::new(json!(USER)),
+            by: None,
+        }),
         parent: None,
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn queued() -> (Run, Event) {
         message: Some(UserMessage {
             id: "msg_0190f3c4-7a3b-7c22-b1a5-00112233aabb".into(),
             content: Arc::new(json!("Echo two things.")),
+            by: None,
         }),
         parent: None,
     };

@@ -274,6 +274,7 @@ fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Pi
         message: message.content.clone().map(|content| UserMessage {
             id: message.message_id.clone().unwrap_or_else(|| MessageId::from(fresh("msg", now))),
             content: Arc::new(content),
+            by: Some(message.by.clone()),
         }),
         parent: None,
     };

@@ -1,7 +1,6 @@
 //! Who asks, and whether they may: decided before anything is looked up.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::extract::{FromRequestParts, Request, State};
@@ -19,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::answers::counted;
 use crate::error::{ApiError, Code};
 use crate::limits::{Bucket, Limits, too_much};
+use crate::open_token::OpenToken;
 use crate::origin::{is_loopback, is_loopback_host, origin_parts};
 use crate::places::{Place, Places, Share, Taken};
 use crate::received::{Walked, body_bytes, whole};
@@ -46,7 +46,7 @@ pub(crate) struct Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entrance {
     /// The server has no keys.
-    Open,
+    Open(OpenToken),
     /// With a key.
     Key,
 }
@@ -56,12 +56,12 @@ impl Caller {
     pub(crate) fn lacks(&self, roles: &[Role], server: &Server) -> ApiError {
         match self.entrance {
             Entrance::Key => forbidden(roles),
-            Entrance::Open => server.access.needs_token(),
+            Entrance::Open(token) => token.refusal(server.access.origins.listen),
         }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.entrance == Entrance::Open
+        matches!(self.entrance, Entrance::Open(_))
     }
 
     /// Whether the runs of this agent, and what they ask, are shown to the caller.
@@ -232,8 +232,14 @@ impl Access {
         match &*self.doors() {
             Doors::Open(door) => {
                 let OpenDoor { token_sha256, without_token, with_token } = &**door;
-                let is_known = digest.is_some_and(|digest| bool::from(token_sha256.ct_eq(&digest)));
-                Some((Entrance::Open, if is_known { with_token } else { without_token }.clone()))
+                let (token, holder) = match digest {
+                    Some(digest) if bool::from(token_sha256.ct_eq(&digest)) => (OpenToken::Valid, with_token),
+                    Some(_) | None if headers.contains_key(header::AUTHORIZATION) => {
+                        (OpenToken::Wrong, without_token)
+                    }
+                    Some(_) | None => (OpenToken::Missing, without_token),
+                };
+                Some((Entrance::Open(token), holder.clone()))
             }
             Doors::Keys(holders) => {
                 let digest = digest?;
@@ -246,19 +252,6 @@ impl Access {
                 found.map(|holder| (Entrance::Key, holder.clone()))
             }
         }
-    }
-
-    /// The refusal where a server without keys is asked for something that needs its token.
-    fn needs_token(&self) -> ApiError {
-        let file = open_token_file(self.origins.listen);
-        ApiError::new(
-            Code::Unauthorized,
-            format!(
-                "this needs the server's token, and nothing was changed; send `Authorization: Bearer TOKEN`. The server \
-                 prints the token when it starts, on the line after \"listening on\", and keeps it in \
-                 $XDG_STATE_HOME/holdpoint/{file} (default: ~/.local/state/holdpoint/{file})"
-            ),
-        )
     }
 
     /// Without keys only whoever is on this machine may ask, and no page of another site: such a page can send
@@ -309,14 +302,6 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     fits.then_some(token.as_bytes())
 }
 
-/// The name of the file that keeps the token of a server without keys. The names of this machine are one host: a client
-/// that was given another of them looks for the same file.
-#[must_use]
-pub fn open_token_file(listen: SocketAddr) -> String {
-    let host = if listen.ip().is_loopback() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
-    format!("{host}-{}.token", listen.port())
-}
-
 /// A page of another site is refused on every route, also where no key is needed.
 pub(crate) async fn at_home(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     match server.access.check_origin(request.uri(), request.headers()) {
@@ -350,9 +335,11 @@ impl Guard {
                 let admitted = self.roles.is_empty() || self.roles.iter().any(|role| roles.has(*role));
                 if admitted { Ok(()) } else { Err(forbidden(self.roles)) }
             }
-            (Entrance::Open, WithoutKeys::Free) => Ok(()),
-            (Entrance::Open, WithoutKeys::Token) if roles == Roles::ALL => Ok(()),
-            (Entrance::Open, WithoutKeys::Token) => Err(self.server.access.needs_token()),
+            (Entrance::Open(_), WithoutKeys::Free)
+            | (Entrance::Open(OpenToken::Valid), WithoutKeys::Token) => Ok(()),
+            (Entrance::Open(sent @ (OpenToken::Missing | OpenToken::Wrong)), WithoutKeys::Token) => {
+                Err(sent.refusal(self.server.access.origins.listen))
+            }
         }
     }
 }

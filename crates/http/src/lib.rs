@@ -21,6 +21,7 @@ mod frame;
 mod lapsed_grants;
 mod limits;
 mod metrics;
+mod open_token;
 mod origin;
 mod paging;
 mod places;
@@ -38,8 +39,8 @@ mod streaming;
 mod telling;
 pub mod wire;
 
-pub use access::open_token_file;
 pub use limits::Limits;
+pub use open_token::open_token_file;
 pub use reporting::callbacks_at;
 pub use router::openapi;
 pub use server::Server;

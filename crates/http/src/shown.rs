@@ -34,7 +34,7 @@ async fn whole(server: &Server, view: &SuspensionView, opened: &Opened) -> Resul
     if opened.arguments.is_none()
         && let Some(arguments) = standing_of(server, view).await?
     {
-        approval = approval.running(&arguments);
+        approval = approval.running(view, &arguments);
     }
     let approval = match &edited {
         Some(arguments) => approval.edited(arguments),

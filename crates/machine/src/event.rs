@@ -323,6 +323,9 @@ pub struct Order {
 pub struct UserMessage {
     pub id: MessageId,
     pub content: Arc<Value>,
+    /// The caller who sent it. None where another run delegated the task, and in logs from before this was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Principal>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use core::{fmt, iter, mem};
 use serde_json::Value;
 
-use crate::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody};
-use crate::id::{CallId, MessageId, ToolName, tool_message_id};
+use crate::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody, UserMessage};
+use crate::id::{CallId, MessageId, Principal, ToolName, tool_message_id};
 use crate::phase::note_text;
 use crate::policy::RESULT_CHARS_DEFAULT;
 use crate::suspension::SuspensionKind;
@@ -24,6 +24,8 @@ pub enum ModelMessage {
     User {
         id: MessageId,
         content: Arc<Value>,
+        /// The caller who sent it, where the log has the name. Providers are not sent it.
+        by: Option<Principal>,
     },
     Assistant {
         id: MessageId,
@@ -191,7 +193,7 @@ pub struct Transcript {
     /// Every call of which something is still to be said.
     calls: BTreeMap<CallId, CallText>,
     /// What users said to runs that have not started.
-    queued: BTreeMap<MessageId, Arc<Value>>,
+    queued: BTreeMap<MessageId, UserMessage>,
     /// Texts that hooks asked to be noted, by the event that records them.
     notes: BTreeMap<u64, String>,
     /// Characters that the model reads of one result of the run whose events come now.
@@ -245,7 +247,7 @@ impl Transcript {
             Fact::RunQueued(order) => {
                 self.result_chars_max = Some(order.policy.max_result_chars);
                 if let Some(message) = &order.message {
-                    self.queued.insert(message.id.clone(), message.content.clone());
+                    self.queued.insert(message.id.clone(), message.clone());
                 }
             }
             Fact::MessageAdded(message) => self.add(message),
@@ -300,8 +302,9 @@ impl Transcript {
     fn add(&mut self, message: &Message) {
         match message {
             Message::User { id } => {
-                let content = self.queued.remove(id).unwrap_or_default();
-                self.open.push_back(Entry::complete(ModelMessage::User { id: id.clone(), content }));
+                let queued = self.queued.remove(id).map(|queued| (queued.content, queued.by));
+                let (content, by) = queued.unwrap_or_default();
+                self.open.push_back(Entry::complete(ModelMessage::User { id: id.clone(), content, by }));
             }
             // Hooks may have dropped every call of an answer without words: providers refuse such a message.
             Message::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}

@@ -76,6 +76,7 @@ impl Store {
             message: Some(UserMessage {
                 id: format!("msg_user_{number}").as_str().into(),
                 content: Arc::new(Value::from(posted.text)),
+                by: None,
             }),
             parent: None,
         };
@@ -276,6 +277,7 @@ pub(crate) fn create_child(store: &mut Store, parent: RunIndex, spawn: &Spawn, c
         message: Some(UserMessage {
             id: format!("msg_user_{}", store.runs.len() + 1).as_str().into(),
             content: Arc::new(Value::from("a part of the work")),
+            by: None,
         }),
         parent: Some(Parent {
             run_id: parent.id.clone(),

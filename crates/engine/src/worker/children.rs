@@ -61,6 +61,7 @@ fn child(
         message: Some(UserMessage {
             id: MessageId::from(format!("msg_{}_0", spawn.run)),
             content: Arc::new(task(batch, parent, spawn, arguments)),
+            by: None,
         }),
         parent: Some(Parent {
             run_id: parent.run.clone(),

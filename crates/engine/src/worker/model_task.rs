@@ -176,8 +176,8 @@ fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str)
     }
     let text = with.to_owned();
     match message {
-        ModelMessage::User { id, .. } => {
-            ModelMessage::User { id: id.clone(), content: Arc::new(Value::from(text)) }
+        ModelMessage::User { id, by, .. } => {
+            ModelMessage::User { id: id.clone(), content: Arc::new(Value::from(text)), by: by.clone() }
         }
         ModelMessage::Assistant { id, reasoning, calls, .. } => ModelMessage::Assistant {
             id: id.clone(),

@@ -144,7 +144,7 @@ fn a_log_is_told_as_a_story_from_a_server_and_from_its_file() {
     let told: Vec<&str> = story.lines().map(|line| line.split_at(14).1).collect();
     assert_eq!(told[0], "The run is queued.", "{story}");
     for line in [
-        "The user says: write",
+        "The user (anonymous) says: write",
         "The model says: I write\\u001b[2J\\u009b31m\\u007f\\u202e",
         "| now.",
         "The run no longer waits.",

@@ -93,6 +93,7 @@ fn a_write_that_may_have_happened_is_in_doubt_and_repeated_under_the_same_key_wh
     assert_eq!(code, 200);
     server.run_with(&run, "completed");
     let second = tool.next();
+    assert_eq!(shown["idempotency_key"], json!(first.header("idempotency-key")), "{shown}");
     assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"));
     assert_eq!(second.body["attempt"], 2);
     assert_eq!(first.body["approval"]["id"], json!(approval));

@@ -88,7 +88,14 @@ fn a_reload_and_the_commands_use_the_token_that_is_kept() {
             "it says where the token is: {lost:?}"
         );
         let wrong = approve(&[variables[0], ("HOLDPOINT_TOKEN", OsStr::new("another"))]);
-        assert!(wrong.err.starts_with("UNAUTHORIZED: "), "the variable wins: {wrong:?}");
+        assert!(
+            wrong.err.starts_with("UNAUTHORIZED: the token that was sent is not this server's token"),
+            "the variable wins: {wrong:?}"
+        );
+        assert!(
+            wrong.err.contains(&format!("127.0.0.1-{port}.token")) && !wrong.err.contains("another"),
+            "it says where the right one is: {wrong:?}"
+        );
         let found = approve(&[variables[0], ("HOLDPOINT_TOKEN", OsStr::new(""))]);
         assert_eq!(found.code, Some(0), "{found:?}");
         server.run_with(&run, "completed");

@@ -1,6 +1,7 @@
 //! An approval: a suspension that a person must answer, with what will really run.
 
 use engine::store::{PathEntry, SuspensionView};
+use machine::id::idempotency_key;
 use machine::suspension::SuspensionKind as Kind;
 use machine::tool::Arguments;
 use machine::visible::{self, Warning};
@@ -33,6 +34,11 @@ pub struct Approval {
     pub original_arguments: Option<Value>,
     /// SHA-256 of the RFC 8785 form of `arguments`. Null where nothing is left to run.
     pub arguments_digest: Option<String>,
+    /// Of a call in doubt: the key that its attempts sent, under which the tool's service may know whether it took effect. A
+    /// retry sends the same one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub idempotency_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub question: Option<String>,
@@ -131,6 +137,7 @@ impl Approval {
             arguments: asked.map(super::arguments).unwrap_or_default(),
             original_arguments: None,
             arguments_digest: asked.map(|arguments| arguments.digest().to_string()),
+            idempotency_key: asked.and_then(|arguments| sent_key(view, arguments)),
             question: opened.and_then(|opened| opened.question.clone()),
             schema: opened.and_then(|opened| opened.schema.as_ref()).map(|schema| (**schema).clone()),
             choices: match view.kind {
@@ -158,9 +165,10 @@ impl Approval {
 
     /// What will run, where what holds the call does not say so itself.
     #[must_use]
-    pub fn running(mut self, arguments: &Arguments) -> Self {
+    pub fn running(mut self, view: &SuspensionView, arguments: &Arguments) -> Self {
         self.arguments = super::arguments(arguments);
         self.arguments_digest = Some(arguments.digest().to_string());
+        self.idempotency_key = sent_key(view, arguments);
         self
     }
 
@@ -197,6 +205,14 @@ impl Approval {
             });
         }
         self
+    }
+}
+
+/// The key that the attempts of a call in doubt sent. No other kind is open after an attempt whose outcome is unknown.
+fn sent_key(view: &SuspensionView, arguments: &Arguments) -> Option<String> {
+    match view.kind {
+        Kind::InDoubt => Some(idempotency_key(&view.run, &view.call, &arguments.digest())),
+        Kind::Approval | Kind::ClientTool | Kind::External | Kind::Question | Kind::ChildRun => None,
     }
 }
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use engine::store::{Committed, Logged};
 use machine::Timestamp;
 use machine::event::{Event, Fact, Opened};
-use machine::id::CallId;
+use machine::id::{CallId, Digest, RunId, idempotency_key};
 use machine::json::Json;
 use machine::status::CallStatus as Status;
+use machine::suspension::SuspensionKind as Kind;
 use machine::tool::Arguments;
 use serde::Serialize;
 use serde_json::Value;
@@ -70,6 +71,10 @@ pub struct Suspension {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub approval_id: Option<String>,
+    /// Of a call in doubt: the key that its attempts sent. A retry sends the same one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub idempotency_key: Option<String>,
     pub created_at: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -77,7 +82,7 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    fn of(opened: &Opened, at: Timestamp) -> Self {
+    fn of(opened: &Opened, at: Timestamp, idempotency_key: Option<String>) -> Self {
         let kind = opened.held.kind();
         let id = opened.suspension_id.as_str();
         Self {
@@ -87,6 +92,7 @@ impl Suspension {
             schema: opened.schema.as_ref().map(|schema| (**schema).clone()),
             resume_mode: opened.mode.into(),
             approval_id: kind.asks_a_person().then(|| id.into()),
+            idempotency_key,
             created_at: at.into(),
             expires_at: opened.expiry.map(|expiry| expiry.at.into()),
         }
@@ -117,12 +123,20 @@ pub struct ResumeDecision {
 /// Hears every event of a run in order, from the first.
 #[derive(Clone, Debug, Default)]
 pub struct Fold {
+    run: Option<RunId>,
     /// In the order in which the model asked for them.
     calls: Vec<Call>,
-    places: BTreeMap<CallId, usize>,
+    places: BTreeMap<CallId, CallPlace>,
     resuming: BTreeMap<String, ResumeDecision>,
     /// An event could not be decoded.
     unreadable: bool,
+}
+
+/// Where a call is in the list, and the digest of what it runs with.
+#[derive(Clone, Copy, Debug)]
+struct CallPlace {
+    index: usize,
+    arguments: Digest,
 }
 
 /// An empty fold.
@@ -167,15 +181,7 @@ impl Fold {
             Fact::ToolRequested { call_id, tool, arguments } => {
                 self.begin(call_id, tool.as_str(), event.step.unwrap_or_default(), arguments);
             }
-            Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => {
-                let suspension = Suspension::of(opened, at);
-                self.set_status(&opened.call_id, Status::Suspended, |call| {
-                    if let Some(arguments) = &opened.arguments {
-                        call.arguments = super::arguments(arguments);
-                    }
-                    call.suspension = Some(suspension);
-                });
-            }
+            Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => self.suspend(opened, at),
             Fact::ToolApproved { call_id, by, decision_id, arguments, .. } => {
                 let decision = ResumeDecision {
                     by: by.as_str().into(),
@@ -203,8 +209,8 @@ impl Fold {
             | Fact::ExecutionFailed { .. }
             | Fact::ToolDenied { .. }
             | Fact::ToolCancelled { .. } => self.settle(&event.fact),
-            Fact::RunQueued(_)
-            | Fact::RunStarted { .. }
+            Fact::RunQueued(order) => self.run = Some(order.run_id.clone()),
+            Fact::RunStarted { .. }
             | Fact::RunWaiting { .. }
             | Fact::RunResumed {}
             | Fact::RunInterrupting { .. }
@@ -245,7 +251,7 @@ impl Fold {
     }
 
     fn begin(&mut self, id: &CallId, tool: &str, step: u32, arguments: &Arguments) {
-        self.places.insert(id.clone(), self.calls.len());
+        self.places.insert(id.clone(), CallPlace { index: self.calls.len(), arguments: arguments.digest() });
         self.calls.push(Call {
             call_id: id.as_str().into(),
             tool: tool.into(),
@@ -261,19 +267,41 @@ impl Fold {
         });
     }
 
+    fn suspend(&mut self, opened: &Opened, at: Timestamp) {
+        self.set_arguments(&opened.call_id, opened.arguments.as_ref());
+        let key = match opened.held.kind() {
+            Kind::InDoubt => self.sent_key(&opened.call_id),
+            Kind::Approval | Kind::ClientTool | Kind::External | Kind::Question | Kind::ChildRun => None,
+        };
+        let suspension = Suspension::of(opened, at, key);
+        self.set_status(&opened.call_id, Status::Suspended, |call| call.suspension = Some(suspension));
+    }
+
+    /// The key that the attempts of a call send.
+    fn sent_key(&self, id: &CallId) -> Option<String> {
+        Some(idempotency_key(self.run.as_ref()?, id, &self.places.get(id)?.arguments))
+    }
+
+    fn set_arguments(&mut self, id: &CallId, arguments: Option<&Arguments>) {
+        if let Some(arguments) = arguments
+            && let Some(place) = self.places.get_mut(id)
+            && let Some(call) = self.calls.get_mut(place.index)
+        {
+            place.arguments = arguments.digest();
+            call.arguments = super::arguments(arguments);
+        }
+    }
+
     fn resume(&mut self, id: &CallId, decision: ResumeDecision, arguments: Option<&Arguments>) {
-        self.set_status(id, Status::Resuming, |call| {
-            if let Some(arguments) = arguments {
-                call.arguments = super::arguments(arguments);
-            }
-        });
+        self.set_arguments(id, arguments);
+        self.set_status(id, Status::Resuming, |_| {});
         self.resuming.insert(id.as_str().into(), decision);
     }
 
     /// Nothing holds a call that goes on, and a decision is used up once it has been acted on.
     fn set_status(&mut self, id: &CallId, status: Status, change: impl FnOnce(&mut Call)) {
         self.resuming.remove(id.as_str());
-        if let Some(call) = self.places.get(id).and_then(|place| self.calls.get_mut(*place)) {
+        if let Some(call) = self.places.get(id).and_then(|place| self.calls.get_mut(place.index)) {
             call.status = status.into();
             call.suspension = None;
             change(call);

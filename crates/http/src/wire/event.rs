@@ -1,7 +1,7 @@
 //! A stored event as it is sent: the envelope, and a payload for every fact.
 
 use engine::store::{Committed, UnreadableEvent};
-use machine::event::{self, CancelReason, EVENT_VERSION, Event, Fact, Opened, VoidReason};
+use machine::event::{self, CancelReason, EVENT_VERSION, Event, Fact, InterruptCause, Opened, VoidReason};
 use machine::id::{CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::phase::{Action, Phase};
 use machine::rows::ShownStatus;
@@ -135,12 +135,12 @@ fn payload(run: &RunId, event: &Event, body: Body) -> Payload {
     match &event.fact {
         Fact::RunQueued(_) => status(ShownStatus::Queued),
         Fact::RunStarted { .. } | Fact::RunResumed {} => status(ShownStatus::Running),
-        Fact::RunInterrupting { .. } => status(ShownStatus::Interrupting),
+        Fact::RunInterrupting { cause } => interrupting(cause),
         Fact::RunWaiting { on, pending } => waiting(*on, pending),
         Fact::RunEnding { termination } => {
             Payload::Ending(Ending { termination: Termination::of(termination) })
         }
-        Fact::RunEnded { termination, usage, .. } => ended(termination, *usage, body.output),
+        Fact::RunEnded { termination, usage, .. } => ended(termination, *usage, body),
         Fact::RunRecovered { epoch, lost, .. } => {
             Payload::Recovered(Recovered { epoch: *epoch, lost: lost.iter().map(Lost::of).collect() })
         }
@@ -200,7 +200,20 @@ fn text(call: &CallId) -> String {
 }
 
 fn status(status: ShownStatus) -> Payload {
-    Payload::Status(Status { status: status.into(), pending: None })
+    Payload::Status(Status { status: status.into(), pending: None, by: None })
+}
+
+fn interrupting(cause: &InterruptCause) -> Payload {
+    let by = interrupter(cause).map(|by| by.as_str().into());
+    Payload::Status(Status { status: ShownStatus::Interrupting.into(), pending: None, by })
+}
+
+/// The caller who interrupted the run.
+pub(super) const fn interrupter(cause: &InterruptCause) -> Option<&Principal> {
+    match cause {
+        InterruptCause::Person(by) => Some(by),
+        InterruptCause::Superseded(_) | InterruptCause::Parent(_) => None,
+    }
 }
 
 fn waiting(on: WaitingOn, pending: &[event::Pending]) -> Payload {
@@ -211,16 +224,18 @@ fn waiting(on: WaitingOn, pending: &[event::Pending]) -> Payload {
     Payload::Status(Status {
         status: status.into(),
         pending: Some(pending.iter().map(Pending::of).collect()),
+        by: None,
     })
 }
 
-fn ended(how: &Termed, usage: event::Usage, output: Option<Value>) -> Payload {
+fn ended(how: &Termed, usage: event::Usage, body: Body) -> Payload {
     Payload::Ended(Ended {
         status: ShownStatus::of(&RunStatus::Done(how.clone())).into(),
         termination: Termination::of(how),
         usage: Usage::of(usage),
         error: RunError::of(how),
-        output,
+        by: body.by,
+        output: body.output,
     })
 }
 

@@ -3,7 +3,7 @@
 use engine::store::MessageView;
 use machine::Timestamp;
 use machine::event::Message as Stored;
-use machine::id::RunId;
+use machine::id::{Principal, RunId};
 use machine::transcript::{AssistantCall, ModelMessage};
 use serde::Serialize;
 use serde_json::Value;
@@ -32,6 +32,11 @@ pub struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub status: Option<CallStatus>,
+    /// Of a user's message: the caller who sent it. Absent where another run delegated the task, and in messages from before
+    /// this was stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub by: Option<String>,
     /// Which of the agent's models answered, where it has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -59,6 +64,8 @@ pub struct ToolCall {
 pub struct Body {
     pub content: Value,
     pub tool_calls: Vec<ToolCall>,
+    /// The caller who sent the message, or whose interrupt ended the run.
+    pub by: Option<String>,
     /// With which the run ended.
     pub output: Option<Value>,
 }
@@ -83,6 +90,7 @@ impl Message {
             tool_calls: (!body.tool_calls.is_empty()).then_some(body.tool_calls),
             call_id: call_id.map(|call| call.as_str().into()),
             status: status.map(Into::into),
+            by: body.by,
             model: model_of(stored),
             created_at: Some(at.into()),
             unreadable: false,
@@ -100,6 +108,7 @@ impl Message {
             tool_calls: None,
             call_id: None,
             status: None,
+            by: None,
             model: None,
             created_at: view.said.as_ref().map(|said| said.at.into()),
             unreadable: true,
@@ -127,6 +136,10 @@ pub struct ModelSees {
     #[schema(nullable = false)]
     pub id: Option<String>,
     pub role: Role,
+    /// Of a user's message: the caller who sent it. The model is not sent the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub by: Option<String>,
     #[schema(value_type = Value)]
     pub content: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,7 +155,7 @@ impl ModelSees {
     pub fn of(message: &ModelMessage) -> Self {
         let text = |text: &String| Value::String(text.clone());
         let (id, role, content, calls, call) = match message {
-            ModelMessage::User { id, content } => (Some(id), Role::User, (**content).clone(), None, None),
+            ModelMessage::User { id, content, .. } => (Some(id), Role::User, (**content).clone(), None, None),
             ModelMessage::Assistant { id, text: said, calls, .. } => {
                 (Some(id), Role::Assistant, text(said), Some(calls), None)
             }
@@ -153,12 +166,23 @@ impl ModelSees {
         Self {
             id: id.map(|id| id.as_str().into()),
             role,
+            by: sender_of(message).map(|by| by.as_str().into()),
             content,
             tool_calls: calls
                 .filter(|calls| !calls.is_empty())
                 .map(|calls| calls.iter().map(ToolCall::of).collect()),
             call_id: call.map(|call| call.as_str().into()),
         }
+    }
+}
+
+const fn sender_of(message: &ModelMessage) -> Option<&Principal> {
+    match message {
+        ModelMessage::User { by, .. } => by.as_ref(),
+        ModelMessage::Assistant { .. }
+        | ModelMessage::Tool { .. }
+        | ModelMessage::Note { .. }
+        | ModelMessage::Notice { .. } => None,
     }
 }
 

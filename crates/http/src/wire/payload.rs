@@ -49,6 +49,10 @@ pub struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub pending: Option<Vec<Pending>>,
+    /// Of `run.interrupting`: the caller who interrupted the run. Absent where a later message or its parent's end did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub by: Option<String>,
 }
 
 /// `run.ending`: the end is decided; what executes is still awaited.
@@ -64,6 +68,10 @@ pub struct Ended {
     pub termination: Termination,
     pub usage: Usage,
     pub error: Option<RunError>,
+    /// Of `run.interrupted`: the caller who interrupted the run, as in `run.interrupting`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub by: Option<String>,
     /// Where an output was wanted and the run ended by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>, nullable = false)]

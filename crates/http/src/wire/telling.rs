@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use engine::store::{Committed, UnreadableEvent};
-use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody};
-use machine::id::{CallId, RunId, ThreadId, ToolName};
+use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody, UserMessage};
+use machine::id::{CallId, Principal, RunId, ThreadId, ToolName};
 use machine::output::{OutputFit, stored_output};
 use machine::phase::note_text;
 use machine::tool::Arguments;
@@ -15,7 +15,7 @@ use machine::wording::{
 };
 use serde_json::Value;
 
-use super::event::Envelope;
+use super::event::{Envelope, interrupter};
 use super::message::{Body, ToolCall};
 
 /// Hears every event of a run in order, from the first, and says what a client is sent. Whoever wants to begin later
@@ -25,7 +25,9 @@ pub struct Telling {
     thread: ThreadId,
     run: RunId,
     /// What the user said, until the message is told.
-    asked: Option<Arc<Value>>,
+    asked: Option<UserMessage>,
+    /// The caller who interrupts the run, until its end is told.
+    interrupted_by: Option<Principal>,
     /// Calls of which something may still be said.
     calls: BTreeMap<CallId, Told>,
     /// What hooks asked to be noted, by the event that has it.
@@ -75,6 +77,7 @@ impl Telling {
             thread,
             run,
             asked: None,
+            interrupted_by: None,
             calls: BTreeMap::new(),
             notes: BTreeMap::new(),
             output: None,
@@ -174,7 +177,7 @@ impl Telling {
     fn note(&mut self, event: &Event, requested: &mut Requests) -> Body {
         match &event.fact {
             Fact::RunQueued(order) => {
-                self.asked = order.message.as_ref().map(|message| message.content.clone());
+                self.asked.clone_from(&order.message);
             }
             Fact::MessageAdded(message) => return self.body(message, requested),
             Fact::ToolApproved { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
@@ -186,9 +189,10 @@ impl Telling {
             Fact::PhaseAnswered { actions, .. } => {
                 self.notes.extend(note_text(actions).map(|note| (event.seq, note)));
             }
-            Fact::RunEnded { output: Some(_), .. } => {
-                let output = self.output.take().and_then(|text| stored_output(&text));
-                return Body { output, ..Body::default() };
+            Fact::RunInterrupting { cause } => self.interrupted_by = interrupter(cause).cloned(),
+            Fact::RunEnded { output, .. } => {
+                let output = output.and_then(|_| self.output.take()).and_then(|text| stored_output(&text));
+                return Body { output, by: name_of(self.interrupted_by.take()), ..Body::default() };
             }
             Fact::ToolApproved { .. }
             | Fact::ToolResumed { .. }
@@ -199,9 +203,7 @@ impl Telling {
             | Fact::RunStarted { .. }
             | Fact::RunWaiting { .. }
             | Fact::RunResumed {}
-            | Fact::RunInterrupting { .. }
             | Fact::RunEnding { .. }
-            | Fact::RunEnded { .. }
             | Fact::RunRecovered { .. }
             | Fact::StepStarted { .. }
             | Fact::StepEnded { .. }
@@ -221,8 +223,9 @@ impl Telling {
     fn body(&mut self, message: &Stored, requested: &mut Requests) -> Body {
         match message {
             Stored::User { .. } => {
-                let asked = self.asked.take().map(Arc::unwrap_or_clone);
-                Body { content: asked.unwrap_or_default(), ..Body::default() }
+                let asked = self.asked.take().map(|asked| (Arc::unwrap_or_clone(asked.content), asked.by));
+                let (content, by) = asked.unwrap_or_default();
+                Body { content, by: name_of(by), ..Body::default() }
             }
             Stored::Assistant { text, calls, output, .. } => {
                 self.output = output.as_ref().filter(|fit| **fit == OutputFit::Fits).map(|_| text.clone());
@@ -232,7 +235,7 @@ impl Telling {
                     self.calls.insert(call.call_id.clone(), told);
                 }
                 let tool_calls = calls.iter().map(|call| tool_call(call, requested)).collect();
-                Body { content: Value::String(text.clone()), tool_calls, output: None }
+                Body { content: Value::String(text.clone()), tool_calls, ..Body::default() }
             }
             Stored::Tool { call_id, body, .. } => of_text(match body {
                 ToolBody::Settled { .. } => self.calls.remove(call_id).and_then(|call| call.result()),
@@ -313,6 +316,10 @@ fn tool_call(call: &CallInMessage, requested: &mut Requests) -> ToolCall {
         tool: call.tool.as_str().into(),
         arguments: own.or_else(|| requested.remove(&call.call_id)).unwrap_or_default(),
     }
+}
+
+fn name_of(by: Option<Principal>) -> Option<String> {
+    by.map(|by| by.as_str().into())
 }
 
 fn of_text(text: Option<String>) -> Body {

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
-    token: Option<String>,
+    pub(crate) token: Option<String>,
 }
 
 /// A run to which nothing happens for this long is stuck, and its test fails instead of hanging.

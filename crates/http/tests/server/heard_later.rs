@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::stage::{Kept, Plan, Stage, on_all_stores};
+use crate::watched_store::At;
 
 on_all_stores! {
     a_decision_that_is_heard_later_is_answered_now;
@@ -203,26 +204,40 @@ async fn the_stream_tells_a_decision_before_the_run_has_heard_it(kept: Kept) {
     assert_eq!(told, answered);
 }
 
-static AT_THE_GATE: Notify = Notify::const_new();
-static GATE_OF_X: Notify = Notify::const_new();
+/// Where the hook of one call waits until it is let through.
+struct Door {
+    call: &'static str,
+    reached: Notify,
+    opened: Notify,
+}
 
-/// Keeps the call `x` at the gate until it is let through.
+impl Door {
+    const fn of(call: &'static str) -> Self {
+        Self { call, reached: Notify::const_new(), opened: Notify::const_new() }
+    }
+}
+
+static DOOR_OF_X: Door = Door::of("x");
+static DOOR_OF_Y: Door = Door::of("y");
+
+/// Keeps the calls `x` and `y` at the gate until they are let through.
 fn with_a_doorkeeper(agent: Agent) -> Agent {
     agent.plugin(FunctionPlugin::new("doorkeeper", [Phase::BeforeToolExecute], |moment: Moment| async move {
-        if matches!(moment.subject, Subject::BeforeToolExecute { call, .. } if call.as_str() == "x") {
-            AT_THE_GATE.notify_one();
-            GATE_OF_X.notified().await;
+        if let Subject::BeforeToolExecute { call, .. } = moment.subject
+            && let Some(door) = [&DOOR_OF_X, &DOOR_OF_Y].into_iter().find(|door| door.call == call.as_str())
+        {
+            door.reached.notify_one();
+            door.opened.notified().await;
         }
         Ok(Vec::new())
     }))
 }
 
-/// Only who embeds the engine can decide before a call is held. Such a denial may end the run before the run processes an
-/// approval that was accepted over HTTP: the approver was told what was recorded, and the approval shows what happened.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_approval_that_was_recorded_shows_in_the_end_what_happened() {
-    let calls = Reply::call("c", "count", json!({})).and_call("x", "count", json!({"by": 2}));
-    let mut plan = Plan::new(Kept::InMemory, [calls, Reply::text("Done.")]);
+/// A run whose call `c` is held, while the call of the door is at the gate and already denied: that denial will end the run.
+/// Only an embedder of the engine can decide before a call is held. Returns the path of the approval of `c`.
+async fn denied_early(kept: Kept, door: &Door) -> (Stage, String, String) {
+    let calls = Reply::call("c", "count", json!({})).and_call(door.call, "count", json!({"by": 2}));
+    let mut plan = Plan::new(kept, [calls, Reply::text("Done.")]);
     plan.change = with_a_doorkeeper;
     let stage = plan.build().await;
     let client = &stage.client;
@@ -230,19 +245,49 @@ async fn an_approval_that_was_recorded_shows_in_the_end_what_happened() {
     let body = json!({"agent": "assistant", "text": "go", "policy": {"decisions": "at_boundary"}});
     let posted = client.post("/v1/threads/t/messages", body).await.ok(202);
     let run = posted["run_id"].as_str().unwrap().to_owned();
-    AT_THE_GATE.notified().await;
+    door.reached.notified().await;
     let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
     let path = format!("/v1/approvals/{}", held["pending"][0]["approval_id"].as_str().unwrap());
     let denial = Decide {
         answer: Answer::Cancel { reason: None, then: Some(OnReject::EndRun) },
-        ..Decide::approve(&run.as_str().into(), &"x".into(), "ann")
+        ..Decide::approve(&run.as_str().into(), &door.call.into(), "ann")
     };
     let digest = arguments::digest(&json!({"by": 2})).unwrap();
     assert_eq!(stage.engine.decide_early(denial, digest).await, Ok(Verdict::Accepted));
+    (stage, run, path)
+}
+
+/// An early denial may end the run before the run processes an approval that was accepted over HTTP: the response shows what
+/// was recorded, and the approval shows in the end what happened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approval_that_was_recorded_shows_in_the_end_what_happened() {
+    let (stage, run, path) = denied_early(Kept::InMemory, &DOOR_OF_X).await;
+    let client = &stage.client;
     assert_eq!(client.post_nothing(&format!("{path}/approve")).await.ok(200)["status"], "approved");
-    GATE_OF_X.notify_one();
+    DOOR_OF_X.opened.notify_one();
     client.run_reaches(&run, "completed").await;
     let shown = client.get(&path).await.ok(200);
     assert_eq!((&shown["status"], &shown["decided_by"]), (&json!("rejected"), &json!("system")));
     assert_eq!(stage.count(), 0);
+}
+
+/// The same where the run ends before the answer is written: the approval is rejected, but not by this caller.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rejection_that_lost_to_the_end_of_the_run_is_not_answered_as_if_it_had_won() {
+    let (stage, run, path) = denied_early(Kept::InMemory, &DOOR_OF_Y).await;
+    let client = &stage.client;
+    let looks = stage.notes.hold_up(At::Approval);
+    let (rejecting, body) = (client.clone(), json!({"reason": "no", "then": "continue"}));
+    let verb = format!("{path}/reject");
+    let answer = tokio::spawn(async move { rejecting.post(&verb, body).await });
+    looks.arrives().await;
+    looks.let_one_go();
+    // The second look is after the decision was accepted.
+    looks.arrives().await;
+    DOOR_OF_Y.opened.notify_one();
+    client.run_reaches(&run, "completed").await;
+    stage.notes.end_hold_up();
+    looks.let_one_go();
+    let details = answer.await.unwrap().refused(409, "APPROVAL_NOT_PENDING");
+    assert_eq!((&details["status"], &details["decided_by"]), (&json!("rejected"), &json!("system")));
 }

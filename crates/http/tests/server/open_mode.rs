@@ -6,20 +6,34 @@ use models::scripted::Reply;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, JSON};
-use crate::stage::{Kept, Plan, Stage};
+use crate::stage::{Kept, OPEN_TOKEN, Plan, Stage};
 
 /// A caller without the token, and one that guesses.
 fn strangers(stage: &Stage) -> [Client; 2] {
     [stage.client.without_token(), stage.client.with_token("0123456789abcdef0123456789abcdef")]
 }
 
-/// The refusal says where the token is.
+/// The refusal of a caller that sent no token, or a wrong one: where the right one is, and what to send.
+fn refusal(stage: &Stage, sent: Option<&str>) -> String {
+    let file = format!("127.0.0.1-{}.token", stage.client.address.port());
+    let place = format!("$XDG_STATE_HOME/holdpoint/{file} (default: ~/.local/state/holdpoint/{file})");
+    match sent {
+        None => format!(
+            "this needs the server's token, and nothing was changed; send `Authorization: Bearer TOKEN`. The server \
+             prints the token when it starts, on the line after \"listening on\", and keeps it in {place}"
+        ),
+        Some(_) => format!(
+            "the token that was sent is not this server's token, and nothing was changed. The server prints its token \
+             as `token: …` on the line after \"listening on\" when it starts, and keeps it in {place}; send that one \
+             as `Authorization: Bearer TOKEN`"
+        ),
+    }
+}
+
 #[track_caller]
-fn needs_token(answer: Answer, stage: &Stage) {
+fn needs_token(answer: Answer, stage: &Stage, caller: &Client) {
     assert_eq!(answer.headers["www-authenticate"], "Bearer");
-    let message = answer.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
-    let file = format!("/holdpoint/127.0.0.1-{}.token", stage.client.address.port());
-    assert!(message.contains(&file) && message.contains("listening on"), "{message}");
+    assert_eq!(answer.json()["error"]["message"], json!(refusal(stage, caller.token.as_deref())));
     answer.refused(401, "UNAUTHORIZED");
 }
 
@@ -33,25 +47,31 @@ async fn an_agent_that_reaches_the_server_cannot_approve_its_own_call() {
         let held = &listed["approvals"][0];
         let (approval, call) = (held["id"].as_str().unwrap(), held["call_id"].as_str().unwrap());
         for verb in ["approve", "reject"] {
-            needs_token(agent.post_nothing(&format!("/v1/approvals/{approval}/{verb}")).await, &stage);
+            needs_token(
+                agent.post_nothing(&format!("/v1/approvals/{approval}/{verb}")).await,
+                &stage,
+                &agent,
+            );
         }
         needs_token(
             agent.post(&format!("/v1/approvals/{approval}/answer"), json!({"result": true})).await,
             &stage,
+            &agent,
         );
         for action in ["resume", "cancel"] {
             let decisions = json!({"decisions": [{"call_id": call, "action": action}]});
             let judged = agent.post(&format!("/v1/runs/{run}/decisions"), decisions).await.ok(200);
             assert_eq!(judged["results"][0]["outcome"], "forbidden", "{judged}");
-            assert!(judged["results"][0]["message"].as_str().unwrap().contains(".token"), "{judged}");
+            let expected = refusal(&stage, agent.token.as_deref());
+            assert_eq!(judged["results"][0]["message"], json!(expected));
         }
         let thread = held["thread_id"].as_str().unwrap();
         for enabled in [true, false] {
             let path = format!("/v1/threads/{thread}/auto-approve");
-            needs_token(agent.post(&path, json!({"enabled": enabled})).await, &stage);
+            needs_token(agent.post(&path, json!({"enabled": enabled})).await, &stage, &agent);
         }
-        needs_token(agent.delete(&format!("/v1/threads/{thread}")).await, &stage);
-        needs_token(agent.post_nothing("/v1/admin/reload").await, &stage);
+        needs_token(agent.delete(&format!("/v1/threads/{thread}")).await, &stage, &agent);
+        needs_token(agent.post_nothing("/v1/admin/reload").await, &stage, &agent);
     }
     assert_eq!(stage.client.run_reaches(&run, "waiting_approval").await["pending"][0]["kind"], "approval");
     assert_eq!(stage.note(), None, "nothing was written");
@@ -69,7 +89,7 @@ async fn without_the_token_a_message_may_tighten_and_never_loosen() {
         let thread = agent.post("/v1/threads", json!({})).await.ok(201)["id"].as_str().unwrap().to_owned();
         let path = format!("/v1/threads/{thread}/messages");
         for loose in [json!({"auto_approve": true}), json!({"policy": {"approval": "never"}})] {
-            needs_token(agent.post(&path, message(&loose)).await, &stage);
+            needs_token(agent.post(&path, message(&loose)).await, &stage, &agent);
         }
         assert_eq!(agent.get(&format!("/v1/runs?thread_id={thread}")).await.ok(200)["runs"], json!([]));
         let tight = json!({"policy": {"approval": "all_tools"}});
@@ -140,7 +160,7 @@ async fn a_call_in_doubt_is_settled_with_the_token_only() {
     let path = format!("/v1/approvals/{approval}/answer");
     for caller in strangers(&stage) {
         for answer in [json!({"choice": "retry"}), json!({"choice": "give_up"}), json!({"result": 1})] {
-            needs_token(caller.post(&path, answer).await, &stage);
+            needs_token(caller.post(&path, answer).await, &stage, &caller);
         }
         let decisions =
             json!({"decisions": [{"call_id": "l", "action": "cancel", "suspension_id": approval}]});
@@ -159,4 +179,15 @@ async fn a_web_page_with_the_token_is_still_refused() {
     let path = format!("/v1/approvals/{approval}/approve");
     let answer = stage.client.send(Method::POST, &path, &headers, Some("{}".to_owned())).await;
     answer.refused(403, "ORIGIN_REFUSED");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_in_another_form_is_a_wrong_token_and_not_a_missing_one() {
+    let stage = Plan::one_write(Kept::InMemory).build().await;
+    let stranger = stage.client.without_token();
+    for sent in [OPEN_TOKEN.to_owned(), format!("Basic {OPEN_TOKEN}"), "Bearer ".to_owned()] {
+        let headers = [("authorization", sent.as_str())];
+        let answer = stranger.send(Method::POST, "/v1/admin/reload", &headers, None).await;
+        needs_token(answer, &stage, &stranger.with_token(&sent));
+    }
 }

@@ -9,7 +9,7 @@ use engine::store::{
 };
 use machine::Timestamp;
 use machine::decision::Decision;
-use machine::id::{DecisionId, RunId, ThreadId};
+use machine::id::{DecisionId, RunId, SuspensionId, ThreadId};
 use tokio::sync::Semaphore;
 
 /// What was read, and what is done to whoever reads.
@@ -36,6 +36,8 @@ pub(crate) enum At {
     Runs,
     /// A list of approvals, once it is read.
     Approvals,
+    /// A look at one approval, before it is read.
+    Approval,
     /// A look for an earlier decision of the same id.
     Decision,
     /// A commit of a run, before it is stored.
@@ -152,6 +154,18 @@ impl Wrapper for WatchedStore {
         Box::pin(async move {
             self.notes.pass(At::Decision).await;
             reading.await
+        })
+    }
+
+    fn suspension(
+        &self,
+        tenant: &Tenant,
+        id: &SuspensionId,
+    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        Box::pin(async move {
+            self.notes.pass(At::Approval).await;
+            self.store.suspension(&tenant, &id).await
         })
     }
 

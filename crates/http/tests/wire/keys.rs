@@ -13,11 +13,11 @@ pub(crate) const PAYLOADS: [(&str, &[&str], &[&str]); 29] = [
     ("run.started", &["status"], &[]),
     ("run.waiting", &["status", "pending"], &[]),
     ("run.resumed", &["status"], &[]),
-    ("run.interrupting", &["status"], &[]),
+    ("run.interrupting", &["status"], &["by"]),
     ("run.ending", &["termination"], &[]),
     ("run.completed", &["status", "termination", "usage", "error"], &["output"]),
     ("run.failed", &["status", "termination", "usage", "error"], &[]),
-    ("run.interrupted", &["status", "termination", "usage", "error"], &[]),
+    ("run.interrupted", &["status", "termination", "usage", "error"], &["by"]),
     ("run.recovered", &["epoch", "lost"], &[]),
     ("step.started", &["step", "message_id"], &[]),
     ("step.ended", &["step", "message_id"], &[]),
@@ -41,7 +41,7 @@ pub(crate) const PAYLOADS: [(&str, &[&str], &[&str]); 29] = [
 ];
 
 const MESSAGE: (&[&str], &[&str]) =
-    (&["id", "run_id", "role", "content", "created_at"], &["tool_calls", "call_id", "status"]);
+    (&["id", "run_id", "role", "content", "created_at"], &["tool_calls", "call_id", "status", "by"]);
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
@@ -167,7 +167,7 @@ fn d32_the_terminal_event_is_last_and_there_is_exactly_one() {
         );
         ended += 1;
     }
-    assert_eq!(ended, 18, "how many stories end");
+    assert_eq!(ended, 19, "how many stories end");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machine::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody};
-use machine::id::{CallId, MessageId, ToolName};
+use machine::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody, UserMessage};
+use machine::id::{CallId, MessageId, Principal, ToolName};
 use machine::phase::Action;
 use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
@@ -37,7 +37,7 @@ pub(crate) struct PlainTranscript {
     entries: Vec<Entry>,
     calls: BTreeMap<CallId, CallText>,
     /// What users said to runs that have not started.
-    queued: BTreeMap<MessageId, Arc<Value>>,
+    queued: BTreeMap<MessageId, UserMessage>,
     /// Texts that hooks asked to be noted, by the event that records them.
     notes: BTreeMap<u64, String>,
     chars_max: usize,
@@ -47,6 +47,7 @@ enum Entry {
     User {
         id: MessageId,
         content: Arc<Value>,
+        by: Option<Principal>,
     },
     Assistant {
         id: MessageId,
@@ -82,7 +83,7 @@ impl PlainTranscript {
             Fact::RunQueued(order) => {
                 self.chars_max = order.policy.max_result_chars as usize;
                 if let Some(message) = &order.message {
-                    self.queued.insert(message.id.clone(), message.content.clone());
+                    self.queued.insert(message.id.clone(), message.clone());
                 }
             }
             Fact::MessageAdded(message) => self.add(message),
@@ -147,8 +148,9 @@ impl PlainTranscript {
     fn add(&mut self, message: &Message) {
         match message {
             Message::User { id } => {
-                let content = self.queued.remove(id).unwrap_or_default();
-                self.entries.push(Entry::User { id: id.clone(), content });
+                let queued = self.queued.remove(id).map(|queued| (queued.content, queued.by));
+                let (content, by) = queued.unwrap_or_default();
+                self.entries.push(Entry::User { id: id.clone(), content, by });
             }
             Message::Assistant { id, text, reasoning, calls, origin, .. } => {
                 for call in calls {
@@ -210,8 +212,9 @@ impl PlainTranscript {
         let mut messages = Vec::new();
         for entry in &self.entries {
             match entry {
-                Entry::User { id, content } => {
-                    messages.push(ModelMessage::User { id: id.clone(), content: content.clone() });
+                Entry::User { id, content, by } => {
+                    let (id, content, by) = (id.clone(), content.clone(), by.clone());
+                    messages.push(ModelMessage::User { id, content, by });
                 }
                 Entry::Notice { text } => messages.push(ModelMessage::Notice { text: text.clone() }),
                 Entry::Note { id, call, text } => {

@@ -35,7 +35,7 @@ fn texts(messages: &Messages) -> Vec<String> {
 }
 
 fn user(number: usize) -> ModelMessage {
-    ModelMessage::User { id: format!("msg_{number}").into(), content: Arc::default() }
+    ModelMessage::User { id: format!("msg_{number}").into(), content: Arc::default(), by: None }
 }
 
 #[test]

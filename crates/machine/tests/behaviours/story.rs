@@ -89,7 +89,11 @@ pub(crate) fn order(policy: Policy) -> Order {
         revision: Digest::of(b"revision"),
         policy,
         loosened_by: None,
-        message: Some(UserMessage { id: MessageId::from("msg_user"), content: Arc::new(json!("hello")) }),
+        message: Some(UserMessage {
+            id: MessageId::from("msg_user"),
+            content: Arc::new(json!("hello")),
+            by: Some(Principal::from("ana")),
+        }),
         parent: None,
     }
 }

@@ -9,7 +9,7 @@ use machine::trim::{Trim, chars};
 use serde_json::json;
 
 fn user(id: usize, text: &str) -> ModelMessage {
-    ModelMessage::User { id: format!("msg_{id}").into(), content: Arc::new(json!(text)) }
+    ModelMessage::User { id: format!("msg_{id}").into(), content: Arc::new(json!(text)), by: None }
 }
 
 fn assistant(id: usize, text: &str, calls: &[&str]) -> ModelMessage {

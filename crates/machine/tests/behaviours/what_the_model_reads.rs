@@ -282,7 +282,7 @@ fn each_of_several_queued_runs_begins_with_what_its_own_user_said() {
         let mut order = order(Policy::default());
         order.run_id = run.into();
         order.message =
-            Some(UserMessage { id: format!("msg_of_{run}").into(), content: json!(words).into() });
+            Some(UserMessage { id: format!("msg_of_{run}").into(), content: json!(words).into(), by: None });
         Story::queued_with(Revision::default(), order)
     };
     let (mut first, mut second) = (queued("run_1", "first"), queued("run_2", "second"));

@@ -110,6 +110,7 @@ pub(crate) fn order(chance: &mut Chance, revision: &Revision) -> Order {
         message: chance.maybe(|chance| UserMessage {
             id: "msg_user".into(),
             content: Arc::new(parts::text(chance).into()),
+            by: chance.maybe(|_| "ana".into()),
         }),
         parent: chance.one_in(4).then(|| Parent {
             run_id: "run_0".into(),

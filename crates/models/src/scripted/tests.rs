@@ -30,7 +30,7 @@ fn request(messages: impl IntoIterator<Item = ModelMessage>, ordinal: u32) -> Mo
 }
 
 fn user(content: Value) -> ModelMessage {
-    ModelMessage::User { id: "msg_0".into(), content: Arc::new(content) }
+    ModelMessage::User { id: "msg_0".into(), content: Arc::new(content), by: None }
 }
 
 async fn asked(model: &ScriptedModel, said: &str, ordinal: u32) -> Result<ModelAnswer, ModelFailure> {

@@ -88,6 +88,7 @@ pub(crate) fn order(thread: &str, run: &str) -> Order {
         message: Some(UserMessage {
             id: MessageId::from(format!("msg_user_{run}")),
             content: Arc::new(json!("hello")),
+            by: Some("ana".into()),
         }),
         parent: None,
     }

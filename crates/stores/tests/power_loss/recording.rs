@@ -203,7 +203,7 @@ pub(crate) async fn one_run_with_a_long_message(
     run: &str,
 ) -> Result<(), Refused> {
     let id = MessageId::from(format!("msg_user_{run}"));
-    let message = UserMessage { id, content: Arc::new(Value::from("x".repeat(100_000))) };
+    let message = UserMessage { id, content: Arc::new(Value::from("x".repeat(100_000))), by: None };
     let order = Order { message: Some(message), ..order(&format!("thr_{run}"), run) };
     ledger.start(world, order).await.map(drop)
 }

@@ -53,7 +53,10 @@ impl Story {
             "run.queued" => "The run is queued.".to_owned(),
             "run.started" => "The run begins.".to_owned(),
             "run.resumed" => "The run no longer waits.".to_owned(),
-            "run.interrupting" => "The run is being interrupted.".to_owned(),
+            "run.interrupting" => match payload["by"].as_str() {
+                Some(by) => format!("{} interrupts the run.", plain(by)),
+                None => "The run is being interrupted.".to_owned(),
+            },
             "run.waiting" => format!("The run waits for {}.", waited_for(&payload["pending"])),
             "run.ending" => format!("The run is about to end: {}.", termination(&payload["termination"])),
             "run.completed" | "run.failed" | "run.interrupted" => ended(payload),
@@ -244,7 +247,10 @@ fn message(message: &Value) -> Option<String> {
         None => shown(content),
     };
     match message["role"].as_str() {
-        Some("user") => Some(format!("The user says: {said}")),
+        Some("user") => Some(match message["by"].as_str() {
+            Some(by) => format!("The user ({}) says: {said}", plain(by)),
+            None => format!("The user says: {said}"),
+        }),
         // A model that only asks for calls has said nothing.
         Some("assistant") if said.is_empty() => None,
         Some("assistant") => Some(match message["model"].as_str() {
@@ -335,6 +341,26 @@ mod tests {
                 "+1:01:10.000  The run no longer waits.",
                 "+1:01:10.000  post (call_1) succeeded: {\"post\":41}",
             ]
+        );
+    }
+
+    #[test]
+    fn the_caller_who_sent_a_message_or_interrupted_the_run_is_named() {
+        let sent = told(include_str!("../../../../http/tests/golden/named_sender.jsonl"));
+        assert_eq!(
+            sent.get(2).map(String::as_str),
+            Some("+0:00:00.040  The user (ana) says: What is the capital of France?")
+        );
+        let interrupted = told(include_str!("../../../../http/tests/golden/interrupted_write.jsonl"));
+        assert!(
+            interrupted.contains(&"+0:00:05.700  ana interrupts the run.".to_owned()),
+            "{interrupted:#?}"
+        );
+        // A later message did it, so there is no caller to name.
+        let superseded = told(include_str!("../../../../http/tests/golden/superseded_while_waiting.jsonl"));
+        assert!(
+            superseded.contains(&"+0:00:30.415  The run is being interrupted.".to_owned()),
+            "{superseded:#?}"
         );
     }
 
