@@ -16,7 +16,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::address::{Place, Token};
+use super::address::{Place, Token, Tokens};
 use super::first_bytes::{FirstBytes, Protocol, RecordingConnector};
 use super::frames::Frames;
 use super::plain::plain;
@@ -33,7 +33,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(super) struct Connection {
     client: Client<HttpsConnector<RecordingConnector>, Full<Bytes>>,
     place: Place,
-    token: Option<Token>,
+    tokens: Tokens,
     first_bytes: FirstBytes,
 }
 
@@ -70,7 +70,7 @@ impl From<Failed> for Problem {
 
 impl Connection {
     /// Whom this machine trusts is asked only where it matters.
-    pub(super) fn new(place: Place, token: Option<Token>) -> Result<Self, Problem> {
+    pub(super) fn new(place: Place, tokens: Tokens) -> Result<Self, Problem> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = versions.map_err(|_| nobody_to_trust())?;
@@ -90,19 +90,30 @@ impl Connection {
             .enable_http1()
             .wrap_connector(RecordingConnector::new(http, first_bytes.clone()));
         let client = Client::builder(TokioExecutor::new()).build(https);
-        Ok(Self { client, place, token, first_bytes })
+        Ok(Self { client, place, tokens, first_bytes })
     }
 
     pub(super) async fn get(&self, path: &str) -> Result<String, Failed> {
         let until = Instant::now() + ANSWER_MAX;
-        let request = self.request(Method::GET, path).header(ACCEPT, "application/json");
+        let request = self.request(Method::GET, path, self.tokens.named.as_ref());
+        let request = request.header(ACCEPT, "application/json");
         let response = self.send(request.body(Full::default()), until, LOOK_AGAIN).await?;
         self.whole(response, until, LOOK_AGAIN).await
     }
 
+    /// For what a server without `[auth]` allows every local caller.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<String, Failed> {
+        self.post_with(path, body, self.tokens.named.as_ref()).await
+    }
+
+    /// For what needs the token of a server without `[auth]`: no other request carries the kept token.
+    pub(super) async fn post_decision(&self, path: &str, body: &Value) -> Result<String, Failed> {
+        self.post_with(path, body, self.tokens.named.as_ref().or(self.tokens.kept.as_ref())).await
+    }
+
+    async fn post_with(&self, path: &str, body: &Value, token: Option<&Token>) -> Result<String, Failed> {
         let until = Instant::now() + ANSWER_MAX;
-        let request = self.request(Method::POST, path).header(CONTENT_TYPE, "application/json");
+        let request = self.request(Method::POST, path, token).header(CONTENT_TYPE, "application/json");
         let request = request.header(ACCEPT, "application/json").body(Full::from(body.to_string()));
         let response = self.send(request, until, LOOK_FIRST).await?;
         self.whole(response, until, LOOK_FIRST).await
@@ -111,7 +122,8 @@ impl Connection {
     /// The events behind `after` as they happen. None where the run has ended and nothing is left.
     pub(super) async fn follow(&self, path: &str, after: u64) -> Result<Option<Frames>, Failed> {
         let until = Instant::now() + ANSWER_MAX;
-        let mut request = self.request(Method::GET, path).header(ACCEPT, "text/event-stream");
+        let request = self.request(Method::GET, path, self.tokens.named.as_ref());
+        let mut request = request.header(ACCEPT, "text/event-stream");
         if after > 0 {
             request = request.header("last-event-id", after);
         }
@@ -126,12 +138,12 @@ impl Connection {
         }
     }
 
-    fn request(&self, method: Method, path: &str) -> hyper::http::request::Builder {
+    fn request(&self, method: Method, path: &str, token: Option<&Token>) -> hyper::http::request::Builder {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.place.base))
             .header(USER_AGENT, concat!("holdpoint/", env!("CARGO_PKG_VERSION")));
-        match &self.token {
+        match token {
             Some(token) => request.header(AUTHORIZATION, token.header()),
             None => request,
         }
@@ -185,14 +197,19 @@ impl Connection {
             return Ok(text);
         }
         let problem = match Refusal::read(&text, &|text: &str| self.masked(text)) {
-            Some(refusal) => Problem::Refused(refusal),
+            Some(refusal) => Problem::Refused(refusal.with_kept_token(self.could_use_kept_token())),
             None => self.not_ours(status),
         };
         Err(Failed::Refused { status, problem })
     }
 
     fn masked(&self, text: &str) -> String {
-        self.token.as_ref().map_or_else(|| text.to_owned(), |token| token.masked(text))
+        self.tokens.masked(text)
+    }
+
+    /// HOLDPOINT_TOKEN is sent, and without it the kept token would be.
+    fn could_use_kept_token(&self) -> bool {
+        self.tokens.named.is_some() && self.place.keeps_open_token()
     }
 
     fn unreachable(&self, why: &str) -> Problem {
