@@ -84,7 +84,7 @@ fn a_held_call_is_approved_once_with_the_arguments_that_were_meant() {
     assert!(refused.starts_with("APPROVAL_NOT_PENDING: "), "{refused}");
     let decided = client.shows(&["approvals", "list", "--status", "approved", "--run", &run]);
     assert!(decided.contains("  by anonymous: Counted\\u001b[1A again.\n"), "{decided}");
-    // Later calls of this tool in this thread are not held any more.
+    // Later calls of this tool by this agent in this thread are not held for the same reason.
     let thread = server.get(&format!("/v1/runs/{run}")).1["thread_id"].as_str().expect("a thread").to_owned();
     let (_, posted) =
         server.post(&format!("/v1/threads/{thread}/messages"), &json!({"agent": "clerk", "text": "write"}));

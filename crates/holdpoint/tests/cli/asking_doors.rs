@@ -65,7 +65,7 @@ fn a_server_that_is_asked_with_the_wrong_scheme_says_which_one_is_right() {
     // What a TLS server answers to a request in plain text: the alert `unexpected_message`.
     let tls = b"\x15\x03\x03\x00\x02\x02\x0a";
     for (scheme, answer, speaks, instead) in
-        [("https", &http[..], "plain HTTP", "http"), ("http", &tls[..], "perhaps TLS", "https")]
+        [("https", &http[..], "plain HTTP", "http"), ("http", &tls[..], "speaks TLS", "https")]
     {
         for arguments in [&["runs", "list"][..], &["runs", "watch", "run_0"]] {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -83,6 +83,32 @@ fn a_server_that_is_asked_with_the_wrong_scheme_says_which_one_is_right() {
             assert!(said.contains(&format!("next: Write {instead}:// in --url")), "{said}");
         }
     }
+}
+
+#[test]
+fn an_answer_that_is_neither_http_nor_tls_does_not_blame_the_scheme() {
+    let ssh = "SSH-2.0-OpenSSH_9.6\r\n\r\n";
+    for (arguments, next) in [
+        (&["runs", "list"][..], "Try again."),
+        (&["runs", "interrupt", "run_0"], "It may have been heard"),
+        (&["approvals", "reject", "apr_0"], "It may have been heard"),
+    ] {
+        let parrot = Parrot::saying(vec![ssh.to_owned(), ssh.to_owned()]);
+        let said = Client::at(&format!("http://{}", parrot.address)).fails(arguments, 1);
+        assert!(said.starts_with("NO_ANSWER: ") && said.contains(&format!("next: {next}")), "{said}");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("https://{}", listener.local_addr().expect("an address"));
+    let answering = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().expect("it is asked");
+            assert!(stream.read(&mut [0; 4_096]).expect("a handshake") > 0);
+            stream.write_all(ssh.as_bytes()).expect("it is answered");
+        }
+    });
+    let said = Client::at(&url).fails(&["runs", "list"], 1);
+    answering.join().expect("both forms of the command have asked");
+    assert!(said.starts_with("UNREACHABLE: "), "{said}");
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! A server without `[auth]`: its token is printed, kept, and found by the commands.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
 
-use crate::asking::{Client, approval};
+use crate::asking::{Client, Parrot, answer, approval};
 use crate::program::{Folder, Said};
 use crate::server::{Server, call, configured};
 
@@ -96,9 +98,52 @@ fn a_reload_and_the_commands_use_the_token_that_is_kept() {
             wrong.err.contains(&format!("127.0.0.1-{port}.token")) && !wrong.err.contains("another"),
             "it says where the right one is: {wrong:?}"
         );
+        assert!(wrong.err.contains("or unset it to use the token that the server"), "{wrong:?}");
+        assert!(!lost.err.contains("or unset it"), "there is no other token: {lost:?}");
         let found = approve(&[variables[0], ("HOLDPOINT_TOKEN", OsStr::new(""))]);
         assert_eq!(found.code, Some(0), "{found:?}");
         server.run_with(&run, "completed");
+    }
+}
+
+/// One command, without `HOLDPOINT_TOKEN`.
+fn asked(address: &str, state: &Path, arguments: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+    command.args(arguments).env("HOLDPOINT_URL", format!("http://{address}"));
+    Said::of(command.env_remove("HOLDPOINT_TOKEN").env("XDG_STATE_HOME", state))
+}
+
+#[test]
+fn whatever_listens_on_the_port_is_sent_the_kept_token_with_decisions_only() {
+    let state = Folder::new();
+    DirBuilder::new().mode(0o700).create(state.path().join("holdpoint")).expect("a folder");
+    let token = "0123456789abcdef0123456789abcdef";
+    let refusal = r#"{"error":{"code":"UNAUTHORIZED","message":"no","details":{}}}"#;
+    for (arguments, is_sent) in [
+        (&["runs", "list"][..], false),
+        (&["runs", "show", "run_0"], false),
+        (&["runs", "watch", "run_0"], false),
+        (&["runs", "interrupt", "run_0"], false),
+        (&["replay", "run_0"], false),
+        (&["approvals", "list"], false),
+        (&["approvals", "show", "apr_0"], false),
+        (&["approvals", "approve", "apr_0", "--yes", "--expect-digest", "d"], true),
+        (&["approvals", "reject", "apr_0"], true),
+        (&["approvals", "answer", "apr_0", "--choice", "retry"], true),
+    ] {
+        let parrot = Parrot::saying(vec![answer("401 Unauthorized", refusal)]);
+        let file = token_file(state.path(), &parrot.address);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(file)
+            .expect("a file");
+        file.write_all(token.as_bytes()).expect("it is written");
+        let said = asked(&parrot.address, state.path(), arguments);
+        assert_eq!(said.code, Some(1), "{arguments:?}: {said:?}");
+        assert_eq!(parrot.asked().contains(token), is_sent, "{arguments:?}");
     }
 }
 
@@ -113,13 +158,13 @@ fn a_token_that_other_users_could_know_is_refused() {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("it is ours");
     };
     allow(0o644);
-    let mut list = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
-    list.args(["runs", "list"])
-        .env("HOLDPOINT_URL", format!("http://{address}"))
-        .env_remove("HOLDPOINT_TOKEN");
-    let listed = Said::of(list.env(variables[0].0, variables[0].1));
+    let ask = |arguments: &[&str]| asked(&address, state.path(), arguments);
+    let listed = ask(&["runs", "list"]);
     assert_eq!(listed.code, Some(0), "reading needs no token: {listed:?}");
-    assert!(listed.err.contains("0644") && listed.err.contains("HOLDPOINT_TOKEN"), "{listed:?}");
+    assert!(!listed.err.contains("0644"), "reading does not look for it: {listed:?}");
+    let rejected = ask(&["approvals", "reject", "apr_0"]);
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    assert!(rejected.err.contains("0644") && rejected.err.contains("HOLDPOINT_TOKEN"), "{rejected:?}");
     server.kill();
 
     let serve = || {

@@ -12,6 +12,18 @@ impl ApiError {
         )
     }
 
+    /// For a thread that is to be created where the caller is not shown the one with this id.
+    #[must_use]
+    pub fn thread_id_unavailable(id: &str) -> Self {
+        Self::new(
+            Code::ThreadNotFound,
+            format!(
+                "the thread id `{}` is not available, and nothing was changed; choose another one",
+                cut(id)
+            ),
+        )
+    }
+
     #[must_use]
     pub fn no_run(id: &str) -> Self {
         let next = "GET /v1/runs lists them";

@@ -59,20 +59,28 @@ impl ApiError {
         }
     }
 
-    /// The tool is another one than was shown; `again` is the approval that the call is held with now.
+    /// The tool is another one than was shown; `again` is the approval that the call is held with now, where
+    /// there is one.
     #[must_use]
     pub fn tool_changed(held: &SuspensionView, again: Option<&SuspensionId>) -> Self {
         let tool = held.opened.as_ref().map_or("", |opened| opened.tool.as_str());
-        let error = Self::new(
-            Code::ToolChanged,
-            format!(
-                "the tool `{tool}` changed after this approval was shown; nothing ran, and the call is held again. \
-                 Look at the new approval and decide that one"
-            ),
-        );
         match again {
-            Some(id) => error.with("approval_id", id.as_str()),
-            None => error,
+            Some(id) => Self::new(
+                Code::ToolChanged,
+                format!(
+                    "the tool `{tool}` changed after this approval was shown; nothing ran, and the call is held again. \
+                     Look at the new approval and decide that one"
+                ),
+            )
+            .with("approval_id", id.as_str()),
+            None => Self::new(
+                Code::ToolChanged,
+                format!(
+                    "the tool `{tool}` changed after this approval was shown, so the approval counts for nothing. No other \
+                     approval of the call was found; GET /v1/runs/{} shows in `pending` whether it is held",
+                    held.run
+                ),
+            ),
         }
     }
 }

@@ -50,7 +50,10 @@ pub(crate) async fn create(
     }
     let is_new = store.put_thread(&caller.tenant, &id, &metadata).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(shown(&found(&server, &caller, &id).await?)?)))
+    if !is_shown(&server, &caller, &id).await? {
+        return Err(ApiError::thread_id_unavailable(id.as_str()));
+    }
+    Ok((status, Json(shown(&store.thread(&caller.tenant, &id).await?)?)))
 }
 
 /// List threads, newest first

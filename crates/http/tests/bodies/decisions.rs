@@ -276,4 +276,10 @@ fn d25_a_second_decision_is_told_who_was_first() {
     assert_eq!(code(Refusal::IdUsed), Code::IdempotencyConflict);
     let changed = ApiError::tool_changed(&decided, Some(&"apr_2".into()));
     assert_eq!((changed.code, &changed.details["approval_id"]), (Code::ToolChanged, &json!("apr_2")));
+    assert!(changed.message.contains("the call is held again"), "{}", changed.message);
+    let not_again = ApiError::tool_changed(&decided, None);
+    assert!(not_again.details.get("approval_id").is_none(), "{:?}", not_again.details);
+    assert!(!not_again.message.contains("new approval"), "{}", not_again.message);
+    let run = format!("GET /v1/runs/{} shows in `pending`", decided.run);
+    assert!(not_again.message.contains(&run), "{}", not_again.message);
 }

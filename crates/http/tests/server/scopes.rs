@@ -110,6 +110,11 @@ async fn a_thread_in_which_another_agent_has_run_is_absent_to_a_key_for_one() {
         answer.refused(404, "THREAD_NOT_FOUND");
     }
     post(&scoped, &thread, "porter").await.refused(404, "THREAD_NOT_FOUND");
+    let created = scoped.post("/v1/threads", json!({"id": thread})).await;
+    let message = created.json()["error"]["message"].clone();
+    let message = message.as_str().expect("a message");
+    assert!(message.contains("choose another one") && !message.contains("POST /v1/threads"), "{message}");
+    created.refused(404, "THREAD_NOT_FOUND");
     assert_eq!(scoped.get("/v1/threads").await.ok(200)["threads"], json!([]));
     scoped.get(&format!("/v1/runs/{run}")).await.ok(200);
     assert_eq!(admin.get(&format!("/v1/threads/{thread}")).await.ok(200)["auto_approve"], false);

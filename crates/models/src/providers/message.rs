@@ -1,5 +1,6 @@
 //! One message of a provider's stream, as a value.
 
+use std::cell::Cell;
 use std::fmt;
 
 use machine::json_text::{self, Bounds, FaultKind};
@@ -28,8 +29,12 @@ pub(super) fn read(text: &str) -> Result<Value, String> {
         | FaultKind::ReservedKey(_)
         | FaultKind::LoneSurrogate
         | FaultKind::NumberOutOfRange => {
+            // The walk stopped at the fault, so nothing after it is counted or known to be JSON yet.
+            let nodes_left = Cell::new(MESSAGE.nodes_max);
             let mut json = serde_json::Deserializer::from_str(text);
-            Part.deserialize(&mut json).map_err(|_| format!("a message cannot be used: {fault}"))
+            let part = Part { nodes_left: &nodes_left }.deserialize(&mut json);
+            part.and_then(|value| json.end().map(|()| value))
+                .map_err(|why| format!("a message cannot be used: {fault}; {why}"))
         }
     }
 }
@@ -43,17 +48,57 @@ pub(super) fn arguments_text(arguments: &Value) -> Option<String> {
     }
 }
 
-struct Part;
+/// Builds a value and counts what it is made of.
+#[derive(Clone, Copy)]
+struct Part<'n> {
+    nodes_left: &'n Cell<usize>,
+}
 
-impl<'de> DeserializeSeed<'de> for Part {
+impl Part<'_> {
+    fn count<E: Error>(self, nodes: usize) -> Result<(), E> {
+        let left = self.nodes_left.get().checked_sub(nodes);
+        self.nodes_left.set(left.ok_or_else(too_many_nodes::<E>)?);
+        Ok(())
+    }
+
+    /// The arguments of a call: their value, or their text where no value can be made of them.
+    fn arguments<E: Error>(self, raw: &str) -> Result<Value, E> {
+        let bounds = Bounds { nodes_max: self.nodes_left.get(), ..Bounds::VALUE };
+        match json_text::walk(raw.as_bytes(), &bounds) {
+            Ok(cost) => {
+                self.count::<E>(cost.nodes)?;
+                Ok(serde_json::from_str(raw).unwrap_or_else(|_| Value::String(raw.to_owned())))
+            }
+            Err(fault) => match fault.kind {
+                FaultKind::TooManyNodes { .. } => Err(too_many_nodes()),
+                FaultKind::NotJson(_)
+                | FaultKind::TooDeep { .. }
+                | FaultKind::DuplicateKey(_)
+                | FaultKind::ReservedKey(_)
+                | FaultKind::LoneSurrogate
+                | FaultKind::NumberOutOfRange => {
+                    self.count::<E>(1)?;
+                    Ok(Value::String(raw.to_owned()))
+                }
+            },
+        }
+    }
+}
+
+fn too_many_nodes<E: Error>() -> E {
+    E::custom(FaultKind::TooManyNodes { nodes_max: MESSAGE.nodes_max })
+}
+
+impl<'de> DeserializeSeed<'de> for Part<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.count::<D::Error>(1)?;
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Part {
+impl<'de> Visitor<'de> for Part<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,7 +131,7 @@ impl<'de> Visitor<'de> for Part {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Self)? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -95,15 +140,14 @@ impl<'de> Visitor<'de> for Part {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
-            let value = if ARGUMENTS.contains(&key.as_str()) {
-                let raw = fields.next_value::<&RawValue>()?.get();
-                json_text::parse(raw, &Bounds::VALUE).unwrap_or_else(|_| Value::String(raw.to_owned()))
-            } else {
-                fields.next_value_seed(Self)?
-            };
             if key.starts_with(RESERVED_KEY_PREFIX) || object.contains_key(&key) {
                 return Err(A::Error::custom("a key twice, or a reserved one"));
             }
+            let value = if ARGUMENTS.contains(&key.as_str()) {
+                self.arguments::<A::Error>(fields.next_value::<&RawValue>()?.get())?
+            } else {
+                fields.next_value_seed(self)?
+            };
             object.insert(key, value);
         }
         Ok(Value::Object(object))
@@ -126,6 +170,20 @@ mod tests {
         let reserved = r#"{"a":1,"$serde_json::private::RawValue":"2"}"#;
         assert_eq!(read(reserved), of(json!(reserved)));
         assert_eq!(read("{\"a\":\"\\ud800\"}"), of(json!("{\"a\":\"\\ud800\"}")));
+    }
+
+    #[test]
+    fn what_follows_bad_arguments_is_bounded_and_has_to_be_json() {
+        let after = |rest: &str| read(&format!(r#"{{"args":{{"a":5,"a":9}},"more":{rest}"#));
+        assert!(after("[0,0]}").is_ok());
+        let zeros = |count: usize| format!("[{}0]", "0,".repeat(count));
+        // The message, the arguments, and the list itself are nodes too.
+        assert!(after(&format!("{}}}", zeros(VALUE_NODES_MAX - 4))).is_ok());
+        assert!(after(&format!("{}}}", zeros(VALUE_NODES_MAX - 3))).is_err());
+        let half = zeros(VALUE_NODES_MAX / 2);
+        assert!(after(&format!(r#"[{{"args":{half}}},{{"args":{half}}}]}}"#)).is_err(), "counted together");
+        assert!(after("[0]} and more text").is_err());
+        assert!(after("[0]").is_err());
     }
 
     #[test]

@@ -24,7 +24,16 @@ const HIDDEN: &str = "[token]";
 pub(super) const ENVIRONMENT: &str = "Environment:\n  \
     HOLDPOINT_URL    the server, where --url does not name it; else http://127.0.0.1:8787\n  \
     HOLDPOINT_TOKEN  the token, where the server wants one; it is never an argument. The token of a server without [auth] on\n                   \
-    this machine is found without it";
+    this machine is found without it, and sent only with approve, reject and answer";
+
+/// What a command asks a server for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Something for which a server without `[auth]` needs no token.
+    Look,
+    /// A decision, for which it does.
+    Decide,
+}
 
 /// The server, as a command line names it.
 #[derive(Debug, Args)]
@@ -36,7 +45,7 @@ pub(super) struct ServerAddress {
 
 impl ServerAddress {
     /// Nothing is asked yet.
-    pub(super) fn connect(&self, everywhere: &Everywhere) -> Result<Connection, Problem> {
+    pub(super) fn connect(&self, everywhere: &Everywhere, purpose: Purpose) -> Result<Connection, Problem> {
         if everywhere.store_is_named {
             return Err(Problem::new(
                 "WRONG_COMMAND_LINE",
@@ -52,14 +61,15 @@ impl ServerAddress {
             (None, Err(VarError::NotUnicode(_))) => return Err(no_address(URL_VARIABLE)),
         };
         let place = Place::parse(text.trim()).ok_or_else(|| no_address(named_by))?;
-        let token = match Token::of_environment()? {
-            Some(token) => Some(token),
-            None => place.open_token(),
+        let named = Token::of_environment()?;
+        let kept = match (&named, purpose) {
+            (None, Purpose::Decide) => place.open_token(),
+            (Some(_), _) | (None, Purpose::Look) => None,
         };
-        if token.is_some() && !place.is_secure && !place.is_near {
+        if named.is_some() && !place.is_secure && !place.is_near {
             say(&format!("note: the token goes to {} unencrypted; https would hide it", place.base));
         }
-        Connection::new(place, token)
+        Connection::new(place, Tokens { named, kept })
     }
 }
 
@@ -102,12 +112,21 @@ impl Place {
         is_plain.then(|| Self { base: text.trim_end_matches('/').to_owned(), is_secure, is_near: near, port })
     }
 
-    /// What a server without [auth] on this machine keeps. No other machine is ever sent it.
-    fn open_token(&self) -> Option<Token> {
+    /// Whether a server without `[auth]` at this place has a token that the commands would find.
+    pub(super) fn keeps_open_token(&self) -> bool {
+        matches!(self.find_open_token(), Ok(Some(_)))
+    }
+
+    /// What a server without `[auth]` on this machine keeps. No other machine is ever sent it.
+    fn find_open_token(&self) -> Result<Option<String>, String> {
         if self.is_secure || !self.is_near {
-            return None;
+            return Ok(None);
         }
-        match OpenToken::for_client(self.port.unwrap_or(80)) {
+        OpenToken::for_client(self.port.unwrap_or(80))
+    }
+
+    fn open_token(&self) -> Option<Token> {
+        match self.find_open_token() {
             Ok(token) => Token::new(&token?),
             Err(why) => {
                 say(&format!(
@@ -116,6 +135,23 @@ impl Place {
                 None
             }
         }
+    }
+}
+
+/// The tokens that a command may send.
+pub(super) struct Tokens {
+    /// Of HOLDPOINT_TOKEN; every request carries it.
+    pub(super) named: Option<Token>,
+    /// Of the file of a server without `[auth]`. Another process may listen on that server's port, so only requests that
+    /// need the token carry it.
+    pub(super) kept: Option<Token>,
+}
+
+impl Tokens {
+    /// Whoever answers may repeat what they were sent.
+    pub(super) fn masked(&self, text: &str) -> String {
+        let tokens = [&self.named, &self.kept];
+        tokens.into_iter().flatten().fold(text.to_owned(), |text, token| token.masked(&text))
     }
 }
 
@@ -150,8 +186,7 @@ impl Token {
         self.header.clone()
     }
 
-    /// Whoever answers may repeat what they were sent.
-    pub(super) fn masked(&self, text: &str) -> String {
+    fn masked(&self, text: &str) -> String {
         masking::masked(text, &self.text, HIDDEN)
     }
 }

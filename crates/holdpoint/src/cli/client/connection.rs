@@ -1,7 +1,6 @@
 //! One request and its answer: every way in which a server can be away, and none in which it is waited for without end.
 
 use std::error::Error;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,8 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::address::{Place, Token};
+use super::address::{Place, Token, Tokens};
+use super::first_bytes::{FirstBytes, Protocol, RecordingConnector};
 use super::frames::Frames;
 use super::plain::plain;
 use super::refusal::Refusal;
@@ -31,9 +31,10 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A server to ask.
 pub(super) struct Connection {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    base: String,
-    token: Option<Token>,
+    client: Client<HttpsConnector<RecordingConnector>, Full<Bytes>>,
+    place: Place,
+    tokens: Tokens,
+    first_bytes: FirstBytes,
 }
 
 /// Why there is no answer.
@@ -69,7 +70,7 @@ impl From<Failed> for Problem {
 
 impl Connection {
     /// Whom this machine trusts is asked only where it matters.
-    pub(super) fn new(place: Place, token: Option<Token>) -> Result<Self, Problem> {
+    pub(super) fn new(place: Place, tokens: Tokens) -> Result<Self, Problem> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = versions.map_err(|_| nobody_to_trust())?;
@@ -82,25 +83,37 @@ impl Connection {
         http.enforce_http(false);
         http.set_connect_timeout(Some(CONNECT_MAX));
         http.set_nodelay(true);
+        let first_bytes = FirstBytes::default();
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(config.with_no_client_auth())
             .https_or_http()
             .enable_http1()
-            .wrap_connector(http);
+            .wrap_connector(RecordingConnector::new(http, first_bytes.clone()));
         let client = Client::builder(TokioExecutor::new()).build(https);
-        Ok(Self { client, base: place.base, token })
+        Ok(Self { client, place, tokens, first_bytes })
     }
 
     pub(super) async fn get(&self, path: &str) -> Result<String, Failed> {
         let until = Instant::now() + ANSWER_MAX;
-        let request = self.request(Method::GET, path).header(ACCEPT, "application/json");
+        let request = self.request(Method::GET, path, self.tokens.named.as_ref());
+        let request = request.header(ACCEPT, "application/json");
         let response = self.send(request.body(Full::default()), until, LOOK_AGAIN).await?;
         self.whole(response, until, LOOK_AGAIN).await
     }
 
+    /// For what a server without `[auth]` allows every local caller.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<String, Failed> {
+        self.post_with(path, body, self.tokens.named.as_ref()).await
+    }
+
+    /// For what needs the token of a server without `[auth]`: no other request carries the kept token.
+    pub(super) async fn post_decision(&self, path: &str, body: &Value) -> Result<String, Failed> {
+        self.post_with(path, body, self.tokens.named.as_ref().or(self.tokens.kept.as_ref())).await
+    }
+
+    async fn post_with(&self, path: &str, body: &Value, token: Option<&Token>) -> Result<String, Failed> {
         let until = Instant::now() + ANSWER_MAX;
-        let request = self.request(Method::POST, path).header(CONTENT_TYPE, "application/json");
+        let request = self.request(Method::POST, path, token).header(CONTENT_TYPE, "application/json");
         let request = request.header(ACCEPT, "application/json").body(Full::from(body.to_string()));
         let response = self.send(request, until, LOOK_FIRST).await?;
         self.whole(response, until, LOOK_FIRST).await
@@ -109,7 +122,8 @@ impl Connection {
     /// The events behind `after` as they happen. None where the run has ended and nothing is left.
     pub(super) async fn follow(&self, path: &str, after: u64) -> Result<Option<Frames>, Failed> {
         let until = Instant::now() + ANSWER_MAX;
-        let mut request = self.request(Method::GET, path).header(ACCEPT, "text/event-stream");
+        let request = self.request(Method::GET, path, self.tokens.named.as_ref());
+        let mut request = request.header(ACCEPT, "text/event-stream");
         if after > 0 {
             request = request.header("last-event-id", after);
         }
@@ -124,12 +138,12 @@ impl Connection {
         }
     }
 
-    fn request(&self, method: Method, path: &str) -> hyper::http::request::Builder {
+    fn request(&self, method: Method, path: &str, token: Option<&Token>) -> hyper::http::request::Builder {
         let request = Request::builder()
             .method(method)
-            .uri(format!("{}{path}", self.base))
+            .uri(format!("{}{path}", self.place.base))
             .header(USER_AGENT, concat!("holdpoint/", env!("CARGO_PKG_VERSION")));
-        match &self.token {
+        match token {
             Some(token) => request.header(AUTHORIZATION, token.header()),
             None => request,
         }
@@ -144,13 +158,8 @@ impl Connection {
         let request = request.map_err(|why| Failed::Away(self.lost(&why.to_string(), next)))?;
         match timeout_at(until, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(match other_scheme(&error) {
-                Some(OtherScheme::PlainHttp) => {
-                    Failed::WrongScheme(self.wrong_scheme("https", "plain HTTP", "http"))
-                }
-                Some(OtherScheme::PerhapsTls) => {
-                    Failed::WrongScheme(self.wrong_scheme("http", "something else, perhaps TLS", "https"))
-                }
+            Ok(Err(error)) => Err(match self.other_scheme() {
+                Some(problem) => Failed::WrongScheme(problem),
                 None if error.is_connect() => Failed::Away(self.unreachable(&root(&error))),
                 None => Failed::Away(self.lost(&root(&error), next)),
             }),
@@ -188,37 +197,52 @@ impl Connection {
             return Ok(text);
         }
         let problem = match Refusal::read(&text, &|text: &str| self.masked(text)) {
-            Some(refusal) => Problem::Refused(refusal),
+            Some(refusal) => Problem::Refused(refusal.with_kept_token(self.could_use_kept_token())),
             None => self.not_ours(status),
         };
         Err(Failed::Refused { status, problem })
     }
 
     fn masked(&self, text: &str) -> String {
-        self.token.as_ref().map_or_else(|| text.to_owned(), |token| token.masked(text))
+        self.tokens.masked(text)
+    }
+
+    /// HOLDPOINT_TOKEN is sent, and without it the kept token would be.
+    fn could_use_kept_token(&self) -> bool {
+        self.tokens.named.is_some() && self.place.keeps_open_token()
     }
 
     fn unreachable(&self, why: &str) -> Problem {
         Problem::new(
             "UNREACHABLE",
-            format!("no connection to {}: {}", self.base, plain(why)),
+            format!("no connection to {}: {}", self.place.base, plain(why)),
             "Start a server with holdpoint serve, or name another one with --url or HOLDPOINT_URL.",
             Exit::Other,
         )
     }
 
-    /// Nothing was asked: what answered is not even the protocol.
+    /// Where the first bytes of the answer are of the other scheme. Other bytes that are no HTTP may come from a proxy after
+    /// the server has processed the request.
+    fn other_scheme(&self) -> Option<Problem> {
+        match (self.place.is_secure, self.first_bytes.protocol()) {
+            (true, Some(Protocol::PlainHttp)) => Some(self.wrong_scheme("https", "plain HTTP", "http")),
+            (false, Some(Protocol::Tls)) => Some(self.wrong_scheme("http", "TLS", "https")),
+            (true, Some(Protocol::Tls) | None) | (false, Some(Protocol::PlainHttp) | None) => None,
+        }
+    }
+
+    /// The server has processed nothing: it does not speak what it was asked with.
     fn wrong_scheme(&self, asked: &str, speaks: &str, instead: &str) -> Problem {
         Problem::new(
             "WRONG_SCHEME",
-            format!("{} was asked with {asked}, and the server there speaks {speaks}", self.base),
+            format!("{} was asked with {asked}, and the server there speaks {speaks}", self.place.base),
             format!("Write {instead}:// in --url or HOLDPOINT_URL."),
             Exit::Configuration,
         )
     }
 
     fn lost(&self, why: &str, next: &str) -> Problem {
-        Problem::new("NO_ANSWER", format!("{}: {}", self.base, plain(why)), next, Exit::Other)
+        Problem::new("NO_ANSWER", format!("{}: {}", self.place.base, plain(why)), next, Exit::Other)
     }
 
     /// An answer that a server of ours does not give.
@@ -235,7 +259,7 @@ impl Connection {
     fn strange(&self, what: &str) -> Problem {
         Problem::new(
             "NOT_HOLDPOINT",
-            format!("{} {what}", self.base),
+            format!("{} {what}", self.place.base),
             "Look at --url and HOLDPOINT_URL, and at what stands between you and the server.",
             Exit::Other,
         )
@@ -254,29 +278,6 @@ fn nobody_to_trust() -> Problem {
         "Install ca-certificates.",
         Exit::Other,
     )
-}
-
-/// How a server shows that it does not speak what it was asked with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OtherScheme {
-    PlainHttp,
-    PerhapsTls,
-}
-
-fn other_scheme(error: &(dyn Error + 'static)) -> Option<OtherScheme> {
-    let mut layer: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = layer {
-        if let Some(rustls::Error::InvalidMessage(_)) = error.downcast_ref() {
-            return Some(OtherScheme::PlainHttp);
-        }
-        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
-            return Some(OtherScheme::PerhapsTls);
-        }
-        // An `io::Error` leaves what it wraps out of its chain of sources.
-        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        layer = wrapped.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source());
-    }
-    None
 }
 
 /// What really happened, without the layers through which it was told.

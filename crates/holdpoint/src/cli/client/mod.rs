@@ -6,6 +6,7 @@
 mod address;
 mod approvals;
 mod connection;
+mod first_bytes;
 mod frames;
 mod listed;
 mod live;

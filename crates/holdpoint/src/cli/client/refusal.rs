@@ -13,6 +13,8 @@ pub(in crate::cli) struct Refusal {
     code: String,
     message: String,
     details: Value,
+    /// HOLDPOINT_TOKEN was sent, and the token of a server without `[auth]` would be sent without it.
+    kept_token_exists: bool,
 }
 
 #[derive(Deserialize)]
@@ -34,12 +36,16 @@ impl Refusal {
         let Body { error: Shown { code, message, mut details } } = serde_json::from_str(body).ok()?;
         hide_in(&mut details, hide);
         let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-        is_code.then(|| Self { code, message: plain(&hide(&message)), details })
+        is_code.then(|| Self { code, message: plain(&hide(&message)), details, kept_token_exists: false })
     }
 
     /// What the server would say, known before it is asked.
     pub(super) fn foreseen(code: &str, message: String) -> Self {
-        Self { code: code.to_owned(), message, details: json!({}) }
+        Self { code: code.to_owned(), message, details: json!({}), kept_token_exists: false }
+    }
+
+    pub(super) fn with_kept_token(self, exists: bool) -> Self {
+        Self { kept_token_exists: exists, ..self }
     }
 
     pub(in crate::cli) fn as_json(&self) -> Value {
@@ -59,6 +65,10 @@ impl Refusal {
     fn next(&self) -> String {
         let page = self.page();
         match self.code.as_str() {
+            "UNAUTHORIZED" if self.kept_token_exists => format!(
+                "Set HOLDPOINT_TOKEN to a valid token, or unset it to use the token that the server on this machine keeps; see \
+                 {page}."
+            ),
             "UNAUTHORIZED" => format!("Set HOLDPOINT_TOKEN to a valid token; see {page}."),
             "FORBIDDEN" => format!("Set HOLDPOINT_TOKEN to a token whose key has the role; see {page}."),
             "ORIGIN_REFUSED" => format!("Name the server as localhost or 127.0.0.1; see {page}."),

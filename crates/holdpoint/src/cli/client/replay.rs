@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use stores::sqlite::log::read_log;
 
-use super::address::{ENVIRONMENT, ServerAddress};
+use super::address::{ENVIRONMENT, Purpose, ServerAddress};
 use super::connection::{Connection, encoded};
 use super::story::Story;
 use super::wire::{Event, read};
@@ -51,7 +51,7 @@ impl Replay {
             }
             self.tell_stored(everywhere.store.file(IN_POSTGRES)?, &mut teller)?;
         } else {
-            let connection = self.server.connect(everywhere)?;
+            let connection = self.server.connect(everywhere, Purpose::Look)?;
             runtime()?.block_on(self.tell_served(&connection, &mut teller))?;
         }
         Ok(Done::Well)

@@ -149,7 +149,7 @@ fn read_remote(mut table: Table<'_>, provider: providers::Provider) -> Option<Re
 /// Read at each start and each reload. A key that is not there keeps a server from starting; whoever only checks the
 /// file need not have it.
 fn read_key(entry: &Entry<'_>) -> Option<ApiKey> {
-    let variable = entry.nonempty("the name of an environment variable")?;
+    let variable = entry.variable_name()?;
     let key = std::env::var(variable).ok();
     let found = key.as_deref().and_then(ApiKey::new);
     if found.is_none() {

@@ -109,7 +109,7 @@ fn callback_secrets(table: &mut Table<'_>) -> Option<CallbackSecrets> {
 }
 
 fn callback_key(entry: &Entry<'_>) -> Option<CallbackKey> {
-    let variable = entry.nonempty("the name of an environment variable")?;
+    let variable = entry.variable_name()?;
     let secret = std::env::var(variable).unwrap_or_default();
     if secret.len() < CALLBACK_SECRET_BYTES_MIN {
         entry.place.unset(format!(

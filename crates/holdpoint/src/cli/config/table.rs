@@ -89,6 +89,20 @@ impl<'f> Entry<'f> {
         if text.is_empty() { self.place.refuse(format!("it is empty; write {wanted}")) } else { Some(text) }
     }
 
+    /// The name of an environment variable. Other text may be the secret itself, so it is not repeated.
+    pub(super) fn variable_name(&self) -> Option<&'f str> {
+        const VARIABLE: &str = "the name of an environment variable";
+        let name = self.nonempty(VARIABLE)?;
+        let begins_well = !name.starts_with(|first: char| first.is_ascii_digit());
+        if begins_well && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Some(name);
+        }
+        self.place.refuse(format!(
+            "this is not the name of an environment variable (letters, digits and _); write {VARIABLE}, and put a secret into \
+             that variable, never into this file"
+        ))
+    }
+
     pub(super) fn boolean(&self) -> Option<bool> {
         self.value.as_bool().or_else(|| self.refuse("true or false"))
     }

@@ -142,7 +142,7 @@ fn response_size(entry: &Entry<'_>) -> Option<usize> {
 
 /// A secret is never written into the file.
 fn secret(entry: &Entry<'_>, meaning: &str) -> Option<String> {
-    let variable = entry.nonempty("the name of an environment variable")?;
+    let variable = entry.variable_name()?;
     let secret = std::env::var(variable).ok().filter(|secret| !secret.is_empty());
     if secret.is_none() {
         entry.place.unset(format!("the environment variable {variable} is not set; set it to {meaning}"));

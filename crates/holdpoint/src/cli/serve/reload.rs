@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engine::Engine;
+use engine::callback::CallbackKey;
 use holdpoint_http::{Reload, Reloaded};
 
 use super::{Wanted, log, shown};
@@ -38,7 +39,8 @@ impl Fixed {
             ),
             ("server.public_url", here.public_url != there.public_url),
             ("server.drain", here.drain != there.drain),
-            ("server.callback_secret_env", here.callback_secrets != there.callback_secrets),
+            ("server.callback_secret_env", signing_key(here) != signing_key(there)),
+            ("server.callback_other_secret_env", other_key(here) != other_key(there)),
             ("store.url", self.store != other.store),
             (
                 "[auth] (its keys may change, whether there are any may not)",
@@ -47,6 +49,14 @@ impl Fixed {
         ];
         keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
+}
+
+fn signing_key(server: &Server) -> Option<CallbackKey> {
+    server.callback_secrets.as_ref().map(|secrets| secrets.signing)
+}
+
+fn other_key(server: &Server) -> Option<CallbackKey> {
+    server.callback_secrets.as_ref().and_then(|secrets| secrets.also_accepted)
 }
 
 /// Reads the file again, and takes over its agents and keys or changes nothing.
@@ -91,4 +101,36 @@ async fn read_again(
     engine.share_places(several_tenants);
     engine.set_quotas(quotas);
     Ok(Reloaded { agents, auth })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use engine::callback::CallbackSecrets;
+
+    use super::*;
+
+    #[test]
+    fn a_changed_callback_secret_is_named_by_its_own_key() {
+        let key = |text: &str| CallbackKey::from_secret(text);
+        let with = |signing: &str, also_accepted: Option<&str>| Fixed {
+            server: Server {
+                callback_secrets: Some(CallbackSecrets {
+                    signing: key(signing),
+                    also_accepted: also_accepted.map(key),
+                }),
+                ..Server::default()
+            },
+            store: StoreUrl::Sqlite { path: PathBuf::from("a.db") },
+            needs_keys: false,
+        };
+        let (signing, other) = ("server.callback_secret_env", "server.callback_other_secret_env");
+        let before = with("one", Some("two"));
+        assert_eq!(before.differences(&with("one", Some("two"))), [""; 0]);
+        assert_eq!(before.differences(&with("one", Some("three"))), [other]);
+        assert_eq!(before.differences(&with("one", None)), [other]);
+        assert_eq!(before.differences(&with("three", Some("two"))), [signing]);
+        assert_eq!(before.differences(&with("two", Some("one"))), [signing, other]);
+    }
 }

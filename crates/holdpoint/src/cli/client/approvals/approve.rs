@@ -33,7 +33,7 @@ pub(super) struct Approve {
     /// Kept with the approval
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
-    /// Later calls of this tool in this thread are not held
+    /// Later calls of this tool by this agent in this thread are not held for the same reason
     #[arg(long)]
     apply_to_future: bool,
     /// Do not ask
@@ -129,7 +129,9 @@ fn question(held: &Approval, edited: Option<&Value>, future: bool) -> String {
         text.push_str(&warning_lines(std::slice::from_ref(edited), "  "));
     }
     if future {
-        text.push_str("Later calls of this tool in this thread would not be held.\n");
+        text.push_str(
+            "Later calls of this tool by this agent in this thread would not be held for the same reason.\n",
+        );
     }
     text
 }
@@ -246,7 +248,9 @@ mod tests {
         assert!(text.contains("\"to\": \"bob\\u202e\"") && text.contains(&"x".repeat(5_000)));
         assert!(text.contains("  warning: it has characters that cannot be seen"), "{text}");
         assert!(text.contains("instead:\n  {\n    \"to\": \"eve\"\n  }\n"), "{text}");
-        assert!(text.ends_with("would not be held.\n"), "{text}");
+        let future =
+            "Later calls of this tool by this agent in this thread would not be held for the same reason.\n";
+        assert!(text.ends_with(future), "{text}");
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
     }
 

@@ -9,7 +9,7 @@ mod show;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::address::{ENVIRONMENT, ServerAddress};
+use super::address::{ENVIRONMENT, Purpose, ServerAddress};
 use super::connection::{Connection, encoded};
 use super::plain::{compact, plain};
 use super::wire::{Approval, read};
@@ -40,12 +40,19 @@ enum Wish {
 }
 
 impl Approvals {
+    const fn purpose(&self) -> Purpose {
+        match self.wish {
+            Some(Wish::List(_) | Wish::Show(_)) | None => Purpose::Look,
+            Some(Wish::Approve(_) | Wish::Reject(_) | Wish::Answer(_)) => Purpose::Decide,
+        }
+    }
+
     pub(in crate::cli) fn run(&self, everywhere: &Everywhere) -> Outcome {
         // Whoever cannot be asked is told so before a server is.
         if let Some(Wish::Approve(approve)) = &self.wish {
             approve.refuse_unasked()?;
         }
-        let connection = self.server.connect(everywhere)?;
+        let connection = self.server.connect(everywhere, self.purpose())?;
         let json = everywhere.json;
         runtime()?.block_on(async {
             match &self.wish {
@@ -81,7 +88,7 @@ pub(super) fn asks_or_says(kind: &str) -> &'static str {
 /// Says it, and shows what came of it.
 async fn decide(connection: &Connection, id: &str, verb: &str, body: &Value, json: bool) -> Outcome {
     let path = format!("/v1/approvals/{}/{verb}", encoded(id));
-    let text = connection.post(&path, body).await?;
+    let text = connection.post_decision(&path, body).await?;
     let approval: Approval = read(connection, &text)?;
     if json {
         print_raw(&text)?;

@@ -7,7 +7,7 @@ mod watch;
 
 use clap::{Args, Subcommand};
 
-use super::address::{ENVIRONMENT, ServerAddress};
+use super::address::{ENVIRONMENT, Purpose, ServerAddress};
 use crate::cli::database::runtime;
 use crate::cli::{Everywhere, Outcome};
 
@@ -33,7 +33,7 @@ enum Wish {
 
 impl Runs {
     pub(in crate::cli) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        let connection = self.server.connect(everywhere)?;
+        let connection = self.server.connect(everywhere, Purpose::Look)?;
         let json = everywhere.json;
         runtime()?.block_on(async {
             match &self.wish {
