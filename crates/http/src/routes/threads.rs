@@ -23,6 +23,8 @@ use crate::server::Server;
 use crate::wire::page::{Threads, page};
 use crate::wire::thread::Thread;
 
+/// How often a thread is created that other requests delete before it is shown.
+const CREATING_MAX: usize = 16;
 /// Threads that are read at once. What is read of each is small.
 const ROWS_MAX: usize = 100;
 
@@ -48,12 +50,18 @@ pub(crate) async fn create(
     if !exists && let Some(reached) = server.engine.thread_quota_reached(&caller.tenant).await? {
         return Err(reached.into());
     }
-    let is_new = store.put_thread(&caller.tenant, &id, &metadata).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    if !is_shown(&server, &caller, &id).await? {
-        return Err(ApiError::thread_id_unavailable(id.as_str()));
+    for _ in 0..CREATING_MAX {
+        let is_new = store.put_thread(&caller.tenant, &id, &metadata).await?;
+        if !is_shown(&server, &caller, &id).await? {
+            return Err(ApiError::thread_id_unavailable(id.as_str()));
+        }
+        // Where another request has deleted it meanwhile, it is created after that.
+        if let Some(thread) = Thread::of(&store.thread(&caller.tenant, &id).await?) {
+            let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+            return Ok((status, Json(thread)));
+        }
     }
-    Ok((status, Json(shown(&store.thread(&caller.tenant, &id).await?)?)))
+    Err(ApiError::no_thread(id.as_str()))
 }
 
 /// List threads, newest first

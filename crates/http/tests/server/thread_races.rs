@@ -9,6 +9,7 @@ use crate::stage::{Kept, Plan, on_all_stores};
 
 on_all_stores! {
     a_message_beside_the_deletion_of_its_thread_never_brings_it_back;
+    a_thread_is_created_beside_its_deletion;
     of_several_superseding_messages_the_last_one_runs;
     a_queue_with_room_takes_every_message;
 }
@@ -50,6 +51,18 @@ async fn a_message_beside_the_deletion_of_its_thread_never_brings_it_back(kept: 
                 assert_eq!(shown.ok(200)["metadata"], json!({"kept": true}));
             }
             other => panic!("round {round}: {other:?}"),
+        }
+    }
+}
+
+async fn a_thread_is_created_beside_its_deletion(kept: Kept) {
+    let stage = Plan::one_write(kept).build().await;
+    let client = &stage.client;
+    let create = || client.post("/v1/threads", json!({"id": "t"}));
+    for round in 0..rounds(100) {
+        let (first, second, _) = tokio::join!(create(), create(), client.delete("/v1/threads/t"));
+        for created in [first, second] {
+            assert!(matches!(created.status, 200 | 201), "round {round}: {}", created.text);
         }
     }
 }
