@@ -14,6 +14,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::access::{Access, draining};
 use crate::connection::{self, Routers};
 use crate::error::ApiError;
+use crate::json_threads::JsonThreads;
 use crate::limits::{Limits, OpenStream, Streams};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
@@ -27,6 +28,7 @@ pub struct Server {
     pub(crate) access: Access,
     pub(crate) approvers: Approvers,
     pub(crate) limits: Limits,
+    pub(crate) json_threads: Arc<JsonThreads>,
     pub(crate) readiness: Readiness,
     pub(crate) streams: Arc<Streams>,
     pub(crate) metrics: Metrics,
@@ -57,6 +59,7 @@ impl Server {
             engine: setup.engine,
             readiness: Readiness::default(),
             limits,
+            json_threads: Arc::default(),
             streams,
             reporters: Reporters::default(),
             reload: setup.reload,
