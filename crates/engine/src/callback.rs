@@ -151,12 +151,8 @@ impl CallbackKey {
         &self.0
     }
 
-    /// HMAC-SHA-256.
     fn sign(&self, text: &str) -> Digest {
-        let mut block = [0_u8; 64];
-        block.iter_mut().zip(self.0).for_each(|(to, from)| *to = from);
-        let inner = Digest::of(&[&block.map(|byte| byte ^ 0x36)[..], text.as_bytes()].concat());
-        Digest::of(&[&block.map(|byte| byte ^ 0x5c)[..], &inner.0[..]].concat())
+        Digest::keyed(&self.0, text.as_bytes())
     }
 }
 

@@ -18,6 +18,7 @@ pub mod body;
 mod connection;
 pub mod error;
 mod frame;
+mod json_threads;
 mod lapsed_grants;
 mod limits;
 mod metrics;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, Method, header};
 use engine::arguments;
+use futures_util::StreamExt as _;
 use machine::id::{AgentName, Digest, GrantId, RunId, SuspensionId, ThreadId};
 use machine::json_text::{Cost, TextFault};
 use serde::de::DeserializeOwned;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use crate::body;
 use crate::error::{ApiError, Code};
+use crate::json_threads::JsonThreads;
 use crate::limits::Limits;
 use crate::server::Server;
 
@@ -34,6 +36,7 @@ pub(crate) struct Received {
     content_type: Option<String>,
     bytes: Bytes,
     walked: Walked,
+    threads: Arc<JsonThreads>,
 }
 
 /// What was found when the body's text was walked.
@@ -41,9 +44,9 @@ pub(crate) struct Received {
 pub(crate) struct Walked(Arc<Result<Cost, TextFault>>);
 
 impl Walked {
-    async fn of(bytes: &Bytes) -> Self {
+    async fn of(bytes: &Bytes, threads: &JsonThreads) -> Self {
         let text = bytes.clone();
-        Self(Arc::new(apart(bytes.len(), move || body::walked(&text)).await))
+        Self(Arc::new(threads.run(bytes.len(), move || body::walked(&text)).await))
     }
 
     /// Memory that is needed to read it and to keep what it says while the request is worked on. None where that is
@@ -59,24 +62,6 @@ impl Walked {
 const COPIES: usize = 2;
 /// Smaller values are bounded by the number of requests.
 const SMALL_BYTES_MAX: usize = 256 * 1024;
-/// A longer text is not read on a thread of the runtime, which others wait for.
-const LONG_BYTES: usize = 64 * 1024;
-
-/// Works on so many bytes: on a thread of its own where there are many.
-async fn apart<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
-    if bytes <= LONG_BYTES {
-        return work();
-    }
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(failed) => match failed.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // Only a runtime that is being dropped cancels it, and this task with it.
-            Err(_) => std::future::pending().await,
-        },
-    }
-}
-
 impl FromRequest<Arc<Server>> for Received {
     type Rejection = ApiError;
 
@@ -101,9 +86,10 @@ impl FromRequest<Arc<Server>> for Received {
             Bytes::from_request(request, server).await.map_err(|_| unread("the body cannot be read"))?;
         let walked = match walked {
             Some(walked) => walked,
-            None => Walked::of(&bytes).await,
+            None => Walked::of(&bytes, &server.json_threads).await,
         };
-        Ok(Self { method, path, key, content_type, bytes, walked })
+        let threads = server.json_threads.clone();
+        Ok(Self { method, path, key, content_type, bytes, walked, threads })
     }
 }
 
@@ -114,32 +100,44 @@ pub(crate) fn body_bytes(request: &Request, bytes_max: usize) -> usize {
 }
 
 /// The same request once its whole body is there. Where a body means nothing it is not waited for.
-pub(crate) async fn whole(request: Request, limits: &Limits) -> Result<Request, ApiError> {
+pub(crate) async fn whole(
+    request: Request,
+    limits: &Limits,
+    threads: &JsonThreads,
+) -> Result<Request, ApiError> {
     if *request.method() != Method::POST {
         return Ok(request);
     }
     let (parts, body) = request.into_parts();
-    let mut bearer = Request::new(body);
-    // How long it may be stands there.
-    bearer.extensions_mut().clone_from(&parts.extensions);
-    match tokio::time::timeout(limits.body_time, Bytes::from_request(bearer, &())).await {
+    match tokio::time::timeout(limits.body_time, collected(body, limits.body_bytes_max)).await {
         Ok(Ok(bytes)) => {
-            let walked = Walked::of(&bytes).await;
+            let walked = Walked::of(&bytes, threads).await;
             let mut request = Request::from_parts(parts, Body::from(bytes));
             request.extensions_mut().insert(walked);
             Ok(request)
         }
-        Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            let bytes_max = limits.body_bytes_max;
-            Err(ApiError::new(
+        Ok(Err(refused)) => Err(refused),
+        Err(_) => Err(unread("the body did not arrive in time")),
+    }
+}
+
+/// All bytes of a body, each in memory once: what arrived is not kept in pieces until the last one is there.
+async fn collected(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+    let expected = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+    let mut bytes = Vec::with_capacity(expected.min(bytes_max));
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| unread("the body broke off"))?;
+        if piece.len() > bytes_max - bytes.len() {
+            return Err(ApiError::new(
                 Code::TooLarge,
                 format!("the body is too long and nothing was done; send at most {bytes_max} bytes"),
             )
-            .with("bytes_max", bytes_max))
+            .with("bytes_max", bytes_max));
         }
-        Ok(Err(_)) => Err(unread("the body broke off")),
-        Err(_) => Err(unread("the body did not arrive in time")),
+        bytes.extend_from_slice(&piece);
     }
+    Ok(Bytes::from(bytes))
 }
 
 impl Received {
@@ -155,10 +153,8 @@ impl Received {
     async fn read<T: DeserializeOwned + Send + 'static>(&self, empty_allowed: bool) -> Result<T, ApiError> {
         let (content_type, bytes, walked) =
             (self.content_type.clone(), self.bytes.clone(), self.walked.clone());
-        apart(self.bytes.len(), move || {
-            body::strict_walked(content_type.as_deref(), &bytes, empty_allowed, &walked.0)
-        })
-        .await
+        let read = move || body::strict_walked(content_type.as_deref(), &bytes, empty_allowed, &walked.0);
+        self.threads.run(self.bytes.len(), read).await
     }
 
     /// The same for the same JSON, however it was written. Read it strictly first.
@@ -171,7 +167,7 @@ impl Received {
             };
             arguments::digest(&value).unwrap_or_else(|_| Digest::of(&bytes))
         };
-        apart(self.bytes.len(), digest).await
+        self.threads.run(self.bytes.len(), digest).await
     }
 }
 

@@ -14,6 +14,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::access::{Access, draining};
 use crate::connection::{self, Routers};
 use crate::error::ApiError;
+use crate::json_threads::JsonThreads;
 use crate::lapsed_grants;
 use crate::limits::{Limits, OpenStream, Streams};
 use crate::metrics::Metrics;
@@ -28,6 +29,7 @@ pub struct Server {
     pub(crate) access: Access,
     pub(crate) approvers: Approvers,
     pub(crate) limits: Limits,
+    pub(crate) json_threads: Arc<JsonThreads>,
     pub(crate) readiness: Readiness,
     pub(crate) streams: Arc<Streams>,
     pub(crate) metrics: Metrics,
@@ -58,6 +60,7 @@ impl Server {
             engine: setup.engine,
             readiness: Readiness::default(),
             limits,
+            json_threads: Arc::default(),
             streams,
             reporters: Reporters::default(),
             reload: setup.reload,

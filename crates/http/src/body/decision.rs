@@ -256,14 +256,20 @@ pub const DERIVED_ID_PREFIX: &str = "key_";
 
 impl DecisionEntry {
     /// An entry that cannot be read is `invalid`, and spoils no other.
-    pub fn read(entry: &Value) -> Result<Self, DecisionResult> {
+    pub fn read(mut entry: Value) -> Result<Self, DecisionResult> {
+        // Any value is a result: it is moved, because a copy of a large one takes as much memory again.
+        let result = entry.as_object_mut().and_then(|fields| fields.remove("result"));
         let words = |field: &str| entry.get(field).and_then(Value::as_str).map(str::to_owned);
-        object(entry).map_err(|error: serde_json::Error| DecisionResult {
-            call_id: words("call_id").unwrap_or_default(),
-            decision_id: words("decision_id"),
-            outcome: Outcome::Invalid,
-            message: format!("{error}; nothing was changed"),
-        })
+        let read: Result<Self, serde_json::Error> = object(&entry);
+        match read {
+            Ok(read) => Ok(Self { result, ..read }),
+            Err(error) => Err(DecisionResult {
+                call_id: words("call_id").unwrap_or_default(),
+                decision_id: words("decision_id"),
+                outcome: Outcome::Invalid,
+                message: format!("{error}; nothing was changed"),
+            }),
+        }
     }
 
     /// What the engine is asked, or why this says nothing that could be done.

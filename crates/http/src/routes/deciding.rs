@@ -42,7 +42,7 @@ pub(crate) async fn decisions(
         return Ok(answer);
     }
     let mut results = Vec::with_capacity(asked.decisions.len());
-    for (ordinal, entry) in asked.decisions.iter().enumerate() {
+    for (ordinal, entry) in asked.decisions.into_iter().enumerate() {
         // What the entry before has changed counts for this one.
         let view = found(&server, &caller, &run).await?;
         results.push(one(&server, &caller, &view, entry, &repeat, ordinal).await?);
@@ -54,7 +54,7 @@ async fn one(
     server: &Server,
     caller: &Caller,
     run: &RunView,
-    entry: &Value,
+    entry: Value,
     repeat: &Repeat<'_>,
     ordinal: usize,
 ) -> Result<DecisionResult, ApiError> {

@@ -163,7 +163,7 @@ fn an_answer_has_the_form_of_what_was_asked() {
 
 fn entry(entry: &Value) -> Result<Said, DecisionResult> {
     let tenant = Tenant::from("acme");
-    let decide = DecisionEntry::read(entry)?.into_decide(&tenant, &"run_1".into(), &"ana".into())?;
+    let decide = DecisionEntry::read(entry.clone())?.into_decide(&tenant, &"run_1".into(), &"ana".into())?;
     assert_eq!((decide.tenant, decide.run.as_str(), decide.suspension), (tenant, "run_1", None));
     Ok(decide.answer)
 }

@@ -103,7 +103,7 @@ fn try_body(seed: u64) -> (u64, u64) {
     ];
     if let Ok(list) = strict::<Decisions>(content_type, &bytes, empty_allowed) {
         // Whatever an entry is, it is read or invalid, alone.
-        list.decisions.iter().for_each(|entry| drop(DecisionEntry::read(entry)));
+        list.decisions.into_iter().for_each(|entry| drop(DecisionEntry::read(entry)));
     }
     let read = outcomes.iter().filter(|read| **read).count() as u64;
     (read, outcomes.len() as u64 - read)
