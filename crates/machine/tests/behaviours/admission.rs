@@ -301,3 +301,20 @@ fn the_first_in_line_that_is_not_interrupted_holds_the_thread_next() {
         assert_eq!(promote(line(&runs)).map(RunId::as_str), expected, "{runs:?}");
     }
 }
+
+#[test]
+fn a_message_that_a_busy_thread_refuses_is_answered_with_the_reason() {
+    for (busy, text) in [
+        (
+            Busy::ActiveRun(RunId::from("run_7")),
+            "run run_7 of this thread has not ended; wait for it, interrupt it, or enqueue",
+        ),
+        (Busy::QueueFull { max: 100 }, "100 runs are queued on this thread"),
+        (
+            Busy::InDoubt(RunId::from("run_7")),
+            "a call of run run_7 is in doubt; a person has to settle it first",
+        ),
+    ] {
+        assert_eq!(busy.to_string(), text);
+    }
+}

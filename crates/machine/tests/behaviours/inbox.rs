@@ -4,8 +4,8 @@ use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{InterruptCause, Usage};
 use machine::id::{CallId, Digest, Principal, RunId, SuspensionId};
 use machine::inbox::{
-    Earlier, Item, Refusal, RunRow, Shown, SuspensionRow, Verdict, drain, hear, judge, judge_decision,
-    judge_late_answer, may_keep_early,
+    Earlier, Item, Refusal, RunRow, Shown, SuspensionRow, Verdict, addressed, drain, hear, judge,
+    judge_decision, judge_late_answer, may_keep_early,
 };
 use machine::input::{ChildEnd, ChildEnded};
 use machine::policy::{Continuation, Decisions, OnReject, Policy};
@@ -430,4 +430,25 @@ fn a79_an_early_decision_for_a_call_that_has_settled_is_taken_out_and_leads_to_n
     story.succeeds("A");
     assert_eq!(drain(&story.run.control, &early, false), [0]);
     assert_eq!(hear(&story.run.control, &early[0]), None);
+}
+
+#[test]
+fn a_decision_without_a_suspension_answers_the_open_one_but_never_a_doubt() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer"), ("B", "post"), ("C", "echo")]);
+    story.returns("B", unknown());
+    let open = |call: &str| story.call(call).suspension().unwrap().id.clone();
+    let named = SuspensionId::from("apr_named");
+    let control = &story.run.control;
+    let at = |call: &str, named| addressed(control, &CallId::from(call), named);
+    assert_eq!(at("A", None), Ok(open("A")));
+    assert_eq!(at("B", None), Err(Refusal::DoubtNotNamed));
+    assert_eq!(at("C", None), Err(Refusal::NotHeld));
+    assert_eq!(at("nobody", None), Err(Refusal::NotHeld));
+    for call in ["A", "B", "C", "nobody"] {
+        assert_eq!(at(call, Some(&named)), Ok(named.clone()));
+    }
+    let mut ended = Story::begin();
+    ended.says("done");
+    assert_eq!(addressed(&ended.run.control, &CallId::from("A"), None), Err(Refusal::RunOver));
 }

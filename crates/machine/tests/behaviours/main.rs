@@ -43,6 +43,7 @@ mod props;
 mod recently_settled;
 mod recovery;
 mod replay;
+mod room_in_the_state;
 mod rows;
 mod run_endings;
 mod run_status;

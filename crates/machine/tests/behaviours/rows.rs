@@ -433,3 +433,31 @@ fn an_attempt_that_is_not_sent_writes_no_suspension() {
     let rows = rows_of(&mut story, |story| story.returns("A", not_sent()));
     assert_eq!((rows.opened, rows.closed), (vec![], vec![]));
 }
+
+#[test]
+fn a_commit_changes_what_is_held_where_it_opens_closes_or_voids_a_suspension() {
+    let mut story = Story::begin();
+    let opened = rows_of(&mut story, |story| story.asks_for(&[("A", "transfer"), ("C", "echo")]));
+    let closed = rows_of(&mut story, |story| story.ok(Input::Decide(story.decision("A", resume()))));
+    let changed = Tool { definition: Digest::of(b"definition 2"), ..story.tools["transfer"].clone() };
+    story.tools.insert("transfer".into(), changed);
+    let held_again = rows_of(&mut story, Story::pass_gates);
+    let voided = Rows { voided: held_again.voided, ..Rows::default() };
+    let neither = rows_of(&mut story, |story| story.succeeds("C"));
+    let counts = [&opened, &closed, &voided, &neither]
+        .map(|rows| (rows.opened.len(), rows.closed.len(), rows.voided.len(), rows.change_what_is_held()));
+    assert_eq!(counts, [(1, 0, 0, true), (0, 1, 0, true), (0, 0, 1, true), (0, 0, 0, false)]);
+}
+
+#[test]
+fn an_accepted_interrupt_shows_on_a_run_that_has_not_ended_before_the_run_processes_it() {
+    use ShownStatus::{
+        Completed, Failed, Interrupted, Interrupting, Queued, Running, WaitingApproval, WaitingTool,
+    };
+    for status in [Queued, Running, WaitingApproval, WaitingTool, Interrupting] {
+        assert_eq!((status.with_an_interrupt(true), status.with_an_interrupt(false)), (Interrupting, status));
+    }
+    for status in [Completed, Failed, Interrupted] {
+        assert_eq!((status.with_an_interrupt(true), status.with_an_interrupt(false)), (status, status));
+    }
+}

@@ -158,3 +158,17 @@ fn a_list_of_messages_is_read_by_place_and_from_both_ends_whatever_its_length() 
         assert_ne!(longer, messages);
     }
 }
+
+#[test]
+fn a_transcript_that_begins_after_given_messages_continues_them() {
+    let story = Story::begin();
+    let mut earlier = Messages::behind(12);
+    earlier.extend((0..3).map(user));
+    let mut transcript = Transcript::behind(earlier.clone());
+    story.log.iter().for_each(|event| transcript.push(event));
+    let mut expected = earlier;
+    expected.append(&heard(&story.log).model_input());
+    let read = transcript.model_input();
+    assert_eq!((&read, read.left_out(), read.len()), (&expected, 12, 4));
+    assert_eq!(read.last_user(), Some(3));
+}

@@ -3,7 +3,7 @@
 use machine::control::Stage;
 use machine::event::{Event, Fact, Message};
 use machine::input::ModelAnswered;
-use machine::output::{JudgedOutput, OutputFit, object_in};
+use machine::output::{JudgedOutput, OutputFit, object_in, stored_output};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase};
 use machine::policy::{Continuation, Policy};
 use machine::revision::{Revision, StopCondition};
@@ -245,4 +245,14 @@ fn json_is_taken_with_a_fence_around_it_and_with_nothing_else() {
     let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
     let why = object_in(&deep).expect_err("too deep");
     assert!(why.starts_with("it cannot be used: nested too deeply"), "{why}");
+}
+
+#[test]
+fn the_output_of_a_stored_answer_is_read_from_its_text_with_or_without_a_fence() {
+    for text in
+        ["{\"total\": 3}", " {\"total\": 3}\n", "```json\n{\"total\": 3}\n```", "```\n{\"total\": 3}```"]
+    {
+        assert_eq!(stored_output(text), Some(json!({"total": 3})), "{text}");
+    }
+    assert_eq!(stored_output("Three."), None);
 }

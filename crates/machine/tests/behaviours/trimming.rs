@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machine::id::Digest;
 use machine::tool::Arguments;
 use machine::transcript::{AssistantCall, Messages, ModelMessage};
-use machine::trim::{Trim, chars};
+use machine::trim::{ReadBack, Trim, chars};
 use serde_json::json;
 
 fn user(id: usize, text: &str) -> ModelMessage {
@@ -235,4 +235,43 @@ fn what_is_shown_is_shared_and_not_copied() {
         let (one, other) = (shown.get(index).unwrap(), all.get(489 + index).unwrap());
         assert!(Arc::ptr_eq(one, other), "message {index} was copied");
     }
+}
+
+#[test]
+fn reading_back_stops_once_the_bound_is_passed_and_the_last_user_message_was_read() {
+    let read = |told: &[&[ModelMessage]]| {
+        let mut read = ReadBack::default();
+        told.iter().for_each(|part| read.add(&part.iter().cloned().collect()));
+        read
+    };
+    let answers = [assistant(1, "four", &[]), assistant(2, "four", &[])];
+    let question = [user(0, "abcd")];
+    let by_chars = |max| Trim { chars_max: Some(max), ..Trim::default() };
+    // Read from the end back: three messages, twelve characters.
+    let all = read(&[&answers, &question]);
+    assert_eq!((at_most(3).is_filled_by(&all), at_most(2).is_filled_by(&all)), (false, true));
+    assert_eq!((by_chars(12).is_filled_by(&all), by_chars(11).is_filled_by(&all)), (false, true));
+    // An answer that comes before the question does not hide it.
+    let all = read(&[&question, &answers]);
+    assert!(at_most(2).is_filled_by(&all));
+    // What the user said last is shown in any case, so it has to be found.
+    assert!(!at_most(1).is_filled_by(&read(&[&answers])));
+    assert!(!Trim::default().is_filled_by(&all));
+}
+
+#[test]
+fn only_a_trim_without_any_bound_shows_everything() {
+    let by_chars = Trim { chars_max: Some(1), ..Trim::default() };
+    let both = Trim { messages_max: Some(1), ..by_chars };
+    let shows = [Trim::default(), at_most(1), by_chars, both].map(|trim| trim.shows_everything());
+    assert_eq!(shows, [true, false, false, false]);
+}
+
+#[test]
+fn messages_that_were_never_read_are_counted_among_those_left_out() {
+    let mut all = Messages::behind(7);
+    all.extend(conversation());
+    assert_eq!(listed(&at_most(5).of(&all))[0], notice("[8 earlier messages left out]"));
+    assert_eq!(listed(&at_most(6).of(&all))[0], notice("[7 earlier messages left out]"));
+    assert_eq!(Trim::default().of(&all), all);
 }
