@@ -40,7 +40,7 @@ pub(crate) fn request(messages: impl IntoIterator<Item = ModelMessage>) -> Model
 }
 
 pub(crate) fn user(content: Value) -> ModelMessage {
-    ModelMessage::User { id: "msg_0".into(), content: Arc::new(content) }
+    ModelMessage::User { id: "msg_0".into(), content: Arc::new(content), by: None }
 }
 
 async fn outcome(provider: Provider, case: &Case) -> Result<ModelAnswer, ModelFailure> {
