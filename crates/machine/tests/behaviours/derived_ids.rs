@@ -82,3 +82,11 @@ fn ids_that_are_derived_never_change_between_versions() {
     assert_eq!(grant_id(&"apr_7".into()).as_str(), "grt_7");
     assert_eq!(grant_id(&"other".into()).as_str(), "grt_other");
 }
+
+#[test]
+fn keyed_digests_are_those_of_rfc_4231() {
+    let short = Digest::keyed(b"Jefe", b"what do ya want for nothing?");
+    assert_eq!(format!("{short}"), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    let long = Digest::keyed(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First");
+    assert_eq!(format!("{long}"), "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
