@@ -147,14 +147,6 @@ impl Digest {
     }
 }
 
-#[test]
-fn keyed_digests_are_those_of_rfc_4231() {
-    let short = Digest::keyed(b"Jefe", b"what do ya want for nothing?");
-    assert_eq!(alloc::format!("{short}"), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-    let long = Digest::keyed(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First");
-    assert_eq!(alloc::format!("{long}"), "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-}
-
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -319,3 +319,22 @@ fn a_zero_with_a_minus_in_front_is_zero() {
         assert!(!matches("n", Test::Ne(rule.clone()), &arguments), "{rule} {argument}");
     }
 }
+
+#[test]
+fn a_call_that_a_front_end_performs_names_the_rule_or_the_approver_that_let_it_through() {
+    let rules = vec![Rule { tool: "pick_file".into(), when: Vec::new(), then: Then::Allow }];
+    let mut ruled = Story::begin_with(Revision { rules, ..Revision::default() });
+    let opened = |events: &[machine::Event]| {
+        let opened = payload(events, "tool.suspended");
+        (
+            opened["rule"].clone(),
+            opened["let_through_by"].clone(),
+            opened["arguments"]["valid"]["value"].clone(),
+        )
+    };
+    let pick = [("A", "pick_file")];
+    let arguments = json!({"of": "A"});
+    assert_eq!(opened(&ruled.asks_for(&pick)), (json!(0), Value::Null, arguments.clone()));
+    let mut granted = loosened(ApprovalScope::AllTools, ApprovalScope::Policy);
+    assert_eq!(opened(&granted.asks_for(&pick)), (Value::Null, json!("boss"), arguments));
+}

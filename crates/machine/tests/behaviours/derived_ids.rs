@@ -1,6 +1,6 @@
 //! Ids that are derived: their form, and that none is ever stored as another.
 
-use machine::id::SuspensionId;
+use machine::id::{CallId, Digest, RunId, SuspensionId, grant_id, idempotency_key};
 
 use crate::story::Story;
 
@@ -59,4 +59,34 @@ fn an_id_is_stored_in_few_bytes_where_it_was_derived_and_is_never_read_back_as_a
         let stored = postcard::to_allocvec(&id).unwrap();
         assert_eq!(postcard::from_bytes::<SuspensionId>(&stored).unwrap(), id, "{text}");
     }
+}
+
+#[test]
+fn a_digest_is_written_in_lower_case_hex_and_nothing_else_is_read_as_one() {
+    let digest = Digest::of(b"");
+    let hex = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    assert_eq!((digest.to_string(), format!("{digest:?}")), (hex.to_owned(), format!("Digest({hex})")));
+    assert_eq!(serde_json::to_value(digest).unwrap(), hex);
+    assert_eq!(serde_json::from_value::<Digest>(hex.into()).unwrap(), digest);
+    for text in ["", &hex[1..], &format!("{hex}0"), &hex.to_uppercase(), &hex.replace('b', "g")] {
+        assert!(serde_json::from_value::<Digest>((*text).into()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn ids_that_are_derived_never_change_between_versions() {
+    let (run, call) = (RunId::from("run_1"), CallId::from("call_1"));
+    let arguments = Digest::of(b"{}");
+    let key = "d30a045b72dec7b1ddbc02b8754bd30a837e56c14e3010370acd1489eb5f9089";
+    assert_eq!(idempotency_key(&run, &call, &arguments), key);
+    assert_eq!(grant_id(&"apr_7".into()).as_str(), "grt_7");
+    assert_eq!(grant_id(&"other".into()).as_str(), "grt_other");
+}
+
+#[test]
+fn keyed_digests_are_those_of_rfc_4231() {
+    let short = Digest::keyed(b"Jefe", b"what do ya want for nothing?");
+    assert_eq!(format!("{short}"), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    let long = Digest::keyed(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First");
+    assert_eq!(format!("{long}"), "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }

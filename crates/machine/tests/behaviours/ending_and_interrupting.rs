@@ -419,3 +419,27 @@ fn what_somebody_else_was_given_may_have_taken_effect_when_nobody_waits_for_it_a
     awaited.denies("B", Some(OnReject::EndRun));
     assert_eq!(awaited.tool_text("A"), "Cancelled: run_ended", "nothing was sent");
 }
+
+#[test]
+fn a_run_that_ends_awaits_a_call_that_resumes_only_where_that_call_was_approved() {
+    let asked = || {
+        let mut story = Story::begin();
+        story.asks_for(&[("A", "transfer"), ("B", "transfer"), ("C", "echo")]);
+        story
+    };
+    // C resumes with the answer to its own question, which is no approval.
+    let mut answered = asked();
+    answered.returns("C", pending(ResumeMode::ReplayToolCall));
+    answered.ok(Input::Decide(answered.decision("C", resume())));
+    let events = answered.denies("A", Some(OnReject::EndRun));
+    assert_eq!(cancelled(&events), [of("B", "run_ended", false), of("C", "run_ended", false)]);
+    assert_eq!(termination(&answered), rejected("no"));
+    // B was approved and ran, and is held by a question of its own.
+    let mut held_again = asked();
+    held_again.succeeds("C");
+    held_again.approves("B");
+    held_again.returns("B", pending(ResumeMode::ReplayToolCall));
+    let events = held_again.denies("A", Some(OnReject::EndRun));
+    assert_eq!(cancelled(&events), [of("B", "run_ended", false)]);
+    assert_eq!(termination(&held_again), rejected("no"));
+}

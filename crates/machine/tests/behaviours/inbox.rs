@@ -5,7 +5,7 @@ use machine::event::{InterruptCause, Usage};
 use machine::id::{CallId, Digest, Principal, RunId, SuspensionId};
 use machine::inbox::{
     Earlier, Item, Refusal, RunRow, Shown, SuspensionRow, Verdict, addressed, drain, hear, judge,
-    judge_decision, judge_late_answer, may_keep_early,
+    judge_decision, judge_late_answer, may_keep_early, suspension_row,
 };
 use machine::input::{ChildEnd, ChildEnded};
 use machine::policy::{Continuation, Decisions, OnReject, Policy};
@@ -451,4 +451,51 @@ fn a_decision_without_a_suspension_answers_the_open_one_but_never_a_doubt() {
     let mut ended = Story::begin();
     ended.says("done");
     assert_eq!(addressed(&ended.run.control, &CallId::from("A"), None), Err(Refusal::RunOver));
+}
+
+#[test]
+fn an_open_suspension_is_shown_with_what_a_decision_is_judged_by() {
+    let mut story = Story::begin();
+    story.tools.get_mut("transfer").unwrap().expires_in_ms = Some(500);
+    story.asks_for(&[("A", "transfer"), ("B", "post"), ("C", "pick_file"), ("D", "echo")]);
+    story.returns("B", unknown());
+    let shown = |call: &str, answered| suspension_row(&story.run.control, &CallId::from(call), answered);
+    let expected = |call: &str, kind, mode| SuspensionRow {
+        id: story.call(call).suspension().unwrap().id.clone(),
+        kind,
+        mode,
+        arguments: story.call(call).arguments,
+        definition: None,
+        expires_at: None,
+        answered: false,
+        doubted_attempt: None,
+        is_grantable: false,
+    };
+    let approval = SuspensionRow {
+        definition: Some(story.tools["transfer"].definition),
+        expires_at: Some(Timestamp(1_500)),
+        is_grantable: true,
+        ..expected("A", SuspensionKind::Approval, ResumeMode::ReplayToolCall)
+    };
+    assert_eq!(shown("A", false), Some(approval.clone()));
+    assert_eq!(shown("A", true), Some(SuspensionRow { answered: true, ..approval }));
+    let in_doubt = SuspensionRow {
+        doubted_attempt: Some(1),
+        ..expected("B", SuspensionKind::InDoubt, ResumeMode::ReplayToolCall)
+    };
+    assert_eq!(shown("B", false), Some(in_doubt));
+    let by_the_front_end = expected("C", SuspensionKind::ClientTool, ResumeMode::UseDecisionAsToolResult);
+    assert_eq!(shown("C", false), Some(by_the_front_end));
+    assert_eq!((shown("D", false), shown("nobody", false)), (None, None));
+}
+
+#[test]
+fn a_verdict_is_written_in_words_for_the_person_who_decided() {
+    let refused = |refusal| Verdict::Refused(refusal).to_string();
+    assert_eq!(Verdict::Accepted.to_string(), "accepted");
+    assert_eq!(Verdict::AlreadyApplied.to_string(), "accepted before");
+    let changed = "the tool has changed since; the call is held again";
+    assert_eq!(Verdict::ToolChanged.to_string(), changed);
+    assert_eq!(refused(Refusal::Expired), "refused: the time to decide is over");
+    assert_eq!(refused(Refusal::Invalid("no".into())), "refused: no; the call is still held");
 }

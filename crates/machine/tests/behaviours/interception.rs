@@ -1,12 +1,14 @@
 //! What the gate makes of each call: hold, block, supply or let through, and what follows for the others.
 
+use std::sync::Arc;
+
 use machine::event::Pending;
 use machine::phase::{Action, AskKind, HookAnswers, Phase, SuppliedResult, SuspendRequest};
 use machine::policy::{Execution, OnBlock, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::termination::Termination;
-use machine::tool::ToolNow;
+use machine::tool::{OnExpiry, ToolNow};
 use machine::{Effect, Event, Input};
 use serde_json::json;
 
@@ -319,4 +321,34 @@ fn state_of_plugins_has_a_limit_and_beyond_it_the_gate_fails() {
     };
     assert_eq!(with(limit), "tool.approval_requested");
     assert_eq!(with(limit + 1), "GATE_FAILED");
+}
+
+#[test]
+fn a_request_to_hold_a_call_is_built_from_its_kind_and_what_is_set_on_it() {
+    let bare = |kind, mode| SuspendRequest {
+        kind,
+        question: Some("sure?".into()),
+        schema: None,
+        mode,
+        resume_state: None,
+        expires_in_ms: None,
+        on_expiry: OnExpiry::Deny,
+    };
+    let result = ResumeMode::UseDecisionAsToolResult;
+    assert_eq!(SuspendRequest::approval("sure?"), bare(AskKind::Approval, ResumeMode::ReplayToolCall));
+    assert_eq!(SuspendRequest::question("sure?"), bare(AskKind::Question, result));
+    assert_eq!(SuspendRequest::external("sure?"), bare(AskKind::External, result));
+    let set = SuspendRequest::question("sure?")
+        .schema(json!({"type": "string"}))
+        .mode(ResumeMode::PassDecisionToTool)
+        .resume_state(json!(7))
+        .expires_in_ms(500, OnExpiry::EndRun);
+    let expected = SuspendRequest {
+        schema: Some(Arc::new(json!({"type": "string"}))),
+        resume_state: Some(Arc::new(json!(7))),
+        expires_in_ms: Some(500),
+        on_expiry: OnExpiry::EndRun,
+        ..bare(AskKind::Question, ResumeMode::PassDecisionToTool)
+    };
+    assert_eq!(set, expected);
 }

@@ -63,6 +63,7 @@ mod turns;
 mod two_layers;
 mod undecoded;
 mod unheard;
+mod visible;
 mod waiting_and_replay;
 mod what_the_model_reads;
 mod who_must_agree;

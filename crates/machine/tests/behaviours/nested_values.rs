@@ -5,6 +5,7 @@ use std::sync::Arc;
 use machine::decision::{DecisionAction, Payload, Resume};
 use machine::event::{CallErrorCode, Fact, Usage};
 use machine::id::CallId;
+use machine::inbox::Item;
 use machine::input::{ChildEnd, ChildEnded, Outcome, ToolAnswer};
 use machine::json_value::{self, VALUE_DEPTH_MAX, ValueFault};
 use machine::phase::{Action, Phase, Scope, SuppliedResult, SuspendRequest};
@@ -222,4 +223,41 @@ fn a_childs_answer_too_deep_fails_the_call() {
             "the call succeeded, but its result cannot be stored: nested too deeply"
         ))
     );
+}
+
+#[test]
+fn a_decision_that_could_not_be_read_back_is_not_put_into_the_inbox() {
+    let story = running("transfer");
+    let why = "the result or the arguments cannot be stored: nested too deeply";
+    let early = |decision| Item::Early { digest: story.call("A").arguments, decision };
+    let decision = story.decision("A", resume_with(beyond()));
+    assert_eq!(Item::Decision(decision.clone()).storable(), Err(why.into()));
+    assert_eq!(early(decision).storable(), Err(why.into()));
+    for action in [resume_with(deepest()), DecisionAction::Cancel { reason: None, then: None }] {
+        let item = Item::Decision(story.decision("A", action));
+        assert_eq!(item.clone().storable(), Ok(item));
+    }
+}
+
+#[test]
+fn of_a_late_answer_that_could_not_be_read_back_an_error_is_kept() {
+    let late = |outcome| Item::LateAnswer { step: 1, call: CallId::from("A"), attempt: 1, outcome };
+    let answered = |answer| late(Outcome::Answered(answer));
+    let error = |message: &str| answered(ToolAnswer::Error { message: message.into() });
+    let lost = "the call succeeded, but its result cannot be stored: nested too deeply";
+    assert_eq!(late(success(beyond())).storable(), Ok(error(lost)));
+    let asks = |state| SuspendRequest {
+        resume_state: Some(Arc::new(state)),
+        ..question(ResumeMode::ReplayToolCall)
+    };
+    let lost = "the question's schema or state cannot be stored: nested too deeply";
+    assert_eq!(answered(ToolAnswer::Pending(asks(beyond()))).storable(), Ok(error(lost)));
+    for item in [
+        late(success(deepest())),
+        answered(ToolAnswer::Pending(asks(deepest()))),
+        error("boom"),
+        late(unknown()),
+    ] {
+        assert_eq!(item.clone().storable(), Ok(item));
+    }
 }

@@ -1,13 +1,15 @@
 //! An interrupted run of which something cannot be decoded ends by what the plain columns of its store say.
 
-use machine::Timestamp;
-use machine::event::{Fact, InterruptCause};
+use machine::event::{CancelReason, Fact, InterruptCause, Usage};
 use machine::inbox::{Item, Refusal, Verdict};
-use machine::input::ChildEnd;
+use machine::input::{ChildEnd, ChildEnded};
 use machine::rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 use machine::termination::{Cancelled, Termination};
-use machine::undecoded::{HeldCall, ParentCall, Plain, end, judge_undecoded};
+use machine::undecoded::{HeldCall, LastCommit, ParentCall, Plain, end, judge_undecoded};
+use machine::{Control, Event, Input, Timestamp};
+
+use crate::story::{Story, names};
 
 fn plain() -> Plain {
     let held =
@@ -64,4 +66,95 @@ fn an_interrupt_is_judged_by_plain_columns_and_a_decision_is_not() {
     assert_eq!(judge_undecoded(&interrupt, false, false), Some(Verdict::Accepted));
     assert_eq!(judge_undecoded(&interrupt, false, true), Some(Verdict::AlreadyApplied));
     assert_eq!(judge_undecoded(&interrupt, true, false), over);
+}
+
+#[test]
+fn the_end_of_a_child_is_accepted_until_the_run_has_ended() {
+    let ended = Item::ChildEnded(ChildEnded {
+        call: "delegate".into(),
+        run: "child".into(),
+        end: ChildEnd::Interrupted,
+        usage: Usage::default(),
+        descendants: 0,
+    });
+    for interrupt_accepted in [false, true] {
+        assert_eq!(judge_undecoded(&ended, false, interrupt_accepted), Some(Verdict::Accepted));
+        let over = Some(Verdict::Refused(Refusal::RunOver));
+        assert_eq!(judge_undecoded(&ended, true, interrupt_accepted), over);
+    }
+}
+
+#[test]
+fn calls_of_a_run_that_is_superseded_are_cancelled_as_superseded() {
+    let reasons = |cause| -> Vec<CancelReason> {
+        let cancelled = |event: &Event| match &event.fact {
+            Fact::ToolCancelled { reason, .. } => Some(*reason),
+            _ => None,
+        };
+        end(&plain(), None, &cause).events.iter().filter_map(cancelled).collect()
+    };
+    assert_eq!(reasons(InterruptCause::Superseded("run_2".into())), [CancelReason::Superseded; 2]);
+    assert_eq!(reasons(InterruptCause::Parent("parent".into())), [CancelReason::Interrupted; 2]);
+}
+
+/// A and B are held. What the plain columns say agrees with the state.
+fn held() -> (Story, Plain) {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer"), ("B", "pick_file")]);
+    let control = &story.run.control;
+    let held = control.pending().into_iter().map(|open| HeldCall {
+        call: open.call_id,
+        suspension: open.suspension_id,
+        kind: open.kind,
+    });
+    let plain = Plain {
+        run: control.run.clone(),
+        seq: control.seq,
+        now: Timestamp(5_000),
+        held: held.collect(),
+        parent: None,
+        children: Vec::new(),
+        inbox_count: 1,
+    };
+    (story, plain)
+}
+
+fn ended(plain: &Plain, control: &Control) -> LastCommit {
+    end(plain, Some(control.clone()), &InterruptCause::Person("ann".into()))
+}
+
+#[test]
+fn with_a_state_that_agrees_a_run_ends_as_it_would_by_itself() {
+    let (mut story, plain) = held();
+    let last = ended(&plain, &story.run.control);
+    story.now = plain.now;
+    let events = story.ok(Input::Interrupt { cause: InterruptCause::Person("ann".into()) });
+    assert_eq!(last.events, events);
+    assert_eq!(last.control.as_ref(), Some(&story.run.control));
+    assert_eq!(last.rows.closed.len(), 2);
+    assert!(last.rows.closed.iter().all(|row| row.heard.count == 1));
+    // It never goes back in time.
+    let (story, plain) = held();
+    let last = ended(&Plain { now: Timestamp(1), ..plain }, &story.run.control);
+    assert!(last.events.iter().all(|event| event.at == story.now), "{:?}", names(&last.events));
+}
+
+#[test]
+fn a_state_that_disagrees_with_the_columns_is_not_used() {
+    let (story, plain) = held();
+    let control = &story.run.control;
+    let one = plain.held[..1].to_vec();
+    let mut other = plain.held.clone();
+    other[1].suspension = "sus_other".into();
+    for disagreeing in [
+        Plain { run: "run_2".into(), ..plain.clone() },
+        Plain { seq: plain.seq + 1, ..plain.clone() },
+        Plain { held: one, ..plain.clone() },
+        Plain { held: other, ..plain },
+    ] {
+        let last = ended(&disagreeing, control);
+        assert_eq!(last.control, None, "{disagreeing:?}");
+        assert_eq!(last.events.len(), 2 + disagreeing.held.len());
+        assert_eq!(last.events[0].seq, disagreeing.seq + 1);
+    }
 }
