@@ -322,3 +322,13 @@ fn only_a_decision_that_contradicts_the_log_is_our_fault() {
     let broken = Rejection::from(story.run.apply(&again).unwrap_err());
     assert!(broken.is_our_fault(), "{broken}");
 }
+
+#[test]
+fn a_lost_read_has_no_deadline_because_it_is_never_in_doubt() {
+    for tool in ["echo", "upsert"] {
+        let mut story = Story::begin();
+        story.asks_for(&[("A", tool)]);
+        story.ok(Input::LeaseAcquired { epoch: 2, doubt_at: story.now.plus_ms(10_000) });
+        assert_eq!(story.run.next_deadline(), None, "{tool}");
+    }
+}
