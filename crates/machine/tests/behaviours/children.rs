@@ -10,7 +10,7 @@ use machine::input::{ChildEnd, ChildEnded, ModelFailure};
 use machine::policy::{OnReject, Policy};
 use machine::revision::{Limits, Revision, StopCondition};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
-use machine::suspension::{Held, SuspensionKind};
+use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::termination::{Cancelled, StopCode, Termination};
 use machine::tool::{EffectClass, Performer, Tool};
 use machine::{Answer, Event, Input, Rejection};
@@ -549,4 +549,19 @@ fn a_child_of_an_older_log_without_a_grant_has_what_its_policy_says() {
     story.ok(Input::Start { after: None });
     story.asks_for(&[("A", "researcher"), ("B", "researcher")]);
     assert_eq!(["A", "B"].map(|id| story.status(id)), [CallStatus::Suspended, CallStatus::Failed]);
+}
+
+#[test]
+fn a_call_that_a_child_works_on_is_held_until_the_childs_answer_becomes_its_result() {
+    let mut story = delegating(Revision::default());
+    let opened = story.log.iter().find_map(|event| match &event.fact {
+        Fact::ToolSuspended(opened) => Some((opened.mode, opened.expiry, opened.held.kind())),
+        _ => None,
+    });
+    let expected = (ResumeMode::UseDecisionAsToolResult, None, SuspensionKind::ChildRun);
+    assert_eq!(opened, Some(expected));
+    let call = story.run.control.calls[0].id.to_string();
+    let end = ended(&story, &call, completed("42"));
+    story.ok(end);
+    assert_eq!(story.tool_text(&call), "42");
 }

@@ -1,12 +1,13 @@
 //! `eager`: the model is called again while calls are held, and their results follow as notes.
 
-use machine::Revision;
+use machine::event::{Message, NoteBody};
+use machine::id::late_message_id;
 use machine::policy::{Continuation, Execution, Policy};
 use machine::revision::StopCondition;
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::ResumeMode;
 use machine::termination::Termination;
-use machine::{Effect, Input};
+use machine::{Effect, Event, Fact, Input, Revision};
 use serde_json::json;
 
 use crate::props::{lines, payloads, termination};
@@ -251,4 +252,27 @@ fn a_result_of_an_earlier_step_is_taken_for_its_own_turn_only() {
     let told = lines(&story);
     assert_eq!(told.last().unwrap(), "note B: Result of the earlier call B (post): late");
     assert!(story.run.wanted().iter().any(|effect| matches!(effect, Effect::CallModel { step: 3, .. })));
+}
+
+#[test]
+fn a_log_cannot_bring_a_late_result_of_a_call_that_is_held_or_that_has_no_placeholder() {
+    let late = |story: &Story, call: &str| {
+        let body = NoteBody::Late { seq: 1 };
+        let note = Message::Note { id: late_message_id(&call.into()), call_id: call.into(), body };
+        let seq = story.run.control.seq + 1;
+        Event { seq, at: story.now, step: None, fact: Fact::MessageAdded(note) }
+    };
+    // A is held behind its placeholder.
+    let mut held = Story::with_policy(policy());
+    held.asks_for(&[("A", "transfer"), ("B", "echo")]);
+    held.succeeds("B");
+    // B is settled, and C executes, so that no tool message is written yet.
+    let mut settled = Story::with_policy(policy());
+    settled.asks_for(&[("B", "echo"), ("C", "echo")]);
+    settled.succeeds("B");
+    for (story, call) in [(&mut held, "A"), (&mut settled, "B")] {
+        let event = late(story, call);
+        let refused = story.run.apply(&event).unwrap_err().to_string();
+        assert!(refused.contains(&format!("call {call} has no late result")), "{refused}");
+    }
 }

@@ -134,3 +134,11 @@ fn a_decision_that_came_early_and_a_late_answer_are_foretold_too() {
     // Nobody noted when it came.
     assert_eq!(foretold, Foretold { at: None, ..told(&mut story, &late) });
 }
+
+#[test]
+fn an_approver_is_shown_the_arguments_that_will_run_and_none_where_they_are_bad() {
+    let approval = opened(&holding("transfer"));
+    assert_eq!(approval.shown(), Some(&json!({"of": "A"})));
+    let bad = Opened { arguments: Some(crate::story::invalid("no")), ..approval.clone() };
+    assert_eq!((bad.shown(), Opened { arguments: None, ..approval }.shown()), (None, None));
+}

@@ -9,8 +9,8 @@ use machine::id::{CallId, Principal, RunId};
 use machine::inbox::Item;
 use machine::input::{ChildEnd, ChildEnded, ModelFailure};
 use machine::phase::{Action, Phase};
-use machine::policy::{OnBlock, Policy};
-use machine::revision::StopCondition;
+use machine::policy::{OnBlock, OnReject, Policy};
+use machine::revision::{Limits, StopCondition};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::termination::{Cancelled, ErrorCode, StopCode, Termination};
 use machine::{Effect, Fact, Input, Rejection, Revision};
@@ -373,4 +373,38 @@ fn a51_hook_that_fails_after_a_tool_does_not_end_the_round() {
     assert_eq!(names(&events), ["phase.answered", "message.added", "step.ended", "step.started"]);
     let Fact::PhaseAnswered { failed, .. } = &events[0].fact else { panic!() };
     assert_eq!(failed.as_deref(), Some("audit failed in AfterToolExecute: panicked"));
+}
+
+#[test]
+fn the_pause_before_a_model_call_doubles_with_each_failure_up_to_its_bound() {
+    let limits =
+        Limits { model_try_count_max: 5, backoff_ms: 100, model_backoff_ms_max: 350, ..Limits::default() };
+    let mut story = Story::begin_with(Revision { limits, ..Revision::default() });
+    let mut pause = |attempt, retry_after_ms| {
+        let failure = ModelFailure { message: "overloaded".into(), retryable: true, retry_after_ms };
+        match &story.ok(Input::ModelFailed { step: 1, attempt, failure })[0].fact {
+            Fact::ModelRetrying { at, .. } => at.ms_since(story.now),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([pause(1, None), pause(2, None), pause(3, None)], [100, 200, 350]);
+    assert_eq!(pause(4, Some(1_000)), 350, "a provider may not make it longer than the bound");
+    let mut story = Story::begin_with(Revision { limits, ..Revision::default() });
+    let failure = ModelFailure { message: "overloaded".into(), retryable: true, retry_after_ms: Some(300) };
+    let events = story.ok(Input::ModelFailed { step: 1, attempt: 1, failure });
+    assert!(matches!(&events[0].fact, Fact::ModelRetrying { at, .. } if at.ms_since(story.now) == 300));
+}
+
+#[test]
+fn the_hooks_of_run_end_are_not_heard_before_the_end_is_decided_and_every_call_is_settled() {
+    let mut story = Story::begin_with(hears_run_end());
+    let answered = || Input::PhaseAnswered { phase: Phase::RunEnd, hooks: Default::default() };
+    let not_asked = Rejection::NotAsked(Phase::RunEnd);
+    assert_eq!(story.refused(answered()), not_asked, "the run has no call, and no end");
+    story.asks_for(&[("A", "transfer"), ("C", "echo")]);
+    story.denies("A", Some(OnReject::EndRun));
+    assert_eq!(story.refused(answered()), not_asked, "C still executes");
+    story.succeeds("C");
+    story.ok(answered());
+    assert_eq!(ended(&story).done_reason(), "stopped:rejected");
 }

@@ -172,3 +172,21 @@ fn a_transcript_that_begins_after_given_messages_continues_them() {
     assert_eq!((&read, read.left_out(), read.len()), (&expected, 12, 4));
     assert_eq!(read.last_user(), Some(3));
 }
+
+#[test]
+fn a_message_is_found_by_the_id_that_the_log_shows() {
+    let mut story = eager();
+    story.asks_for(&[("A", "transfer"), ("B", "echo")]);
+    story.succeeds("B");
+    story.approves("A");
+    story.succeeds("A");
+    take_steps(&mut story, 0..1);
+    let messages = heard(&story.log).model_input();
+    for event in &story.log {
+        let Fact::MessageAdded(added) = &event.fact else { continue };
+        let found = messages.iter().filter(|message| message.is(added.id())).count();
+        assert_eq!(found, 1, "{added:?}");
+    }
+    let notice = ModelMessage::Notice { text: "msg_0".into() };
+    assert!(!notice.is(&"msg_0".into()));
+}

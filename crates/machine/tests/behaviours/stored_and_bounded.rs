@@ -1,7 +1,7 @@
 //! What is stored: events with their version, a control that stays small, and deadlines that say why.
 
 use machine::control::{CONTROL_BYTES_MAX, ControlUnreadable, FOLD_VERSION};
-use machine::decision::{DecisionAction, Resume};
+use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::Message;
 use machine::input::{AskedCall, Outcome, ToolAnswer};
 use machine::phase::{AskKind, SuspendRequest};
@@ -291,4 +291,44 @@ fn a_lost_write_is_offered_as_in_doubt_no_earlier_than_its_time() {
     assert_eq!(names(&story.ok(Input::DeadlineReached)), ["tool.suspended", "run.waiting"]);
     let kind = story.call("A").suspension().unwrap().held.kind();
     assert_eq!((kind, story.run.next_deadline()), (SuspensionKind::InDoubt, None));
+}
+
+#[test]
+fn what_a_tool_leaves_for_itself_may_take_sixteen_kibibytes() {
+    let asks = |bytes: usize| {
+        // Two of them are the quotes.
+        let resume_state = Some(json!("x".repeat(bytes - 2)).into());
+        let asks = SuspendRequest { resume_state, ..question(ResumeMode::ReplayToolCall) };
+        let mut story = Story::begin();
+        story.asks_for(&[("A", "echo")]);
+        story.returns("A", Outcome::Answered(ToolAnswer::Pending(asks)));
+        story
+    };
+    assert_eq!(asks(16_384).status("A"), CallStatus::Suspended);
+    assert_eq!(asks(16_385).tool_text("A"), "Error: resume_state has 16385 bytes; at most 16384");
+}
+
+#[test]
+fn only_a_decision_that_contradicts_the_log_is_our_fault() {
+    let mut story = held("transfer", 5_000);
+    let decision = story.decision("A", crate::story::resume());
+    story.later(5_000);
+    let late = Decision { accepted_at: story.now, ..decision };
+    let refused = story.refused(Input::Decide(late));
+    assert_eq!(refused.to_string(), "the time to decide on call A ended at 6000 ms");
+    assert!(!refused.is_our_fault());
+    // The same event a second time does not continue the log.
+    let again = story.log.last().unwrap().clone();
+    let broken = Rejection::from(story.run.apply(&again).unwrap_err());
+    assert!(broken.is_our_fault(), "{broken}");
+}
+
+#[test]
+fn a_lost_read_has_no_deadline_because_it_is_never_in_doubt() {
+    for tool in ["echo", "upsert"] {
+        let mut story = Story::begin();
+        story.asks_for(&[("A", tool)]);
+        story.ok(Input::LeaseAcquired { epoch: 2, doubt_at: story.now.plus_ms(10_000) });
+        assert_eq!(story.run.next_deadline(), None, "{tool}");
+    }
 }

@@ -275,3 +275,12 @@ fn messages_that_were_never_read_are_counted_among_those_left_out() {
     assert_eq!(listed(&at_most(6).of(&all))[0], notice("[7 earlier messages left out]"));
     assert_eq!(Trim::default().of(&all), all);
 }
+
+#[test]
+fn a_list_that_begins_within_a_turn_is_shown_from_its_first_message() {
+    let mut all = Messages::behind(3);
+    all.extend([tool("a", "A"), assistant(1, "answer", &[]), user(2, "next")]);
+    let shown = listed(&at_most(3).of(&all));
+    assert_eq!(shown[0], notice("[3 earlier messages left out]"));
+    assert_eq!(shown[1..], listed(&all));
+}

@@ -82,7 +82,16 @@ fn names_that_differ_only_in_case_or_punctuation_look_alike() {
 
 #[test]
 fn words_of_two_scripts_are_flagged() {
-    for text in ["p\u{430}ypal", "bo\u{200b}\u{432}", "\u{1d41b}ob", "\u{ff42}ob", "x\u{3bf}", "ab1\u{441}"] {
+    for text in [
+        "p\u{430}ypal",
+        "bo\u{200b}\u{432}",
+        "\u{1d41b}ob",
+        "\u{ff42}ob",
+        "x\u{3bf}",
+        "ab1\u{441}",
+        "ab_\u{441}",
+        "e\u{301}\u{430}",
+    ] {
         assert!(warnings(text).contains(&Warning::MixedScripts), "{text}");
     }
     for text in ["pay \u{43c}\u{438}\u{440}", "a-\u{431}", "a\n\u{431}"] {

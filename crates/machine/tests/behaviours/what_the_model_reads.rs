@@ -10,6 +10,7 @@ use machine::phase::SuspendRequest;
 use machine::policy::Policy;
 use machine::suspension::ResumeMode;
 use machine::transcript::{AssistantCall, ModelMessage, Transcript};
+use machine::wording::calls_dropped;
 use machine::{Effect, Fact, Input, Revision};
 use serde_json::{Value, json};
 
@@ -321,4 +322,14 @@ fn arguments_that_an_answer_set_are_told_as_the_answers_and_not_as_the_approvers
     story.succeeds("A");
     let text = format!("Arguments were changed by the answer to: {chosen}\nok");
     assert_eq!(story.tool_text("A"), text);
+}
+
+#[test]
+fn the_model_reads_how_many_of_its_calls_were_accepted() {
+    let rest = "did not run, because too many calls would have been open at the same time. Ask again for those that \
+                are still needed.]";
+    let only = "[Only the first 2 of the 5 calls in your last answer were accepted.";
+    assert_eq!(calls_dropped(2, 3), format!("{only} The other 3 {rest}"));
+    let none = "[None of the 3 calls in your last answer were accepted.";
+    assert_eq!(calls_dropped(0, 3), format!("{none} The other 3 {rest}"));
 }
