@@ -23,6 +23,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::store::{Append, Claim, Refused};
+use machine::Control;
+use machine::control::ControlUnreadable;
 use machine::id::{RunId, ThreadId};
 use machine::inbox::Item;
 use machine::phase::HookAnswers;
@@ -176,6 +178,63 @@ async fn a_control_of_another_fold_is_folded_anew_from_the_log() {
     assert_eq!(world.run("run").await.control.as_ref(), Some(&worker.run.control));
     let again = claim(&world, "run").await.unwrap();
     assert_eq!(again.run.control, worker.run.control);
+}
+
+/// The store that commit 1ae1317 wrote, whose controls have fold version 1.
+fn written_by_1ae1317() -> Folder {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../holdpoint/tests/cli/earlier/1ae1317/store.db");
+    let folder = Folder::new();
+    fs::copy(file, folder.file()).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn a_control_of_an_earlier_version_is_shown_without_a_look_at_the_log() {
+    let folder = written_by_1ae1317();
+    let raw = Connection::open(folder.file()).unwrap();
+    let mut statement = raw.prepare("SELECT row, id, control FROM runs ORDER BY row").unwrap();
+    let runs = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+    let runs: Vec<(i64, String, Vec<u8>)> = runs.map(Result::unwrap).collect();
+    assert_eq!(runs.len(), 18);
+    let mut logs = raw.prepare("SELECT body FROM commits WHERE run = ?1 ORDER BY last_seq").unwrap();
+    let mut folds = Vec::new();
+    for (row, id, control) in &runs {
+        assert_eq!(Control::decode(control), Err(ControlUnreadable::OtherVersion(1)));
+        let bodies = logs.query_map([row], |row| row.get::<_, String>(0)).unwrap();
+        let lines: Vec<String> =
+            bodies.flat_map(|body| body.unwrap().lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        let events: Vec<_> = lines.iter().map(|line| machine::stored::read(line).unwrap()).collect();
+        folds.push((id.clone(), machine::fold(&events).unwrap()));
+    }
+    drop((statement, logs));
+    raw.execute("UPDATE commits SET body = 'nothing that could be read'", []).unwrap();
+    drop(raw);
+    let world = World::new(Arc::new(open(&folder, &Clock::new(), false)), Clock::new());
+    for (id, fold) in folds {
+        let found = world.store.run(&"default".into(), &RunId::from(id.as_str())).await.unwrap().unwrap();
+        assert_eq!(found.control, Some(fold), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_folds_the_log_of_a_run_whose_control_an_earlier_version_wrote() {
+    let folder = written_by_1ae1317();
+    let world = World::new(Arc::new(open(&folder, &Clock::new(), false)), Clock::new());
+    let raw = Connection::open(folder.file()).unwrap();
+    let parent: String = raw
+        .query_row(
+            "SELECT id FROM runs WHERE status = 'waiting_tool' AND row IN (SELECT parent FROM runs)",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    let claim = Claim::Run { tenant: "default".into(), run: RunId::from(parent.as_str()) };
+    let claimed = world.store.claim(claim).await.unwrap().remove(0);
+    assert_eq!(claimed.loaded.unwrap().control.descendants, 1);
+    world.store.release(&claimed.lease).await.unwrap();
+    raw.execute("UPDATE commits SET body = 'nothing that could be read'", []).unwrap();
+    let claim = Claim::Run { tenant: "default".into(), run: RunId::from(parent.as_str()) };
+    assert!(world.store.claim(claim).await.unwrap().remove(0).loaded.is_err(), "it has to be folded");
 }
 
 #[tokio::test]

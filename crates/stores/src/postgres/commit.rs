@@ -16,7 +16,7 @@ use tokio_postgres::Row;
 use super::Shared;
 use super::bells::Rung;
 use super::binding::{Asked, Bound, BoundItem};
-use super::stored_run::{control_of, item_of};
+use super::stored_run::{control_to_show, item_of};
 use super::text::{kept, told};
 use super::together::{Appended as Plainly, InHand, is_plain, is_plain_creation};
 use super::trouble::{Stop, corrupt, impossible, unavailable};
@@ -234,7 +234,7 @@ impl Shared {
         if let Some(verdict) = judge_undecoded(item, row.try_get(6)?, row.try_get(5)?) {
             return Ok(Judged { number, version, verdict });
         }
-        let control = control_of(&self.connections, number, row.try_get(2)?).await?;
+        let control = control_to_show(&self.connections, number, row.try_get(2)?).await?;
         let inbox: Vec<&str> = row.try_get(3)?;
         let inbox = inbox.into_iter().map(item_of).collect::<Result<Vec<_>, _>>()?;
         let earlier = row.try_get::<_, Option<&str>>(4)?.map(serde_json::from_str).transpose();

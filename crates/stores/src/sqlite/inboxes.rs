@@ -8,7 +8,7 @@ use machine::undecoded::judge_undecoded;
 use rusqlite::{OptionalExtension, params};
 
 use super::desk::Desk;
-use super::stored_run::{control_of, inbox};
+use super::stored_run::{control_to_show, inbox};
 use super::trouble::{Stop, corrupt};
 use crate::entry::Written;
 use crate::words::{item_word, number, unsigned};
@@ -29,7 +29,7 @@ pub(super) fn submit(
         }
         return Ok(verdict);
     }
-    let control = control_of(desk.connection(), found.row, &found.control)?;
+    let control = control_to_show(desk.connection(), found.row, &found.control)?;
     let inbox: Vec<Item> = inbox(desk.connection(), found.row)?.into_iter().map(|(_, item)| item).collect();
     let earlier = earlier(desk, found.row, item)?;
     let shown = Shown { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
