@@ -122,7 +122,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 3 }), "{refused}");
+    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 4 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -143,7 +143,7 @@ async fn the_file_is_opened_as_the_design_says() {
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).unwrap();
     assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
     assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
-    assert_eq!(pragma("user_version"), 3.into());
+    assert_eq!(pragma("user_version"), 4.into());
     assert_eq!(pragma("application_id"), i64::from(i32::from_be_bytes(*b"hold")).into());
 }
 
@@ -403,6 +403,46 @@ async fn no_list_looks_at_all_that_its_tenant_has() {
         let wanted = format!("SEARCH {table} USING INDEX {index}");
         assert!(steps.contains(&wanted), "{name}: no {wanted} in {steps:?}");
     }
+}
+
+fn statement(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/sqlite/sql/{name}.sql"));
+    fs::read_to_string(path).unwrap()
+}
+
+#[tokio::test]
+async fn a_claim_that_passes_over_a_tenant_looks_at_none_of_its_runs_and_at_no_later_deadline() {
+    let folder = Folder::new();
+    let (_world, raw) = three_runs(&folder).await;
+    let due = statement("claim_due_of_others");
+    assert_eq!(plan(&raw, &due), ["SEARCH runs USING INDEX runs_by_deadline (wake_at>? AND wake_at<?)"]);
+    // Cursor 0 is the table. Nothing is read through it: the index has the tenant.
+    for sql in [due, statement("claim_woken_of_others")] {
+        let mut explained = raw.prepare(&format!("EXPLAIN {sql}")).unwrap();
+        let count = explained.parameter_count();
+        let steps = explained
+            .query_map(params_from_iter(vec![Null; count]), |row| Ok((row.get(1)?, row.get(2)?)))
+            .unwrap();
+        let steps: Vec<(String, i64)> = steps.map(Result::unwrap).collect();
+        assert!(!steps.contains(&("Column".to_owned(), 0)), "{sql}: {steps:?}");
+    }
+    let (now, later) = (1_000, 1_000_000);
+    raw.execute("UPDATE runs SET wake_at = ?1 WHERE id = 'waits'", [later]).unwrap();
+    let mut walk = raw.prepare(&statement("claim_due_of_others")).unwrap();
+    let steps = |walk: &rusqlite::Statement<'_>| walk.reset_status(rusqlite::StatementStatus::VmStep);
+    assert_eq!(walk.query(params!["acme", now]).unwrap().next().unwrap().map(|_| ()), None);
+    let none_due = steps(&walk);
+    raw.execute_batch(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+        INSERT INTO threads (tenant, id, created_at, metadata) SELECT 'acme', 'many_' || i, i, '{}' FROM n;
+        INSERT INTO runs (tenant, id, thread, agent, status, holds, seq, epoch, interrupt_accepted, in_doubt, ready,
+            wake_at, created_at, control)
+        SELECT 'acme', 'of_' || id, row, 'a', 'waiting_tool', 1, 1, 0, 0, 0, 0, 1000000 + row, 1, x''
+        FROM threads WHERE id LIKE 'many_%'",
+    )
+    .unwrap();
+    assert_eq!(walk.query(params!["acme", now]).unwrap().next().unwrap().map(|_| ()), None);
+    assert!(steps(&walk) <= none_due + 10, "a thousand later deadlines were walked past");
 }
 
 fn plan(raw: &Connection, sql: &str) -> Vec<String> {
