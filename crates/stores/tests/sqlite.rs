@@ -22,7 +22,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::store::{Append, Claim, Refused};
+use engine::store::{Append, AutoApproval, Claim, Refused};
 use machine::Control;
 use machine::control::ControlUnreadable;
 use machine::id::{RunId, ThreadId};
@@ -122,7 +122,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 4 }), "{refused}");
+    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 5 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -143,7 +143,7 @@ async fn the_file_is_opened_as_the_design_says() {
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).unwrap();
     assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
     assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
-    assert_eq!(pragma("user_version"), 4.into());
+    assert_eq!(pragma("user_version"), 5.into());
     assert_eq!(pragma("application_id"), i64::from(i32::from_be_bytes(*b"hold")).into());
 }
 
@@ -443,6 +443,49 @@ async fn a_claim_that_passes_over_a_tenant_looks_at_none_of_its_runs_and_at_no_l
     .unwrap();
     assert_eq!(walk.query(params!["acme", now]).unwrap().next().unwrap().map(|_| ()), None);
     assert!(steps(&walk) <= none_due + 10, "a thousand later deadlines were walked past");
+}
+
+#[tokio::test]
+async fn auto_approve_that_was_switched_often_leaves_one_row_and_revoked_grants_are_in_no_index_that_is_used()
+{
+    let folder = Folder::new();
+    let world = world(&folder);
+    let thread = ThreadId::from("thr");
+    world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
+    let set = async |id: &str, on: bool| {
+        let given = AutoApproval { id: id.into(), by: "ana".into() };
+        world.store.set_auto_approve(&world.tenant, &thread, on.then_some(&given)).await.unwrap();
+    };
+    for index in 0..1_000 {
+        set(&format!("grt_{index}"), true).await;
+        match index % 3 {
+            0 => set("", false).await,
+            1 => world.store.revoke_grant(&world.tenant, &format!("grt_{index}").into()).await.unwrap(),
+            _ => {}
+        }
+    }
+    set("grt_last", true).await;
+    let raw = Connection::open(folder.file()).unwrap();
+    let rows = "SELECT group_concat(id) FROM grants";
+    assert_eq!(raw.query_row(rows, [], |row| row.get::<_, String>(0)).unwrap(), "grt_last");
+    let gone = world.store.revoke_grant(&world.tenant, &"grt_1".into()).await;
+    assert_eq!(gone, Err(Refused::NotFound), "it was revoked before");
+    for name in [
+        "thread_by_id",
+        "threads_newest",
+        "tools_granted",
+        "grants_for_tool",
+        "auto_approve_end",
+        "grants_revoke_of_thread",
+    ] {
+        let steps = plan(&raw, &statement(name));
+        assert!(
+            steps.iter().any(|step| step.contains("INDEX grants_in_force (thread=?")),
+            "{name}: {steps:?}"
+        );
+    }
+    let deletion = plan(&raw, "DELETE FROM grants WHERE thread = ?1");
+    assert!(deletion[0].ends_with("INDEX grants_of_thread (thread=?)"), "{deletion:?}");
 }
 
 fn plan(raw: &Connection, sql: &str) -> Vec<String> {
