@@ -25,8 +25,9 @@ use std::sync::Arc;
 use engine::store::{Append, AutoApproval, Claim, Refused};
 use machine::Control;
 use machine::control::ControlUnreadable;
+use machine::event::InterruptCause;
 use machine::id::{RunId, ThreadId};
-use machine::inbox::Item;
+use machine::inbox::{Item, Refusal, Verdict};
 use machine::phase::HookAnswers;
 use rusqlite::types::{Null, Value};
 use rusqlite::{Connection, ErrorCode, params, params_from_iter};
@@ -35,7 +36,9 @@ use stores::sqlite::{OpenFailed, SqliteStore};
 use fixture::{Clock, World};
 use machine::policy::OnBusy;
 use sqlite_fixture::{Folder, open};
-use worker::{claim, creation, enqueued, held, next, order, parked, queued, reject, started};
+use worker::{
+    approve, arguments_of, claim, creation, enqueued, held, next, order, parked, queued, reject, started,
+};
 
 fn world(folder: &Folder) -> World {
     let clock = Clock::new();
@@ -235,6 +238,26 @@ async fn a_worker_folds_the_log_of_a_run_whose_control_an_earlier_version_wrote(
     raw.execute("UPDATE commits SET body = 'nothing that could be read'", []).unwrap();
     let claim = Claim::Run { tenant: "default".into(), run: RunId::from(parent.as_str()) };
     assert!(world.store.claim(claim).await.unwrap().remove(0).loaded.is_err(), "it has to be folded");
+}
+
+#[tokio::test]
+async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    let worker = parked(&world, "thr", "run", "transfer").await;
+    let decision = worker.decision("call_run", Some("d1"), approve());
+    let raw = Connection::open(folder.file()).unwrap();
+    raw.execute("UPDATE runs SET control = ?1", params![[255_u8; 3]]).unwrap();
+    raw.execute("UPDATE commits SET body = 'x'", []).unwrap();
+    world.tell("run", Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
+    let claim = Claim::Run { tenant: world.tenant.clone(), run: RunId::from("run") };
+    let claimed = world.store.claim(claim).await.unwrap().remove(0);
+    world.store.end_undecoded(&claimed.lease).await.unwrap();
+    let digest = arguments_of("call_run").digest();
+    for item in [Item::Decision(decision.clone()), Item::Early { decision, digest }] {
+        let verdict = world.store.submit(&world.tenant, &RunId::from("run"), item).await;
+        assert_eq!(verdict, Ok(Verdict::Refused(Refusal::RunOver)));
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! An interrupted run of which something cannot be decoded ends by what the plain columns of its store say.
 
 use machine::Timestamp;
+use machine::decision::Decision;
 use machine::event::{Fact, InterruptCause};
-use machine::inbox::{Item, Refusal, Verdict};
+use machine::inbox::{Item, Refusal, Verdict, judge_after_the_end};
 use machine::input::ChildEnd;
 use machine::rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 use machine::termination::{Cancelled, Termination};
+use machine::tool::{Approval, EffectClass};
 use machine::undecoded::{HeldCall, ParentCall, Plain, end, judge_undecoded};
+
+use crate::story::{Story, resume, tool};
 
 fn plain() -> Plain {
     let held =
@@ -64,4 +68,20 @@ fn an_interrupt_is_judged_by_plain_columns_and_a_decision_is_not() {
     assert_eq!(judge_undecoded(&interrupt, false, false), Some(Verdict::Accepted));
     assert_eq!(judge_undecoded(&interrupt, false, true), Some(Verdict::AlreadyApplied));
     assert_eq!(judge_undecoded(&interrupt, true, false), over);
+}
+
+#[test]
+fn of_a_run_that_has_ended_only_a_repeated_decision_is_answered_with_anything_but_the_end() {
+    let mut story = Story::begin();
+    story.tools.insert("write".into(), tool(EffectClass::Write, Approval::Ask));
+    story.asks_for(&[("A", "write")]);
+    let decision = Decision { id: Some("d1".into()), ..story.decision("A", resume()) };
+    let item = Item::Decision(decision.clone());
+    let over = Verdict::Refused(Refusal::RunOver);
+    assert_eq!(judge_after_the_end(&item, None), over);
+    assert_eq!(judge_after_the_end(&item, Some(&decision)), Verdict::AlreadyApplied);
+    let other = Decision { call: "B".into(), ..decision };
+    assert_eq!(judge_after_the_end(&item, Some(&other)), Verdict::Refused(Refusal::IdUsed));
+    let interrupt = Item::Interrupt { cause: InterruptCause::Person("ann".into()) };
+    assert_eq!(judge_after_the_end(&interrupt, None), over);
 }

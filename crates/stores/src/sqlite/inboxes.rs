@@ -3,7 +3,7 @@
 use engine::store::{Refused, Tenant};
 use machine::decision::Decision;
 use machine::id::RunId;
-use machine::inbox::{Item, Shown, Ticket, Verdict, judge};
+use machine::inbox::{Item, Shown, Ticket, Verdict, judge, judge_after_the_end};
 use machine::undecoded::judge_undecoded;
 use rusqlite::{OptionalExtension, params};
 
@@ -22,6 +22,10 @@ pub(super) fn submit(
     let tenant = tenant.as_str();
     let Some(found) = find(desk, tenant, run)? else { return Err(Refused::NotFound.into()) };
     let item = &written.item;
+    // What is left of a run that was ended by its columns need not be decodable.
+    if found.ended {
+        return Ok(judge_after_the_end(item, earlier(desk, found.row, item)?.as_ref()));
+    }
     if let Some(verdict) = judge_undecoded(item, found.ended, found.interrupt_accepted) {
         if verdict.is_taken() {
             put(desk, tenant, found.row, written)?;

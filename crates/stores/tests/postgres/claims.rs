@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use engine::store::Claim;
 use machine::event::InterruptCause;
-use machine::inbox::Item;
+use machine::inbox::{Item, Refusal, Verdict};
 
 use crate::nodes::Cluster;
-use crate::worker::{claim, claimed_side_by_side, next, parked, queued};
+use crate::worker::{approve, arguments_of, claim, claimed_side_by_side, next, parked, queued};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_nodes_that_claim_together_get_all_and_nothing_twice() {
@@ -72,6 +72,26 @@ async fn a_run_that_another_node_holds_is_not_given_out() {
     assert!(one.world.store.release(&held.lease).await.unwrap());
     let again = claim(&two.world, "run").await.expect("it was let go");
     assert_eq!(again.lease.epoch, held.lease.epoch + 1);
+}
+
+#[tokio::test]
+async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over() {
+    let cluster = Cluster::new();
+    let world = cluster.node().await.world;
+    let worker = parked(&world, "thr", "run", "transfer").await;
+    let decision = worker.decision("call_run", Some("d1"), approve());
+    let client = cluster.client().await;
+    let damage = r"UPDATE runs SET control = '\xffffff'; UPDATE commits SET body = 'x'";
+    client.batch_execute(damage).await.unwrap();
+    world.tell("run", Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
+    let claim = Claim::Run { tenant: world.tenant.clone(), run: "run".into() };
+    let claimed = world.store.claim(claim).await.unwrap().remove(0);
+    world.store.end_undecoded(&claimed.lease).await.unwrap();
+    let digest = arguments_of("call_run").digest();
+    for item in [Item::Decision(decision.clone()), Item::Early { decision, digest }] {
+        let verdict = world.store.submit(&world.tenant, &"run".into(), item).await;
+        assert_eq!(verdict, Ok(Verdict::Refused(Refusal::RunOver)));
+    }
 }
 
 /// The control of a completed run as commit 1ae1317 stored it, with fold version 1.
