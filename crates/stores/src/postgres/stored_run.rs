@@ -3,9 +3,7 @@
 use std::iter::repeat;
 use std::sync::Arc;
 
-use engine::store::{
-    Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, Trouble, UnreadableEvent,
-};
+use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, UnreadableEvent};
 use machine::apply::{apply, born};
 use machine::control::ControlUnreadable;
 use machine::event::Event;
@@ -18,6 +16,7 @@ use super::claim::lease_of;
 use super::connection::Connections;
 use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
+use crate::troublesome::unless_corrupt;
 use crate::words::{checkpoint_of, number, timestamp, unsigned};
 
 /// None where it cannot be decoded.
@@ -26,11 +25,7 @@ pub(super) async fn control_if_readable(
     run: i64,
     stored: &[u8],
 ) -> Result<Option<Control>, Stop> {
-    match control_to_show(connections, run, stored).await {
-        Ok(control) => Ok(Some(control)),
-        Err(Stop(Refused::Trouble(Trouble::Corrupt(_)))) => Ok(None),
-        Err(stop) => Err(stop),
-    }
+    unless_corrupt(control_to_show(connections, run, stored).await)
 }
 
 /// To show the run or to judge an item, without a look at its log where an earlier version stored the control.

@@ -3,9 +3,7 @@
 use std::iter::repeat;
 use std::sync::Arc;
 
-use engine::store::{
-    Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, Trouble, UnreadableEvent,
-};
+use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, UnreadableEvent};
 use machine::apply::{apply, born};
 use machine::checkpoint::Checkpoint;
 use machine::control::ControlUnreadable;
@@ -16,6 +14,7 @@ use machine::{Control, stored};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::trouble::{Stop, corrupt};
+use crate::troublesome::unless_corrupt;
 use crate::words::{checkpoint_of, number, unsigned};
 
 /// None where it cannot be decoded.
@@ -24,11 +23,7 @@ pub(super) fn control_if_readable(
     run: i64,
     stored: &[u8],
 ) -> Result<Option<Control>, Stop> {
-    match control_to_show(connection, run, stored) {
-        Ok(control) => Ok(Some(control)),
-        Err(Stop(Refused::Trouble(Trouble::Corrupt(_)))) => Ok(None),
-        Err(stop) => Err(stop),
-    }
+    unless_corrupt(control_to_show(connection, run, stored))
 }
 
 /// To show the run or to judge an item, without a look at its log where an earlier version stored the control.
