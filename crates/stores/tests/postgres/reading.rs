@@ -80,6 +80,31 @@ async fn what_a_commit_reads_does_not_grow_with_the_tables() {
     );
 }
 
+/// Runs that were woken and that no node holds.
+const WOKEN: &str = "
+    INSERT INTO threads (tenant, id, created_at, metadata)
+    SELECT 'acme', 'woken_' || i, 1, 'null' FROM generate_series(1, 3000) AS i;
+    INSERT INTO runs (
+        tenant, id, thread, agent, status, holds, seq, epoch, in_doubt, ready, ready_at, created_at, control
+    ) SELECT 'acme', 'of_' || id, thread, 'a', 'waiting_tool', true, 1, 0, false, 1, 1, 1, ''
+    FROM threads WHERE id LIKE 'woken_%'";
+
+#[tokio::test]
+async fn a_claim_of_what_presses_looks_at_no_other_woken_run() {
+    let server = Server::start();
+    let cluster = Cluster::on(&server);
+    let _node = cluster.node().await;
+    let client = cluster.client().await;
+    client.batch_execute(PLANS).await.unwrap();
+    let claim = "SELECT claim_woken(1, 10, NULL, true, NULL) = '{}'";
+    let alone = looks_at(&client, &cluster.schema, claim, &[]).await;
+    client.batch_execute(WOKEN).await.unwrap();
+    let among_many = looks_at(&client, &cluster.schema, claim, &[]).await;
+    assert!(among_many <= alone + 10, "{among_many} instead of {alone}");
+    let others = "SELECT cardinality(claim_woken(1, 10, NULL, false, NULL)) >= 0";
+    assert!(looks_at(&client, &cluster.schema, others, &[]).await >= 10, "nothing is counted");
+}
+
 #[tokio::test]
 async fn revoked_grants_are_in_no_index_that_a_thread_is_read_by() {
     let cluster = Cluster::new();
