@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::id::{CallId, DecisionId, Digest, Principal, RunId, SuspensionId};
-use machine::inbox::{Item, Verdict, addressed};
+use machine::inbox::{Item, Refusal, Verdict, addressed};
 pub use machine::policy::OnReject;
 use machine::suspension::{ResumeMode, Suspension};
 use serde_json::Value;
@@ -130,6 +130,9 @@ pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, Re
     let Some(run) = node.store.run(&said.tenant, &said.run).await? else {
         return Err(Refused::NotFound);
     };
+    if is_over_and_undecoded(&run) {
+        return Ok(Verdict::Refused(Refusal::RunOver));
+    }
     let earlier = match &said.id {
         Some(id) => node.store.decision(&said.tenant, &said.run, id).await?,
         None => None,
@@ -150,8 +153,16 @@ pub(crate) async fn decide_early(node: &Arc<Node>, said: Decide, digest: Digest)
     let Some(run) = node.store.run(&said.tenant, &said.run).await? else {
         return Err(Refused::NotFound);
     };
+    if is_over_and_undecoded(&run) {
+        return Ok(Verdict::Refused(Refusal::RunOver));
+    }
     let decision = complete(node, &run, &said, SuspensionId::from(""), None).await?;
     node.submit(&said.tenant, &said.run, Item::Early { decision, digest }).await
+}
+
+/// Nothing of such a run says which calls it had. It ended by the plain columns of its store.
+const fn is_over_and_undecoded(run: &RunView) -> bool {
+    run.ended_at.is_some() && run.control.is_none()
 }
 
 /// Adds what whoever decides does not know: the live tool, and whether the words fit it.

@@ -1,10 +1,14 @@
 //! The control state: everything the machine needs except closed steps and message bodies. Small, and stored.
 
+mod version_1;
+
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use self::version_1::ControlV1;
 use crate::call::Call;
 use crate::event::{Parent, Pending, Usage};
 use crate::id::{AgentName, CallId, Digest, MessageId, Principal, RunId, ThreadId};
@@ -16,7 +20,8 @@ use crate::status::RunStatus;
 use crate::termination::Termination;
 use crate::time::Timestamp;
 
-/// Changes whenever the fold or this layout does. A stored control of another version is folded anew.
+/// Changes whenever the fold or this layout does. A worker folds the log of a run whose stored control has another version.
+/// A layout that was released stays readable for those who only show the run, who would have to fold the log every time.
 pub const FOLD_VERSION: u16 = 2;
 pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
 /// Remembered calls for loop detection; no window is wider.
@@ -166,17 +171,39 @@ impl Control {
         postcard::to_allocvec(&(FOLD_VERSION, self)).map_err(|error| format!("{error}"))
     }
 
+    /// The control that folding the log gives. Only [`FOLD_VERSION`] is decoded.
     pub fn decode(bytes: &[u8]) -> Result<Self, ControlUnreadable> {
-        let corrupt = |error| ControlUnreadable::Corrupt(format!("{error}"));
-        let (version, rest) = postcard::take_from_bytes::<u16>(bytes).map_err(corrupt)?;
-        if version != FOLD_VERSION {
-            return Err(ControlUnreadable::OtherVersion(version));
-        }
-        let (control, surplus) = postcard::take_from_bytes(rest).map_err(corrupt)?;
-        if surplus.is_empty() {
-            Ok(control)
-        } else {
-            Err(ControlUnreadable::Corrupt("bytes are left over".into()))
+        match versioned(bytes)? {
+            (FOLD_VERSION, layout) => whole(layout),
+            (version, _) => Err(ControlUnreadable::OtherVersion(version)),
         }
     }
+
+    /// The control for a store that shows the run or judges an item for its inbox. Version 1 is decoded too. Its
+    /// `descendants` are only the child runs that are still open, since version 1 did not count the others, so a worker
+    /// must not continue from it; every other field is what folding the log gives.
+    pub fn decode_to_show(bytes: &[u8]) -> Result<Self, ControlUnreadable> {
+        match versioned(bytes)? {
+            (FOLD_VERSION, layout) => whole(layout),
+            (1, layout) => whole::<ControlV1>(layout).map(Self::from),
+            (version, _) => Err(ControlUnreadable::OtherVersion(version)),
+        }
+    }
+}
+
+fn versioned(bytes: &[u8]) -> Result<(u16, &[u8]), ControlUnreadable> {
+    postcard::take_from_bytes(bytes).map_err(corrupt)
+}
+
+fn whole<T: DeserializeOwned>(layout: &[u8]) -> Result<T, ControlUnreadable> {
+    let (decoded, surplus) = postcard::take_from_bytes(layout).map_err(corrupt)?;
+    if surplus.is_empty() {
+        Ok(decoded)
+    } else {
+        Err(ControlUnreadable::Corrupt("bytes are left over".into()))
+    }
+}
+
+fn corrupt(error: postcard::Error) -> ControlUnreadable {
+    ControlUnreadable::Corrupt(format!("{error}"))
 }

@@ -231,9 +231,9 @@ pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
     let row = |call: &CallId| suspension_row(control, call, is_answered(control, inbox, call));
     match item {
         Item::Decision(decision) => {
-            judge_decision(decision, run, row(&decision.call).as_ref(), repeats(shown, decision))
+            judge_decision(decision, run, row(&decision.call).as_ref(), repeats(shown.earlier, decision))
         }
-        Item::Early { decision, .. } => match (repeats(shown, decision), run) {
+        Item::Early { decision, .. } => match (repeats(shown.earlier, decision), run) {
             (Some(Earlier { same_content: true }), _) => Verdict::AlreadyApplied,
             (Some(Earlier { same_content: false }), _) => Verdict::Refused(Refusal::IdUsed),
             (None, RunRow::OnTheWayOut | RunRow::Ended) => Verdict::Refused(Refusal::RunOver),
@@ -253,8 +253,19 @@ pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
     }
 }
 
-fn repeats(shown: &Shown<'_>, decision: &Decision) -> Option<Earlier> {
-    shown.earlier.map(|earlier| Earlier { same_content: earlier.same_content(decision) })
+fn repeats(earlier: Option<&Decision>, decision: &Decision) -> Option<Earlier> {
+    earlier.map(|earlier| Earlier { same_content: earlier.same_content(decision) })
+}
+
+/// The verdict on an item for a run that has ended, for which its state is not needed. `earlier` is a decision that was
+/// accepted under the same id.
+pub fn judge_after_the_end(item: &Item, earlier: Option<&Decision>) -> Verdict {
+    let repeated = item.decision().and_then(|decision| repeats(earlier, decision));
+    match repeated {
+        Some(Earlier { same_content: true }) => Verdict::AlreadyApplied,
+        Some(Earlier { same_content: false }) => Verdict::Refused(Refusal::IdUsed),
+        None => Verdict::Refused(Refusal::RunOver),
+    }
 }
 
 /// The suspension of a call that is open now, if one is.

@@ -10,11 +10,11 @@ use crate::call::Call;
 use crate::control::{Control, Stage};
 use crate::event::{CancelReason, Event, Fact, Message, Opened};
 use crate::grant::{Covered, Grant, Reason, ToolGrant};
-use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, grant_id};
+use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, ToolName, grant_id};
 use crate::inbox::{RunRow, Ticket};
 use crate::phase::Scope;
 use crate::status::{RunStatus, WaitingOn};
-use crate::suspension::{Held, SuspensionKind};
+use crate::suspension::SuspensionKind;
 use crate::termination::Termination;
 use crate::thread::Front;
 use crate::time::Timestamp;
@@ -63,6 +63,9 @@ pub struct OpenedRow {
     pub expires_at: Option<Timestamp>,
     /// Of the arguments that will run, as far as any are left to run: a decision that came early is for these alone.
     pub arguments: Option<Digest>,
+    pub tool: ToolName,
+    /// Of the tool as the approver sees it; none where it is no approval.
+    pub definition: Option<Digest>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +167,7 @@ impl Rows {
                     value: value.clone(),
                 }),
                 Fact::ToolApproved { call_id, approval_id, by, apply_to_future: true, covers, .. } => {
-                    if let Some(covers) = before.and_then(|control| granted(control, call_id, covers)) {
+                    if let Some(covers) = self.granted(before, call_id, approval_id, covers) {
                         let grant = Grant { id: grant_id(approval_id), by: by.clone(), covers };
                         self.grants.push(GrantRow { grant, since: event.at });
                     }
@@ -232,6 +235,24 @@ impl Rows {
         }
     }
 
+    /// What an approval covers, for the tool as it was shown: in an earlier commit, or in this one.
+    fn granted(
+        &self,
+        before: Option<&Control>,
+        call: &CallId,
+        approval: &SuspensionId,
+        reasons: &[Reason],
+    ) -> Option<Covered> {
+        let control = before.filter(|_| !reasons.is_empty())?;
+        let before = |call: &Call| Some((call.tool.clone(), call.suspension()?.held.definition()?));
+        let (tool, definition) = match self.opened.iter().find(|opened| opened.id == *approval) {
+            Some(opened) => (opened.tool.clone(), opened.definition?),
+            None => control.call(call).and_then(before)?,
+        };
+        let (agent, reasons) = (Some(control.agent.clone()), reasons.to_vec());
+        Some(Covered::Tool(ToolGrant { tool, agent, definition, reasons }))
+    }
+
     fn open(&mut self, event: &Event, opened: &Opened) {
         self.opened.push(OpenedRow {
             id: opened.suspension_id.clone(),
@@ -241,6 +262,8 @@ impl Rows {
             at: event.at,
             expires_at: opened.expiry.map(|expiry| expiry.at),
             arguments: opened.arguments.as_ref().map(crate::tool::Arguments::digest),
+            tool: opened.tool.clone(),
+            definition: opened.held.definition(),
         });
     }
 }
@@ -254,23 +277,6 @@ const fn role(message: &Message) -> Role {
         | Message::Correction { .. }
         | Message::CallsDropped { .. }
         | Message::Interruption { .. } => Role::Note,
-    }
-}
-
-/// What the approval of this call covers, for the tool as it was shown.
-fn granted(control: &Control, call: &CallId, reasons: &[Reason]) -> Option<Covered> {
-    let call = control.call(call)?;
-    match &call.suspension()?.held {
-        Held::Approval { definition } if !reasons.is_empty() => Some(Covered::Tool(ToolGrant {
-            tool: call.tool.clone(),
-            agent: Some(control.agent.clone()),
-            definition: *definition,
-            reasons: reasons.to_vec(),
-        })),
-        Held::Approval { .. } => None,
-        Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
-            None
-        }
     }
 }
 

@@ -90,6 +90,19 @@ impl Held {
             Self::ChildRun { .. } => SuspensionKind::ChildRun,
         }
     }
+
+    /// Of the tool that an approval was asked for; none where it is no approval.
+    #[must_use]
+    pub const fn definition(&self) -> Option<Digest> {
+        match self {
+            Self::Approval { definition } => Some(*definition),
+            Self::ClientTool
+            | Self::External
+            | Self::Question
+            | Self::InDoubt { .. }
+            | Self::ChildRun { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

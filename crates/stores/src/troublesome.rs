@@ -1,8 +1,20 @@
-//! How often the world was in the way of a store, by kind.
+//! Trouble with what is below a store: how often there was some, by kind, and which of it is there to stay.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::store::{Refused, Trouble, Troubles};
+
+/// None where what is stored cannot be decoded. Any other error may pass, and says nothing about what is stored.
+pub(crate) fn unless_corrupt<T, E>(read: Result<T, E>) -> Result<Option<T>, E>
+where
+    E: AsRef<Refused>,
+{
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if matches!(error.as_ref(), Refused::Trouble(Trouble::Corrupt(_))) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Troublesome {
@@ -35,4 +47,19 @@ impl Troublesome {
             corrupt: self.corrupt.load(Ordering::Relaxed),
         }
     }
+}
+
+#[test]
+fn only_what_cannot_be_decoded_counts_as_nothing() {
+    struct Stop(Refused);
+    impl AsRef<Refused> for Stop {
+        fn as_ref(&self) -> &Refused {
+            &self.0
+        }
+    }
+    let read = |trouble: Trouble| unless_corrupt(Err::<u8, Stop>(Stop(trouble.into())));
+    assert!(matches!(read(Trouble::Corrupt("x".into())), Ok(None)));
+    assert!(matches!(read(Trouble::Unavailable("x".into())), Err(Stop(Refused::Trouble(_)))));
+    assert!(matches!(read(Trouble::Full("x".into())), Err(Stop(Refused::Trouble(_)))));
+    assert!(matches!(unless_corrupt(Ok::<u8, Stop>(1)), Ok(Some(1))));
 }

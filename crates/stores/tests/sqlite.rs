@@ -22,9 +22,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::store::{Append, Claim, Refused};
+use engine::store::{Append, AutoApproval, Claim, Refused};
+use machine::Control;
+use machine::control::ControlUnreadable;
+use machine::event::InterruptCause;
 use machine::id::{RunId, ThreadId};
-use machine::inbox::Item;
+use machine::inbox::{Item, Refusal, Verdict};
 use machine::phase::HookAnswers;
 use rusqlite::types::{Null, Value};
 use rusqlite::{Connection, ErrorCode, params, params_from_iter};
@@ -33,7 +36,9 @@ use stores::sqlite::{OpenFailed, SqliteStore};
 use fixture::{Clock, World};
 use machine::policy::OnBusy;
 use sqlite_fixture::{Folder, open};
-use worker::{claim, creation, enqueued, held, next, order, parked, queued, reject, started};
+use worker::{
+    approve, arguments_of, claim, creation, enqueued, held, next, order, parked, queued, reject, started,
+};
 
 fn world(folder: &Folder) -> World {
     let clock = Clock::new();
@@ -120,7 +125,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 3 }), "{refused}");
+    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 5 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -141,7 +146,7 @@ async fn the_file_is_opened_as_the_design_says() {
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).unwrap();
     assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
     assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
-    assert_eq!(pragma("user_version"), 3.into());
+    assert_eq!(pragma("user_version"), 5.into());
     assert_eq!(pragma("application_id"), i64::from(i32::from_be_bytes(*b"hold")).into());
 }
 
@@ -176,6 +181,83 @@ async fn a_control_of_another_fold_is_folded_anew_from_the_log() {
     assert_eq!(world.run("run").await.control.as_ref(), Some(&worker.run.control));
     let again = claim(&world, "run").await.unwrap();
     assert_eq!(again.run.control, worker.run.control);
+}
+
+/// The store that commit 1ae1317 wrote, whose controls have fold version 1.
+fn written_by_1ae1317() -> Folder {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../holdpoint/tests/cli/earlier/1ae1317/store.db");
+    let folder = Folder::new();
+    fs::copy(file, folder.file()).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn a_control_of_an_earlier_version_is_shown_without_a_look_at_the_log() {
+    let folder = written_by_1ae1317();
+    let raw = Connection::open(folder.file()).unwrap();
+    let mut statement = raw.prepare("SELECT row, id, control FROM runs ORDER BY row").unwrap();
+    let runs = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+    let runs: Vec<(i64, String, Vec<u8>)> = runs.map(Result::unwrap).collect();
+    assert_eq!(runs.len(), 18);
+    let mut logs = raw.prepare("SELECT body FROM commits WHERE run = ?1 ORDER BY last_seq").unwrap();
+    let mut folds = Vec::new();
+    for (row, id, control) in &runs {
+        assert_eq!(Control::decode(control), Err(ControlUnreadable::OtherVersion(1)));
+        let bodies = logs.query_map([row], |row| row.get::<_, String>(0)).unwrap();
+        let lines: Vec<String> =
+            bodies.flat_map(|body| body.unwrap().lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        let events: Vec<_> = lines.iter().map(|line| machine::stored::read(line).unwrap()).collect();
+        folds.push((id.clone(), machine::fold(&events).unwrap()));
+    }
+    drop((statement, logs));
+    raw.execute("UPDATE commits SET body = 'nothing that could be read'", []).unwrap();
+    drop(raw);
+    let world = World::new(Arc::new(open(&folder, &Clock::new(), false)), Clock::new());
+    for (id, fold) in folds {
+        let found = world.store.run(&"default".into(), &RunId::from(id.as_str())).await.unwrap().unwrap();
+        assert_eq!(found.control, Some(fold), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_folds_the_log_of_a_run_whose_control_an_earlier_version_wrote() {
+    let folder = written_by_1ae1317();
+    let world = World::new(Arc::new(open(&folder, &Clock::new(), false)), Clock::new());
+    let raw = Connection::open(folder.file()).unwrap();
+    let parent: String = raw
+        .query_row(
+            "SELECT id FROM runs WHERE status = 'waiting_tool' AND row IN (SELECT parent FROM runs)",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    let claim = Claim::Run { tenant: "default".into(), run: RunId::from(parent.as_str()) };
+    let claimed = world.store.claim(claim).await.unwrap().remove(0);
+    assert_eq!(claimed.loaded.unwrap().control.descendants, 1);
+    world.store.release(&claimed.lease).await.unwrap();
+    raw.execute("UPDATE commits SET body = 'nothing that could be read'", []).unwrap();
+    let claim = Claim::Run { tenant: "default".into(), run: RunId::from(parent.as_str()) };
+    assert!(world.store.claim(claim).await.unwrap().remove(0).loaded.is_err(), "it has to be folded");
+}
+
+#[tokio::test]
+async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    let worker = parked(&world, "thr", "run", "transfer").await;
+    let decision = worker.decision("call_run", Some("d1"), approve());
+    let raw = Connection::open(folder.file()).unwrap();
+    raw.execute("UPDATE runs SET control = ?1", params![[255_u8; 3]]).unwrap();
+    raw.execute("UPDATE commits SET body = 'x'", []).unwrap();
+    world.tell("run", Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
+    let claim = Claim::Run { tenant: world.tenant.clone(), run: RunId::from("run") };
+    let claimed = world.store.claim(claim).await.unwrap().remove(0);
+    world.store.end_undecoded(&claimed.lease).await.unwrap();
+    let digest = arguments_of("call_run").digest();
+    for item in [Item::Decision(decision.clone()), Item::Early { decision, digest }] {
+        let verdict = world.store.submit(&world.tenant, &RunId::from("run"), item).await;
+        assert_eq!(verdict, Ok(Verdict::Refused(Refusal::RunOver)));
+    }
 }
 
 #[tokio::test]
@@ -344,6 +426,89 @@ async fn no_list_looks_at_all_that_its_tenant_has() {
         let wanted = format!("SEARCH {table} USING INDEX {index}");
         assert!(steps.contains(&wanted), "{name}: no {wanted} in {steps:?}");
     }
+}
+
+fn statement(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/sqlite/sql/{name}.sql"));
+    fs::read_to_string(path).unwrap()
+}
+
+#[tokio::test]
+async fn a_claim_that_passes_over_a_tenant_looks_at_none_of_its_runs_and_at_no_later_deadline() {
+    let folder = Folder::new();
+    let (_world, raw) = three_runs(&folder).await;
+    let due = statement("claim_due_of_others");
+    assert_eq!(plan(&raw, &due), ["SEARCH runs USING INDEX runs_by_deadline (wake_at>? AND wake_at<?)"]);
+    // Cursor 0 is the table. Nothing is read through it: the index has the tenant.
+    for sql in [due, statement("claim_woken_of_others")] {
+        let mut explained = raw.prepare(&format!("EXPLAIN {sql}")).unwrap();
+        let count = explained.parameter_count();
+        let steps = explained
+            .query_map(params_from_iter(vec![Null; count]), |row| Ok((row.get(1)?, row.get(2)?)))
+            .unwrap();
+        let steps: Vec<(String, i64)> = steps.map(Result::unwrap).collect();
+        assert!(!steps.contains(&("Column".to_owned(), 0)), "{sql}: {steps:?}");
+    }
+    let (now, later) = (1_000, 1_000_000);
+    raw.execute("UPDATE runs SET wake_at = ?1 WHERE id = 'waits'", [later]).unwrap();
+    let mut walk = raw.prepare(&statement("claim_due_of_others")).unwrap();
+    let steps = |walk: &rusqlite::Statement<'_>| walk.reset_status(rusqlite::StatementStatus::VmStep);
+    assert_eq!(walk.query(params!["acme", now]).unwrap().next().unwrap().map(|_| ()), None);
+    let none_due = steps(&walk);
+    raw.execute_batch(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+        INSERT INTO threads (tenant, id, created_at, metadata) SELECT 'acme', 'many_' || i, i, '{}' FROM n;
+        INSERT INTO runs (tenant, id, thread, agent, status, holds, seq, epoch, interrupt_accepted, in_doubt, ready,
+            wake_at, created_at, control)
+        SELECT 'acme', 'of_' || id, row, 'a', 'waiting_tool', 1, 1, 0, 0, 0, 0, 1000000 + row, 1, x''
+        FROM threads WHERE id LIKE 'many_%'",
+    )
+    .unwrap();
+    assert_eq!(walk.query(params!["acme", now]).unwrap().next().unwrap().map(|_| ()), None);
+    assert!(steps(&walk) <= none_due + 10, "a thousand later deadlines were walked past");
+}
+
+#[tokio::test]
+async fn auto_approve_that_was_switched_often_leaves_one_row_and_revoked_grants_are_in_no_index_that_is_used()
+{
+    let folder = Folder::new();
+    let world = world(&folder);
+    let thread = ThreadId::from("thr");
+    world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
+    let set = async |id: &str, on: bool| {
+        let given = AutoApproval { id: id.into(), by: "ana".into() };
+        world.store.set_auto_approve(&world.tenant, &thread, on.then_some(&given)).await.unwrap();
+    };
+    for index in 0..1_000 {
+        set(&format!("grt_{index}"), true).await;
+        match index % 3 {
+            0 => set("", false).await,
+            1 => world.store.revoke_grant(&world.tenant, &format!("grt_{index}").into()).await.unwrap(),
+            _ => {}
+        }
+    }
+    set("grt_last", true).await;
+    let raw = Connection::open(folder.file()).unwrap();
+    let rows = "SELECT group_concat(id) FROM grants";
+    assert_eq!(raw.query_row(rows, [], |row| row.get::<_, String>(0)).unwrap(), "grt_last");
+    let gone = world.store.revoke_grant(&world.tenant, &"grt_1".into()).await;
+    assert_eq!(gone, Err(Refused::NotFound), "it was revoked before");
+    for name in [
+        "thread_by_id",
+        "threads_newest",
+        "tools_granted",
+        "grants_for_tool",
+        "auto_approve_end",
+        "grants_revoke_of_thread",
+    ] {
+        let steps = plan(&raw, &statement(name));
+        assert!(
+            steps.iter().any(|step| step.contains("INDEX grants_in_force (thread=?")),
+            "{name}: {steps:?}"
+        );
+    }
+    let deletion = plan(&raw, "DELETE FROM grants WHERE thread = ?1");
+    assert!(deletion[0].ends_with("INDEX grants_of_thread (thread=?)"), "{deletion:?}");
 }
 
 fn plan(raw: &Connection, sql: &str) -> Vec<String> {

@@ -388,6 +388,22 @@ fn upkeep_goes_on(store: &Store, story: &Story, case: &Case) {
     }
 }
 
+/// A run that has ended says so, whether its state can be decoded or not.
+fn decisions_are_refused(server: &Server, run: &str, case: &Case) {
+    let bearer = open_bearer(server.address()).expect("it has a token");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let post = |path: &str, body: &Value| call(server.address(), "POST", path, &headers, &body.to_string());
+    let held = read(server, &format!("/v1/approvals?run_id={run}"), case)["approvals"][0].clone();
+    let decision = json!({"call_id": held["call_id"], "action": "resume"});
+    let (code, said) = post(&format!("/v1/runs/{run}/decisions"), &json!({"decisions": [decision]}));
+    assert_eq!((code, &said["results"][0]["outcome"]), (200, &json!("conflict")), "{}: {said}", case.column);
+    let id = held["id"].as_str().expect("an approval");
+    for answer in ["approve", "reject"] {
+        let (code, said) = post(&format!("/v1/approvals/{id}/{answer}"), &json!({}));
+        assert_eq!(code, 409, "{}: {said}", case.column);
+    }
+}
+
 fn tell(store: &Store, case: &Case) {
     let server = store.start();
     let story = begun(&server);
@@ -411,6 +427,7 @@ fn tell(store: &Store, case: &Case) {
     interrupt(&server, &story.victim, case);
     server.run_with(&story.victim, "interrupted");
     stream_is_whole(&server, &story.victim, case);
+    decisions_are_refused(&server, &story.victim, case);
     let pending = read(&server, "/v1/approvals", case);
     assert_eq!(pending["approvals"], json!([]), "{}", case.column);
     // The next one holds the thread; where the log before it cannot be decoded it is halted, and can be interrupted too.

@@ -11,6 +11,7 @@ use axum::response::Response;
 use engine::deciding::Decide;
 use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::id::{RunId, SuspensionId, ThreadId};
+use machine::policy::Policy;
 use machine::rows::ApprovalStatus as Standing;
 
 use crate::access::Caller;
@@ -136,7 +137,12 @@ pub(crate) async fn reject(
     let asked: Reject = received.strict_or_empty().await?;
     let held = found(&server, &caller, &id).await?;
     let run = runs::found(&server, &caller, &held.run).await?;
-    let decide = asked.into_decide(&held, &run.decoded()?.policy, caller.principal.clone());
+    let policy = match &run.control {
+        // Its approvals are closed, whatever its policy was.
+        None if run.status.ended() => Policy::default(),
+        Some(_) | None => run.decoded()?.policy,
+    };
+    let decide = asked.into_decide(&held, &policy, caller.principal.clone());
     decided(&server, &caller, &received, held, decide).await
 }
 

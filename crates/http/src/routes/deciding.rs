@@ -72,6 +72,11 @@ async fn one(
     if derived {
         decide.id = repeat.decision_id(ordinal);
     }
+    // It was ended by the columns of its store, and nothing says which calls it had.
+    if run.control.is_none() && run.status.ended() {
+        let over = Verdict::Refused(Refusal::RunOver);
+        return Ok(DecisionResult::judged(&call, id.as_deref(), &over));
+    }
     let control = run.decoded()?;
     let known = control.call(&decide.call);
     let earlier = earlier(server, &decide).await?;

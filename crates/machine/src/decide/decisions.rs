@@ -11,7 +11,7 @@ use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, grant_fault
 use crate::event::{CallErrorCode, CancelReason, Fact, ResultFrom, VoidReason};
 use crate::grant::Reason;
 use crate::json::Json;
-use crate::policy::{OnReject, Scopes};
+use crate::policy::{ApprovalScope, OnReject};
 use crate::rejection::Rejection;
 use crate::status::RunStatus;
 use crate::suspension::{Held, ResumeMode, Suspension};
@@ -134,7 +134,13 @@ impl Draft<'_> {
 
     /// The reasons that later calls are not held for: those that opened this suspension.
     fn covers(&self, call: &Call) -> Vec<Reason> {
-        let scopes = Scopes { agent: self.revision.policy.approval, run: self.control.policy.approval };
+        // What the gate knew is not stored. A run that asks about no tool by itself holds no call in its agent's name, so
+        // where one is held for that reason, nothing loosened the agent's policy any more.
+        let loosening_ended = match self.control.policy.approval {
+            ApprovalScope::Never | ApprovalScope::Policy => true,
+            ApprovalScope::WriteTools | ApprovalScope::AllTools => false,
+        };
+        let scopes = self.scopes_in_force(loosening_ended);
         let reason = |asker| Reason::of(asker, scopes, self.revision, &self.control);
         call.open_askers().iter().filter_map(reason).collect()
     }

@@ -134,8 +134,12 @@ impl Draft<'_> {
     }
 
     fn scopes(&self, gated: &Gated) -> Scopes {
+        self.scopes_in_force(gated.loosening_ended)
+    }
+
+    pub(super) fn scopes_in_force(&self, loosening_ended: bool) -> Scopes {
         let (agent, run) = (self.revision.policy.approval, self.control.policy.approval);
-        let may_be_looser = self.control.loosened_by.is_some() && !gated.loosening_ended;
+        let may_be_looser = self.control.loosened_by.is_some() && !loosening_ended;
         Scopes { agent, run: if may_be_looser { run } else { run.max(agent) } }
     }
 

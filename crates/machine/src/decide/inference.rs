@@ -234,11 +234,14 @@ impl Draft<'_> {
     fn declare(&self, answered: &ModelAnswered) -> (Vec<Declared>, u32) {
         let count_max = CALLS_OPEN_MAX.saturating_sub(self.open_call_count());
         let mut room = self.room_bytes().unwrap_or(0).saturating_sub(fault_bytes(answered));
+        // A hook names a call by its index, and those after the last index are never taken.
+        let beyond = answered.calls.len().saturating_sub(1 + usize::from(u16::MAX));
+        let beyond = u32::try_from(beyond).unwrap_or(u32::MAX);
         let mut dropped = 0_u32;
         let mut taken: BTreeSet<CallId> = answered.taken.clone();
         taken.extend(self.control.calls.iter().map(|call| call.id.clone()));
         let mut declared = Vec::new();
-        for (asked, index) in answered.calls.iter().zip(0_u16..) {
+        for (asked, index) in answered.calls.iter().zip(0..=u16::MAX) {
             let dropped_by_hook = answered
                 .hooks
                 .actions()
@@ -264,7 +267,7 @@ impl Draft<'_> {
                 arguments: set.unwrap_or(&asked.arguments).bounded(),
             });
         }
-        (declared, dropped)
+        (declared, dropped.saturating_add(beyond))
     }
 
     /// The model's own id where it is usable and new in the thread, else with `~2`, `~3`, … behind it.

@@ -77,6 +77,25 @@ fn large() -> Rule {
 }
 
 #[test]
+fn what_is_granted_after_a_loosening_ended_covers_the_agents_policy_that_held_the_call() {
+    let mut loose = order(scope(Usual));
+    loose.loosened_by = Some(Principal::from("bo"));
+    let mut story = started(agent_with(Vec::new(), AllTools), loose.clone());
+    story.tools.insert("transfer".into(), tool(EffectClass::Write, Approval::Never));
+    story.loosening_ended = true;
+    let grants = granted(story, 5);
+    assert!(
+        matches!(&grants[0].covers, Covered::Tool(granted) if granted.reasons == [Reason::Agent(AllTools)]),
+        "{grants:?}"
+    );
+    let mut story = started(agent_with(Vec::new(), AllTools), loose);
+    story.tools.insert("transfer".into(), tool(EffectClass::Write, Approval::Never));
+    story.loosening_ended = true;
+    story.grants = grants;
+    assert_eq!(transfer(&mut story, "B", 5), Running);
+}
+
+#[test]
 fn a_grant_for_the_tools_own_ask_lifts_no_rule() {
     let grants = granted(begin(agent_with(vec![large()], Usual), Usual), 5);
     let later = |amount| later(agent_with(vec![large()], Usual), Usual, &grants, amount);

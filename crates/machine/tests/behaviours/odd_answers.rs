@@ -132,6 +132,12 @@ fn of_too_many_calls_the_first_that_fit_are_taken_and_a_note_counts_the_rest() {
 }
 
 #[test]
+fn more_calls_than_an_index_can_name_are_dropped_like_any_others() {
+    let mut story = Story::begin();
+    assert_eq!(dropped(&asks_for(&mut story, 70_000)), Some((64, 69_936)));
+}
+
+#[test]
 fn exactly_as_many_calls_as_fit_leave_no_note() {
     let mut story = Story::begin();
     assert_eq!(dropped(&asks_for(&mut story, CALLS_OPEN_MAX)), None);

@@ -197,6 +197,20 @@ fn a_grant_is_written_only_for_an_approval_that_says_so_and_for_what_was_shown()
 }
 
 #[test]
+fn a_grant_is_written_too_where_one_commit_opens_the_approval_and_gives_it() {
+    let action = DecisionAction::Resume(Resume { apply_to_future: true, ..Resume::default() });
+    let rows = rows_of(&mut Story::begin(), |story| {
+        let mut events = story.asks_for(&[("A", "transfer")]);
+        events.extend(story.decides("A", action));
+        events
+    });
+    let approval = rows.closed[0].id.clone();
+    let id = GrantId::from(approval.as_str().replace("apr_", "grt_"));
+    let grant = Grant { id, ..tool_grant("transfer", Digest::of(b"definition 1"), &[Reason::Tool]) };
+    assert_eq!(rows.grants, [GrantRow { grant, since: rows.closed[0].at }]);
+}
+
+#[test]
 fn what_a_plugin_keeps_becomes_a_row() {
     let revision = Revision { phases: PhaseSet::default().with(Phase::RunStart), ..Revision::default() };
     let mut story = Story::begin_with(revision);

@@ -1,15 +1,17 @@
 //! An interrupted run of which something cannot be decoded ends by what the plain columns of its store say.
 
+use machine::decision::Decision;
 use machine::event::{CancelReason, Fact, InterruptCause, Usage};
-use machine::inbox::{Item, Refusal, Verdict};
+use machine::inbox::{Item, Refusal, Verdict, judge_after_the_end};
 use machine::input::{ChildEnd, ChildEnded};
 use machine::rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 use machine::termination::{Cancelled, Termination};
+use machine::tool::{Approval, EffectClass};
 use machine::undecoded::{HeldCall, LastCommit, ParentCall, Plain, end, judge_undecoded};
 use machine::{Control, Event, Input, Timestamp};
 
-use crate::story::{Story, names};
+use crate::story::{Story, names, resume, tool};
 
 fn plain() -> Plain {
     let held =
@@ -157,4 +159,20 @@ fn a_state_that_disagrees_with_the_columns_is_not_used() {
         assert_eq!(last.events.len(), 2 + disagreeing.held.len());
         assert_eq!(last.events[0].seq, disagreeing.seq + 1);
     }
+}
+
+#[test]
+fn of_a_run_that_has_ended_only_a_repeated_decision_is_answered_with_anything_but_the_end() {
+    let mut story = Story::begin();
+    story.tools.insert("write".into(), tool(EffectClass::Write, Approval::Ask));
+    story.asks_for(&[("A", "write")]);
+    let decision = Decision { id: Some("d1".into()), ..story.decision("A", resume()) };
+    let item = Item::Decision(decision.clone());
+    let over = Verdict::Refused(Refusal::RunOver);
+    assert_eq!(judge_after_the_end(&item, None), over);
+    assert_eq!(judge_after_the_end(&item, Some(&decision)), Verdict::AlreadyApplied);
+    let other = Decision { call: "B".into(), ..decision };
+    assert_eq!(judge_after_the_end(&item, Some(&other)), Verdict::Refused(Refusal::IdUsed));
+    let interrupt = Item::Interrupt { cause: InterruptCause::Person("ann".into()) };
+    assert_eq!(judge_after_the_end(&interrupt, None), over);
 }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use machine::call::Call;
+use machine::control::ControlUnreadable;
+use machine::suspension::Held;
 use machine::transcript::Transcript;
 use machine::{Control, Event, Fact, Input, Timestamp, fold, stored};
 use serde_json::{Value, json};
@@ -70,6 +73,39 @@ fn every_prefix_of_a_story_folds_and_survives_being_stored_as_control() {
             assert_eq!(Control::decode(&control.encode().unwrap()).as_ref(), Ok(&control), "{}", story.name);
         }
     }
+}
+
+/// Every line has the name of a story, a number of events, and the control that the program of commit 1ae1317, with fold
+/// version 1, stored after so many events of that story.
+const VERSION_1: &str = include_str!("version_1_controls.txt");
+
+#[test]
+fn a_control_of_fold_version_1_is_shown_as_the_fold_of_its_log() {
+    let stories = file::all();
+    let mut seen = 0;
+    for line in VERSION_1.lines() {
+        let [name, length, hex] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let story = stories.iter().find(|story| story.name == name).unwrap();
+        let stored: Vec<u8> = hex
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect();
+        let folded = folded(story, length.parse().unwrap());
+        let shown = Control::decode_to_show(&stored).unwrap();
+        // Version 1 counted no child run that had ended.
+        let expected = Control { descendants: shown.descendants, ..folded.clone() };
+        assert_eq!(shown, expected, "{name} after event {length}");
+        let waits =
+            |call: &Call| call.suspension().is_some_and(|open| matches!(open.held, Held::ChildRun { .. }));
+        assert_eq!(shown.descendants == 1, shown.calls.iter().any(waits), "{name} after event {length}");
+        // A worker writes the control back, so it needs that count.
+        assert_eq!(Control::decode(&stored), Err(ControlUnreadable::OtherVersion(1)));
+        let shorter = &stored[..stored.len() - 1];
+        assert!(matches!(Control::decode_to_show(shorter), Err(ControlUnreadable::Corrupt(_))));
+        seen += 1;
+    }
+    assert_eq!(seen, stories.iter().map(|story| story.events.len()).sum::<usize>());
 }
 
 #[test]

@@ -57,8 +57,19 @@ pub(crate) fn run_columns(tenant: &str, has_parent: bool, told: &Told) -> [Value
 
 /// The stored state is the fold of the log.
 pub(crate) fn control_fault(stored: &[u8], told: &Told) -> Option<Fault> {
-    match Control::decode(stored) {
+    let (decoded, is_older) = match Control::decode(stored) {
+        Err(ControlUnreadable::OtherVersion(_)) => (Control::decode_to_show(stored), true),
+        decoded @ (Ok(_) | Err(ControlUnreadable::Corrupt(_))) => (decoded, false),
+    };
+    match decoded {
         Ok(stored) if stored == told.control => None,
+        // An older version did not count all of them.
+        Ok(stored)
+            if is_older
+                && stored == (Control { descendants: stored.descendants, ..told.control.clone() }) =>
+        {
+            None
+        }
         Ok(stored) => Some(broken(
             FindingCode::ControlDiffers,
             format!(
@@ -66,7 +77,7 @@ pub(crate) fn control_fault(stored: &[u8], told: &Told) -> Option<Fault> {
                 stored.seq, stored.status, told.control.seq, told.control.status
             ),
         )),
-        // It is folded anew whenever somebody loads it.
+        // It is folded anew whenever it is read.
         Err(ControlUnreadable::OtherVersion(_)) => None,
         Err(ControlUnreadable::Corrupt(why)) => {
             Some(broken(FindingCode::ControlDiffers, format!("the stored state cannot be read: {why}")))

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
-use machine::inbox::{Item, Shown, Verdict, judge};
+use machine::inbox::{Item, Shown, Verdict, judge, judge_after_the_end};
 use machine::thread::{Admission, Busy, IfBusy, LINE_MAX, QUEUE_MAX};
 use machine::undecoded::judge_undecoded;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use tokio_postgres::Row;
 use super::Shared;
 use super::bells::Rung;
 use super::binding::{Asked, Bound, BoundItem};
-use super::stored_run::{control_of, item_of};
+use super::stored_run::{control_to_show, item_of};
 use super::text::{kept, told};
 use super::together::{Appended as Plainly, InHand, is_plain, is_plain_creation};
 use super::trouble::{Stop, corrupt, impossible, unavailable};
@@ -231,14 +231,19 @@ impl Shared {
         let rows = self.connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str()), &id]).await?;
         let row = rows.first().ok_or(Refused::NotFound)?;
         let (number, version): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-        if let Some(verdict) = judge_undecoded(item, row.try_get(6)?, row.try_get(5)?) {
-            return Ok(Judged { number, version, verdict });
-        }
-        let control = control_of(&self.connections, number, row.try_get(2)?).await?;
-        let inbox: Vec<&str> = row.try_get(3)?;
-        let inbox = inbox.into_iter().map(item_of).collect::<Result<Vec<_>, _>>()?;
         let earlier = row.try_get::<_, Option<&str>>(4)?.map(serde_json::from_str).transpose();
         let earlier = earlier.map_err(|error| corrupt(error.to_string()))?;
+        let ended: bool = row.try_get(6)?;
+        // What is left of a run that was ended by its columns need not be decodable.
+        if ended {
+            return Ok(Judged { number, version, verdict: judge_after_the_end(item, earlier.as_ref()) });
+        }
+        if let Some(verdict) = judge_undecoded(item, ended, row.try_get(5)?) {
+            return Ok(Judged { number, version, verdict });
+        }
+        let control = control_to_show(&self.connections, number, row.try_get(2)?).await?;
+        let inbox: Vec<&str> = row.try_get(3)?;
+        let inbox = inbox.into_iter().map(item_of).collect::<Result<Vec<_>, _>>()?;
         let shown = Shown { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
         Ok(Judged { number, version, verdict: judge(item, &shown) })
     }

@@ -32,8 +32,7 @@ impl Shared {
     }
 
     pub(super) async fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Result<(), Stop> {
-        let sql =
-            "UPDATE grants SET revoked = true WHERE tenant = $1 AND id = $2 AND NOT revoked RETURNING id";
+        let sql = include_str!("sql/grant_revoke.sql");
         let rows = self.change(sql, &[&kept(tenant.as_str()), &kept(id.as_str())]).await?;
         if rows.is_empty() { Err(Refused::NotFound.into()) } else { Ok(()) }
     }

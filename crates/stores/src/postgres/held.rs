@@ -117,7 +117,7 @@ async fn holder(look: &Look<'_>, run: i64, revisions: &mut Revisions) -> Result<
     let rows = look.read("SELECT tenant, control FROM runs WHERE run = $1", &[&run]).await?;
     let row = rows.first().ok_or_else(|| corrupt(format!("run {run} is not there")))?;
     let tenant = told(row.try_get(0)?);
-    let control = match Control::decode(row.try_get(1)?) {
+    let control = match Control::decode_to_show(row.try_get(1)?) {
         Ok(control) => control,
         Err(ControlUnreadable::OtherVersion(_)) => folded(look, run, &tenant).await?,
         Err(ControlUnreadable::Corrupt(why)) => {

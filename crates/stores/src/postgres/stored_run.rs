@@ -3,9 +3,7 @@
 use std::iter::repeat;
 use std::sync::Arc;
 
-use engine::store::{
-    Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, Trouble, UnreadableEvent,
-};
+use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, UnreadableEvent};
 use machine::apply::{apply, born};
 use machine::control::ControlUnreadable;
 use machine::event::Event;
@@ -18,24 +16,33 @@ use super::claim::lease_of;
 use super::connection::Connections;
 use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
+use crate::troublesome::unless_corrupt;
 use crate::words::{checkpoint_of, number, timestamp, unsigned};
 
-/// None where it cannot be decoded, for whoever shows a run.
-pub(super) async fn shown_control(
+/// None where it cannot be decoded.
+pub(super) async fn control_if_readable(
     connections: &Connections,
     run: i64,
     stored: &[u8],
 ) -> Result<Option<Control>, Stop> {
-    match control_of(connections, run, stored).await {
-        Ok(control) => Ok(Some(control)),
-        Err(Stop(Refused::Trouble(Trouble::Corrupt(_)))) => Ok(None),
-        Err(stop) => Err(stop),
-    }
+    unless_corrupt(control_to_show(connections, run, stored).await)
 }
 
-/// A control that another fold wrote is folded anew from the log.
-pub(super) async fn control_of(connections: &Connections, run: i64, stored: &[u8]) -> Result<Control, Stop> {
-    match Control::decode(stored) {
+/// To show the run or to judge an item, without a look at its log where an earlier version stored the control.
+pub(super) async fn control_to_show(
+    connections: &Connections,
+    run: i64,
+    stored: &[u8],
+) -> Result<Control, Stop> {
+    control_or_fold(connections, run, Control::decode_to_show(stored)).await
+}
+
+async fn control_or_fold(
+    connections: &Connections,
+    run: i64,
+    decoded: Result<Control, ControlUnreadable>,
+) -> Result<Control, Stop> {
+    match decoded {
         Ok(control) => Ok(control),
         Err(ControlUnreadable::OtherVersion(_)) => folded(connections, run).await,
         Err(ControlUnreadable::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
@@ -95,7 +102,9 @@ impl StoredRun {
     }
 
     pub(super) async fn load(self, connections: &Connections) -> Result<Loaded, Stop> {
-        let control = control_of(connections, self.lease.row, &self.control).await?;
+        // A worker writes the control back: one that another fold wrote is folded anew from the log.
+        let decoded = Control::decode(&self.control);
+        let control = control_or_fold(connections, self.lease.row, decoded).await?;
         let inbox = self
             .tickets
             .iter()

@@ -10,6 +10,12 @@ use tokio_postgres::Error;
 #[derive(Debug)]
 pub(super) struct Stop(pub(super) Refused);
 
+impl AsRef<Refused> for Stop {
+    fn as_ref(&self) -> &Refused {
+        &self.0
+    }
+}
+
 impl From<Refused> for Stop {
     fn from(refused: Refused) -> Self {
         Self(refused)

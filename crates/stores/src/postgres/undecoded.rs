@@ -12,6 +12,7 @@ use super::stored_run::folded;
 use super::text::{kept, told};
 use super::trouble::{Stop, unavailable};
 use crate::entry::{Ended, Ends, Entry, cause_in};
+use crate::troublesome::unless_corrupt;
 use crate::words::{kind_of, number, timestamp, unsigned};
 
 /// Times that the columns are read again because an item was accepted in between.
@@ -44,7 +45,7 @@ impl Shared {
         let control: Vec<u8> = row.try_get(6)?;
         let decoded = match (ends, Control::decode(&control)) {
             (Ends::ByControl, Ok(control)) => Some(control),
-            (Ends::ByControl, Err(_)) => folded(&self.connections, lease.row).await.ok(),
+            (Ends::ByControl, Err(_)) => unless_corrupt(folded(&self.connections, lease.row).await)?,
             (Ends::ByColumns, _) => None,
         };
         let (tickets, items): (Vec<i64>, Vec<&str>) = (row.try_get(12)?, row.try_get(13)?);

@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::connection::{Connections, Parameters};
-use super::stored_run::shown_control;
+use super::stored_run::control_if_readable;
 use super::text::{kept, told};
 use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
@@ -130,7 +130,7 @@ async fn run_view(connections: &Connections, row: &Row) -> Result<RunView, Stop>
         agent: AgentName::from(told(row.try_get(9)?)),
         status: status_of(row.try_get(1)?)?,
         seq: unsigned(row.try_get(10)?),
-        control: shown_control(connections, row.try_get(7)?, row.try_get(8)?).await?,
+        control: control_if_readable(connections, row.try_get(7)?, row.try_get(8)?).await?,
         interrupt_accepted: row.try_get(2)?,
         created_at: timestamp(row.try_get(3)?),
         started_at: row.try_get::<_, Option<i64>>(4)?.map(timestamp),

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use engine::store::{Claim, Claimed, Lease, Loaded, PassOver, Refused, Tenant, Trouble};
 use machine::Timestamp;
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
 use super::desk::Desk;
@@ -67,15 +68,6 @@ impl Line {
             Self::Woken => include_str!("sql/claim_woken.sql"),
             Self::Interrupted => include_str!("sql/claim_interrupted.sql"),
             Self::Due => include_str!("sql/claim_due.sql"),
-        }
-    }
-
-    /// The same without the runs of one tenant.
-    const fn of_others_in_order(self) -> &'static str {
-        match self {
-            Self::Woken => include_str!("sql/claim_woken_of_others.sql"),
-            Self::Interrupted => include_str!("sql/claim_interrupted_of_others.sql"),
-            Self::Due => include_str!("sql/claim_due_of_others.sql"),
         }
     }
 
@@ -286,9 +278,20 @@ impl Claims<'_> {
         but: Option<&Tenant>,
         mut each: impl FnMut(Entry) -> ControlFlow<()>,
     ) -> Result<(), Stop> {
-        let sql = if but.is_some() { line.of_others_in_order() } else { line.in_order() };
+        let (sql, parameters) = match (line, but) {
+            (Line::Woken, Some(tenant)) => {
+                (include_str!("sql/claim_woken_of_others.sql"), vec![text(tenant)])
+            }
+            // Without the bound every deadline that this tenant has would be walked past.
+            (Line::Due, Some(tenant)) => (
+                include_str!("sql/claim_due_of_others.sql"),
+                vec![text(tenant), Value::Integer(millis(self.now))],
+            ),
+            // A claim of what presses passes over no tenant.
+            (Line::Woken | Line::Due, None) | (Line::Interrupted, _) => (line.in_order(), Vec::new()),
+        };
         let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params_from_iter(but.map(Tenant::as_str)))?;
+        let mut rows = statement.query(params_from_iter(parameters))?;
         while let Some(columns) = rows.next()? {
             let entry = Entry { line, row: columns.get(0)?, at: columns.get(1)? };
             let held = self.leases.lock();
@@ -369,6 +372,10 @@ impl Claims<'_> {
         })?;
         Ok(first)
     }
+}
+
+fn text(tenant: &Tenant) -> Value {
+    Value::Text(tenant.as_str().to_owned())
 }
 
 /// The run as it is stored, for whoever holds it.

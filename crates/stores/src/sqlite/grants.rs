@@ -35,18 +35,24 @@ pub(super) fn set_auto_approve(
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
     let Some(row) = row else { return Err(Refused::NotFound.into()) };
-    desk.execute(include_str!("sql/grants_revoke_of_thread.sql"), params![row, given.is_none()])?;
-    let Some(AutoApproval { id, by }) = given else { return Ok(()) };
+    // No log has it, so nothing refers to the row.
+    desk.execute(include_str!("sql/auto_approve_end.sql"), [row])?;
+    let Some(AutoApproval { id, by }) = given else {
+        desk.execute(include_str!("sql/grants_revoke_of_thread.sql"), [row])?;
+        return Ok(());
+    };
     let grant = Grant { id: id.clone(), by: by.clone(), covers: Covered::Thread };
     insert(desk, tenant.as_str(), row, &grant, desk.now)
 }
 
 pub(super) fn revoke(desk: &Desk<'_>, tenant: &Tenant, id: &GrantId) -> Result<(), Stop> {
-    let sql = "UPDATE grants SET revoked = 1 WHERE tenant = ?1 AND id = ?2 AND revoked = 0";
-    match desk.execute(sql, params![tenant.as_str(), id.as_str()])? {
-        0 => Err(Refused::NotFound.into()),
-        _ => Ok(()),
+    let one = params![tenant.as_str(), id.as_str()];
+    let auto_approve = "DELETE FROM grants WHERE tenant = ?1 AND id = ?2 AND tool IS NULL";
+    let of_an_approval = "UPDATE grants SET revoked = 1 WHERE tenant = ?1 AND id = ?2 AND revoked = 0";
+    if desk.execute(auto_approve, one)? == 0 && desk.execute(of_an_approval, one)? == 0 {
+        return Err(Refused::NotFound.into());
     }
+    Ok(())
 }
 
 pub(super) fn for_tool(connection: &Connection, run: i64, tool: &ToolName) -> Result<Vec<Grant>, Stop> {

@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 
 use super::look::{LookFailed, look};
 use super::revisions;
-use super::stored_run::{control_of, event_at};
+use super::stored_run::{control_to_show, event_at};
 use super::trouble::{Stop, corrupt};
 use crate::held::{HeldCall, Holder, Surveyed, UnreadableCall};
 use crate::words::{kind_of, unsigned};
@@ -128,7 +128,7 @@ fn holder(
     let mut statement = connection.prepare_cached("SELECT tenant, control FROM runs WHERE row = ?1")?;
     let (tenant, control): (String, Vec<u8>) =
         statement.query_row([row], |columns| Ok((columns.get(0)?, columns.get(1)?)))?;
-    let control = control_of(connection, row, &control)?;
+    let control = control_to_show(connection, row, &control)?;
     let digest = control.revision.0;
     let revision = match known.get(&digest) {
         Some(text) => text.clone(),

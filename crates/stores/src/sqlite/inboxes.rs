@@ -3,12 +3,12 @@
 use engine::store::{Refused, Tenant};
 use machine::decision::Decision;
 use machine::id::RunId;
-use machine::inbox::{Item, Shown, Ticket, Verdict, judge};
+use machine::inbox::{Item, Shown, Ticket, Verdict, judge, judge_after_the_end};
 use machine::undecoded::judge_undecoded;
 use rusqlite::{OptionalExtension, params};
 
 use super::desk::Desk;
-use super::stored_run::{control_of, inbox};
+use super::stored_run::{control_to_show, inbox};
 use super::trouble::{Stop, corrupt};
 use crate::entry::Written;
 use crate::words::{item_word, number, unsigned};
@@ -22,6 +22,10 @@ pub(super) fn submit(
     let tenant = tenant.as_str();
     let Some(found) = find(desk, tenant, run)? else { return Err(Refused::NotFound.into()) };
     let item = &written.item;
+    // What is left of a run that was ended by its columns need not be decodable.
+    if found.ended {
+        return Ok(judge_after_the_end(item, earlier(desk, found.row, item)?.as_ref()));
+    }
     if let Some(verdict) = judge_undecoded(item, found.ended, found.interrupt_accepted) {
         if verdict.is_taken() {
             put(desk, tenant, found.row, written)?;
@@ -29,7 +33,7 @@ pub(super) fn submit(
         }
         return Ok(verdict);
     }
-    let control = control_of(desk.connection(), found.row, &found.control)?;
+    let control = control_to_show(desk.connection(), found.row, &found.control)?;
     let inbox: Vec<Item> = inbox(desk.connection(), found.row)?.into_iter().map(|(_, item)| item).collect();
     let earlier = earlier(desk, found.row, item)?;
     let shown = Shown { control: &control, inbox: &inbox, earlier: earlier.as_ref() };

@@ -3,9 +3,7 @@
 use std::iter::repeat;
 use std::sync::Arc;
 
-use engine::store::{
-    Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, Trouble, UnreadableEvent,
-};
+use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, UnreadableEvent};
 use machine::apply::{apply, born};
 use machine::checkpoint::Checkpoint;
 use machine::control::ControlUnreadable;
@@ -16,24 +14,34 @@ use machine::{Control, stored};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::trouble::{Stop, corrupt};
+use crate::troublesome::unless_corrupt;
 use crate::words::{checkpoint_of, number, unsigned};
 
-/// None where it cannot be decoded, for whoever shows a run.
-pub(super) fn shown_control(
+/// None where it cannot be decoded.
+pub(super) fn control_if_readable(
     connection: &Connection,
     run: i64,
     stored: &[u8],
 ) -> Result<Option<Control>, Stop> {
-    match control_of(connection, run, stored) {
-        Ok(control) => Ok(Some(control)),
-        Err(Stop(Refused::Trouble(Trouble::Corrupt(_)))) => Ok(None),
-        Err(stop) => Err(stop),
-    }
+    unless_corrupt(control_to_show(connection, run, stored))
 }
 
-/// A control that another fold wrote is folded anew from the log.
-pub(super) fn control_of(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {
-    match Control::decode(stored) {
+/// To show the run or to judge an item, without a look at its log where an earlier version stored the control.
+pub(super) fn control_to_show(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {
+    control_or_fold(connection, run, Control::decode_to_show(stored))
+}
+
+/// For a worker, which writes the control back: one that another fold wrote is folded anew from the log.
+fn control_to_continue(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {
+    control_or_fold(connection, run, Control::decode(stored))
+}
+
+fn control_or_fold(
+    connection: &Connection,
+    run: i64,
+    decoded: Result<Control, ControlUnreadable>,
+) -> Result<Control, Stop> {
+    match decoded {
         Ok(control) => Ok(control),
         Err(ControlUnreadable::OtherVersion(_)) => folded(connection, run),
         Err(ControlUnreadable::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
@@ -117,7 +125,7 @@ impl StoredRun {
     /// In the same read transaction as the columns.
     pub(super) fn load(self, connection: &Connection) -> Result<Loaded, Stop> {
         Ok(Loaded {
-            control: control_of(connection, self.row, &self.control)?,
+            control: control_to_continue(connection, self.row, &self.control)?,
             inbox: inbox(connection, self.row)?,
             version: self.version,
             holds_thread: self.holds,

@@ -13,6 +13,7 @@ use super::desk::Desk;
 use super::stored_run::folded;
 use super::trouble::Stop;
 use crate::entry::{Ended, Ends, Entry, cause_in};
+use crate::troublesome::unless_corrupt;
 use crate::words::{kind_of, timestamp, unsigned};
 
 const RUN: &str = "SELECT r.tenant, r.id, r.seq, r.epoch, r.thread, r.holds, r.interrupt_accepted, t.id, r.agent, \
@@ -65,7 +66,10 @@ pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended
     };
     run.inbox = inbox;
     let decoded = match ends {
-        Ends::ByControl => Control::decode(&control).ok().or_else(|| folded(connection, lease.row).ok()),
+        Ends::ByControl => match Control::decode(&control) {
+            Ok(control) => Some(control),
+            Err(_) => unless_corrupt(folded(connection, lease.row))?,
+        },
         Ends::ByColumns => None,
     };
     let entry = Entry::ending(run, ended_by(&plain, decoded, &cause), control)?;

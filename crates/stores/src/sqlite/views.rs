@@ -14,7 +14,7 @@ use machine::rows::{ShownStatus, StateRow};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::json;
 
-use super::stored_run::shown_control;
+use super::stored_run::control_if_readable;
 use super::thread::ThreadColumns;
 use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
@@ -157,7 +157,7 @@ fn run_view(connection: &Connection, row: &Row<'_>) -> Result<RunView, Stop> {
         agent: AgentName::from(row.get::<_, String>(9)?),
         status: status_of(&status)?,
         seq: unsigned(row.get(10)?),
-        control: shown_control(connection, row.get(7)?, control)?,
+        control: control_if_readable(connection, row.get(7)?, control)?,
         interrupt_accepted: row.get(2)?,
         created_at: timestamp(row.get(3)?),
         started_at: row.get::<_, Option<i64>>(4)?.map(timestamp),

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use engine::store::Claim;
 use machine::event::InterruptCause;
-use machine::inbox::Item;
+use machine::inbox::{Item, Refusal, Verdict};
 
 use crate::nodes::Cluster;
-use crate::worker::{claim, claimed_side_by_side, next, parked, queued};
+use crate::worker::{approve, arguments_of, claim, claimed_side_by_side, next, parked, queued};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_nodes_that_claim_together_get_all_and_nothing_twice() {
@@ -72,4 +72,39 @@ async fn a_run_that_another_node_holds_is_not_given_out() {
     assert!(one.world.store.release(&held.lease).await.unwrap());
     let again = claim(&two.world, "run").await.expect("it was let go");
     assert_eq!(again.lease.epoch, held.lease.epoch + 1);
+}
+
+#[tokio::test]
+async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over() {
+    let cluster = Cluster::new();
+    let world = cluster.node().await.world;
+    let worker = parked(&world, "thr", "run", "transfer").await;
+    let decision = worker.decision("call_run", Some("d1"), approve());
+    let client = cluster.client().await;
+    let damage = r"UPDATE runs SET control = '\xffffff'; UPDATE commits SET body = 'x'";
+    client.batch_execute(damage).await.unwrap();
+    world.tell("run", Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
+    let claim = Claim::Run { tenant: world.tenant.clone(), run: "run".into() };
+    let claimed = world.store.claim(claim).await.unwrap().remove(0);
+    world.store.end_undecoded(&claimed.lease).await.unwrap();
+    let digest = arguments_of("call_run").digest();
+    for item in [Item::Decision(decision.clone()), Item::Early { decision, digest }] {
+        let verdict = world.store.submit(&world.tenant, &"run".into(), item).await;
+        assert_eq!(verdict, Ok(Verdict::Refused(Refusal::RunOver)));
+    }
+}
+
+/// The control of a completed run as commit 1ae1317 stored it, with fold version 1.
+const VERSION_1: &str = "012872756e5f30316131653564662d373438362d373661342d386132392d306239656266343465313038097468725f656e64656405636c65726b17e0cd37cc75bcb6df01482fc4dab6f74eb66d3a6aa546409970550c47244507000000000000000100000001286d73675f30316131653564662d373438362d376333352d613336612d646135663839383835363235000e88e9fdae9e340400070200000000000101ef107e9df6db159088e9fdae9e34140a00000288e9fdae9e34000400";
+
+#[tokio::test]
+async fn a_control_of_an_earlier_version_is_shown_without_a_look_at_the_log() {
+    let cluster = Cluster::new();
+    let world = cluster.node().await.world;
+    parked(&world, "thr", "run", "transfer").await;
+    let client = cluster.client().await;
+    let old = format!(r"UPDATE runs SET control = '\x{VERSION_1}'; UPDATE commits SET body = 'x'");
+    client.batch_execute(&old).await.unwrap();
+    let control = world.run("run").await.control.expect("its log is not needed");
+    assert_eq!((control.seq, control.ended().is_some()), (14, true));
 }

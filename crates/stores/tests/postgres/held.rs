@@ -58,8 +58,8 @@ async fn more_than_one_moment_sees_are_all_found_once_and_another_fold_is_folded
     }
     // The version of the fold is what a stored state begins with.
     let client = cluster.client().await;
-    let older = "UPDATE runs SET control = set_byte(control, 0, get_byte(control, 0) - 1) WHERE id = 'run_7'";
-    client.batch_execute(older).await.unwrap();
+    let another = "UPDATE runs SET control = set_byte(control, 0, 99) WHERE id = 'run_7'";
+    client.batch_execute(another).await.unwrap();
     let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("it opens");
     let mut heard = Vec::new();
     let found = upkeep

@@ -1,5 +1,7 @@
 //! What a commit reads does not grow with the tables, also by a plan that was made while they were empty.
 
+use engine::store::{AutoApproval, Refused};
+use machine::id::ThreadId;
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
@@ -76,4 +78,67 @@ async fn what_a_commit_reads_does_not_grow_with_the_tables() {
         among_many.0 <= alone.0 + 10 && among_many.1 <= alone.1 + 10,
         "{among_many:?} instead of {alone:?}"
     );
+}
+
+/// Runs that were woken and that no node holds.
+const WOKEN: &str = "
+    INSERT INTO threads (tenant, id, created_at, metadata)
+    SELECT 'acme', 'woken_' || i, 1, 'null' FROM generate_series(1, 3000) AS i;
+    INSERT INTO runs (
+        tenant, id, thread, agent, status, holds, seq, epoch, in_doubt, ready, ready_at, created_at, control
+    ) SELECT 'acme', 'of_' || id, thread, 'a', 'waiting_tool', true, 1, 0, false, 1, 1, 1, ''
+    FROM threads WHERE id LIKE 'woken_%'";
+
+#[tokio::test]
+async fn a_claim_of_what_presses_looks_at_no_other_woken_run() {
+    let server = Server::start();
+    let cluster = Cluster::on(&server);
+    let _node = cluster.node().await;
+    let client = cluster.client().await;
+    client.batch_execute(PLANS).await.unwrap();
+    let claim = "SELECT claim_woken(1, 10, NULL, true, NULL) = '{}'";
+    let alone = looks_at(&client, &cluster.schema, claim, &[]).await;
+    client.batch_execute(WOKEN).await.unwrap();
+    let among_many = looks_at(&client, &cluster.schema, claim, &[]).await;
+    assert!(among_many <= alone + 10, "{among_many} instead of {alone}");
+    let others = "SELECT cardinality(claim_woken(1, 10, NULL, false, NULL)) >= 0";
+    assert!(looks_at(&client, &cluster.schema, others, &[]).await >= 10, "nothing is counted");
+}
+
+#[tokio::test]
+async fn revoked_grants_are_in_no_index_that_a_thread_is_read_by() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let (tenant, thread) = (node.world.tenant.clone(), ThreadId::from("thr"));
+    let store = &node.world.store;
+    store.put_thread(&tenant, &thread, &serde_json::Value::Null).await.unwrap();
+    let set = async |id: &str, on: bool| {
+        let given = AutoApproval { id: id.into(), by: "ana".into() };
+        store.set_auto_approve(&tenant, &thread, on.then_some(&given)).await.unwrap();
+    };
+    for index in 0..30 {
+        set(&format!("grt_{index}"), true).await;
+        match index % 3 {
+            0 => set("", false).await,
+            1 => store.revoke_grant(&tenant, &format!("grt_{index}").into()).await.unwrap(),
+            _ => {}
+        }
+    }
+    set("grt_last", true).await;
+    assert_eq!(store.revoke_grant(&tenant, &"grt_1".into()).await, Err(Refused::NotFound));
+    let client = cluster.client().await;
+    let rows = client.query_one("SELECT array_agg(id) FROM grants", &[]).await.unwrap();
+    assert_eq!(rows.get::<_, Vec<String>>(0), ["grt_last"]);
+    // Those that approvals gave stay, because the log has them.
+    let revoked =
+        "INSERT INTO grants (tenant, id, thread, tool, agent, definition, reasons, given_by, since, revoked)
+        SELECT tenant, 'old_' || i, thread, 'transfer', 'a', sha256(''), '[]', 'ana', 1, true
+        FROM threads, generate_series(1, 3000) AS i WHERE id = 'thr'";
+    client.batch_execute(PLANS).await.unwrap();
+    let reads = "SELECT auto_approved_by = 'ana' AND approved_tools = '{}' FROM threads_shown WHERE id = 'thr' AND tenant = $1";
+    let tenant = tenant.as_str().to_owned();
+    let alone = looks_at(&client, &cluster.schema, reads, &[&tenant]).await;
+    client.batch_execute(revoked).await.unwrap();
+    let among_many = looks_at(&client, &cluster.schema, reads, &[&tenant]).await;
+    assert!(among_many <= alone + 10, "{among_many} instead of {alone}");
 }

@@ -626,9 +626,11 @@ BEGIN
     IF the_thread IS NULL THEN
         RETURN false;
     END IF;
-    UPDATE grants SET revoked = true
-    WHERE thread = the_thread AND NOT revoked AND (p_id IS NULL OR tool IS NULL);
-    IF p_id IS NOT NULL THEN
+    -- No log has it, so nothing refers to the row.
+    DELETE FROM grants WHERE thread = the_thread AND tool IS NULL AND NOT revoked;
+    IF p_id IS NULL THEN
+        UPDATE grants SET revoked = true WHERE thread = the_thread AND tool IS NOT NULL AND NOT revoked;
+    ELSE
         INSERT INTO grants (tenant, id, thread, given_by, since) VALUES (p_tenant, p_id, the_thread, p_by, now_ms(p_at));
     END IF;
     RETURN true;

@@ -196,9 +196,15 @@ BEGIN
         tried := 0;
         FOR one IN
             SELECT c.run, c.place FROM (
+                -- Of these two only one is read: each has an index of its own.
                 (SELECT run, ready_at AS place FROM runs
-                WHERE ready = 1 AND node IS NULL AND (ready_at, run) > (seen_place, seen_run)
-                    AND (interrupt_accepted OR NOT p_pressing) AND (p_but IS NULL OR tenant <> p_but)
+                WHERE NOT p_pressing AND ready = 1 AND node IS NULL AND (ready_at, run) > (seen_place, seen_run)
+                    AND (p_but IS NULL OR tenant <> p_but)
+                ORDER BY ready_at, run LIMIT p_limit)
+                UNION ALL
+                (SELECT run, ready_at FROM runs
+                WHERE p_pressing AND ready = 1 AND node IS NULL AND interrupt_accepted
+                    AND (ready_at, run) > (seen_place, seen_run) AND (p_but IS NULL OR tenant <> p_but)
                 ORDER BY ready_at, run LIMIT p_limit)
                 UNION ALL
                 (SELECT run, wake_at * 1000 FROM runs

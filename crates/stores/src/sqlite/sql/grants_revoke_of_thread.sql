@@ -1,1 +1,1 @@
-UPDATE grants SET revoked = 1 WHERE thread = ?1 AND revoked = 0 AND (?2 OR tool IS NULL)
+UPDATE grants SET revoked = 1 WHERE thread = ?1 AND tool IS NOT NULL AND revoked = 0

@@ -1,0 +1,1 @@
+DELETE FROM grants WHERE thread = ?1 AND tool IS NULL AND revoked = 0

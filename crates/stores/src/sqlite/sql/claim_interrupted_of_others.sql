@@ -1,1 +1,0 @@
-SELECT row, ready_at FROM runs WHERE ready = 1 AND interrupt_accepted = 1 AND tenant <> ?1 ORDER BY ready_at, row
