@@ -10,13 +10,14 @@ use super::trouble::OpenFailed;
 
 /// What each version changed in the tables, in order: the version of a store is how many of them it has seen. A migration
 /// that was released is never edited. Versions 2 to 4 changed functions only.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0001_tables.sql"),
     "",
     "",
     "",
     include_str!("migrations/0005_version.sql"),
     include_str!("migrations/0006_grants.sql"),
+    include_str!("migrations/0007_previous_callback_key.sql"),
 ];
 
 /// Views and functions as this version has them. An upgrade drops those of the earlier version and creates these, so a
