@@ -5,13 +5,15 @@
 //! come back. Who reports twice, or too late, is told so because the run has gone on, not because a token was struck off.
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError, RwLock};
 
-use machine::Control;
 use machine::id::{CallId, Digest, RunId, SuspensionId, ToolName};
 use machine::suspension::Held;
+use machine::{Control, Timestamp};
 use subtle::{Choice, ConstantTimeEq};
 use uuid::Uuid;
 
+use crate::live::lock;
 use crate::store::{Refused, Store, Tenant};
 
 /// What a tool gets with an attempt. It is for this attempt alone, and counts once.
@@ -112,12 +114,45 @@ impl Reported {
 const KEY_ID_CHARS: usize = 8;
 
 /// Keys from outside of the store, of which no copy of the store can tell anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallbackSecrets {
     /// New tokens are made with it.
     pub signing: CallbackKey,
     /// Tokens that were made with it still count: the key before a rotation, or the one that comes next.
     pub also_accepted: Option<CallbackKey>,
+}
+
+/// The keys that a store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredCallbackKeys {
+    pub current: CallbackKey,
+    /// The key before the last rotation, until it is removed. Tokens that were made with it are still accepted.
+    pub previous: Option<CallbackKey>,
+}
+
+impl StoredCallbackKeys {
+    /// A key that was never rotated.
+    #[must_use]
+    pub const fn first(current: CallbackKey) -> Self {
+        Self { current, previous: None }
+    }
+}
+
+/// What a rotation of the stored key came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyRotation {
+    Rotated,
+    /// The store keeps no key. Nothing was changed.
+    NoKey,
+    /// The key of the rotation before is still kept: one more rotation would lose its callbacks. Nothing was changed.
+    PreviousIsKept,
+}
+
+/// Which of the stored keys are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeysToRemove {
+    All,
+    Previous,
 }
 
 /// What tokens are made with. Whoever has it can report about any attempt.
@@ -168,47 +203,151 @@ impl fmt::Debug for CallbackKey {
     }
 }
 
-/// Gives callbacks out, and tells them from guesses.
+/// A running process reads the stored keys again at most this often.
+const READ_AGAIN_MS: u64 = 1_000;
+
+/// The keys of this process.
+#[derive(Clone, Copy)]
+enum Keys {
+    FromSecrets { secrets: CallbackSecrets, stored: Option<StoredCallbackKeys> },
+    FromStore(StoredCallbackKeys),
+}
+
+impl Keys {
+    /// New tokens are made with it.
+    const fn signing(&self) -> CallbackKey {
+        match self {
+            Self::FromSecrets { secrets, .. } => secrets.signing,
+            Self::FromStore(stored) => stored.current,
+        }
+    }
+
+    fn stored(&self) -> impl Iterator<Item = CallbackKey> + use<> {
+        let stored = match self {
+            Self::FromSecrets { stored, .. } => *stored,
+            Self::FromStore(stored) => Some(*stored),
+        };
+        stored.into_iter().flat_map(|stored| [Some(stored.current), stored.previous]).flatten()
+    }
+
+    /// Tokens of all of these are accepted.
+    fn accepted(&self) -> impl Iterator<Item = CallbackKey> + use<> {
+        let secrets = match self {
+            Self::FromSecrets { secrets, .. } => [Some(secrets.signing), secrets.also_accepted],
+            Self::FromStore(_) => [None, None],
+        };
+        secrets.into_iter().flatten().chain(self.stored())
+    }
+
+    /// A key that was removed counts until the process is restarted, unless the store keeps another one.
+    fn with_stored(self, found: Option<StoredCallbackKeys>) -> Self {
+        match (self, found) {
+            (Self::FromSecrets { secrets, stored }, found) => {
+                Self::FromSecrets { secrets, stored: found.or(stored) }
+            }
+            (Self::FromStore(_), Some(found)) => Self::FromStore(found),
+            (Self::FromStore(stored), None) => Self::FromStore(stored),
+        }
+    }
+}
+
+/// Issues callbacks, and verifies their tokens.
 pub(crate) struct Callbacks {
-    /// What stands before the path of each.
+    /// Precedes the path of each.
     at: String,
-    signing: CallbackKey,
-    also_accepted: Option<CallbackKey>,
-    /// The key of the store, where it has one. Its first tokens did not name their key.
-    stored: Option<CallbackKey>,
+    keys: RwLock<Keys>,
+    /// When the stored keys were read again last.
+    read_again_at: Mutex<Option<Timestamp>>,
 }
 
 impl Callbacks {
-    /// With secrets no key is drawn. One that the store has counts until the operator removes it.
+    /// With secrets no key is drawn. A key that the store has is accepted until the operator removes it.
     pub(crate) async fn open(
         at: &str,
         secrets: Option<&CallbackSecrets>,
         store: &dyn Store,
     ) -> Result<Self, Refused> {
+        let keys = match secrets {
+            Some(secrets) => {
+                Keys::FromSecrets { secrets: *secrets, stored: store.callback_keys(None).await? }
+            }
+            None => {
+                let drawn = CallbackKey::drawn();
+                let stored = store.callback_keys(Some(drawn)).await?;
+                Keys::FromStore(stored.unwrap_or(StoredCallbackKeys::first(drawn)))
+            }
+        };
+        Ok(Self::new(at, keys))
+    }
+
+    fn new(at: &str, keys: Keys) -> Self {
         let at = at.trim_end_matches('/').to_owned();
-        if let Some(CallbackSecrets { signing, also_accepted }) = secrets {
-            let stored = store.callback_key(None).await?;
-            return Ok(Self { at, signing: *signing, also_accepted: *also_accepted, stored });
-        }
-        let drawn = CallbackKey::drawn();
-        let signing = store.callback_key(Some(drawn)).await?.unwrap_or(drawn);
-        Ok(Self { at, signing, also_accepted: None, stored: Some(signing) })
+        Self { at, keys: RwLock::new(keys), read_again_at: Mutex::default() }
+    }
+
+    fn keys(&self) -> Keys {
+        *self.keys.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn give(&self, about: &Reported) -> Callback {
         let path = about.path();
-        let token = CallbackToken(token(&self.signing, &path));
+        let token = CallbackToken(token(&self.keys().signing(), &path));
         Callback { url: format!("{}/{path}", self.at), token }
     }
 
     /// None where the token is not one that belongs to the path. It takes the same time for every guess.
-    pub(crate) fn taken(&self, path: &str, guess: &str) -> Option<Reported> {
-        let keys = [Some(self.signing), self.also_accepted, self.stored].into_iter().flatten();
-        let unnamed = self.stored.map(|key| key.sign(path).to_string());
-        let good = keys.map(|key| token(&key, path)).chain(unnamed);
+    fn known(&self, path: &str, guess: &str) -> Option<Reported> {
+        let keys = self.keys();
+        // The first tokens of a store did not name their key.
+        let unnamed = keys.stored().map(|key| key.sign(path).to_string());
+        let good = keys.accepted().map(|key| token(&key, path)).chain(unnamed);
         let is_good =
             good.fold(Choice::from(0), |so_far, good| so_far | good.as_bytes().ct_eq(guess.as_bytes()));
         if bool::from(is_good) { Reported::of_path(path) } else { None }
+    }
+
+    /// None where the token is not one that belongs to the path. Another process may have rotated the key of a shared
+    /// store: a token that names an unknown key makes this process read the stored keys again. That is all that a guess can
+    /// have looked up, and it happens at most once in a second.
+    pub(crate) async fn taken(
+        &self,
+        path: &str,
+        guess: &str,
+        store: &dyn Store,
+        now: Timestamp,
+    ) -> Option<Reported> {
+        let known = self.known(path, guess);
+        if known.is_some()
+            || !store.is_shared()
+            || !self.names_unknown_key(guess)
+            || !self.may_read_again(now)
+        {
+            return known;
+        }
+        match store.callback_keys(None).await {
+            Ok(found) => {
+                let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+                *keys = keys.with_stored(found);
+            }
+            Err(refused) => {
+                tracing::warn!(%refused, "the stored callback keys cannot be read; a callback is refused");
+            }
+        }
+        self.known(path, guess)
+    }
+
+    fn names_unknown_key(&self, guess: &str) -> bool {
+        let is_unknown = |id: &str| self.keys().accepted().all(|key| key.id() != id);
+        guess.split_once('.').is_some_and(|(id, _)| id.len() == KEY_ID_CHARS && is_unknown(id))
+    }
+
+    fn may_read_again(&self, now: Timestamp) -> bool {
+        let mut last = lock(&self.read_again_at);
+        if last.is_some_and(|last| now.0.saturating_sub(last.0) < READ_AGAIN_MS) {
+            return false;
+        }
+        *last = Some(now);
+        true
     }
 }
 
@@ -243,16 +382,35 @@ mod tests {
     const AT: &str = "https://runs.example.org/v1/callbacks";
 
     fn callbacks(key: u8) -> Callbacks {
-        let signing = CallbackKey::from([key; 32]);
-        Callbacks { at: AT.to_owned(), signing, also_accepted: None, stored: Some(signing) }
+        Callbacks::new(AT, Keys::FromStore(StoredCallbackKeys::first(CallbackKey::from([key; 32]))))
     }
 
     fn with_secrets(signing: &str, also_accepted: Option<&str>, stored: Option<u8>) -> Callbacks {
-        Callbacks {
-            at: AT.to_owned(),
+        let stored = stored.map(|key| StoredCallbackKeys::first(CallbackKey::from([key; 32])));
+        let secrets = CallbackSecrets {
             signing: CallbackKey::from_secret(signing),
             also_accepted: also_accepted.map(CallbackKey::from_secret),
-            stored: stored.map(|key| CallbackKey::from([key; 32])),
+        };
+        Callbacks::new(AT, Keys::FromSecrets { secrets, stored })
+    }
+
+    fn rotated(current: u8, previous: u8) -> Callbacks {
+        let (current, previous) = (CallbackKey::from([current; 32]), CallbackKey::from([previous; 32]));
+        Callbacks::new(AT, Keys::FromStore(StoredCallbackKeys { current, previous: Some(previous) }))
+    }
+
+    #[test]
+    fn after_a_rotation_the_new_key_signs_and_both_are_accepted() {
+        let about = about("acme", "run_1", "call_0", 1);
+        let (path, before) = split(&callbacks(7).give(&about));
+        let unnamed = CallbackKey::from([7; 32]).sign(&path).to_string();
+        let (_, after) = split(&rotated(8, 7).give(&about));
+        assert_eq!(split(&callbacks(8).give(&about)), (path.clone(), after.clone()));
+        for token in [&before, &unnamed, &after] {
+            assert_eq!(rotated(8, 7).known(&path, token), Some(about.clone()), "{token}");
+        }
+        for token in [&before, &unnamed] {
+            assert_eq!(callbacks(8).known(&path, token), None, "the previous key is removed: {token}");
         }
     }
 
@@ -266,7 +424,7 @@ mod tests {
         assert_ne!(id(&of_first), id(&of_second));
         assert_ne!(id(&of_store), id(&of_first));
         let unnamed = CallbackKey::from([7; 32]).sign(&path).to_string();
-        let takes = |callbacks: &Callbacks, token: &str| callbacks.taken(&path, token).is_some();
+        let takes = |callbacks: &Callbacks, token: &str| callbacks.known(&path, token).is_some();
         let rotating = with_secrets("second", Some("first"), Some(7));
         for token in [&of_store, &of_first, &of_second, &unnamed] {
             assert!(takes(&rotating, token), "{token}");
@@ -305,7 +463,7 @@ mod tests {
             let callback = callbacks(7).give(&about);
             let (path, token) = split(&callback);
             assert!(path.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{path}");
-            assert_eq!(callbacks(7).taken(&path, &token), Some(about));
+            assert_eq!(callbacks(7).known(&path, &token), Some(about));
         }
     }
 
@@ -320,14 +478,14 @@ mod tests {
         ];
         for other in others {
             let (other_path, other_token) = split(&callbacks(7).give(&other));
-            assert_eq!(callbacks(7).taken(&other_path, &token), None, "{other:?}");
-            assert_eq!(callbacks(7).taken(&path, &other_token), None, "{other:?}");
+            assert_eq!(callbacks(7).known(&other_path, &token), None, "{other:?}");
+            assert_eq!(callbacks(7).known(&path, &other_token), None, "{other:?}");
         }
-        assert_eq!(callbacks(8).taken(&path, &token), None, "of another store");
+        assert_eq!(callbacks(8).known(&path, &token), None, "of another store");
         let mut cut = token.clone();
         cut.pop();
         for guess in ["", "x", &cut, &format!("{token}0"), &token.to_uppercase()] {
-            assert_eq!(callbacks(7).taken(&path, guess), None, "{guess}");
+            assert_eq!(callbacks(7).known(&path, guess), None, "{guess}");
         }
     }
 
@@ -335,7 +493,7 @@ mod tests {
     fn a_path_that_nobody_gave_out_leads_nowhere_even_with_a_token() {
         for path in ["", "0", "zz", "00", "5b5d", "5B5D", "ü"] {
             let token = token(&callbacks(7).signing, path);
-            assert_eq!(callbacks(7).taken(path, &token), None, "{path}");
+            assert_eq!(callbacks(7).known(path, &token), None, "{path}");
         }
     }
 

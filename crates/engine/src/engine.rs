@@ -306,10 +306,11 @@ impl Engine {
     }
 
     /// The attempt about which somebody reports with this token, under the last part of a callback's address; none
-    /// where the token is not the one that was given out with it. Looks nothing up.
-    #[must_use]
-    pub fn reported(&self, path: &str, token: &str) -> Option<Reported> {
-        self.inner.node.callbacks.as_ref()?.taken(path, token)
+    /// where the token is not the one that was given out with it. Looks nothing up but the keys of a shared store, where
+    /// the token names a key that this process does not know.
+    pub async fn reported(&self, path: &str, token: &str) -> Option<Reported> {
+        let node = &self.inner.node;
+        node.callbacks.as_ref()?.taken(path, token, &*node.store, node.clock.now()).await
     }
 
     /// What became of an attempt that is in doubt, from whoever made it.

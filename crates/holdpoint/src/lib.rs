@@ -276,7 +276,7 @@ pub mod tool {
 /// Where runs are kept: the contract, and the stores that keep it.
 pub mod store {
     #[doc(inline)]
-    pub use engine::callback::CallbackKey;
+    pub use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
     /// All that whoever writes a store has to know.
     #[doc(inline)]
     pub use engine::store as contract;

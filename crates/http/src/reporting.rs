@@ -55,7 +55,7 @@ impl Reporters {
     }
 }
 
-/// Whoever has the token may report about the attempt that it was given out for. A guess looks nothing up.
+/// A tool may report about the attempt that its token was issued for. A guess has no row of a run looked up.
 pub(crate) async fn report_guard(
     State(server): State<Arc<Server>>,
     request: Request,
@@ -63,9 +63,11 @@ pub(crate) async fn report_guard(
 ) -> Response {
     let (mut parts, body) = request.into_parts();
     let path = Path::<String>::from_request_parts(&mut parts, &server).await;
-    let Some(about) = path.ok().and_then(|Path(path)| reported(&server, &path, &parts.headers)) else {
-        return no_callback().into_response();
+    let about = match path {
+        Ok(Path(path)) => reported(&server, &path, &parts.headers).await,
+        Err(_) => None,
     };
+    let Some(about) = about else { return no_callback().into_response() };
     if !server.reporters.bucket(&about.tenant, &server.limits).take() {
         return too_much("the tools of this tenant report too often").into_response();
     }
@@ -81,9 +83,9 @@ pub(crate) async fn report_guard(
     }
 }
 
-fn reported(server: &Server, path: &str, headers: &HeaderMap) -> Option<Reported> {
+async fn reported(server: &Server, path: &str, headers: &HeaderMap) -> Option<Reported> {
     let token = std::str::from_utf8(bearer_token(headers)?).ok()?;
-    server.engine.reported(path, token)
+    server.engine.reported(path, token).await
 }
 
 /// The same for a wrong token, and for what was never there.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::callback::CallbackKey;
+use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
     Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
@@ -233,12 +233,19 @@ impl Store for RoughStore {
         })
     }
 
-    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
-        Box::pin(self.rough(Kind::Preparation, move |store| store.callback_key(drawn)))
+    fn callback_keys(
+        &self,
+        drawn: Option<CallbackKey>,
+    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.callback_keys(drawn)))
     }
 
-    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
-        Box::pin(self.rough(Kind::Preparation, move |store| store.remove_callback_key()))
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.rotate_callback_key(drawn)))
+    }
+
+    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.remove_callback_keys(which)))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

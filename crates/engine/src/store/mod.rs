@@ -55,8 +55,9 @@
 //!     whoever reads goes on behind the last event that they got, and is at the end where they get none.
 //! 19. [`Store::census`] counts the runs that have not ended, each in the status that is shown, and what is accepted and
 //!     not heard, and the approvals among it, over all tenants. Runs that have ended cost it nothing.
-//! 20. [`Store::callback_key`] keeps the first key that it is offered, until [`Store::remove_callback_key`], and gives that
-//!     one to every process: a callback that one gave out is known to all of them.
+//! 20. [`Store::callback_keys`] keeps the first key that it is offered, until [`Store::remove_callback_keys`], and gives that
+//!     one to every process: a callback that one gave out is known to all of them. [`Store::rotate_callback_key`] replaces it
+//!     and keeps it as the previous one. It changes nothing where no key is kept, and where a previous one is.
 //! 21. What came with a message ([`Create::brought`]) is kept in the commit that creates its run, for the thread of that
 //!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
 //!     else than what its run is pinned to is refused ([`Refused::Impossible`]). [`Store::revision`] finds it for its own
@@ -105,7 +106,7 @@ use machine::rows::{ShownStatus, StateRow};
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
-use crate::callback::CallbackKey;
+use crate::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use crate::clock::Clock;
 use crate::live::{Delta, ToolNote};
 use crate::numbers::Sizes;
@@ -310,11 +311,19 @@ pub trait Store: Send + Sync + 'static {
         digest: &Digest,
     ) -> Task<'_, Result<Option<String>, Refused>>;
 
-    /// Keeps this key of callbacks, unless one is kept; gives the one that is. Without a key it only looks.
-    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>>;
+    /// Keeps this key of callbacks, unless one is kept; gives the one that is, with the one before it. Without a key it
+    /// only looks.
+    fn callback_keys(
+        &self,
+        drawn: Option<CallbackKey>,
+    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>>;
 
-    /// The key of callbacks is gone from here on; false where none was kept. A process that has read it keeps using it.
-    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>>;
+    /// This key is the current one from here on, and the one that was is the previous one.
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>>;
+
+    /// These keys of callbacks are gone from here on; false where none of them was kept. A process that has read them
+    /// keeps using them.
+    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>>;
 
     /// Creates a run, and with `lease` gives it to the caller in the same commit: only where it holds its thread.
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;

@@ -19,7 +19,7 @@ use super::{
     Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
     Remembered, Ring, RunFilter, RunView, Said, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
 };
-use crate::callback::CallbackKey;
+use crate::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use crate::clock::Clock;
 
 /// From the signatures of [`Store`]: a [`Wrapper`] of which each method asks the store behind it, and the [`Store`] that
@@ -71,8 +71,11 @@ wrapper_of_store! {
     fn revision(
         &self, tenant: &Tenant, thread: &ThreadId, digest: &Digest
     ) -> Task<'_, Result<Option<String>, Refused>>;
-    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>>;
-    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>>;
+    fn callback_keys(
+        &self, drawn: Option<CallbackKey>
+    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>>;
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>>;
+    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>>;
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;
     fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>>;

@@ -11,6 +11,7 @@
 mod approvals;
 mod attempts;
 mod brought_tools;
+mod callback_keys;
 mod crowds;
 mod delegation;
 mod draining;

@@ -1,6 +1,7 @@
-//! `holdpoint callback-key remove`: the key that the store keeps for callbacks is forgotten.
+//! `holdpoint callback-key`: rotates or removes the keys that the store keeps for callbacks.
 
 use clap::{Args, Subcommand};
+use engine::callback::{CallbackKey, KeyRotation, KeysToRemove};
 use engine::store::Store;
 use serde_json::json;
 use stores::postgres::PostgresStore;
@@ -8,12 +9,12 @@ use stores::postgres::upkeep::{self, Upkeep};
 use stores::sqlite::SqliteStore;
 
 use super::output::{print, print_json};
-use super::problem::Problem;
+use super::problem::{Exit, Problem};
 use super::prune::file_bytes;
 use super::store::StoreUrl;
 use super::{Done, Everywhere, Outcome, database};
 
-/// Remove the key of callbacks that the store keeps
+/// Rotate or remove the key of callbacks that the store keeps
 #[derive(Debug, Args)]
 pub(super) struct CallbackKeyCommand {
     #[command(subcommand)]
@@ -22,35 +23,90 @@ pub(super) struct CallbackKeyCommand {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Remove the stored key
+    /// Draw another key and keep the previous one
     ///
-    /// Callbacks that were given out under it are refused once every server has been restarted. Without
+    /// Servers sign with the new key after their next restart. Callbacks under the previous key are accepted until
+    /// `holdpoint callback-key remove --previous`. A SQLite store must not be in use.
+    Rotate,
+    /// Remove the stored keys
+    ///
+    /// Callbacks that were given out under them are refused once every server has been restarted. Without
     /// `server.callback_secret_env` the next start draws another key. A SQLite store must not be in use.
-    Remove,
+    Remove {
+        /// Only the key before the last rotation
+        #[arg(long)]
+        previous: bool,
+    },
 }
 
 impl CallbackKeyCommand {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        let Action::Remove = self.action;
-        let removed = database::runtime()?.block_on(remove(&everywhere.store))?;
-        if everywhere.json {
-            print_json(&json!({"store": everywhere.store.to_string(), "removed": removed}))?;
-        } else if removed {
-            print("The stored callback key is removed. Restart every server of this store.\n")?;
-        } else {
-            print("The store keeps no callback key.\n")?;
-        }
-        Ok(Done::Well)
+        database::runtime()?.block_on(async {
+            let store = open(&everywhere.store).await?;
+            match self.action {
+                Action::Rotate => rotate(&*store, everywhere).await,
+                Action::Remove { previous: true } => {
+                    remove(&*store, KeysToRemove::Previous, everywhere).await
+                }
+                Action::Remove { previous: false } => remove(&*store, KeysToRemove::All, everywhere).await,
+            }
+        })
     }
 }
 
-async fn remove(store: &StoreUrl) -> Result<bool, Problem> {
+async fn rotate(store: &dyn Store, everywhere: &Everywhere) -> Outcome {
+    let (rotated, text) = match store.rotate_callback_key(CallbackKey::drawn()).await? {
+        KeyRotation::Rotated => (
+            true,
+            "The stored callback key is rotated. Restart every server of this store: it then signs with the new key.\n\
+             Callbacks under the previous key are accepted until `holdpoint callback-key remove --previous`.\n",
+        ),
+        KeyRotation::NoKey => {
+            (false, "The store keeps no callback key, so that there is nothing to rotate.\n")
+        }
+        KeyRotation::PreviousIsKept => {
+            return Err(Problem::new(
+                "PREVIOUS_KEY_KEPT",
+                "the key before the last rotation is still accepted, so nothing was changed",
+                "When no call waits for a callback under it, run holdpoint callback-key remove --previous.",
+                Exit::Other,
+            ));
+        }
+    };
+    if everywhere.json {
+        print_json(&json!({"store": everywhere.store.to_string(), "rotated": rotated}))?;
+    } else {
+        print(text)?;
+    }
+    Ok(Done::Well)
+}
+
+async fn remove(store: &dyn Store, which: KeysToRemove, everywhere: &Everywhere) -> Outcome {
+    let removed = store.remove_callback_keys(which).await?;
+    if everywhere.json {
+        print_json(&json!({"store": everywhere.store.to_string(), "removed": removed}))?;
+        return Ok(Done::Well);
+    }
+    print(match (which, removed) {
+        (KeysToRemove::All, true) => {
+            "The stored callback key is removed. Restart every server of this store.\n"
+        }
+        (KeysToRemove::All, false) => "The store keeps no callback key.\n",
+        (KeysToRemove::Previous, true) => {
+            "The previous callback key is removed. Restart every server of this store.\n"
+        }
+        (KeysToRemove::Previous, false) => "The store keeps no previous callback key.\n",
+    })?;
+    Ok(Done::Well)
+}
+
+async fn open(store: &StoreUrl) -> Result<Box<dyn Store>, Problem> {
     if let StoreUrl::Postgres { url } = store {
         // A store that is not there is not made.
         drop(Upkeep::open(url, upkeep::settings()).await?);
-        return Ok(PostgresStore::open(url).await?.remove_callback_key().await?);
+        return Ok(Box::new(PostgresStore::open(url).await?));
     }
     let path = store.file("")?;
     file_bytes(path)?;
-    Ok(SqliteStore::open(path)?.remove_callback_key().await?)
+    Ok(Box::new(SqliteStore::open(path)?))
 }

@@ -157,6 +157,75 @@ fn the_key_of_callbacks_is_rotated_and_callbacks_under_the_old_one_count_until_i
 }
 
 #[test]
+fn the_stored_key_is_rotated_and_the_previous_one_is_accepted_until_it_is_removed() {
+    let tool = CalledTool::answering(vec![LATER]);
+    let folder = configured(&tool);
+    let held_under = |server: &Server| {
+        let run = approved(server);
+        server.run_with(&run, "waiting_tool");
+        Callback::of(&tool.next().body)
+    };
+    let stop = |server: Server| {
+        server.signal("TERM");
+        assert_eq!(server.ended().0, Some(0));
+    };
+    let result = json!({"result": {"sent": 1}});
+
+    let server = started(&folder);
+    let (first, second) = (held_under(&server), held_under(&server));
+    stop(server);
+    let said = folder.run(&["callback-key", "rotate", "--json"]);
+    assert_eq!((said.code, &said.json()["rotated"]), (Some(0), &json!(true)), "{said:?}");
+    let said = folder.run(&["callback-key", "rotate"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("PREVIOUS_KEY_KEPT"), "one more rotation would lose callbacks: {said:?}");
+
+    let server = started(&folder);
+    assert_eq!(first.report(&server, &result).0, 200, "it was issued before the rotation");
+    let third = held_under(&server);
+    let key_id = |callback: &Callback| callback.token.split_once('.').expect("a key id").0.to_owned();
+    assert_ne!(key_id(&third), key_id(&second), "new callbacks are signed with the new key");
+    stop(server);
+
+    let said = folder.run(&["callback-key", "remove", "--previous", "--json"]);
+    assert_eq!((said.code, &said.json()["removed"]), (Some(0), &json!(true)), "{said:?}");
+    let said = folder.run(&["callback-key", "remove", "--previous"]);
+    assert_eq!((said.code, &*said.out), (Some(0), "The store keeps no previous callback key.\n"), "{said:?}");
+    let server = started(&folder);
+    assert_eq!(second.report(&server, &result).0, 401, "its key is gone");
+    assert_eq!(third.report(&server, &result).0, 200);
+}
+
+#[test]
+fn a_node_that_runs_during_a_rotation_accepts_both_keys() {
+    let database = postgres_server::Server::start();
+    let store = format!("postgres://holdpoint@localhost:{}/postgres", database.port);
+    let tool = CalledTool::answering(vec![LATER]);
+    let folder = configured(&tool);
+    let variables = [(VARIABLE, OsStr::new("tool-token"))];
+    let node = || Server::start_with(folder.path(), &["serve", "--store", &store], &variables);
+    let held_under = |server: &Server| {
+        let run = approved(server);
+        server.run_with(&run, "waiting_tool");
+        Callback::of(&tool.next().body)
+    };
+    let result = json!({"result": "sent"});
+    let running = node();
+    let before = held_under(&running);
+    let said = folder.run(&["callback-key", "rotate", "--store", &store, "--json"]);
+    assert_eq!((said.code, &said.json()["rotated"]), (Some(0), &json!(true)), "{said:?}");
+    // As long as it is stopped, it is the other node that calls the tool and signs its callback.
+    running.signal("STOP");
+    let restarted = node();
+    let after = held_under(&restarted);
+    running.signal("CONT");
+    let key_id = |callback: &Callback| callback.token.split_once('.').expect("a key id").0.to_owned();
+    assert_ne!(key_id(&before), key_id(&after));
+    assert_eq!(after.report(&running, &result).0, 200, "it reads the new key when it sees its id");
+    assert_eq!(before.report(&restarted, &result).0, 200);
+}
+
+#[test]
 fn a_short_secret_is_refused() {
     let tool = CalledTool::answering(vec![]);
     let folder = configured(&tool);

@@ -28,7 +28,7 @@ const ENCODED: [&str; 9] = [
 ];
 
 /// Columns with names, words, digests and plain text, by their table. A remembered answer is passed on as it is. A table that is new stands here or above.
-const PLAIN: [(&str, &str); 15] = [
+const PLAIN: [(&str, &str); 16] = [
     ("threads", "tenant id head"),
     ("runs", "tenant id agent parent_call begins_after promised status"),
     ("commits", "tenant checkpoint"),
@@ -43,7 +43,9 @@ const PLAIN: [(&str, &str); 15] = [
     ("remembered", "tenant scope body seal answer"),
     ("revisions", "digest"),
     ("brought", "tenant digest"),
-    ("callback_key", "key"),
+    // The previous one has a column in a database, and a table in a file.
+    ("callback_key", "key previous"),
+    ("previous_callback_key", "key"),
 ];
 
 /// Of nodes and migrations, which no tenant sees.

@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::callback::CallbackKey;
+use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts,
     Create, Created, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace,
@@ -195,15 +195,36 @@ impl Store for MemoryStore {
         })
     }
 
-    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
+    fn callback_keys(
+        &self,
+        drawn: Option<CallbackKey>,
+    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>> {
         self.change(|state, _| {
-            state.callback_key = state.callback_key.or(drawn);
-            Ok(state.callback_key)
+            state.callback_keys = state.callback_keys.or(drawn.map(StoredCallbackKeys::first));
+            Ok(state.callback_keys)
         })
     }
 
-    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
-        self.change(|state, _| Ok(state.callback_key.take().is_some()))
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>> {
+        self.change(|state, _| {
+            let Some(keys) = &mut state.callback_keys else { return Ok(KeyRotation::NoKey) };
+            if keys.previous.is_some() {
+                return Ok(KeyRotation::PreviousIsKept);
+            }
+            *keys = StoredCallbackKeys { current: drawn, previous: Some(keys.current) };
+            Ok(KeyRotation::Rotated)
+        })
+    }
+
+    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>> {
+        self.change(|state, _| {
+            Ok(match which {
+                KeysToRemove::All => state.callback_keys.take().is_some(),
+                KeysToRemove::Previous => {
+                    state.callback_keys.as_mut().is_some_and(|keys| keys.previous.take().is_some())
+                }
+            })
+        })
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::callback::CallbackKey;
+use engine::callback::StoredCallbackKeys;
 use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Remembered, Tenant, Trouble};
 use machine::decision::Decision;
 use machine::id::{CallId, DecisionId, Digest, MessageId, PluginName, RunId, SuspensionId, ThreadId};
@@ -26,7 +26,7 @@ pub(super) struct State {
     pub(super) runs: BTreeMap<Row, StoredRun>,
     pub(super) ready: Ready,
     pub(super) revisions: BTreeMap<Digest, String>,
-    pub(super) callback_key: Option<CallbackKey>,
+    pub(super) callback_keys: Option<StoredCallbackKeys>,
     pub(super) counts: Counts,
     last_row: Row,
     last_thread: i64,

@@ -1,7 +1,7 @@
 //! Keys by which a repeat is recognised, of a message that was posted and of an answer that was given; and the key of
 //! callbacks.
 
-use engine::callback::CallbackKey;
+use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{REMEMBERED_MAX, Refused, Remembered, Tenant, remembers_enough};
 use machine::id::{Digest, RunId, ThreadId};
 use tokio_postgres::Row;
@@ -13,13 +13,16 @@ use super::trouble::{Stop, corrupt};
 use crate::words::{digest, number};
 
 impl Shared {
-    /// What is kept, which is the first one.
-    pub(super) async fn callback_key(&self, drawn: Option<CallbackKey>) -> Result<Option<CallbackKey>, Stop> {
+    /// What is kept: of the current ones the first.
+    pub(super) async fn callback_keys(
+        &self,
+        drawn: Option<CallbackKey>,
+    ) -> Result<Option<StoredCallbackKeys>, Stop> {
         if let Some(drawn) = drawn {
             let sql = "INSERT INTO callback_key (the_only, key) VALUES (true, $1) ON CONFLICT DO NOTHING";
             self.change(sql, &[&drawn.as_bytes().as_slice()]).await?;
         }
-        let rows = self.connections.read("SELECT key FROM callback_key", &[]).await?;
+        let rows = self.connections.read("SELECT key, previous FROM callback_key", &[]).await?;
         let Some(kept) = rows.first() else {
             return if drawn.is_none() {
                 Ok(None)
@@ -27,11 +30,32 @@ impl Shared {
                 Err(corrupt("the key of callbacks is not there".to_owned()))
             };
         };
-        Ok(Some(CallbackKey::from(digest(kept.try_get(0)?)?.0)))
+        let previous = kept.try_get::<_, Option<&[u8]>>(1)?.map(digest).transpose()?;
+        Ok(Some(StoredCallbackKeys {
+            current: CallbackKey::from(digest(kept.try_get(0)?)?.0),
+            previous: previous.map(|previous| CallbackKey::from(previous.0)),
+        }))
     }
 
-    pub(super) async fn remove_callback_key(&self) -> Result<bool, Stop> {
-        Ok(!self.change("DELETE FROM callback_key RETURNING true", &[]).await?.is_empty())
+    pub(super) async fn rotate_callback_key(&self, drawn: CallbackKey) -> Result<KeyRotation, Stop> {
+        let sql = "UPDATE callback_key SET previous = key, key = $1 WHERE previous IS NULL RETURNING true";
+        if !self.change(sql, &[&drawn.as_bytes().as_slice()]).await?.is_empty() {
+            return Ok(KeyRotation::Rotated);
+        }
+        Ok(match self.callback_keys(None).await? {
+            Some(_) => KeyRotation::PreviousIsKept,
+            None => KeyRotation::NoKey,
+        })
+    }
+
+    pub(super) async fn remove_callback_keys(&self, which: KeysToRemove) -> Result<bool, Stop> {
+        let sql = match which {
+            KeysToRemove::All => "DELETE FROM callback_key RETURNING true",
+            KeysToRemove::Previous => {
+                "UPDATE callback_key SET previous = NULL WHERE previous IS NOT NULL RETURNING true"
+            }
+        };
+        Ok(!self.change(sql, &[]).await?.is_empty())
     }
 
     /// What is kept, which is the first one.

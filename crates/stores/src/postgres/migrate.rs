@@ -10,7 +10,7 @@ use super::trouble::OpenFailed;
 
 /// What each version changed in the tables, in order: the version of a store is how many of them it has seen. A migration
 /// that was released is never edited. Versions 2 to 4 changed functions only.
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0001_tables.sql"),
     "",
     "",
@@ -19,6 +19,7 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("migrations/0006_grants.sql"),
     include_str!("migrations/0007_grants_in_force.sql"),
     include_str!("migrations/0008_interrupted.sql"),
+    include_str!("migrations/0009_previous_callback_key.sql"),
 ];
 
 /// Views and functions as this version has them. An upgrade drops those of the earlier version and creates these, so a

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
-use engine::callback::CallbackKey;
+use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
@@ -205,12 +205,19 @@ impl Store for PostgresStore {
         })
     }
 
-    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
-        task(async move { self.shared.callback_key(drawn).await })
+    fn callback_keys(
+        &self,
+        drawn: Option<CallbackKey>,
+    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>> {
+        task(async move { self.shared.callback_keys(drawn).await })
     }
 
-    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
-        task(async move { self.shared.remove_callback_key().await })
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>> {
+        task(async move { self.shared.rotate_callback_key(drawn).await })
+    }
+
+    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>> {
+        task(async move { self.shared.remove_callback_keys(which).await })
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

@@ -15,6 +15,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use super::file::private;
+use super::keys::{REMOVE_CALLBACK_KEY, REMOVE_PREVIOUS_CALLBACK_KEY};
 use super::look::{LookFailed, look};
 use super::trouble::trouble;
 
@@ -189,9 +190,9 @@ fn copy_pages(
     }
     drop(backup);
     drop(moment);
-    // The key of callbacks is no part of a backup. Zeros first, so that it is in no free page either. The copy has no journal
-    // of its own as long as nobody else opens it.
-    copy.execute_batch("PRAGMA locking_mode = EXCLUSIVE; UPDATE callback_key SET key = zeroblob(32); DELETE FROM callback_key;")
-        .map_err(|error| failed(&error))?;
+    // The keys of callbacks are no part of a backup. The copy has no journal of its own as long as nobody else opens it.
+    for sql in ["PRAGMA locking_mode = EXCLUSIVE;", REMOVE_CALLBACK_KEY, REMOVE_PREVIOUS_CALLBACK_KEY] {
+        copy.execute_batch(sql).map_err(|error| failed(&error))?;
+    }
     copy.close().map_err(|(_, error)| failed(&error))
 }

@@ -12,12 +12,13 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 use super::trouble::OpenFailed;
 
 /// In order; the version of a file is how many of them it has seen. A migration that was released is never edited.
-pub(super) const MIGRATIONS: [&str; 5] = [
+pub(super) const MIGRATIONS: [&str; 6] = [
     include_str!("migrations/0001_runs.sql"),
     include_str!("migrations/0002_version.sql"),
     include_str!("migrations/0003_grants.sql"),
     include_str!("migrations/0004_passed_over.sql"),
     include_str!("migrations/0005_grants_in_force.sql"),
+    include_str!("migrations/0006_previous_callback_key.sql"),
 ];
 /// What the first migration writes into the head of a file: by this a store is told from the files of other programs.
 pub(super) const APPLICATION_ID: i32 = 0x686f_6c64;

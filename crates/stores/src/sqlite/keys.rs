@@ -1,7 +1,7 @@
 //! Keys by which a repeat is recognised, of a message that was posted and of an answer that was given; and the key of
 //! callbacks.
 
-use engine::callback::CallbackKey;
+use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{PostKey, REMEMBERED_MAX, Refused, Remembered, Tenant, remembers_enough};
 use machine::id::{Digest, RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -48,24 +48,55 @@ fn seal<const COUNT: usize>(parts: [&[u8]; COUNT]) -> Digest {
     Digest::of(&sized.collect::<Vec<u8>>())
 }
 
-/// What is kept, which is the first one.
-pub(super) fn callback_key(desk: &Desk<'_>, drawn: Option<CallbackKey>) -> Result<Option<CallbackKey>, Stop> {
-    let sql = "SELECT key FROM callback_key";
-    let kept: Option<[u8; CallbackKey::BYTES]> =
-        desk.connection().query_row(sql, [], |row| row.get(0)).optional()?;
-    if let Some(kept) = kept {
-        return Ok(Some(CallbackKey::from(kept)));
+/// What is kept: of the current ones the first.
+pub(super) fn callback_keys(
+    desk: &Desk<'_>,
+    drawn: Option<CallbackKey>,
+) -> Result<Option<StoredCallbackKeys>, Stop> {
+    let key = |sql: &str| -> Result<Option<CallbackKey>, Stop> {
+        let kept: Option<[u8; CallbackKey::BYTES]> =
+            desk.connection().query_row(sql, [], |row| row.get(0)).optional()?;
+        Ok(kept.map(CallbackKey::from))
+    };
+    if let Some(current) = key("SELECT key FROM callback_key")? {
+        let previous = key("SELECT key FROM previous_callback_key")?;
+        return Ok(Some(StoredCallbackKeys { current, previous }));
     }
     if let Some(drawn) = drawn {
         desk.execute("INSERT INTO callback_key (only, key) VALUES (1, ?1)", params![drawn.as_bytes()])?;
     }
-    Ok(drawn)
+    Ok(drawn.map(StoredCallbackKeys::first))
 }
 
-pub(super) fn remove_callback_key(desk: &Desk<'_>) -> Result<bool, Stop> {
-    // First zeros, so that the key is in no page that is free afterwards.
-    desk.execute("UPDATE callback_key SET key = zeroblob(32)", [])?;
-    Ok(desk.execute("DELETE FROM callback_key", [])? > 0)
+pub(super) fn rotate_callback_key(desk: &Desk<'_>, drawn: CallbackKey) -> Result<KeyRotation, Stop> {
+    let Some(kept) = callback_keys(desk, None)? else { return Ok(KeyRotation::NoKey) };
+    if kept.previous.is_some() {
+        return Ok(KeyRotation::PreviousIsKept);
+    }
+    desk.execute("INSERT INTO previous_callback_key (only, key) SELECT 1, key FROM callback_key", [])?;
+    desk.execute("UPDATE callback_key SET key = ?1", params![drawn.as_bytes()])?;
+    Ok(KeyRotation::Rotated)
+}
+
+/// Removes keys of callbacks. First it writes zeros, so that the keys are in no page that is free afterwards.
+pub(super) const REMOVE_CALLBACK_KEY: &str =
+    "UPDATE callback_key SET key = zeroblob(32); DELETE FROM callback_key;";
+pub(super) const REMOVE_PREVIOUS_CALLBACK_KEY: &str =
+    "UPDATE previous_callback_key SET key = zeroblob(32); DELETE FROM previous_callback_key;";
+
+pub(super) fn remove_callback_keys(desk: &Desk<'_>, which: KeysToRemove) -> Result<bool, Stop> {
+    let Some(kept) = callback_keys(desk, None)? else { return Ok(false) };
+    match which {
+        KeysToRemove::All => {
+            desk.connection().execute_batch(REMOVE_CALLBACK_KEY)?;
+            desk.connection().execute_batch(REMOVE_PREVIOUS_CALLBACK_KEY)?;
+            Ok(true)
+        }
+        KeysToRemove::Previous => {
+            desk.connection().execute_batch(REMOVE_PREVIOUS_CALLBACK_KEY)?;
+            Ok(kept.previous.is_some())
+        }
+    }
 }
 
 /// What is kept, which is the first one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::callback::CallbackKey;
+use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
     Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
@@ -144,12 +144,19 @@ impl Store for SqliteStore {
         done(self.point(|connection| revisions::of_thread(connection, tenant, thread, digest)))
     }
 
-    fn callback_key(&self, drawn: Option<CallbackKey>) -> Task<'_, Result<Option<CallbackKey>, Refused>> {
-        Box::pin(self.route.send(move |desk| keys::callback_key(desk, drawn)))
+    fn callback_keys(
+        &self,
+        drawn: Option<CallbackKey>,
+    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>> {
+        Box::pin(self.route.send(move |desk| keys::callback_keys(desk, drawn)))
     }
 
-    fn remove_callback_key(&self) -> Task<'_, Result<bool, Refused>> {
-        Box::pin(self.route.send(keys::remove_callback_key))
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>> {
+        Box::pin(self.route.send(move |desk| keys::rotate_callback_key(desk, drawn)))
+    }
+
+    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>> {
+        Box::pin(self.route.send(move |desk| keys::remove_callback_keys(desk, which)))
     }
 
     fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {

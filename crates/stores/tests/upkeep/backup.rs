@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use engine::callback::CallbackKey;
+use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{Store, Tenant};
 use machine::id::RunId;
 use stores::sqlite::backup::{BackupFailed, backup};
@@ -45,26 +45,34 @@ async fn has(path: &Path, run: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_key_of_callbacks_is_no_part_of_a_backup() {
+async fn the_keys_of_callbacks_are_no_part_of_a_backup() {
     let folder = Folder::new();
     let world = world(&folder);
     freeze_agent(&world).await;
-    let key = CallbackKey::from(*b"32 bytes that are found in files");
-    assert_eq!(world.store.callback_key(Some(key)).await, Ok(Some(key)));
-    let is_in = |path: &Path| {
+    let first = CallbackKey::from(*b"32 bytes that are found in files");
+    let second = CallbackKey::from(*b"32 others that are found as well");
+    world.store.callback_keys(Some(first)).await.unwrap();
+    assert_eq!(world.store.rotate_callback_key(second).await, Ok(KeyRotation::Rotated));
+    let is_in = |path: &Path, key: CallbackKey| {
         let bytes = fs::read(path).unwrap();
         bytes.windows(CallbackKey::BYTES).any(|window| window == key.as_bytes())
     };
     backup(folder.file(), copy_path(&folder), |_| {}).unwrap();
-    assert!(!is_in(&copy_path(&folder)));
-    assert_eq!(world.store.callback_key(None).await, Ok(Some(key)), "the store itself keeps it");
+    for key in [first, second] {
+        assert!(!is_in(&copy_path(&folder), key));
+    }
+    let kept = StoredCallbackKeys { current: second, previous: Some(first) };
+    assert_eq!(world.store.callback_keys(None).await, Ok(Some(kept)), "the store itself keeps them");
     let restored = SqliteStore::open(copy_path(&folder)).unwrap();
-    assert_eq!(restored.callback_key(None).await, Ok(None));
+    assert_eq!(restored.callback_keys(None).await, Ok(None));
     drop(world);
-    let store = SqliteStore::open(folder.file()).unwrap();
-    assert_eq!(store.remove_callback_key().await, Ok(true));
-    drop(store);
-    assert!(!is_in(&folder.file()), "nor in a free page of a store from which it was removed");
+    for (which, gone) in [(KeysToRemove::Previous, first), (KeysToRemove::All, second)] {
+        assert!(is_in(&folder.file(), gone));
+        let store = SqliteStore::open(folder.file()).unwrap();
+        assert_eq!(store.remove_callback_keys(which).await, Ok(true));
+        drop(store);
+        assert!(!is_in(&folder.file(), gone), "nor in a free page of a store from which it was removed");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
