@@ -492,7 +492,7 @@ mod tests {
     #[test]
     fn a_path_that_nobody_gave_out_leads_nowhere_even_with_a_token() {
         for path in ["", "0", "zz", "00", "5b5d", "5B5D", "ü"] {
-            let token = token(&callbacks(7).signing, path);
+            let token = token(&callbacks(7).keys().signing(), path);
             assert_eq!(callbacks(7).known(path, &token), None, "{path}");
         }
     }

@@ -154,7 +154,7 @@ fn engine_settings(configuration: &Configuration, address: SocketAddr) -> Settin
         several_tenants: configuration.has_several_tenants(),
         quotas: configuration.quotas,
         callbacks_at: Some(callbacks_at(&public_url)),
-        callback_secrets: settings.callback_secrets.clone(),
+        callback_secrets: settings.callback_secrets,
         ..Settings::default()
     }
 }
