@@ -83,7 +83,7 @@ async fn a_process_that_runs_during_a_rotation_accepts_both_keys() {
 async fn guesses_have_the_keys_read_at_most_once_in_a_second_and_only_from_a_shared_store() {
     let stage = Stage::new();
     let (engine, reads) = started(&stage, true).await;
-    let guess = token([9; 32].into(), &path());
+    let guess = token(CallbackKey::from([9; 32]), &path());
     for unnamed in ["", "guess", ".", "a.b", "1234567.8", &guess[9..]] {
         assert_eq!(engine.reported(&path(), unnamed).await, None);
     }
