@@ -72,3 +72,18 @@ fn inexact(value: &Value) -> Option<&Number> {
         Value::Null | Value::Bool(_) | Value::String(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_a_model_wrote_twice_is_bad_arguments() {
+        for text in [r#"{"amount":5,"amount":1000000}"#, r#"{"to":{"name":"bob","n\u0061me":"eve"}}"#] {
+            let judged = of_text(text, None);
+            let is_refused =
+                matches!(&judged, Arguments::Invalid { why, .. } if why.contains("appears twice"));
+            assert!(is_refused, "{text}: {judged:?}");
+        }
+    }
+}

@@ -110,12 +110,3 @@ fn text(chance: &mut Chance, corpus: &[&str]) -> String {
     let corpus: Vec<&[u8]> = corpus.iter().map(|text| text.as_bytes()).collect();
     String::from_utf8_lossy(&mutated(chance, &corpus, &PIECES)).into_owned()
 }
-
-#[test]
-fn a_key_that_a_model_wrote_twice_is_bad_arguments() {
-    for text in [r#"{"amount":5,"amount":1000000}"#, r#"{"to":{"name":"bob","n\u0061me":"eve"}}"#] {
-        let judged = of_text(text, None);
-        let is_refused = matches!(&judged, Arguments::Invalid { why, .. } if why.contains("appears twice"));
-        assert!(is_refused, "{text}: {judged:?}");
-    }
-}

@@ -22,13 +22,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::store::{Append, AutoApproval, Claim, Refused};
+use engine::store::{Append, ApprovalFilter, AutoApproval, Claim, Page, Refused, RunFilter};
 use machine::Control;
 use machine::control::ControlUnreadable;
 use machine::event::InterruptCause;
 use machine::id::{RunId, ThreadId};
 use machine::inbox::{Item, Refusal, Verdict};
 use machine::phase::HookAnswers;
+use machine::rows::ShownStatus;
 use rusqlite::types::{Null, Value};
 use rusqlite::{Connection, ErrorCode, params, params_from_iter};
 use stores::sqlite::{OpenFailed, SqliteStore};
@@ -276,6 +277,69 @@ async fn a_run_that_cannot_be_read_keeps_no_other_from_being_given_out() {
     assert_eq!(readable.collect::<Vec<_>>(), [("bad", false), ("good", true)]);
     let bad = world.store.run(&world.tenant, &RunId::from("bad")).await.unwrap().expect("it is there");
     assert_eq!(bad.control, None);
+}
+
+/// Two runs that wait for an approval. Of one nothing that is encoded can be decoded.
+async fn one_of_two_undecodable(folder: &Folder) -> World {
+    let world = world(folder);
+    for (thread, run) in [("thr_bad", "bad"), ("thr_good", "good")] {
+        world.store.put_thread(&world.tenant, &thread.into(), &"mine".into()).await.unwrap();
+        parked(&world, thread, run, "transfer").await;
+    }
+    let raw = Connection::open(folder.file()).unwrap();
+    let bad = "(SELECT row FROM runs WHERE id = 'bad')";
+    for sql in [
+        format!("UPDATE commits SET body = 'broken' WHERE run = {bad}"),
+        "UPDATE runs SET control = x'ffffff' WHERE id = 'bad'".to_owned(),
+        // JSON, of which no value can be built.
+        r#"UPDATE threads SET metadata = '{"$serde_json::private::RawValue":"1","a":1}' WHERE id = 'thr_bad'"#.to_owned(),
+    ] {
+        assert!(raw.execute(&sql, []).unwrap() > 0, "{sql}");
+    }
+    world
+}
+
+#[tokio::test]
+async fn lists_show_a_row_that_cannot_be_decoded_and_all_others() {
+    let folder = Folder::new();
+    let world = one_of_two_undecodable(&folder).await;
+    let page = Page::default();
+    let runs = world.store.runs(&world.tenant, &RunFilter::default(), &page).await.unwrap().items;
+    let mut runs: Vec<_> = runs.iter().map(|run| (run.id.as_str(), run.control.is_some())).collect();
+    runs.sort_unstable();
+    assert_eq!(runs, [("bad", false), ("good", true)]);
+    let threads = world.store.threads(&world.tenant, &page).await.unwrap().items;
+    let mut threads: Vec<_> = threads.iter().map(|one| (one.id.as_str(), one.metadata.is_some())).collect();
+    threads.sort_unstable();
+    assert_eq!(threads, [("thr_bad", false), ("thr_good", true)]);
+    let held = world.store.approvals(&world.tenant, &ApprovalFilter::default(), &page).await.unwrap().items;
+    let mut held: Vec<_> = held.iter().map(|one| (one.run.as_str(), one.is_unreadable())).collect();
+    held.sort_unstable();
+    assert_eq!(held, [("bad", true), ("good", false)]);
+    let log = world.store.events(&world.tenant, &"bad".into(), 0, 1_000).await.unwrap();
+    assert!(!log.is_empty() && log.iter().all(|logged| logged.readable().is_none()), "{log:?}");
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_decoded_is_interrupted_and_ended_and_its_thread_deleted() {
+    let folder = Folder::new();
+    let world = one_of_two_undecodable(&folder).await;
+    let interrupt = Item::Interrupt { cause: InterruptCause::Person("ann".into()) };
+    let verdict = world.store.submit(&world.tenant, &"bad".into(), interrupt).await.unwrap();
+    assert!(verdict.is_taken(), "{verdict:?}");
+    let asked = Claim::Run { tenant: world.tenant.clone(), run: "bad".into() };
+    let claimed = world.store.claim(asked).await.unwrap().pop().expect("it is given out");
+    assert!(claimed.loaded.is_err());
+    world.store.end_undecoded(&claimed.lease).await.unwrap();
+    assert_eq!(world.run("bad").await.status, ShownStatus::Interrupted);
+    // As if it had delegated: the event that names the child cannot be decoded either.
+    let raw = Connection::open(folder.file()).unwrap();
+    let delegated =
+        "UPDATE suspensions SET kind = 'child_run' WHERE run = (SELECT row FROM runs WHERE id = 'bad')";
+    assert_eq!(raw.execute(delegated, []).unwrap(), 1);
+    world.store.delete_thread(&world.tenant, &"thr_bad".into()).await.unwrap();
+    assert_eq!(world.store.thread(&world.tenant, &"thr_bad".into()).await.unwrap().created_at, None);
+    assert!(world.run("good").await.control.is_some());
 }
 
 /// A waiting run that is held for approval, one in line behind it, one that has ended; and a plain connection.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use engine::agent::Agent;
@@ -86,13 +86,26 @@ impl Damaged {
     }
 }
 
-/// Keeps what is logged as an error on this thread.
+/// Keeps what is logged as an error, by every test of this process. A listener of one thread would miss what another
+/// thread was the first to log: whether anybody listens is asked once for each place in the code, on that thread.
 #[derive(Clone, Default)]
 struct ErrorLog(Arc<Mutex<Vec<String>>>);
 
 impl ErrorLog {
-    fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+    fn listen() -> Self {
+        static LOG: OnceLock<ErrorLog> = OnceLock::new();
+        let log = LOG.get_or_init(|| {
+            let log = Self::default();
+            tracing::subscriber::set_global_default(log.clone()).expect("no other test listens");
+            log
+        });
+        tracing::callsite::rebuild_interest_cache();
+        log.clone()
+    }
+
+    fn lines_about(&self, run: &RunId) -> Vec<String> {
+        let lines = self.0.lock().unwrap();
+        lines.iter().filter(|line| line.contains(run.as_str())).cloned().collect()
     }
 }
 
@@ -358,14 +371,11 @@ async fn on_a_store_with_an_impossible_result() -> (Stage, Engine, RunId, Arc<Da
 
 #[tokio::test(start_paused = true)]
 async fn a23_an_illegal_transition_is_reported_and_stores_nothing_and_only_an_interrupt_ends_its_run() {
-    let errors = ErrorLog::default();
-    let _listens = tracing::subscriber::set_default(errors.clone());
+    let errors = ErrorLog::listen();
     let (stage, engine, run) = with_an_impossible_result().await;
-    let lines = errors.lines();
-    let names_both = |line: &String| {
-        line.contains(run.as_str()) && line.contains("call a: a call that is Succeeded cannot become Running")
-    };
-    assert!(lines.iter().any(names_both), "{lines:?}");
+    let lines = errors.lines_about(&run);
+    let both = "call a: a call that is Succeeded cannot become Running";
+    assert!(lines.iter().any(|line| line.contains(both)), "{lines:?}");
     let before = stage.names(&run).await;
     assert_eq!(before.last().map(String::as_str), Some("tool.execution_started"), "{before:?}");
     // Time does not end it, and neither does another decision.

@@ -1,6 +1,6 @@
 //! What the stories are told on: an engine with a scripted model and a few tools, behind a server on a port of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use stores::memory::MemoryStore;
 use stores::postgres::PostgresStore;
+use stores::postgres::upkeep::Upkeep as PostgresUpkeep;
 use stores::sqlite::SqliteStore;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -152,8 +153,33 @@ pub(crate) struct Stage {
     pub(crate) notes: Arc<Notes>,
     /// What the next reload finds.
     pub(crate) next: Arc<Mutex<Again>>,
+    upkeep: Upkeep,
     replies: Vec<Reply>,
     folder: PathBuf,
+}
+
+/// The store as an operator has it.
+enum Upkeep {
+    InMemory,
+    OnSqlite(Arc<SqliteStore>),
+    OnPostgres(Box<PostgresUpkeep>),
+}
+
+async fn open_store(kept: Kept, folder: &Path, number: u32) -> (Arc<dyn Store>, Upkeep) {
+    match kept {
+        Kept::InMemory => (Arc::new(MemoryStore::new()), Upkeep::InMemory),
+        Kept::OnSqlite => {
+            let store = Arc::new(SqliteStore::open(folder.join("runs.db")).expect("a store"));
+            (store.clone(), Upkeep::OnSqlite(store))
+        }
+        Kept::OnPostgres => {
+            let (address, schema) = (postgres_server::server().address(), format!("stage_{number}"));
+            let settings = stores::postgres::Settings { schema, ..Default::default() };
+            let store = PostgresStore::open_with(&address, settings.clone()).await.expect("a store");
+            let upkeep = PostgresUpkeep::open(&address, settings).await.expect("its upkeep");
+            (Arc::new(store), Upkeep::OnPostgres(Box::new(upkeep)))
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -175,16 +201,7 @@ impl Stage {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("holdpoint-http-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let store: Arc<dyn Store> = match plan.kept {
-            Kept::InMemory => Arc::new(MemoryStore::new()),
-            Kept::OnSqlite => Arc::new(SqliteStore::open(folder.join("runs.db")).expect("a store")),
-            Kept::OnPostgres => {
-                let settings =
-                    stores::postgres::Settings { schema: format!("stage_{number}"), ..Default::default() };
-                let store = PostgresStore::open_with(&postgres_server::server().address(), settings).await;
-                Arc::new(store.expect("a store"))
-            }
-        };
+        let (store, upkeep) = open_store(plan.kept, &folder, number).await;
         let notes = Arc::<Notes>::default();
         let store = Arc::new(WatchedStore { store, notes: notes.clone() });
         let (counted, gate, begun) = (Arc::default(), Arc::default(), Arc::default());
@@ -240,9 +257,31 @@ impl Stage {
             callbacks,
             notes,
             next,
+            upkeep,
             replies,
             folder,
         }
+    }
+
+    /// Deletes every thread whose runs have all ended, one in each commit, and counts them.
+    pub(crate) async fn prune(&self) -> u64 {
+        let (ever, mut count) = (self.engine.store().now().plus_ms(60_000), 0);
+        match &self.upkeep {
+            Upkeep::InMemory => panic!("nothing is pruned in memory"),
+            Upkeep::OnSqlite(store) => {
+                let mut sweep = store.sweep(ever, 1);
+                while let Some(pruned) = sweep.next().await.expect("it is swept") {
+                    count += pruned.threads;
+                }
+            }
+            Upkeep::OnPostgres(upkeep) => {
+                let mut sweep = upkeep.sweep(ever, 1);
+                while let Some(pruned) = sweep.next().await.expect("it is swept") {
+                    count += pruned.threads;
+                }
+            }
+        }
+        count
     }
 
     pub(crate) fn as_key(&self, name: &str) -> Client {
@@ -277,7 +316,7 @@ impl Stage {
 }
 
 fn tools(
-    folder: &std::path::Path,
+    folder: &Path,
     counted: &Arc<AtomicU32>,
     gate: &Arc<Notify>,
     begun: &Arc<Notify>,

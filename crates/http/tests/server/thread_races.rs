@@ -1,4 +1,4 @@
-//! Requests to one thread at the same time: a deletion beside a message, and many messages at once.
+//! Requests to one thread at the same time: a deletion or `prune` beside a message, and many messages at once.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, kinds};
 use crate::stage::{Kept, Plan, on_all_stores};
+use crate::watched_store::At;
 
 on_all_stores! {
     a_message_beside_the_deletion_of_its_thread_never_brings_it_back;
@@ -65,6 +66,116 @@ async fn a_thread_is_created_beside_its_deletion(kept: Kept) {
             assert!(matches!(created.status, 200 | 201), "round {round}: {}", created.text);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_beside_prune_never_brings_its_thread_back_on_sqlite() {
+    a_message_beside_prune_never_brings_its_thread_back(Kept::OnSqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_beside_prune_never_brings_its_thread_back_on_postgres() {
+    a_message_beside_prune_never_brings_its_thread_back(Kept::OnPostgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_is_pruned_between_look_and_creation_stays_gone_on_sqlite() {
+    a_thread_that_is_pruned_between_look_and_creation_stays_gone(Kept::OnSqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_is_pruned_between_look_and_creation_stays_gone_on_postgres() {
+    a_thread_that_is_pruned_between_look_and_creation_stays_gone(Kept::OnPostgres).await;
+}
+
+/// A run that starts at once is created otherwise than one that waits for a place.
+async fn a_thread_that_is_pruned_between_look_and_creation_stays_gone(kept: Kept) {
+    for (running_runs_max, first_reaches) in [(1, "waiting_approval"), (0, "queued")] {
+        let mut plan = Plan::one_write(kept);
+        plan.settings.running_runs_max = running_runs_max;
+        let stage = plan.build().await;
+        let client = &stage.client;
+        with_an_ended_run(client, "t", first_reaches).await;
+        let hold_up = stage.notes.hold_up(At::Create);
+        let (posted, pruned) = tokio::join!(say(client, "t", "reject"), async {
+            hold_up.arrives().await;
+            let pruned = stage.prune().await;
+            stage.notes.end_hold_up();
+            hold_up.let_one_go();
+            pruned
+        });
+        posted.refused(404, "THREAD_NOT_FOUND");
+        assert_eq!(pruned, 1, "{first_reaches}");
+        client.get("/v1/threads/t").await.refused(404, "THREAD_NOT_FOUND");
+    }
+}
+
+/// A thread whose only run was interrupted as soon as it had this status. Gives the run.
+async fn with_an_ended_run(client: &Client, thread: &str, status: &str) -> String {
+    client.post("/v1/threads", json!({"id": thread, "metadata": {"kept": true}})).await.ok(201);
+    let run = run_of(say(client, thread, "reject").await);
+    soon(client.run_reaches(&run, status)).await;
+    end(client, &run).await;
+    run
+}
+
+/// Threads that are pruned together, so that some of them are reached before their message and some after it.
+const PRUNED_TOGETHER: usize = 4;
+
+async fn a_message_beside_prune_never_brings_its_thread_back(kept: Kept) {
+    let stage = Plan::one_write(kept).build().await;
+    let client = &stage.client;
+    for round in 0..rounds(40).div_ceil(PRUNED_TOGETHER) {
+        let threads: Vec<String> = (0..PRUNED_TOGETHER).map(|index| format!("t{round}_{index}")).collect();
+        let mut earlier = Vec::new();
+        for thread in &threads {
+            earlier.push(with_an_ended_run(client, thread, "waiting_approval").await);
+        }
+        let mut posts = tokio::task::JoinSet::new();
+        for (index, thread) in threads.iter().cloned().enumerate() {
+            let client = client.clone();
+            posts.spawn(async move { (index, say(&client, &thread, "reject").await) });
+        }
+        let pruned = async {
+            // About as long as the messages take to arrive.
+            for _ in 0..round % 4 {
+                client.get("/healthz").await;
+            }
+            stage.prune().await
+        };
+        let (pruned, posted) = tokio::join!(pruned, posts.join_all());
+        let mut gone = 0;
+        for (index, posted) in posted {
+            let (thread, path) = (&threads[index], format!("/v1/threads/{}", threads[index]));
+            let shown = client.get(&path).await;
+            if posted.status == 404 {
+                posted.refused(404, "THREAD_NOT_FOUND");
+                shown.refused(404, "THREAD_NOT_FOUND");
+                gone += 1;
+                continue;
+            }
+            let run = run_of(posted);
+            soon(client.run_reaches(&run, "waiting_approval")).await;
+            assert_eq!(shown.ok(200)["metadata"], json!({"kept": true}), "round {round}, {thread}");
+            let said = client.get(&format!("{path}/messages")).await.ok(200);
+            let runs: Vec<&Value> =
+                said["messages"].as_array().unwrap().iter().map(|one| &one["run_id"]).collect();
+            for known in [&earlier[index], &run] {
+                assert!(
+                    runs.contains(&&json!(known)),
+                    "round {round}, {thread}: {known} is missing in {said}"
+                );
+            }
+            end(client, &run).await;
+            assert_eq!(client.delete(&path).await.status, 204);
+        }
+        assert_eq!(pruned, gone, "round {round}: what was pruned is gone, and nothing else");
+    }
+}
+
+async fn end(client: &Client, run: &str) {
+    client.post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(202);
+    soon(client.run_reaches(run, "interrupted")).await;
 }
 
 async fn of_several_superseding_messages_the_last_one_runs(kept: Kept) {

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, Lease, Listed, Logged, MessageView, Page, Refused, Remembered,
-    RunFilter, RunView, Store, SuspensionView, Task, Tenant, Trouble, Wrapper,
+    Append, Appended, ApprovalFilter, Create, Created, Lease, Listed, Logged, MessageView, Page, Refused,
+    Remembered, RunFilter, RunView, Store, SuspensionView, Task, Tenant, Trouble, Wrapper,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -42,6 +42,8 @@ pub(crate) enum At {
     Decision,
     /// A commit of a run, before it is stored.
     Append,
+    /// The creation of a run on a thread that was seen, before it is stored.
+    Create,
 }
 
 /// Whoever comes here waits.
@@ -113,6 +115,13 @@ impl Wrapper for WatchedStore {
             let events = reading.await?;
             self.notes.events_read.fetch_add(events.len(), Ordering::SeqCst);
             Ok(events)
+        })
+    }
+
+    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+        Box::pin(async move {
+            self.notes.pass(At::Create).await;
+            self.store.create(create).await
         })
     }
 
