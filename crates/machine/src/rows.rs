@@ -226,8 +226,7 @@ impl Rows {
         held.map(|open| open.held.kind()).or_else(opened)
     }
 
-    /// An approval that is not given is a rejection, also where it was asked for the repeat of a call in doubt, which
-    /// is given up with it.
+    /// An approval that is not given is a rejection, even for the repeat of a call in doubt, which is given up with it.
     fn status_of(&self, before: Option<&Control>, verdict: &Closing<'_>) -> ApprovalStatus {
         match (verdict.status, self.kind_of(before, verdict.id)) {
             (ApprovalStatus::Answered, Some(SuspensionKind::Approval)) => ApprovalStatus::Rejected,
