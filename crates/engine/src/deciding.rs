@@ -137,6 +137,10 @@ pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, Re
         Some(id) => node.store.decision(&said.tenant, &said.run, id).await?,
         None => None,
     };
+    // What it was pinned to need not be decodable any more.
+    if run.ended_at.is_some() && earlier.is_none() {
+        return Ok(Verdict::Refused(Refusal::RunOver));
+    }
     let control = run.decoded()?;
     let open = control.call(&said.call).and_then(|call| call.suspension()).cloned();
     let named = earlier.map(|earlier| earlier.suspension).or_else(|| said.suspension.clone());

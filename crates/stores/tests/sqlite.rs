@@ -126,7 +126,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 5 }), "{refused}");
+    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 6 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -451,6 +451,7 @@ async fn no_statement_reads_a_whole_table() {
                 let lines = ["runs_woken", "runs_interrupted", "runs_by_deadline", "runs_under_way"];
                 let scans = step.starts_with("SCAN")
                     && !step.contains("CONSTANT ROW")
+                    && !step.starts_with("SCAN json_each")
                     && !lines.iter().any(|line| step.ends_with(&format!("INDEX {line}")))
                     // No tables: lists that a statement makes for itself. `i` is the inbox of the census, which holds only
                     // what its runs have not processed.

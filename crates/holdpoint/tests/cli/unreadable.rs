@@ -114,7 +114,7 @@ const CASES: [Case; 12] = [
     Case {
         column: "grants.reasons",
         sql: "INSERT INTO grants (tenant, id, thread, tool, definition, reasons, given_by, since) \
-              VALUES ('default', 'grt_1', {thread}, 'write_file', {digest}, '{poison}', 'ann', 1)",
+              VALUES ('default', 'grt_1', {thread}, 'write_file', {digest}, '{poison}', 'anonymous', 1)",
         says_so: &["grants"],
     },
 ];
@@ -217,6 +217,8 @@ fn script() -> Value {
 /// The runs that the story is about.
 struct Story {
     victim: String,
+    /// Of the call that holds the victim.
+    held: Value,
     /// In line behind the victim.
     behind: String,
     other: String,
@@ -250,10 +252,11 @@ fn begun(server: &Server) -> Story {
     let tools = json!([{"name": "colour", "description": "Picks", "parameters": {"type": "object"}}]);
     let victim = post(server, "victim", &json!({"agent": "clerk", "text": "hold", "tools": tools}));
     server.run_with(&victim, "waiting_approval");
+    let held = server.get(&format!("/v1/approvals?run_id={victim}")).1["approvals"][0].clone();
     let behind = post(server, "victim", &json!({"agent": "clerk", "text": "next", "on_busy": "enqueue"}));
     let other = post(server, "other", &json!({"agent": "clerk", "text": "hold"}));
     server.run_with(&other, "waiting_approval");
-    Story { victim, behind, other }
+    Story { victim, held, behind, other }
 }
 
 fn read(server: &Server, path: &str, case: &Case) -> Value {
@@ -391,11 +394,10 @@ fn upkeep_goes_on(store: &Store, story: &Story, case: &Case) {
 }
 
 /// A run that has ended says so, whether its state can be decoded or not.
-fn decisions_are_refused(server: &Server, run: &str, case: &Case) {
+fn decisions_are_refused(server: &Server, Story { victim: run, held, .. }: &Story, case: &Case) {
     let bearer = open_bearer(server.address()).expect("it has a token");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let post = |path: &str, body: &Value| call(server.address(), "POST", path, &headers, &body.to_string());
-    let held = read(server, &format!("/v1/approvals?run_id={run}"), case)["approvals"][0].clone();
     let decision = json!({"call_id": held["call_id"], "action": "resume"});
     let (code, said) = post(&format!("/v1/runs/{run}/decisions"), &json!({"decisions": [decision]}));
     assert_eq!((code, &said["results"][0]["outcome"]), (200, &json!("conflict")), "{}: {said}", case.column);
@@ -429,7 +431,7 @@ fn tell(store: &Store, case: &Case) {
     interrupt(&server, &story.victim, case);
     server.run_with(&story.victim, "interrupted");
     stream_is_whole(&server, &story.victim, case);
-    decisions_are_refused(&server, &story.victim, case);
+    decisions_are_refused(&server, &story, case);
     let pending = read(&server, "/v1/approvals", case);
     assert_eq!(pending["approvals"], json!([]), "{}", case.column);
     // The next one holds the thread; where the log before it cannot be decoded it is halted, and can be interrupted too.

@@ -72,10 +72,8 @@ async fn one(
     if derived {
         decide.id = repeat.decision_id(ordinal);
     }
-    // It was ended by the columns of its store, and nothing says which calls it had.
-    if run.control.is_none() && run.status.ended() {
-        let over = Verdict::Refused(Refusal::RunOver);
-        return Ok(DecisionResult::judged(&call, id.as_deref(), &over));
+    if ended_by_its_columns(run) {
+        return Ok(DecisionResult::judged(&call, id.as_deref(), &Verdict::Refused(Refusal::RunOver)));
     }
     let control = run.decoded()?;
     let known = control.call(&decide.call);
@@ -117,12 +115,20 @@ async fn one(
         });
     }
     let verdict = decided(server, decide, earlier.as_ref()).await?;
-    let mut result = DecisionResult::judged(&call, id.as_deref(), &verdict);
-    // It was this very request that applied it, before its answer got lost.
+    Ok(answered(DecisionResult::judged(&call, id.as_deref(), &verdict), derived))
+}
+
+/// With an id that was derived from the request it was this very request that applied it, before its answer got lost.
+fn answered(mut result: DecisionResult, derived: bool) -> DecisionResult {
     if derived && result.outcome == Outcome::AlreadyApplied {
         result.outcome = Outcome::Applied;
     }
-    Ok(result)
+    result
+}
+
+/// Nothing says which calls it had.
+const fn ended_by_its_columns(run: &RunView) -> bool {
+    run.control.is_none() && run.status.ended()
 }
 
 /// The decision that was accepted under this id: whether it is the same one is the run's to say.

@@ -105,7 +105,11 @@ fn a_control_of_fold_version_1_is_shown_as_the_fold_of_its_log() {
         assert!(matches!(Control::decode_to_show(shorter), Err(ControlUnreadable::Corrupt(_))));
         seen += 1;
     }
-    assert_eq!(seen, stories.iter().map(|story| story.events.len()).sum::<usize>());
+    // Later stories have no control of that version.
+    let has_controls = |name: &str| VERSION_1.lines().any(|line| line.split(' ').next() == Some(name));
+    let earlier = stories.iter().filter(|story| has_controls(&story.name));
+    assert_eq!(seen, earlier.map(|story| story.events.len()).sum::<usize>());
+    assert!(seen > 300, "{seen}");
 }
 
 #[test]
