@@ -12,6 +12,9 @@ use crate::server::{Server, call, write};
 const MIB: usize = 1024 * 1024;
 /// What all of it together may take beside what an idle server takes.
 const ABOVE_IDLE_MAX: usize = 200 * MIB;
+/// The same, with as many results of 2 MiB that are taken and stored at once: 127 MB are live at the peak, and runs were seen
+/// between 163 and 190 MiB, by what the C allocator keeps.
+const WITH_DECISIONS_MAX: usize = 256 * MIB;
 const WORST_REQUESTS: usize = 24;
 const SMALL_GETS: usize = 12;
 
@@ -129,11 +132,15 @@ fn the_worst_requests_results_and_reads_stay_within_their_memory() {
         above(after_decisions)
     );
     assert!(
-        after_decisions - idle < ABOVE_IDLE_MAX,
-        "it took {} MiB above idle: {} after refusals, {} after reads, {} after results",
-        above(after_decisions),
+        after_results - idle < ABOVE_IDLE_MAX,
+        "it took {} MiB above idle: {} after refusals, {} after reads",
+        above(after_results),
         above(after_refusals),
-        above(after_reads),
-        above(after_results)
+        above(after_reads)
+    );
+    assert!(
+        after_decisions - idle < WITH_DECISIONS_MAX,
+        "with {WORST_REQUESTS} stored results it took {} MiB above idle",
+        above(after_decisions)
     );
 }
