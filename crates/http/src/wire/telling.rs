@@ -26,7 +26,7 @@ pub struct Telling {
     run: RunId,
     /// What the user said, until the message is told.
     asked: Option<UserMessage>,
-    /// The caller who interrupts the run, until its end is told.
+    /// The caller who interrupted the run, kept until its last event is shown.
     interrupted_by: Option<Principal>,
     /// Calls of which something may still be said.
     calls: BTreeMap<CallId, Told>,

@@ -77,7 +77,7 @@ pub(crate) fn control_fault(stored: &[u8], told: &Told) -> Option<Fault> {
                 stored.seq, stored.status, told.control.seq, told.control.status
             ),
         )),
-        // It is folded anew whenever it is read.
+        // It is folded from the log whenever it is read.
         Err(ControlUnreadable::OtherVersion(_)) => None,
         Err(ControlUnreadable::Corrupt(why)) => {
             Some(broken(FindingCode::ControlDiffers, format!("the stored state cannot be read: {why}")))

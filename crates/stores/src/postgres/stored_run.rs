@@ -102,7 +102,7 @@ impl StoredRun {
     }
 
     pub(super) async fn load(self, connections: &Connections) -> Result<Loaded, Stop> {
-        // A worker writes the control back: one that another fold wrote is folded anew from the log.
+        // A worker writes the control back: one that another version wrote is folded from the log again.
         let decoded = Control::decode(&self.control);
         let control = control_or_fold(connections, self.lease.row, decoded).await?;
         let inbox = self

@@ -31,7 +31,7 @@ pub(super) fn control_to_show(connection: &Connection, run: i64, stored: &[u8]) 
     control_or_fold(connection, run, Control::decode_to_show(stored))
 }
 
-/// For a worker, which writes the control back: one that another fold wrote is folded anew from the log.
+/// For a worker, which writes the control back: one that another version wrote is folded from the log again.
 fn control_to_continue(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {
     control_or_fold(connection, run, Control::decode(stored))
 }

@@ -148,7 +148,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Whoever answers may repeat what they were sent.
+    /// The server may repeat the token in its answer.
     pub(super) fn masked(&self, text: &str) -> String {
         let tokens = [&self.named, &self.kept];
         tokens.into_iter().flatten().fold(text.to_owned(), |text, token| token.masked(&text))
