@@ -60,6 +60,7 @@ pub(crate) const RESTARTED: &str = "--restarted-on";
 pub(crate) const NODE: &str = "--node-on";
 pub(crate) const TOOL: &str = "--as-tool";
 pub(crate) const TOOL_SERVER: &str = "--as-tool-server";
+pub(crate) const COSTLY_CLIENT: &str = "--as-costly-client";
 /// Whoever compares others with us starts the server with this word.
 const SERVER: &str = "--postgres-server";
 /// Beyond this the engine queues runs, and the queue is what would be measured.
@@ -97,6 +98,8 @@ pub(crate) enum Asked {
     Tool,
     /// The process of a tool behind an address.
     ToolServer,
+    /// The process that sends costly requests to the server at this address.
+    CostlyClient(String),
 }
 
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, String> {
@@ -133,6 +136,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
             SERVER => is_server = true,
             TOOL => return Ok(Asked::Tool),
             TOOL_SERVER => return Ok(Asked::ToolServer),
+            COSTLY_CLIENT => return Ok(Asked::CostlyClient(value("an address")?)),
             "--program" => program = Some(PathBuf::from(value("a program")?)),
             "--folder" => folder = Some(PathBuf::from(value("a folder")?)),
             other => match Suite::ALL.into_iter().find(|suite| suite.name().eq_ignore_ascii_case(other)) {
@@ -207,9 +211,11 @@ mod tests {
         match parse(words.split_whitespace().map(str::to_owned))? {
             Asked::Measurement(command) => Ok(command),
             Asked::Help => Err("help".into()),
-            Asked::Restarted(_) | Asked::Server(_) | Asked::Tool | Asked::ToolServer => {
-                Err("another process".into())
-            }
+            Asked::Restarted(_)
+            | Asked::Server(_)
+            | Asked::Tool
+            | Asked::ToolServer
+            | Asked::CostlyClient(_) => Err("another process".into()),
         }
     }
 

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         Ok(Asked::Server(folder)) => return ended(postgres_server::serve(&folder)),
         Ok(Asked::Tool) => return ended(tool_process::serve()),
         Ok(Asked::ToolServer) => return ended(tool_server::serve()),
+        Ok(Asked::CostlyClient(address)) => return ended(http::costly_client::serve(address)),
         Ok(Asked::Help) => {
             println!("{HELP}");
             return ExitCode::SUCCESS;

@@ -2,6 +2,7 @@
 //! are posted at an even pace. Every stream is compared with the log afterwards, and any error fails the measurement.
 
 pub(crate) mod costly;
+pub(crate) mod costly_client;
 mod load;
 mod pool;
 mod server;

@@ -413,7 +413,7 @@ impl Arrived {
         let Some(room) = share.room(body_bytes(&request, server.limits.body_bytes_max)).await else {
             return Err(too_much("too many bodies are on their way"));
         };
-        let request = whole(request, &server.limits, &server.json_threads).await?;
+        let request = whole(request, &server.limits, &server.json_threads, share).await?;
         let memory = request.extensions().get::<Walked>().and_then(Walked::memory_bytes);
         let values = match memory {
             Some(bytes) => match share.values_room(bytes).await {

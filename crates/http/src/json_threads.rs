@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 /// Large values are bounded by their memory as well, which seldom leaves room for more of them at the same time.
 const THREAD_COUNT: usize = 2;
 /// A shorter text is read where its request is worked on.
-const LONG_BYTES: usize = 64 * 1024;
+pub(crate) const LONG_BYTES: usize = 64 * 1024;
 
 type Job = Box<dyn FnOnce() + Send>;
 

@@ -31,6 +31,8 @@ pub(crate) struct Share {
     bodies: Portion,
     values: Portion,
     answers: Portion,
+    /// How many long JSON texts of the tenant are read or written at the same time.
+    long_json: Arc<Semaphore>,
     turn_time: Duration,
 }
 
@@ -53,6 +55,7 @@ impl Places {
             bodies: self.bodies.portion(),
             values: self.values.portion(),
             answers: self.answers.portion(),
+            long_json: Arc::new(Semaphore::new(long_json_max())),
             turn_time: limits.turn_time,
         };
         self.shares.entry(tenant.clone()).or_insert_with(new).clone()
@@ -74,6 +77,11 @@ impl Share {
     /// Room for an answer of so many bytes, until it is sent; none where there is none in time.
     pub(crate) async fn answer_room(&self, bytes: usize) -> Option<Taken> {
         self.in_time(self.answers.take(units(bytes))).await
+    }
+
+    /// The tenant's turn to read or write a long JSON text. Waits as long as other requests of the tenant have it.
+    pub(crate) async fn long_json_turn(&self) -> LongJsonTurn {
+        LongJsonTurn { _permit: self.long_json.clone().acquire_owned().await.ok() }
     }
 
     /// None where no place is free in time.
@@ -109,9 +117,23 @@ impl Place {
         self.share.answer_room(bytes).await
     }
 
+    pub(crate) async fn long_json_turn(&self) -> LongJsonTurn {
+        self.share.long_json_turn().await
+    }
+
     pub(crate) fn leave(&self) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
+}
+
+/// Held while a long JSON text is read or written. Given back when it is dropped.
+pub(crate) struct LongJsonTurn {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Half of the processors, so that the requests of other tenants find one that is free.
+fn long_json_max() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| (count.get() / 2).max(1))
 }
 
 /// Given back when it is dropped.
@@ -121,6 +143,10 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    pub(crate) fn bytes(&self) -> usize {
+        self.own.num_permits() * UNIT_BYTES
+    }
+
     /// Gives back what so many bytes do not need.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         for permit in [&mut self.own, &mut self.of_all] {
@@ -210,5 +236,19 @@ mod tests {
         assert!(other.room(2 * 1024).await.is_some());
         drop(second);
         assert!(one.room(1).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn long_json_texts_of_one_tenant_take_turns_and_delay_no_other_tenant() {
+        let (one, other) = shares(&Limits::default());
+        let mut held = Vec::new();
+        for _ in 0..long_json_max() {
+            held.push(one.long_json_turn().await);
+        }
+        let soon = Duration::from_millis(10);
+        assert!(tokio::time::timeout(soon, one.long_json_turn()).await.is_err(), "every turn is taken");
+        assert!(tokio::time::timeout(soon, other.long_json_turn()).await.is_ok());
+        held.pop();
+        assert!(tokio::time::timeout(soon, one.long_json_turn()).await.is_ok(), "one was given back");
     }
 }

@@ -16,8 +16,9 @@ use serde_json::Value;
 
 use crate::body;
 use crate::error::{ApiError, Code};
-use crate::json_threads::JsonThreads;
+use crate::json_threads::{JsonThreads, LONG_BYTES};
 use crate::limits::Limits;
+use crate::places::Share;
 use crate::server::Server;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -104,6 +105,7 @@ pub(crate) async fn whole(
     request: Request,
     limits: &Limits,
     threads: &JsonThreads,
+    share: &Share,
 ) -> Result<Request, ApiError> {
     if *request.method() != Method::POST {
         return Ok(request);
@@ -111,7 +113,10 @@ pub(crate) async fn whole(
     let (parts, body) = request.into_parts();
     match tokio::time::timeout(limits.body_time, collected(body, limits.body_bytes_max)).await {
         Ok(Ok(bytes)) => {
+            // Not while the body arrives: a slow sender must not keep the tenant's other requests waiting.
+            let turn = if bytes.len() > LONG_BYTES { Some(share.long_json_turn().await) } else { None };
             let walked = Walked::of(&bytes, threads).await;
+            drop(turn);
             let mut request = Request::from_parts(parts, Body::from(bytes));
             request.extensions_mut().insert(walked);
             Ok(request)

@@ -13,13 +13,14 @@ use machine::id::{AgentName, RunId, ThreadId};
 use machine::inbox::{Refusal, Verdict};
 use machine::rows::ShownStatus;
 use machine::transcript::Messages;
+use serde::Serialize;
 
 use crate::access::Caller;
 use crate::answers::{no_room, with_room};
 use crate::body::Interrupt;
 use crate::error::{ApiError, Code};
 use crate::paging::Filling;
-use crate::places::Taken;
+use crate::places::{LongJsonTurn, Taken};
 use crate::received::{Asked, Received, RunPath};
 use crate::repeats::Repeat;
 use crate::routes::threads;
@@ -114,44 +115,63 @@ pub(crate) async fn calls(
     RunPath(run): RunPath,
 ) -> Result<Response, ApiError> {
     found(&server, &caller, &run).await?;
-    let (calls, room) = whole(&server, &caller, &run, |bytes| folded(&server, &caller, &run, bytes)).await?;
-    Ok(with_room(Json(calls.finish()).into_response(), room))
+    let calls = folded(&server, &caller, &run).await?;
+    Ok(calls.encoded(&server, Fold::finish).await)
 }
 
-/// What is put together of all that a run has said, with the room that it takes meanwhile. `put_together` gives none where
-/// that is more than so many bytes.
+/// What is put together of a whole log.
+struct Whole<T> {
+    shown: T,
+    /// None where it is small.
+    room: Option<Taken>,
+    /// Until it is encoded.
+    turn: LongJsonTurn,
+}
+
+/// Puts a response together from the whole log of a run. `put_together` returns none where it needs more than the bytes
+/// that it is given. A tenant's requests take turns, so that they do not use every processor.
 async fn whole<T, F: Future<Output = Result<Option<T>, ApiError>>>(
     server: &Server,
     caller: &Caller,
     run: &RunId,
     put_together: impl Fn(usize) -> F,
-) -> Result<(T, Option<Taken>), ApiError> {
-    let bytes_max = server.limits.whole_run_bytes_max;
-    let easy = EASY_BYTES_MAX.min(bytes_max);
-    if let Some(small) = put_together(easy).await? {
-        return Ok((small, None));
+) -> Result<Whole<T>, ApiError> {
+    let mut turn = caller.place.long_json_turn().await;
+    let easy = EASY_BYTES_MAX.min(server.limits.whole_run_bytes_max);
+    if let Some(shown) = put_together(easy).await? {
+        return Ok(Whole { shown, room: None, turn });
     }
-    if easy == bytes_max {
-        return Err(too_much_to_show(server, run));
-    }
-    // Step by step: whoever needs a few megabytes does not wait for the room of the largest.
-    for bytes in LARGER_BYTES.into_iter().filter(|bytes| *bytes < bytes_max).chain([bytes_max]) {
+    for bytes in larger_sizes(server) {
+        drop(turn);
         let room = caller.place.answer_room(bytes).await.ok_or_else(no_room)?;
-        if let Some(large) = put_together(bytes).await? {
-            return Ok((large, Some(room)));
+        turn = caller.place.long_json_turn().await;
+        if let Some(shown) = put_together(bytes).await? {
+            return Ok(Whole { shown, room: Some(room), turn });
         }
     }
     Err(too_much_to_show(server, run))
 }
 
-/// None where the run has more than so many bytes.
-async fn folded(
-    server: &Server,
-    caller: &Caller,
-    run: &RunId,
-    bytes_max: usize,
-) -> Result<Option<Fold>, ApiError> {
+impl<T: Send + 'static> Whole<T> {
+    /// Encodes the response. A large one is encoded on the threads for long JSON texts, so that no other request waits.
+    async fn encoded<S: Serialize>(
+        self,
+        server: &Server,
+        view: impl FnOnce(T) -> S + Send + 'static,
+    ) -> Response {
+        let Self { shown, room, turn } = self;
+        let bytes = room.as_ref().map_or(0, Taken::bytes);
+        let response = server.json_threads.run(bytes, move || Json(view(shown)).into_response()).await;
+        drop(turn);
+        with_room(response, room)
+    }
+}
+
+/// The calls of a run. Takes more room as the log turns out to be longer, so no event is read twice.
+async fn folded(server: &Server, caller: &Caller, run: &RunId) -> Result<Whole<Fold>, ApiError> {
+    let mut turn = caller.place.long_json_turn().await;
     let (mut fold, mut after, mut bytes) = (Fold::default(), 0, 0);
+    let (mut room, mut room_bytes) = (None, EASY_BYTES_MAX.min(server.limits.whole_run_bytes_max));
     loop {
         let events = server
             .engine
@@ -159,14 +179,27 @@ async fn folded(
             .events(&caller.tenant, run, after, READ_MAX)
             .await
             .map_err(|refused| gone(run, refused))?;
-        let Some(last) = events.last() else { return Ok(Some(fold)) };
+        let Some(last) = events.last() else { return Ok(Whole { shown: fold, room, turn }) };
         after = last.seq();
         bytes += events.iter().map(Logged::weight).sum::<usize>();
-        if bytes > bytes_max {
-            return Ok(None);
+        if bytes > room_bytes {
+            let larger = larger_sizes(server).find(|larger| bytes <= *larger);
+            room_bytes = larger.ok_or_else(|| too_much_to_show(server, run))?;
+            // Given back first: requests that keep what they have and wait for more would wait for each other.
+            drop((room, turn));
+            room = Some(caller.place.answer_room(room_bytes).await.ok_or_else(no_room)?);
+            turn = caller.place.long_json_turn().await;
         }
         events.iter().for_each(|logged| fold.add_logged(logged));
     }
+}
+
+/// The sizes above the easy one, smallest first: a response of a few megabytes does not wait for the room of the
+/// largest.
+fn larger_sizes(server: &Server) -> impl Iterator<Item = usize> {
+    let bytes_max = server.limits.whole_run_bytes_max;
+    let larger = LARGER_BYTES.into_iter().filter(move |bytes| *bytes < bytes_max);
+    larger.chain((bytes_max > EASY_BYTES_MAX).then_some(bytes_max))
 }
 
 /// Whoever reads in pages gets all of it.
@@ -193,9 +226,9 @@ pub(crate) async fn transcript(
 ) -> Result<Response, ApiError> {
     with_its_thread(&server, &caller, &run).await?;
     let within = |bytes_max| seen_by_the_model(&server, &caller, &run, bytes_max);
-    let (messages, room) = whole(&server, &caller, &run, within).await?;
-    let shown = Transcript { messages: messages.iter().map(ModelSees::of).collect() };
-    Ok(with_room(Json(shown).into_response(), room))
+    let messages = whole(&server, &caller, &run, within).await?;
+    let view = |messages: Messages| Transcript { messages: messages.iter().map(ModelSees::of).collect() };
+    Ok(messages.encoded(&server, view).await)
 }
 
 /// The run, to a caller who is shown its thread: what the model reads, and what plugins keep for a thread, comes from all of
@@ -231,8 +264,8 @@ pub(crate) async fn state(
     let view = with_its_thread(&server, &caller, &run).await?;
     let rows =
         server.engine.store().state(&caller.tenant, &run).await.map_err(|refused| gone(&run, refused))?;
-    let (calls, room) = whole(&server, &caller, &run, |bytes| folded(&server, &caller, &run, bytes)).await?;
-    Ok(with_room(Json(Kept::of(&view, calls, &rows)).into_response(), room))
+    let calls = folded(&server, &caller, &run).await?;
+    Ok(calls.encoded(&server, move |calls| Kept::of(&view, calls, &rows)).await)
 }
 
 /// End a run without waiting for anything
