@@ -152,12 +152,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
     if is_server {
         return Ok(Asked::Server(folder));
     }
-    let level = match (once, is_quick, suites.is_empty()) {
-        (Some(seconds), _, _) => Level::Once(Duration::from_secs(seconds as u64)),
-        (None, true, _) => Level::Quick,
-        (None, false, true) => Level::Short,
-        (None, false, false) => Level::Full,
-    };
+    let level = level(once, is_quick, suites.is_empty());
     if stores.is_empty() {
         stores = StoreKind::EMBEDDED.to_vec();
     }
@@ -172,6 +167,15 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
     let command =
         Command { suites, stores, database, concurrency, run_count_max, program, level, form, folder };
     Ok(Asked::Measurement(command))
+}
+
+fn level(once: Option<usize>, is_quick: bool, measures_everything: bool) -> Level {
+    match (once, is_quick, measures_everything) {
+        (Some(seconds), _, _) => Level::Once(Duration::from_secs(seconds as u64)),
+        (None, true, _) => Level::Quick,
+        (None, false, true) => Level::Short,
+        (None, false, false) => Level::Full,
+    }
 }
 
 fn store(word: &str) -> Result<StoreKind, String> {
