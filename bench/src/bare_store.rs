@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::store::{Append, Appended, Create, Created, Lease, Refused, Store, Tenant, ThreadView};
-use machine::event::{Order, Origin, Usage, UserMessage};
+use machine::event::{Origin, RunRequest, Usage, UserMessage};
 use machine::id::{CallId, Digest, MessageId, RunId, ThreadId, ToolName};
-use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
+use machine::input::{GateInput, ModelAnswered, Outcome, RequestedCall, ToolAnswer};
 use machine::phase::HookAnswers;
 use machine::policy::OnBusy;
 use machine::policy::Policy;
-use machine::rows::{Heard, Rows};
+use machine::projection_rows::{InboxPosition, ProjectionRows};
 use machine::thread::IfBusy;
-use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
-use machine::{Event, Impossible, Input, Revision, Run, Timestamp, fold, queue};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolLookup};
+use machine::{Event, ImpossibleEvent, Input, Revision, Run, Timestamp, fold, queue};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -166,14 +166,14 @@ async fn ready(store: &Arc<dyn Store>, number: usize) -> Result<Ready, Failure> 
 fn commit(run: &mut Run, first: Option<Event>, inputs: &[Input], now: Timestamp) -> Result<Append, Failure> {
     let before = first.is_none().then(|| run.control.clone());
     let mut events: Vec<Event> = first.into_iter().collect();
-    let mut rows = Rows::default();
-    rows.hear(before.as_ref(), &events, Heard::default());
+    let mut rows = ProjectionRows::default();
+    rows.add_events(before.as_ref(), &events, InboxPosition::default());
     for input in inputs {
         let decided = run.decide(input, now)?.events;
         for event in &decided {
             run.apply(event).map_err(unfit)?;
         }
-        rows.hear(before.as_ref(), &decided, Heard::default());
+        rows.add_events(before.as_ref(), &decided, InboxPosition::default());
         events.extend(decided);
     }
     Ok(Append {
@@ -189,18 +189,18 @@ fn commit(run: &mut Run, first: Option<Event>, inputs: &[Input], now: Timestamp)
     })
 }
 
-fn unfit(why: Impossible) -> Failure {
+fn unfit(why: ImpossibleEvent) -> Failure {
     Failure::new(format!("an event does not fit its run: {why:?}"))
 }
 
 /// Ids as long as those of an engine, and in order of time as they are.
-fn order(number: usize) -> Order {
+fn order(number: usize) -> RunRequest {
     let id = |prefix: &str| format!("{prefix}_0190f3c4-7a3b-7c22-b1a5-{number:012x}");
-    Order {
+    RunRequest {
         run_id: RunId::from(id("run")),
         thread_id: ThreadId::from(id("thr")),
         agent: AGENT.into(),
-        revision: Digest::of(b"revision"),
+        revision: Digest::sha256(b"revision"),
         policy: Policy::default(),
         loosened_by: None,
         message: Some(UserMessage {
@@ -218,11 +218,12 @@ fn echoed() -> Arc<Value> {
 
 fn arguments() -> Arguments {
     let value = echoed();
-    Arguments::Valid { digest: Digest::of(value.to_string().as_bytes()), value }
+    Arguments::Valid { digest: Digest::sha256(value.to_string().as_bytes()), value }
 }
 
 fn asking() -> Input {
-    let asked = |id: &str| AskedCall { id: id.into(), tool: ToolName::from("echo"), arguments: arguments() };
+    let asked =
+        |id: &str| RequestedCall { id: id.into(), tool: ToolName::from("echo"), arguments: arguments() };
     Input::ModelAnswered(ModelAnswered {
         step: 1,
         attempt: 1,
@@ -239,10 +240,10 @@ fn asking() -> Input {
 }
 
 fn gated(call: &str) -> Input {
-    Input::Gated(Gated {
+    Input::Gated(GateInput {
         call: CallId::from(call),
-        tool: ToolNow::Known(Tool {
-            definition: Digest::of(b"definition"),
+        tool: ToolLookup::Known(Tool {
+            definition: Digest::sha256(b"definition"),
             class: EffectClass::Read,
             approval: Approval::Never,
             performer: Performer::Server,

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use engine::store::{ApprovalFilter, Page, Store, Tenant, decoded};
 use engine::{Engine, Pass};
 use machine::id::RunId;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::{Control, fold};
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::{Value, ValueRef};
@@ -126,7 +126,7 @@ pub(crate) async fn check_each(store: &dyn Store, runs: &[RunId]) -> Result<(), 
         if folded.map_err(|why| wrong(&format!("{why:?}")))? != *control {
             return Err(wrong("its log does not fold to its control"));
         }
-        if control.run != *run || view.status != ShownStatus::WaitingApproval {
+        if control.run != *run || view.status != PublicRunStatus::WaitingApproval {
             return Err(wrong(&format!("is {:?} and calls itself {}", view.status, control.run)));
         }
         let listed = store.approvals(&tenant, &ApprovalFilter::of_run(run), &Page::default()).await?;

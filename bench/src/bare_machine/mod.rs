@@ -7,7 +7,7 @@ mod workload;
 use std::hint::black_box;
 use std::ops::RangeInclusive;
 
-use machine::stored;
+use machine::event_codec;
 use machine::{Control, Event, Input, Run};
 
 use crate::progress::Progress;
@@ -97,7 +97,7 @@ fn tool_round(effort: Effort) -> Vec<Figure> {
     };
     let encodes = cost(effort, || controls.clone(), encode_all);
     let log_bytes: usize =
-        log.iter().filter_map(|event| stored::write(event).ok()).map(|text| text.len()).sum();
+        log.iter().filter_map(|event| event_codec::encode(event).ok()).map(|text| text.len()).sum();
     let control_bytes: usize =
         controls.iter().filter_map(|control| control.encode().ok()).map(|c| c.len()).sum();
     let mut results = both("W1", "machine_run", "the whole run, encoding apart", &whole);

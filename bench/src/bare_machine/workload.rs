@@ -5,13 +5,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use machine::decision::{Decision, DecisionAction, Resume};
-use machine::event::{Order, Origin, Usage, UserMessage};
+use machine::event::{Origin, RunRequest, Usage, UserMessage};
 use machine::id::{CallId, Digest, Principal, ToolName};
-use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
+use machine::input::{GateInput, ModelAnswered, Outcome, RequestedCall, ToolAnswer};
 use machine::phase::HookAnswers;
 use machine::policy::Policy;
 use machine::revision::Revision;
-use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolLookup};
 use machine::{Event, Input, Run, Timestamp, fold, queue};
 use serde_json::json;
 
@@ -22,11 +22,11 @@ pub(crate) fn time_of(step: u32) -> Timestamp {
 
 /// Queued, not started.
 pub(crate) fn queued() -> (Run, Event) {
-    let order = Order {
+    let order = RunRequest {
         run_id: "run_0190f3c4-7a3b-7c22-b1a5-0123456789ab".into(),
         thread_id: "thr_0190f3c4-7a3b-7c22-b1a5-ba9876543210".into(),
         agent: "assistant".into(),
-        revision: Digest::of(b"revision"),
+        revision: Digest::sha256(b"revision"),
         policy: Policy::default(),
         loosened_by: None,
         message: Some(UserMessage {
@@ -64,7 +64,7 @@ pub(crate) fn start() -> Input {
 
 /// The model's answer of a step: a text, or calls.
 pub(crate) fn answer(step: u32, text: &str, calls: &[(String, &str)]) -> Input {
-    let asked = |(id, tool): &(String, &str)| AskedCall {
+    let asked = |(id, tool): &(String, &str)| RequestedCall {
         id: id.clone(),
         tool: ToolName::from(*tool),
         arguments: arguments(id),
@@ -86,15 +86,15 @@ pub(crate) fn answer(step: u32, text: &str, calls: &[(String, &str)]) -> Input {
 
 fn arguments(call: &str) -> Arguments {
     let value = json!({"text": format!("said by {call}")});
-    let digest = Digest::of(value.to_string().as_bytes());
+    let digest = Digest::sha256(value.to_string().as_bytes());
     Arguments::Valid { value: Arc::new(value), digest }
 }
 
 pub(crate) fn gate(call: &str, class: EffectClass, approval: Approval) -> Input {
-    Input::Gated(Gated {
+    Input::Gated(GateInput {
         call: CallId::from(call),
-        tool: ToolNow::Known(Tool {
-            definition: Digest::of(b"definition"),
+        tool: ToolLookup::Known(Tool {
+            definition: Digest::sha256(b"definition"),
             class,
             approval,
             performer: Performer::Server,
@@ -139,7 +139,7 @@ pub(crate) fn approve(run: &Run, call: &str) -> Input {
         call,
         by: Principal::from("ana"),
         accepted_at: time_of(1),
-        definition_now: Some(Digest::of(b"definition")),
+        definition_now: Some(Digest::sha256(b"definition")),
         action: DecisionAction::Resume(Resume::default()),
     })
 }
@@ -184,14 +184,14 @@ pub(crate) fn held(count: usize) -> Run {
 
 #[cfg(test)]
 mod tests {
-    use machine::stored;
+    use machine::event_codec;
     use serde_json::Value;
 
     use super::{Event, Run, held, long_step, queued, say, start, time_of, w1};
 
     fn types(events: &[Event]) -> Vec<String> {
         let stored_type = |event: &Event| {
-            let text = stored::write(event).expect("an event can be stored");
+            let text = event_codec::encode(event).expect("an event can be stored");
             let stored: Value = serde_json::from_str(&text).expect("what is stored is JSON");
             stored["type"].as_str().expect("an event has a type").to_owned()
         };

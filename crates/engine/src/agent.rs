@@ -10,9 +10,9 @@ use machine::phase::{Phase, PhaseSet};
 pub use machine::policy::Policy;
 use machine::revision::TOOL_NAME_BYTES_MAX;
 pub use machine::revision::{Limits, Revision, StopCondition};
-pub use machine::rules::{Condition, Rule, Test, Then};
+pub use machine::rules::{ArgumentTest, Condition, Rule, RuleAction};
 use machine::rules::{PatternHit, at_path};
-use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Terms, Tool as GateTool};
+use machine::tool::{Approval, ApprovalTerms, EffectClass, OnExpiry, Performer, Tool as GateTool};
 pub use machine::trim::Trim;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -256,7 +256,7 @@ pub struct Frozen {
     /// It is the message's, and so bounded as what somebody sent is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     output_brought: bool,
-    #[serde(default, skip_serializing_if = "Trim::shows_everything")]
+    #[serde(default, skip_serializing_if = "Trim::is_unlimited")]
     trim: Trim,
     /// In registration order: a plugin that is gone is missed, not forgotten.
     pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
@@ -416,7 +416,7 @@ impl Pinned {
         let mut rule_patterns = Vec::new();
         for (rule, index) in frozen.revision.rules.iter().zip(0_u16..) {
             for (condition, position) in rule.when.iter().zip(0_u16..) {
-                if let Test::Matches(pattern) = &condition.test {
+                if let ArgumentTest::Matches(pattern) = &condition.test {
                     rule_patterns.push(RulePattern {
                         hit: PatternHit { rule: index, condition: position },
                         tool: rule.tool.clone(),
@@ -432,7 +432,7 @@ impl Pinned {
         let text = frozen.text().map_err(PinFault::Agent)?;
         let patterns = brought.values().map(|tool| tool.schema.bytes()).sum::<usize>();
         Ok(Self {
-            digest: Digest::of(text.as_bytes()),
+            digest: Digest::sha256(text.as_bytes()),
             bytes: text.len() * COMPILED_PER_BYTE + patterns + output.as_ref().map_or(0, WantedOutput::bytes),
             agent: frozen.agent.clone(),
             instructions: match &output {
@@ -456,9 +456,9 @@ impl Pinned {
     }
 
     /// What the frozen agent says about holding the calls of a tool.
-    pub(crate) fn terms(&self, name: &ToolName) -> Option<Terms> {
+    pub(crate) fn terms(&self, name: &ToolName) -> Option<ApprovalTerms> {
         let frozen = self.tools.iter().find(|tool| tool.name == *name)?;
-        Some(Terms {
+        Some(ApprovalTerms {
             approval: frozen.approval,
             expires_in_ms: frozen.expires_in.map(milliseconds),
             on_expiry: frozen.on_expiry,

@@ -53,7 +53,9 @@ pub fn digest(value: &Value) -> Result<Digest, String> {
     if let Some(number) = inexact(value) {
         return Err(format!("{number} has no exact form; integers go up to {INTEGER_MAX}"));
     }
-    serde_json_canonicalizer::to_vec(value).map(|bytes| Digest::of(&bytes)).map_err(|error| error.to_string())
+    serde_json_canonicalizer::to_vec(value)
+        .map(|bytes| Digest::sha256(&bytes))
+        .map_err(|error| error.to_string())
 }
 
 /// An integer that a double cannot hold exactly. The value is not deep: that was checked before.

@@ -72,7 +72,7 @@ impl Reported {
     #[must_use]
     pub fn awaited(&self, control: &Control) -> Awaited {
         let Some(call) = control.call(&self.call) else { return Awaited::No };
-        if call.under_way() == Some(self.attempt) {
+        if call.running_attempt() == Some(self.attempt) {
             return Awaited::UnderWay;
         }
         let Some(open) = call.suspension() else { return Awaited::No };
@@ -165,13 +165,13 @@ impl CallbackKey {
     #[must_use]
     pub fn drawn() -> Self {
         let drawn = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
-        Self(Digest::of(drawn.map(Uuid::into_bytes).as_flattened()).0)
+        Self(Digest::sha256(drawn.map(Uuid::into_bytes).as_flattened()).0)
     }
 
     /// The key that belongs to a secret, which is kept outside of the store. The secret has to be long and random.
     #[must_use]
     pub fn from_secret(secret: &str) -> Self {
-        Self(Self(Digest::of(secret.as_bytes()).0).sign("holdpoint callback key").0)
+        Self(Self(Digest::sha256(secret.as_bytes()).0).sign("holdpoint callback key").0)
     }
 
     /// Names the key in its tokens, and says nothing about it.
@@ -187,7 +187,7 @@ impl CallbackKey {
     }
 
     fn sign(&self, text: &str) -> Digest {
-        Digest::keyed(&self.0, text.as_bytes())
+        Digest::hmac_sha256(&self.0, text.as_bytes())
     }
 }
 

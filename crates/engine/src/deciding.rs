@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::id::{CallId, DecisionId, Digest, Principal, RunId, SuspensionId};
-use machine::inbox::{Item, Refusal, Verdict, addressed};
+use machine::inbox::{Item, Refusal, Verdict, target_suspension};
 pub use machine::policy::OnReject;
 use machine::suspension::{ResumeMode, Suspension};
 use serde_json::Value;
@@ -144,7 +144,7 @@ pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, Re
     let control = run.decoded()?;
     let open = control.call(&said.call).and_then(|call| call.suspension()).cloned();
     let named = earlier.map(|earlier| earlier.suspension).or_else(|| said.suspension.clone());
-    let suspension = match addressed(control, &said.call, named.as_ref()) {
+    let suspension = match target_suspension(control, &said.call, named.as_ref()) {
         Ok(suspension) => suspension,
         Err(refusal) => return Ok(Verdict::Refused(refusal)),
     };

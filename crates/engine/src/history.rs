@@ -52,14 +52,14 @@ impl History {
     pub(crate) fn messages(&self, trim: &Trim) -> Messages {
         let messages = self.transcript.model_input();
         if !self.is_cut {
-            return trim.of(&messages);
+            return trim.apply(&messages);
         }
-        let mut shown = Messages::behind(messages.left_out());
+        let mut shown = Messages::after_omitted(messages.left_out());
         shown.push(ModelMessage::Notice {
             text: format!("[messages before the last {RUNS_MAX} runs left out]"),
         });
         shown.append(&messages);
-        trim.of(&shown)
+        trim.apply(&shown)
     }
 
     /// Every message up to here; none where not all of them were read.
@@ -238,7 +238,7 @@ impl History {
             if is_filled {
                 left_out += said.len();
             } else {
-                if !trim.shows_everything() {
+                if !trim.is_unlimited() {
                     read.add(&said);
                     is_filled = trim.is_filled_by(&read);
                 }
@@ -247,9 +247,9 @@ impl History {
             run_count += 1;
             next = earlier;
         }
-        let mut messages = Messages::behind(left_out);
+        let mut messages = Messages::after_omitted(left_out);
         runs.iter().rev().for_each(|said| messages.append(said));
-        let transcript = Transcript::behind(messages);
+        let transcript = Transcript::after_messages(messages);
         Ok(Some(Self { transcript, is_cut: next.is_some(), bytes, ..Self::default() }))
     }
 }

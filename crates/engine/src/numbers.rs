@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use machine::Timestamp;
 use machine::id::ToolName;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 
 use crate::live::lock;
 
@@ -70,7 +70,7 @@ pub struct Numbers {
     /// Attempts of tools that were sent, by the name of the tool.
     pub tool_ms: Vec<(ToolName, Sizes)>,
     /// Runs that ended here, by how.
-    pub ended: BTreeMap<ShownStatus, u64>,
+    pub ended: BTreeMap<PublicRunStatus, u64>,
 }
 
 /// Where an engine counts.
@@ -79,7 +79,7 @@ pub(crate) struct Tally {
     pub(crate) step_ms: Spread,
     pub(crate) decision_to_start_ms: Spread,
     tool_ms: Mutex<BTreeMap<ToolName, Arc<Spread>>>,
-    ended: Mutex<BTreeMap<ShownStatus, u64>>,
+    ended: Mutex<BTreeMap<PublicRunStatus, u64>>,
 }
 
 impl Tally {
@@ -93,7 +93,7 @@ impl Tally {
         spread.note(ms);
     }
 
-    pub(crate) fn ended(&self, how: ShownStatus) {
+    pub(crate) fn ended(&self, how: PublicRunStatus) {
         *lock(&self.ended).entry(how).or_default() += 1;
     }
 

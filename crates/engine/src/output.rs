@@ -36,7 +36,7 @@ impl WantedOutput {
     }
 
     pub(crate) fn judge(&self, text: &str) -> OutputFit {
-        OutputFit::of(text, |value| self.compiled.fault(value))
+        OutputFit::check(text, |value| self.compiled.fault(value))
     }
 
     /// Behind the agent's own instructions: not every provider has another place for it, and none has one that makes

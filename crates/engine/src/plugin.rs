@@ -7,7 +7,7 @@ pub use machine::event::{CallErrorCode, CancelReason};
 use machine::event::{Fact, Usage};
 use machine::id::{AgentName, CallId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName};
 pub use machine::phase::{Action, Phase, PhaseSet, Scope, SuppliedResult};
-use machine::rows::StateRow;
+use machine::projection_rows::StateRow;
 use machine::status::CallStatus;
 use machine::termination::Termination;
 use serde_json::Value;

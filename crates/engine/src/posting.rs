@@ -4,12 +4,12 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use machine::event::{Event, Fact, Message as Said, Order, UserMessage};
+use machine::event::{Event, Fact, Message as Said, RunRequest, UserMessage};
 use machine::id::{AgentName, MessageId, RunId, ThreadId, ToolName};
 use machine::json_value::{self, ValueFault};
 use machine::policy::{LooseningRefused, resolve};
 pub use machine::policy::{OnBusy, PolicyRequest};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::thread::{Admission, Busy, IfBusy, admit};
 use machine::{Input, Timestamp};
 use serde_json::Value;
@@ -40,7 +40,7 @@ const TRIES_MAX: u32 = 64;
 pub struct Posted {
     pub run: RunId,
     pub thread: ThreadId,
-    pub status: ShownStatus,
+    pub status: PublicRunStatus,
 }
 
 /// Why a message started nothing. Nothing changed.
@@ -182,7 +182,7 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
             Admission::Refuse(busy) => return Err(PostRefused::Busy(busy)),
             Admission::Hold if attempt == 0 => Begin::AtOnce,
             // Another message came first. Whatever else happens on the thread does not refuse a run that only lines up.
-            Admission::Hold | Admission::Enqueue | Admission::TakeOver => Begin::WhenClaimed,
+            Admission::Hold | Admission::Enqueue | Admission::Supersede => Begin::WhenClaimed,
         };
         check_quotas(node, &message, &seen).await?;
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
@@ -244,7 +244,7 @@ pub(crate) fn check_loosening(node: &Node, message: &Message) -> Result<(), Post
 }
 
 /// What the message asks for, as far as it can be judged without its thread.
-fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Pin), PostRefused> {
+fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(RunRequest, Pin), PostRefused> {
     let agents = node.agents();
     let Some(agent) = agents.by_name.get(&message.agent) else {
         return Err(PostRefused::NoSuchAgent(message.agent.clone()));
@@ -264,7 +264,7 @@ fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(Order, Pi
         brought::pin(node, &agents, agent, message)?
     };
     let now = node.clock.now();
-    let order = Order {
+    let order = RunRequest {
         run_id: RunId::from(fresh("run", now)),
         thread_id: thread.clone(),
         agent: message.agent.clone(),
@@ -292,7 +292,7 @@ enum Begin {
 async fn create(
     node: &Arc<Node>,
     message: &Message,
-    order: Order,
+    order: RunRequest,
     pin: Pin,
     seen: ThreadView,
     if_busy: IfBusy,
@@ -317,7 +317,7 @@ async fn create(
             .map_err(|rejection| impossible(rejection.to_string()))?;
     }
     let control = Arc::new(run.control.clone());
-    let status = ShownStatus::of(&control.status);
+    let status = PublicRunStatus::from_status(&control.status);
     let append = batch.into_append(0, control.clone(), Vec::new(), Vec::new());
     let events = append.events.clone();
     let create = Create {

@@ -137,7 +137,7 @@ impl ToolDefinition {
             "effect": self.effect,
             "performer": performer,
         });
-        arguments::digest(&shown).unwrap_or_else(|_| Digest::of(shown.to_string().as_bytes()))
+        arguments::digest(&shown).unwrap_or_else(|_| Digest::sha256(shown.to_string().as_bytes()))
     }
 }
 

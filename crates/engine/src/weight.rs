@@ -28,7 +28,9 @@ pub(crate) fn weight(event: &Event) -> usize {
         Fact::ToolApproved { arguments, .. } | Fact::ToolResumed { arguments, .. } => {
             arguments.as_ref().map_or(0, of_arguments)
         }
-        Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => opened.shown().map_or(0, of_value),
+        Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => {
+            opened.shown_arguments().map_or(0, of_value)
+        }
         Fact::StateChanged { value, .. } => of_value(value),
         Fact::PhaseAnswered { actions, .. } => actions.iter().map(of_action).sum(),
         Fact::MessageAdded(_)

@@ -69,7 +69,7 @@ fn fuzzed_schemas_and_arguments_are_judged() {
     };
     let (mut compiled, mut refused, mut valid, mut invalid) = (0_u64, 0_u64, 0_u64, 0_u64);
     for seed in seeds.clone() {
-        let mut chance = Chance::of(seed);
+        let mut chance = Chance::from_seed(seed);
         let schema = text(&mut chance, &SCHEMAS);
         let schema = match serde_json::from_str::<Value>(&schema).map(|schema| Schema::compile(&schema)) {
             Ok(Ok(schema)) => {

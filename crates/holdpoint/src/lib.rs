@@ -148,13 +148,14 @@ pub use machine::thread::Busy;
 pub mod agent {
     #[doc(inline)]
     pub use engine::agent::{
-        Agent, AgentFault, Condition, Limits, Policy, ROUNDS_DEFAULT, Rule, StopCondition, Test, Then, Trim,
+        Agent, AgentFault, ArgumentTest, Condition, Limits, Policy, ROUNDS_DEFAULT, Rule, RuleAction,
+        StopCondition, Trim,
     };
     #[doc(inline)]
     pub use engine::posting::{OnBusy, PolicyRequest};
     #[doc(inline)]
     pub use machine::policy::{
-        ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnReject, StepEnd, WhileWaiting,
+        ApprovalScope, Continuation, DecisionTiming, Execution, OnBlock, OnReject, StepEnd, WhileWaiting,
     };
 }
 
@@ -169,11 +170,11 @@ pub mod decision {
     #[doc(inline)]
     pub use machine::decision::Payload;
     #[doc(inline)]
-    pub use machine::event::{Opened, Pending};
+    pub use machine::event::{OpenedSuspension, Pending};
     #[doc(inline)]
     pub use machine::inbox::{Refusal, Verdict};
     #[doc(inline)]
-    pub use machine::rows::ApprovalStatus;
+    pub use machine::projection_rows::ApprovalStatus;
     #[doc(inline)]
     pub use machine::rules::Asker;
     #[doc(inline)]
@@ -192,8 +193,8 @@ pub mod event {
     pub use machine::checkpoint::Checkpoint;
     #[doc(inline)]
     pub use machine::event::{
-        CallError, CallErrorCode, CancelReason, Event, Fact, InterruptCause, LostAttempt, Order, Parent,
-        ResultFrom, Usage, UserMessage, VoidReason,
+        CallError, CallErrorCode, CancelReason, Event, Fact, InterruptCause, LostAttempt, Parent, ResultFrom,
+        RunRequest, Usage, UserMessage, VoidReason,
     };
     #[doc(inline)]
     pub use machine::message::{CallInMessage, Message as StoredMessage, NoteBody, ToolBody};
@@ -246,7 +247,7 @@ pub mod plugin {
     #[doc(inline)]
     pub use machine::id::PluginName;
     #[doc(inline)]
-    pub use machine::rows::StateRow;
+    pub use machine::projection_rows::StateRow;
     #[doc(inline)]
     pub use machine::status::CallStatus;
 }
@@ -291,7 +292,7 @@ pub mod store {
     #[doc(inline)]
     pub use machine::Control;
     #[doc(inline)]
-    pub use machine::rows::ShownStatus;
+    pub use machine::projection_rows::PublicRunStatus;
     #[doc(inline)]
     pub use stores::memory::MemoryStore;
     #[cfg(feature = "sqlite")]

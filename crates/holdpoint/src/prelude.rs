@@ -1,7 +1,7 @@
 //! What nearly every program that embeds an agent needs: `use holdpoint::prelude::*;`.
 
 #[doc(no_inline)]
-pub use crate::agent::{Agent, Policy, Rule, StopCondition, Test};
+pub use crate::agent::{Agent, ArgumentTest, Policy, Rule, StopCondition};
 #[doc(no_inline)]
 pub use crate::decision::{ApprovalFilter, Decide, Page, Refusal, SuspensionKind, SuspensionView, Verdict};
 #[doc(no_inline)]

@@ -12,7 +12,7 @@ use engine::{ApprovalFeed, ApprovalNews};
 use futures_util::{FutureExt, Stream, stream};
 use machine::Timestamp;
 use machine::id::{RunId, SuspensionId};
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 
 use crate::access::Caller;
 use crate::error::ApiError;

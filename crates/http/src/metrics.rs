@@ -139,7 +139,7 @@ const fn verdict_name(verdict: &Verdict) -> &'static str {
             Refusal::Expired => "expired",
             Refusal::RunOver => "run_over",
             Refusal::DigestMismatch => "digest_mismatch",
-            Refusal::DoubtNotNamed => "doubt_not_named",
+            Refusal::SuspensionNotNamed => "doubt_not_named",
             Refusal::Invalid(_) => "invalid",
         },
     }

@@ -170,7 +170,7 @@ impl Received {
                 Ok(value) => value,
                 Err(_) => Value::Object(serde_json::Map::new()),
             };
-            arguments::digest(&value).unwrap_or_else(|_| Digest::of(&bytes))
+            arguments::digest(&value).unwrap_or_else(|_| Digest::sha256(&bytes))
         };
         self.threads.run(self.bytes.len(), digest).await
     }

@@ -35,7 +35,7 @@ pub(crate) fn scope_of(caller: &Caller, received: &Received) -> Option<String> {
         text.extend_from_slice(&(part.len() as u64).to_be_bytes());
         text.extend_from_slice(part.as_bytes());
     }
-    Some(Digest::of(&text).to_string())
+    Some(Digest::sha256(&text).to_string())
 }
 
 impl<'a> Repeat<'a> {

@@ -8,7 +8,7 @@ use engine::store::{ApprovalFilter, Page, Refused, SuspensionView};
 use machine::call::Call;
 use machine::id::{Principal, SuspensionId};
 use machine::inbox::{Refusal, Verdict};
-use machine::rows::{ApprovalStatus, TOOL_CHANGED};
+use machine::projection_rows::{ApprovalStatus, TOOL_CHANGED};
 use machine::suspension::SuspensionKind;
 
 use crate::error::ApiError;

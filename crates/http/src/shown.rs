@@ -1,9 +1,9 @@
 //! Approvals as people see them: with what the tool does, and with what will really run.
 
 use engine::store::{Committed, Refused, SuspensionView, Trouble, decoded};
-use machine::event::{Fact, Opened};
+use machine::event::{Fact, OpenedSuspension};
 use machine::id::CallId;
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
 
@@ -28,7 +28,11 @@ pub(crate) async fn shown(server: &Server, view: &SuspensionView) -> Result<Appr
     }
 }
 
-async fn whole(server: &Server, view: &SuspensionView, opened: &Opened) -> Result<Approval, Refused> {
+async fn whole(
+    server: &Server,
+    view: &SuspensionView,
+    opened: &OpenedSuspension,
+) -> Result<Approval, Refused> {
     let edited = edited_of(server, view).await?;
     let mut approval = Approval::of(view).described(&description(server, view, opened).await?);
     if opened.arguments.is_none()
@@ -56,7 +60,11 @@ pub(crate) async fn shown_if_there(
 }
 
 /// As the configuration describes the tool now, or as it came with the message of the run; empty where it is gone.
-async fn description(server: &Server, view: &SuspensionView, opened: &Opened) -> Result<String, Refused> {
+async fn description(
+    server: &Server,
+    view: &SuspensionView,
+    opened: &OpenedSuspension,
+) -> Result<String, Refused> {
     let agents = server.agents();
     let agent = agents.iter().find(|agent| agent.name == view.agent.as_str());
     let tool = agent.and_then(|agent| agent.tools.iter().find(|tool| tool.name == opened.tool.as_str()));

@@ -13,7 +13,7 @@ use engine::store::{Refused, Trouble};
 use holdpoint_http::error::{ApiError, Code};
 use machine::json_value::ValueFault;
 use machine::policy::{LooseningRefused, StrictField};
-use machine::thread::{Busy, LINE_MAX, QUEUE_MAX};
+use machine::thread::{Busy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX};
 use serde_json::{Value, json};
 
 fn pages() -> PathBuf {
@@ -125,7 +125,7 @@ fn d21_every_refused_message_has_its_code() {
     }
     let busy = ApiError::from(PostRefused::Busy(Busy::ActiveRun("run_1".into())));
     assert_eq!((busy.code, &busy.details["run_id"]), (Code::ActiveRunExists, &json!("run_1")));
-    for max in [QUEUE_MAX, LINE_MAX] {
+    for max in [QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX] {
         let full = ApiError::from(PostRefused::Busy(Busy::QueueFull { max }));
         assert_eq!(full.details["queued_max"], json!(max));
         assert!(full.message.starts_with(&format!("{max} runs are queued")), "{}", full.message);

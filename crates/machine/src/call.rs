@@ -43,7 +43,7 @@ pub struct Call {
     pub notes: Vec<u64>,
     /// The hooks of AfterToolExecute have been heard about the state that the call is in.
     pub after_answered: bool,
-    pub said: Said,
+    pub reported: Reported,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct Approved {
 
 /// What the transcript has of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Said {
+pub enum Reported {
     Nothing,
     Placeholder,
     Result,
@@ -116,7 +116,7 @@ impl Call {
 
     /// The number of the attempt that runs, lost or not.
     #[must_use]
-    pub const fn under_way(&self) -> Option<u32> {
+    pub const fn running_attempt(&self) -> Option<u32> {
         match &self.state {
             CallState::Running(attempt) => Some(attempt.number),
             CallState::New

@@ -45,7 +45,7 @@ pub enum CallErrorCode {
 impl CallErrorCode {
     /// The call did not get an answer of its tool: it was refused, or nothing came back.
     #[must_use]
-    pub const fn without_an_answer(self) -> bool {
+    pub const fn is_without_tool_answer(self) -> bool {
         match self {
             Self::ToolError | Self::ChildFailed => false,
             Self::PluginError

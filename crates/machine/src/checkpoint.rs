@@ -18,13 +18,13 @@ pub enum Checkpoint {
 
 /// The furthest boundary that the events reach names their commit.
 #[must_use]
-pub fn name(events: &[Event]) -> Checkpoint {
-    name_of(events.iter())
+pub fn from_events(events: &[Event]) -> Checkpoint {
+    from_event_iter(events.iter())
 }
 
 /// The same for events that are shared.
 #[must_use]
-pub fn name_of<'e>(events: impl DoubleEndedIterator<Item = &'e Event> + Clone) -> Checkpoint {
+pub fn from_event_iter<'e>(events: impl DoubleEndedIterator<Item = &'e Event> + Clone) -> Checkpoint {
     let reached = events.clone().filter_map(|event| boundary(&event.fact)).max();
     let ends_waiting = events.rev().find_map(|event| waits(&event.fact));
     match (reached, ends_waiting) {

@@ -15,7 +15,7 @@ use crate::id::{AgentName, CallId, Digest, MessageId, Principal, RunId, ThreadId
 use crate::output::JudgedOutput;
 use crate::phase::PhaseSet;
 use crate::policy::Policy;
-use crate::recent::RecentlySettled;
+use crate::recently_settled::RecentlySettled;
 use crate::status::RunStatus;
 use crate::termination::Termination;
 use crate::time::Timestamp;
@@ -86,7 +86,7 @@ pub enum Stage {
     /// The hooks of StepEnd are asked; with `after_inference` the calls come after.
     StepEnding,
     /// The step is over. Nothing follows yet only where `eager` left calls of earlier steps open.
-    Resting,
+    BetweenSteps,
     /// The end is decided: executing calls are awaited, then the hooks of RunEnd are asked.
     Ending(Termination),
     Ended,
@@ -124,9 +124,9 @@ impl Inferring {
 
 /// A stored control that cannot be used as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ControlUnreadable {
+pub enum ControlDecodeError {
     /// Written by another fold: fold the log anew.
-    OtherVersion(u16),
+    UnsupportedVersion(u16),
     Corrupt(String),
 }
 
@@ -172,38 +172,38 @@ impl Control {
     }
 
     /// The control that folding the log gives. Only [`FOLD_VERSION`] is decoded.
-    pub fn decode(bytes: &[u8]) -> Result<Self, ControlUnreadable> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, ControlDecodeError> {
         match versioned(bytes)? {
             (FOLD_VERSION, layout) => whole(layout),
-            (version, _) => Err(ControlUnreadable::OtherVersion(version)),
+            (version, _) => Err(ControlDecodeError::UnsupportedVersion(version)),
         }
     }
 
     /// The control for a store that shows the run or judges an item for its inbox. Version 1 is decoded too. Its
     /// `descendants` are only the child runs that are still open, since version 1 did not count the others, so a worker
     /// must not continue from it; every other field is what folding the log gives.
-    pub fn decode_to_show(bytes: &[u8]) -> Result<Self, ControlUnreadable> {
+    pub fn decode_read_only(bytes: &[u8]) -> Result<Self, ControlDecodeError> {
         match versioned(bytes)? {
             (FOLD_VERSION, layout) => whole(layout),
             (1, layout) => whole::<ControlV1>(layout).map(Self::from),
-            (version, _) => Err(ControlUnreadable::OtherVersion(version)),
+            (version, _) => Err(ControlDecodeError::UnsupportedVersion(version)),
         }
     }
 }
 
-fn versioned(bytes: &[u8]) -> Result<(u16, &[u8]), ControlUnreadable> {
+fn versioned(bytes: &[u8]) -> Result<(u16, &[u8]), ControlDecodeError> {
     postcard::take_from_bytes(bytes).map_err(corrupt)
 }
 
-fn whole<T: DeserializeOwned>(layout: &[u8]) -> Result<T, ControlUnreadable> {
+fn whole<T: DeserializeOwned>(layout: &[u8]) -> Result<T, ControlDecodeError> {
     let (decoded, surplus) = postcard::take_from_bytes(layout).map_err(corrupt)?;
     if surplus.is_empty() {
         Ok(decoded)
     } else {
-        Err(ControlUnreadable::Corrupt("bytes are left over".into()))
+        Err(ControlDecodeError::Corrupt("bytes are left over".into()))
     }
 }
 
-fn corrupt(error: postcard::Error) -> ControlUnreadable {
-    ControlUnreadable::Corrupt(format!("{error}"))
+fn corrupt(error: postcard::Error) -> ControlDecodeError {
+    ControlDecodeError::Corrupt(format!("{error}"))
 }

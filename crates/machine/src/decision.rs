@@ -35,18 +35,18 @@ impl Decision {
     /// of them meanwhile. Who said them first is who decided.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
-        let same_words = match (&self.action, &other.action) {
-            (DecisionAction::Resume(one), DecisionAction::Resume(other)) => one.same_words(other),
+        let same_answer = match (&self.action, &other.action) {
+            (DecisionAction::Resume(one), DecisionAction::Resume(other)) => one.same_answer(other),
             (DecisionAction::Cancel { .. }, DecisionAction::Cancel { .. }) => self.action == other.action,
             (DecisionAction::Resume(_), DecisionAction::Cancel { .. })
             | (DecisionAction::Cancel { .. }, DecisionAction::Resume(_)) => false,
         };
-        same_words && self.call == other.call && self.suspension == other.suspension
+        same_answer && self.call == other.call && self.suspension == other.suspension
     }
 
     /// The tool is there, and is another one than was shown.
     #[must_use]
-    pub fn is_for_another(&self, shown: Digest) -> bool {
+    pub fn is_for_changed_tool(&self, shown: Digest) -> bool {
         self.definition_now.is_some_and(|current| current != shown)
     }
 }
@@ -90,7 +90,7 @@ pub enum Payload {
 
 impl Resume {
     /// What a schema says of the payload, and the arguments that a payload becomes, are not anybody's words.
-    fn same_words(&self, other: &Self) -> bool {
+    fn same_answer(&self, other: &Self) -> bool {
         let edited = |resume: &Self| match &resume.arguments {
             Some(Arguments::Valid { value, .. }) => Some(value.to_string()),
             Some(Arguments::Invalid { raw, .. }) => Some(raw.clone()),
@@ -122,7 +122,7 @@ pub(crate) fn unstorable(fault: ValueFault) -> String {
 
 /// What a decision means for the call it answers.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Meaning<'d> {
+pub enum DecisionMeaning<'d> {
     /// Whether an edit can be used is judged last ([`edit_fault`]): who decides on a tool that is another one by now
     /// has not seen what the edit would have to fit.
     Approve {
@@ -143,18 +143,18 @@ pub enum Meaning<'d> {
 }
 
 /// The truth table of answers. A missing, null or malformed answer never executes anything.
-pub fn meaning(
+pub fn interpret(
     kind: SuspensionKind,
     mode: ResumeMode,
     action: &DecisionAction,
-) -> Result<Meaning<'_>, String> {
+) -> Result<DecisionMeaning<'_>, String> {
     let resume = match action {
         DecisionAction::Cancel { .. } => {
             return match kind {
-                SuspensionKind::Approval => Ok(Meaning::Deny),
-                SuspensionKind::InDoubt => Ok(Meaning::GiveUp),
+                SuspensionKind::Approval => Ok(DecisionMeaning::Deny),
+                SuspensionKind::InDoubt => Ok(DecisionMeaning::GiveUp),
                 SuspensionKind::ClientTool | SuspensionKind::External | SuspensionKind::Question => {
-                    Ok(Meaning::Cancel)
+                    Ok(DecisionMeaning::Cancel)
                 }
                 SuspensionKind::ChildRun => Err(child_run()),
             };
@@ -177,7 +177,7 @@ pub fn meaning(
     }
 }
 
-fn approval(resume: &Resume) -> Result<Meaning<'_>, String> {
+fn approval(resume: &Resume) -> Result<DecisionMeaning<'_>, String> {
     match resume.mode {
         None | Some(ResumeMode::ReplayToolCall) => {}
         Some(ResumeMode::UseDecisionAsToolResult | ResumeMode::PassDecisionToTool) => {
@@ -187,7 +187,7 @@ fn approval(resume: &Resume) -> Result<Meaning<'_>, String> {
     if !says_yes(&resume.payload) {
         return Err("an approval needs a plain yes: leave `result` out or set it to true".into());
     }
-    Ok(Meaning::Approve { edited: resume.arguments.as_ref() })
+    Ok(DecisionMeaning::Approve { edited: resume.arguments.as_ref() })
 }
 
 /// What speaks against the arguments that an approver wants to run.
@@ -206,20 +206,20 @@ pub(crate) fn is_grantable(call: &Call) -> bool {
 
 /// What speaks against `apply_to_future`: a plugin, or the tool itself, asks again whatever is granted.
 pub(crate) fn grant_fault(
-    means: &Meaning<'_>,
+    means: &DecisionMeaning<'_>,
     action: &DecisionAction,
     is_grantable: bool,
 ) -> Option<String> {
     let for_later_calls = match (means, action) {
-        (Meaning::Approve { .. }, DecisionAction::Resume(resume)) => resume.apply_to_future,
+        (DecisionMeaning::Approve { .. }, DecisionAction::Resume(resume)) => resume.apply_to_future,
         (
-            Meaning::Approve { .. }
-            | Meaning::Deny
-            | Meaning::Replay { .. }
-            | Meaning::Result(_)
-            | Meaning::Failure(_)
-            | Meaning::GiveUp
-            | Meaning::Cancel,
+            DecisionMeaning::Approve { .. }
+            | DecisionMeaning::Deny
+            | DecisionMeaning::Replay { .. }
+            | DecisionMeaning::Result(_)
+            | DecisionMeaning::Failure(_)
+            | DecisionMeaning::GiveUp
+            | DecisionMeaning::Cancel,
             _,
         ) => false,
     };
@@ -229,15 +229,15 @@ pub(crate) fn grant_fault(
     })
 }
 
-fn in_doubt(resume: &Resume) -> Result<Meaning<'_>, String> {
+fn in_doubt(resume: &Resume) -> Result<DecisionMeaning<'_>, String> {
     if resume.arguments.is_some() || resume.mode.is_some() {
         return Err("a call in doubt is retried as it was, given its result, or given up".into());
     }
     match &resume.payload {
         Payload::Absent => {
-            Ok(Meaning::Replay { answer: None, arguments: None, mode: ResumeMode::ReplayToolCall })
+            Ok(DecisionMeaning::Replay { answer: None, arguments: None, mode: ResumeMode::ReplayToolCall })
         }
-        Payload::Result(value) => Ok(Meaning::Result(value)),
+        Payload::Result(value) => Ok(DecisionMeaning::Result(value)),
         Payload::Error(_) => {
             Err("a call in doubt is retried, given its result, or given up; nobody knows that it failed"
                 .into())
@@ -245,25 +245,27 @@ fn in_doubt(resume: &Resume) -> Result<Meaning<'_>, String> {
     }
 }
 
-fn answered(resume: &Resume, kind: SuspensionKind, mode: ResumeMode) -> Result<Meaning<'_>, String> {
+fn answered(resume: &Resume, kind: SuspensionKind, mode: ResumeMode) -> Result<DecisionMeaning<'_>, String> {
     if resume.arguments.is_some() {
         return Err("only an approval takes edited arguments".into());
     }
     if let Payload::Error(text) = &resume.payload {
-        return Ok(Meaning::Failure(text));
+        return Ok(DecisionMeaning::Failure(text));
     }
     // Who asks says what may be answered: `false` to a question is an answer like any other.
     let any_answer = kind == SuspensionKind::Question && resume.has_schema;
     match mode {
         ResumeMode::UseDecisionAsToolResult => match &resume.payload {
-            Payload::Result(value) => Ok(Meaning::Result(value)),
+            Payload::Result(value) => Ok(DecisionMeaning::Result(value)),
             Payload::Absent | Payload::Error(_) => Err("the answer needs `result` or `error`".into()),
         },
         ResumeMode::ReplayToolCall => match &resume.payload {
             Payload::Result(value) if says_no(value) && !any_answer => Err(never_executes()),
-            Payload::Result(value) => Ok(Meaning::Replay { answer: Some(value), arguments: None, mode }),
-            Payload::Absent => Ok(Meaning::Replay { answer: None, arguments: None, mode }),
-            Payload::Error(text) => Ok(Meaning::Failure(text)),
+            Payload::Result(value) => {
+                Ok(DecisionMeaning::Replay { answer: Some(value), arguments: None, mode })
+            }
+            Payload::Absent => Ok(DecisionMeaning::Replay { answer: None, arguments: None, mode }),
+            Payload::Error(text) => Ok(DecisionMeaning::Failure(text)),
         },
         ResumeMode::PassDecisionToTool => match (&resume.payload, &resume.payload_arguments) {
             (Payload::Absent | Payload::Error(_), _) => {
@@ -271,14 +273,14 @@ fn answered(resume: &Resume, kind: SuspensionKind, mode: ResumeMode) -> Result<M
             }
             (Payload::Result(value), _) if says_no(value) => Err(never_executes()),
             (Payload::Result(value), _) if **value == Value::Bool(true) => {
-                Ok(Meaning::Replay { answer: Some(value), arguments: None, mode })
+                Ok(DecisionMeaning::Replay { answer: Some(value), arguments: None, mode })
             }
             (Payload::Result(_), Some(Arguments::Invalid { why, .. })) => {
                 Err(format!("the result cannot be the arguments: {why}"))
             }
             (Payload::Result(_), None) => Err("the result cannot be the arguments".into()),
             (Payload::Result(value), Some(arguments @ Arguments::Valid { .. })) => {
-                Ok(Meaning::Replay { answer: Some(value), arguments: Some(arguments), mode })
+                Ok(DecisionMeaning::Replay { answer: Some(value), arguments: Some(arguments), mode })
             }
         },
     }

@@ -4,15 +4,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde_json::Value;
 
-use crate::apply::{Impossible, apply, born};
+use crate::apply::{ImpossibleEvent, apply, initial_control};
 use crate::control::Control;
 use crate::event::{Event, Fact, InterruptCause};
 use crate::id::{AgentName, CallId, RunId, ThreadId};
 use crate::inbox::Item;
 use crate::input::{ChildEnd, ChildEnded};
+use crate::model_text::child_stopped;
 use crate::suspension::Held;
 use crate::termination::Termination;
-use crate::wording::child_stopped;
 
 /// A child run to create in the same commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,12 +67,12 @@ pub fn deliveries(
     before: Option<&Control>,
     events: &[Event],
     last_text: &str,
-) -> Result<Vec<Delivery>, Impossible> {
+) -> Result<Vec<Delivery>, ImpossibleEvent> {
     let mut deliveries = Vec::new();
     let mut state: Option<Control> = before.cloned();
     for event in events {
         let Some(control) = &mut state else {
-            state = Some(born(event)?);
+            state = Some(initial_control(event)?);
             continue;
         };
         if let Fact::ToolCancelled { call_id, .. } = &event.fact

@@ -10,7 +10,7 @@ pub use crate::call_error::{CallError, CallErrorCode};
 pub use crate::message::{CallInMessage, Message, NoteBody, Origin, Sealed, ToolBody};
 pub use crate::termination::InterruptCause;
 
-use crate::grant::Reason;
+use crate::grant::HoldReason;
 use crate::id::{
     AgentName, CallId, DecisionId, Digest, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId,
     ToolName,
@@ -44,7 +44,7 @@ pub struct Event {
 pub enum Fact {
     /// What the run was asked to do. Always event 1.
     #[serde(rename = "run.queued")]
-    RunQueued(Order),
+    RunQueued(RunRequest),
     /// It holds its thread; its input begins after this message.
     #[serde(rename = "run.started")]
     RunStarted {
@@ -120,7 +120,7 @@ pub enum Fact {
     ToolRequested { call_id: CallId, tool: ToolName, arguments: Arguments },
     /// Suspended until a person says yes or no.
     #[serde(rename = "tool.approval_requested")]
-    ApprovalRequested(Opened),
+    ApprovalRequested(OpenedSuspension),
     /// The tool is not the one that was shown any more; the answer given for it, if any, counts for nothing.
     #[serde(rename = "tool.approval_voided")]
     ApprovalVoided {
@@ -149,7 +149,7 @@ pub enum Fact {
         apply_to_future: bool,
         /// With `apply_to_future`: the reasons that later calls are not held for. Older events have none, and grant nothing.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        covers: Vec<Reason>,
+        covers: Vec<HoldReason>,
     },
     /// Cancelled: a person, or the clock, said no.
     #[serde(rename = "tool.denied")]
@@ -165,7 +165,7 @@ pub enum Fact {
     },
     /// Suspended for any other reason than an approval.
     #[serde(rename = "tool.suspended")]
-    ToolSuspended(Opened),
+    ToolSuspended(OpenedSuspension),
     /// Resuming: whatever held the call was answered.
     #[serde(rename = "tool.resumed")]
     ToolResumed {
@@ -182,7 +182,7 @@ pub enum Fact {
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
-            deserialize_with = "crate::stored::present"
+            deserialize_with = "crate::event_codec::deserialize_present"
         )]
         answer: Option<Arc<Value>>,
         /// What will run, where the answer became the arguments.
@@ -302,7 +302,7 @@ impl Fact {
 
 /// What a run was asked to do, and under which policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Order {
+pub struct RunRequest {
     pub run_id: RunId,
     pub thread_id: ThreadId,
     pub agent: AgentName,
@@ -381,7 +381,7 @@ pub struct LostAttempt {
 
 /// A suspension as it opens, with all that a person needs to see.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Opened {
+pub struct OpenedSuspension {
     pub call_id: CallId,
     pub tool: ToolName,
     pub suspension_id: SuspensionId,
@@ -392,9 +392,17 @@ pub struct Opened {
     pub arguments: Option<Arguments>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::stored::present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::event_codec::deserialize_present"
+    )]
     pub schema: Option<Arc<Value>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::stored::present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::event_codec::deserialize_present"
+    )]
     pub resume_state: Option<Arc<Value>>,
     pub asked_by: Vec<Asker>,
     /// The tool itself is pending, or a hook in its place: the answer is for the tool.
@@ -410,10 +418,10 @@ pub struct Opened {
     pub expiry: Option<Expiry>,
 }
 
-impl Opened {
+impl OpenedSuspension {
     /// The arguments that a person sees, and that will run.
     #[must_use]
-    pub fn shown(&self) -> Option<&Value> {
+    pub fn shown_arguments(&self) -> Option<&Value> {
         self.arguments.as_ref().and_then(Arguments::value).map(|value| &**value)
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::Control;
 use crate::id::{AgentName, Digest, GrantId, Principal, RunId, ToolName};
-use crate::policy::{ApprovalScope, Scopes};
+use crate::policy::{ApprovalScope, ApprovalScopes};
 use crate::revision::Revision;
 use crate::rules::Asker;
 use crate::tool::Tool;
@@ -13,7 +13,7 @@ use crate::tool::Tool;
 /// Why the built-in gate holds a call, in words that stay the same when the configuration is written in another order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum HoldReason {
     /// The tool's own `approval = "ask"`.
     Tool,
     /// A rule, by the digest of its content.
@@ -29,13 +29,13 @@ pub enum Reason {
 pub struct Grant {
     pub id: GrantId,
     pub by: Principal,
-    pub covers: Covered,
+    pub covers: GrantCoverage,
 }
 
 /// What a grant covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Covered {
+pub enum GrantCoverage {
     /// Auto-approve: every tool and every agent of the thread, but no run that is stricter than its agent.
     Thread,
     /// `apply_to_future` of one approval.
@@ -50,19 +50,19 @@ pub struct ToolGrant {
     pub agent: Option<AgentName>,
     /// Of the tool as the approver saw it.
     pub definition: Digest,
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<HoldReason>,
 }
 
 impl Grant {
     /// Whether this grant lifts `reason` for a call of this tool by this agent.
     #[must_use]
-    pub fn lifts(&self, reason: &Reason, agent: &AgentName, name: &ToolName, tool: &Tool) -> bool {
+    pub fn lifts(&self, reason: &HoldReason, agent: &AgentName, name: &ToolName, tool: &Tool) -> bool {
         match &self.covers {
-            Covered::Thread => match reason {
-                Reason::Tool | Reason::Rule(_) | Reason::Agent(_) => true,
-                Reason::Run(_) => false,
+            GrantCoverage::Thread => match reason {
+                HoldReason::Tool | HoldReason::Rule(_) | HoldReason::Agent(_) => true,
+                HoldReason::Run(_) => false,
             },
-            Covered::Tool(granted) => {
+            GrantCoverage::Tool(granted) => {
                 granted.tool == *name
                     && granted.definition == tool.definition
                     && granted.agent.as_ref().is_none_or(|known| known == agent)
@@ -72,7 +72,7 @@ impl Grant {
     }
 }
 
-impl Reason {
+impl HoldReason {
     /// Whether permission despite `self` is permission despite `other`. A policy that asks about fewer calls is included.
     fn includes(&self, other: &Self) -> bool {
         match (self, other) {
@@ -82,7 +82,12 @@ impl Reason {
     }
 
     /// The reason behind an asker; none where no grant can lift it.
-    pub(crate) fn of(asker: &Asker, scopes: Scopes, revision: &Revision, control: &Control) -> Option<Self> {
+    pub(crate) fn for_asker(
+        asker: &Asker,
+        scopes: ApprovalScopes,
+        revision: &Revision,
+        control: &Control,
+    ) -> Option<Self> {
         match asker {
             // Before the two were told apart. The tool's own word is the narrower of them.
             Asker::Policy | Asker::Tool => Some(Self::Tool),

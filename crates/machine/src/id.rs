@@ -101,8 +101,8 @@ impl Serialize for SuspensionId {
         if serializer.is_human_readable() {
             return serializer.serialize_str(&self.0);
         }
-        let uuid_behind = |prefix| self.0.strip_prefix(prefix).and_then(uuid_bytes);
-        match (uuid_behind("apr_"), uuid_behind("sus_")) {
+        let uuid_after = |prefix| self.0.strip_prefix(prefix).and_then(uuid_bytes);
+        match (uuid_after("apr_"), uuid_after("sus_")) {
             (Some(uuid), _) => CompactId::Approval(uuid),
             (None, Some(uuid)) => CompactId::Suspension(uuid),
             (None, None) => CompactId::Other(Cow::Borrowed(&self.0)),
@@ -130,20 +130,20 @@ pub struct Digest(pub [u8; 32]);
 
 impl Digest {
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn sha256(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
     /// HMAC-SHA-256, as in RFC 2104.
     #[must_use]
-    pub fn keyed(key: &[u8], bytes: &[u8]) -> Self {
+    pub fn hmac_sha256(key: &[u8], bytes: &[u8]) -> Self {
         const BLOCK_BYTES: usize = 64;
-        let hashed = Self::of(key).0;
+        let hashed = Self::sha256(key).0;
         let key = if key.len() > BLOCK_BYTES { &hashed[..] } else { key };
         let mut block = [0_u8; BLOCK_BYTES];
         block.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
-        let inner = Self::of(&[&block.map(|byte| byte ^ 0x36)[..], bytes].concat());
-        Self::of(&[&block.map(|byte| byte ^ 0x5c)[..], &inner.0[..]].concat())
+        let inner = Self::sha256(&[&block.map(|byte| byte ^ 0x36)[..], bytes].concat());
+        Self::sha256(&[&block.map(|byte| byte ^ 0x5c)[..], &inner.0[..]].concat())
     }
 }
 
@@ -174,7 +174,7 @@ impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
             let text = String::deserialize(deserializer)?;
-            bytes_of_hex(text.bytes())
+            parse_hex(text.bytes())
                 .map(Self)
                 .ok_or_else(|| serde::de::Error::custom("a digest is 64 hex digits"))
         } else {
@@ -228,19 +228,19 @@ pub fn plugin_note_id(call: &CallId, recorded_at: u64) -> MessageId {
 /// another one for edited arguments.
 #[must_use]
 pub fn idempotency_key(run: &RunId, call: &CallId, arguments: &Digest) -> String {
-    format!("{}", hash_of(&[run.as_str(), call.as_str(), &format!("{arguments}")]))
+    format!("{}", hash_parts(&[run.as_str(), call.as_str(), &format!("{arguments}")]))
 }
 
 /// For a call that the model gave no usable id: other runs of the thread make up others.
-pub(crate) fn made_up_call_id(run: &RunId, step: u32, index: u16) -> String {
-    let hash = format!("{}", hash_of(&["call", run.as_str()]));
+pub(crate) fn generated_call_id(run: &RunId, step: u32, index: u16) -> String {
+    let hash = format!("{}", hash_parts(&["call", run.as_str()]));
     let short: String = hash.chars().take(16).collect();
     format!("call_{short}_{step}_{index}")
 }
 
 /// Those of one moment are in the order in which they were opened: a list that begins with the oldest shows them so.
 pub(crate) fn suspension_id(prefix: &str, at: Timestamp, run: &RunId, ordinal: u32) -> SuspensionId {
-    let mut hash = hash_of(&["suspension", run.as_str(), &format!("{ordinal}")]);
+    let mut hash = hash_parts(&["suspension", run.as_str(), &format!("{ordinal}")]);
     let [_, _, high, low] = ordinal.to_be_bytes();
     let [first, second, ..] = &mut hash.0;
     (*first, *second) = (high, low);
@@ -255,16 +255,16 @@ pub fn grant_id(approval: &SuspensionId) -> GrantId {
 }
 
 pub(crate) fn child_run_id(at: Timestamp, parent: &RunId, call: &CallId) -> RunId {
-    let hash = hash_of(&["child run", parent.as_str(), call.as_str()]);
+    let hash = hash_parts(&["child run", parent.as_str(), call.as_str()]);
     RunId::from(format!("run_{}", uuid_v7(at, &hash)))
 }
 
 pub(crate) fn child_thread_id(at: Timestamp, parent: &RunId, call: &CallId) -> ThreadId {
-    let hash = hash_of(&["child thread", parent.as_str(), call.as_str()]);
+    let hash = hash_parts(&["child thread", parent.as_str(), call.as_str()]);
     ThreadId::from(format!("thr_{}", uuid_v7(at, &hash)))
 }
 
-fn hash_of(parts: &[&str]) -> Digest {
+fn hash_parts(parts: &[&str]) -> Digest {
     let mut hasher = Sha256::new();
     for part in parts {
         // The length in front keeps ("ab","c") and ("a","bc") apart.
@@ -302,11 +302,11 @@ fn uuid_text(uuid: [u8; 16]) -> String {
 fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
     let dashed = text.len() == 36
         && text.bytes().zip(0_usize..).all(|(byte, at)| (byte == b'-') == matches!(at, 8 | 13 | 18 | 23));
-    if dashed { bytes_of_hex(text.bytes().filter(|byte| *byte != b'-')) } else { None }
+    if dashed { parse_hex(text.bytes().filter(|byte| *byte != b'-')) } else { None }
 }
 
 /// Exactly as many lower-case hex digits as the bytes need.
-fn bytes_of_hex<const N: usize>(mut digits: impl Iterator<Item = u8>) -> Option<[u8; N]> {
+fn parse_hex<const N: usize>(mut digits: impl Iterator<Item = u8>) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     for byte in &mut bytes {
         *byte = (hex_value(digits.next()?)? << 4) | hex_value(digits.next()?)?;

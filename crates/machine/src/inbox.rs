@@ -1,8 +1,8 @@
 //! What comes from outside the worker: the verdict when it is submitted, and the order in which a run hears it.
 
-mod unheard;
+mod unprocessed;
 
-pub use unheard::overtakes;
+pub use unprocessed::overrides_accepted_answer;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use crate::call::Call;
 use crate::control::Control;
 use crate::decision::{
-    Decision, DecisionAction, Meaning, edit_fault, grant_fault, is_grantable, meaning, unstorable,
+    Decision, DecisionAction, DecisionMeaning, edit_fault, grant_fault, interpret, is_grantable, unstorable,
 };
 use crate::event::InterruptCause;
 use crate::id::{CallId, Digest, SuspensionId};
 use crate::input::{ChildEnded, Input, Outcome, ToolAnswer};
-use crate::policy::Decisions;
-use crate::projection::{self, Projection};
-use crate::rows::Standing;
+use crate::policy::DecisionTiming;
+use crate::projection_rows::RunSummary;
 use crate::status::CallStatus;
+use crate::step_projection::{self, StepProjection};
 use crate::suspension::{Held, ResumeMode, SuspensionKind};
 use crate::time::Timestamp;
-use crate::undecoded::{judge_child_end, judge_interrupt};
-use unheard::{end_is_accepted, is_answered, keeps_early};
+use crate::undecodable::{judge_child_end, judge_interrupt};
+use unprocessed::{end_is_accepted, is_answered, keeps_early};
 
 /// The number of an inbox row: grows in the order of arrival.
 pub type Ticket = u64;
@@ -121,10 +121,10 @@ impl Verdict {
 
 /// A run as the store shows it while an item is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunRow {
+pub enum RunLifecycle {
     Open,
     /// An interrupt was accepted, or a decision that ends the run, or the end is decided.
-    OnTheWayOut,
+    Ending,
     Ended,
 }
 
@@ -148,7 +148,7 @@ pub struct SuspensionRow {
 
 /// A decision that was accepted earlier under the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Earlier {
+pub struct EarlierDecision {
     pub same_content: bool,
 }
 
@@ -175,8 +175,8 @@ pub enum Refusal {
     Expired,
     RunOver,
     DigestMismatch,
-    /// The call is in doubt, and the decision does not name the suspension ([`addressed`]).
-    DoubtNotNamed,
+    /// The call is in doubt, and the decision does not name the suspension ([`target_suspension`]).
+    SuspensionNotNamed,
     /// Malformed, or it fails the schema: nothing changed, still held.
     Invalid(String),
 }
@@ -203,7 +203,7 @@ impl fmt::Display for Refusal {
             Self::Expired => f.write_str("the time to decide is over"),
             Self::RunOver => f.write_str("the run is over, or on its way to its end"),
             Self::DigestMismatch => f.write_str("the call is held with other arguments than expected"),
-            Self::DoubtNotNamed => f.write_str(
+            Self::SuspensionNotNamed => f.write_str(
                 "the call is in doubt, and only a decision that names its suspension (`suspension_id`) answers that; \
                  read the call and decide again",
             ),
@@ -214,7 +214,7 @@ impl fmt::Display for Refusal {
 
 /// A run as an item meets it: its state, and what was accepted for it and is not heard.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'s> {
+pub struct SubmitContext<'s> {
     pub control: &'s Control,
     /// All of it, in the order of arrival.
     pub inbox: &'s [Item],
@@ -224,46 +224,46 @@ pub struct Shown<'s> {
 
 /// The verdict on any item, with all that was accepted before it. An interrupt that was accepted before needs no second
 /// one.
-pub fn judge(item: &Item, shown: &Shown<'_>) -> Verdict {
-    let Shown { control, inbox, .. } = *shown;
+pub fn judge_item(item: &Item, context: &SubmitContext<'_>) -> Verdict {
+    let SubmitContext { control, inbox, .. } = *context;
     let interrupted = inbox.iter().any(Item::interrupts);
-    let run = Standing::of(control).row(interrupted || end_is_accepted(control, inbox));
+    let run = RunSummary::from_control(control).lifecycle(interrupted || end_is_accepted(control, inbox));
     let row = |call: &CallId| suspension_row(control, call, is_answered(control, inbox, call));
     match item {
         Item::Decision(decision) => {
-            judge_decision(decision, run, row(&decision.call).as_ref(), repeats(shown.earlier, decision))
+            judge_decision(decision, run, row(&decision.call).as_ref(), repeats(context.earlier, decision))
         }
-        Item::Early { decision, .. } => match (repeats(shown.earlier, decision), run) {
-            (Some(Earlier { same_content: true }), _) => Verdict::AlreadyApplied,
-            (Some(Earlier { same_content: false }), _) => Verdict::Refused(Refusal::IdUsed),
-            (None, RunRow::OnTheWayOut | RunRow::Ended) => Verdict::Refused(Refusal::RunOver),
-            (None, RunRow::Open)
+        Item::Early { decision, .. } => match (repeats(context.earlier, decision), run) {
+            (Some(EarlierDecision { same_content: true }), _) => Verdict::AlreadyApplied,
+            (Some(EarlierDecision { same_content: false }), _) => Verdict::Refused(Refusal::IdUsed),
+            (None, RunLifecycle::Ending | RunLifecycle::Ended) => Verdict::Refused(Refusal::RunOver),
+            (None, RunLifecycle::Open)
                 if keeps_early(inbox, &decision.call) || !may_keep_early(control, &decision.call) =>
             {
                 Verdict::Refused(Refusal::NotHeld)
             }
-            (None, RunRow::Open) => Verdict::Accepted,
+            (None, RunLifecycle::Open) => Verdict::Accepted,
         },
-        Item::Interrupt { .. } => judge_interrupt(run == RunRow::Ended, interrupted),
-        Item::ChildEnded(_) => judge_child_end(run == RunRow::Ended),
+        Item::Interrupt { .. } => judge_interrupt(run == RunLifecycle::Ended, interrupted),
+        Item::ChildEnded(_) => judge_child_end(run == RunLifecycle::Ended),
         Item::LateAnswer { call, attempt, .. } => {
-            let under_way = control.call(call).and_then(Call::under_way);
+            let under_way = control.call(call).and_then(Call::running_attempt);
             judge_late_answer(run, under_way, row(call).as_ref(), *attempt)
         }
     }
 }
 
-fn repeats(earlier: Option<&Decision>, decision: &Decision) -> Option<Earlier> {
-    earlier.map(|earlier| Earlier { same_content: earlier.same_content(decision) })
+fn repeats(earlier: Option<&Decision>, decision: &Decision) -> Option<EarlierDecision> {
+    earlier.map(|earlier| EarlierDecision { same_content: earlier.same_content(decision) })
 }
 
 /// The verdict on an item for a run that has ended, for which its state is not needed. `earlier` is a decision that was
 /// accepted under the same id.
-pub fn judge_after_the_end(item: &Item, earlier: Option<&Decision>) -> Verdict {
+pub fn judge_after_end(item: &Item, earlier: Option<&Decision>) -> Verdict {
     let repeated = item.decision().and_then(|decision| repeats(earlier, decision));
     match repeated {
-        Some(Earlier { same_content: true }) => Verdict::AlreadyApplied,
-        Some(Earlier { same_content: false }) => Verdict::Refused(Refusal::IdUsed),
+        Some(EarlierDecision { same_content: true }) => Verdict::AlreadyApplied,
+        Some(EarlierDecision { same_content: false }) => Verdict::Refused(Refusal::IdUsed),
         None => Verdict::Refused(Refusal::RunOver),
     }
 }
@@ -294,7 +294,7 @@ pub fn suspension_row(control: &Control, call: &CallId, answered: bool) -> Optio
 /// The suspension that a decision answers: the one it names, else the one that holds the call. A call in doubt is
 /// answered only by name: a decision that was meant for the approval and is sent again after a crash would otherwise
 /// repeat the write, or be taken for the result.
-pub fn addressed(
+pub fn target_suspension(
     control: &Control,
     call: &CallId,
     named: Option<&SuspensionId>,
@@ -302,7 +302,7 @@ pub fn addressed(
     let open = control.call(call).and_then(Call::suspension);
     match (named, open) {
         (Some(named), _) => Ok(named.clone()),
-        (None, Some(open)) if open.held.kind() == SuspensionKind::InDoubt => Err(Refusal::DoubtNotNamed),
+        (None, Some(open)) if open.held.kind() == SuspensionKind::InDoubt => Err(Refusal::SuspensionNotNamed),
         (None, Some(open)) => Ok(open.id.clone()),
         (None, None) if control.ended().is_some() => Err(Refusal::RunOver),
         (None, None) => Err(Refusal::NotHeld),
@@ -313,18 +313,18 @@ pub fn addressed(
 /// decision's call that is open now, if one is.
 pub fn judge_decision(
     decision: &Decision,
-    run: RunRow,
+    run: RunLifecycle,
     row: Option<&SuspensionRow>,
-    earlier: Option<Earlier>,
+    earlier: Option<EarlierDecision>,
 ) -> Verdict {
     match earlier {
-        Some(Earlier { same_content: true }) => return Verdict::AlreadyApplied,
-        Some(Earlier { same_content: false }) => return Verdict::Refused(Refusal::IdUsed),
+        Some(EarlierDecision { same_content: true }) => return Verdict::AlreadyApplied,
+        Some(EarlierDecision { same_content: false }) => return Verdict::Refused(Refusal::IdUsed),
         None => {}
     }
     match run {
-        RunRow::Open => {}
-        RunRow::OnTheWayOut | RunRow::Ended => return Verdict::Refused(Refusal::RunOver),
+        RunLifecycle::Open => {}
+        RunLifecycle::Ending | RunLifecycle::Ended => return Verdict::Refused(Refusal::RunOver),
     }
     let Some(row) = row.filter(|row| row.id == decision.suspension) else {
         return Verdict::Refused(Refusal::NotHeld);
@@ -335,7 +335,7 @@ pub fn judge_decision(
     if row.expires_at.is_some_and(|at| at <= decision.accepted_at) {
         return Verdict::Refused(Refusal::Expired);
     }
-    let means = match meaning(row.kind, row.mode, &decision.action) {
+    let means = match interpret(row.kind, row.mode, &decision.action) {
         Err(why) => return Verdict::Refused(Refusal::Invalid(why)),
         Ok(means) => means,
     };
@@ -343,13 +343,13 @@ pub fn judge_decision(
         return Verdict::Refused(Refusal::Invalid(why));
     }
     let edited = match means {
-        Meaning::Approve { edited } => edited,
-        Meaning::Deny
-        | Meaning::Replay { .. }
-        | Meaning::Result(_)
-        | Meaning::Failure(_)
-        | Meaning::GiveUp
-        | Meaning::Cancel => None,
+        DecisionMeaning::Approve { edited } => edited,
+        DecisionMeaning::Deny
+        | DecisionMeaning::Replay { .. }
+        | DecisionMeaning::Result(_)
+        | DecisionMeaning::Failure(_)
+        | DecisionMeaning::GiveUp
+        | DecisionMeaning::Cancel => None,
     };
     match &decision.action {
         DecisionAction::Resume(resume) if resume.expect_digest.is_some_and(|seen| seen != row.arguments) => {
@@ -364,37 +364,37 @@ pub fn judge_decision(
 }
 
 fn changed(decision: &Decision, row: &SuspensionRow) -> bool {
-    row.definition.is_some_and(|shown| decision.is_for_another(shown))
+    row.definition.is_some_and(|shown| decision.is_for_changed_tool(shown))
 }
 
 /// The late answer of the attempt that is under way, lost or in doubt settles it; any other is stale.
 /// `under_way` is the attempt of a call that is Running, `row` the call's open suspension.
 pub fn judge_late_answer(
-    run: RunRow,
+    run: RunLifecycle,
     under_way: Option<u32>,
     row: Option<&SuspensionRow>,
     attempt: u32,
 ) -> Verdict {
     match (run, row) {
-        (RunRow::OnTheWayOut | RunRow::Ended, _) => Verdict::Refused(Refusal::RunOver),
-        (RunRow::Open, _) if under_way == Some(attempt) => Verdict::Accepted,
-        (RunRow::Open, Some(row)) if row.answered => Verdict::Refused(Refusal::Answered),
-        (RunRow::Open, Some(row)) if row.doubted_attempt == Some(attempt) => Verdict::Accepted,
-        (RunRow::Open, Some(_) | None) => Verdict::Refused(Refusal::NotHeld),
+        (RunLifecycle::Ending | RunLifecycle::Ended, _) => Verdict::Refused(Refusal::RunOver),
+        (RunLifecycle::Open, _) if under_way == Some(attempt) => Verdict::Accepted,
+        (RunLifecycle::Open, Some(row)) if row.answered => Verdict::Refused(Refusal::Answered),
+        (RunLifecycle::Open, Some(row)) if row.doubted_attempt == Some(attempt) => Verdict::Accepted,
+        (RunLifecycle::Open, Some(_) | None) => Verdict::Refused(Refusal::NotHeld),
     }
 }
 
 /// Which rows of the inbox the run hears in this pass, in which order: results first, then the rest as it came.
 /// A result never overtakes an earlier decision about the same call. With `at_boundary` decisions stay for later while a
-/// call executes, unless an interrupt waits with them, or the pass would overtake them otherwise (`hurry`, see
-/// [`overtakes`]). What comes before an interrupt is decided by
+/// call executes, unless an interrupt waits with them, or the pass would overtake them otherwise (`include_deferred`, see
+/// [`overrides_accepted_answer`]). What comes before an interrupt is decided by
 /// [`Run::decide_before_interrupt`](crate::Run::decide_before_interrupt).
 #[must_use]
-pub fn drain(control: &Control, inbox: &[Item], hurry: bool) -> Vec<usize> {
+pub fn drain(control: &Control, inbox: &[Item], include_deferred: bool) -> Vec<usize> {
     let closes_all = inbox.iter().any(Item::interrupts);
-    let defer = control.policy.decisions == Decisions::AtBoundary
-        && projection::of_run(control) == Projection::Executing
-        && !hurry
+    let defer = control.policy.decisions == DecisionTiming::AtBoundary
+        && step_projection::project_run(control) == StepProjection::Executing
+        && !include_deferred
         && !closes_all;
     let mut results = Vec::new();
     let mut rest = Vec::new();
@@ -414,10 +414,10 @@ pub fn drain(control: &Control, inbox: &[Item], hurry: bool) -> Vec<usize> {
                     rest.push(index);
                 }
             }
-            Item::Early { decision, digest } => match early(control, &decision.call, digest) {
-                Early::NotYet => {}
-                Early::Due(_) if defer => {}
-                Early::Due(_) | Early::Moot => rest.push(index),
+            Item::Early { decision, digest } => match early_status(control, &decision.call, digest) {
+                EarlyStatus::NotYet => {}
+                EarlyStatus::Due(_) if defer => {}
+                EarlyStatus::Due(_) | EarlyStatus::Obsolete => rest.push(index),
             },
             Item::Interrupt { .. } => rest.push(index),
         }
@@ -428,12 +428,12 @@ pub fn drain(control: &Control, inbox: &[Item], hurry: bool) -> Vec<usize> {
 
 /// What an item says to the run; none where it has become pointless.
 #[must_use]
-pub fn hear(control: &Control, item: &Item) -> Option<Input> {
+pub fn to_input(control: &Control, item: &Item) -> Option<Input> {
     match item {
         Item::Decision(decision) => Some(Input::Decide(decision.clone())),
-        Item::Early { decision, digest } => match early(control, &decision.call, digest) {
-            Early::Due(suspension) => Some(Input::Decide(Decision { suspension, ..decision.clone() })),
-            Early::NotYet | Early::Moot => None,
+        Item::Early { decision, digest } => match early_status(control, &decision.call, digest) {
+            EarlyStatus::Due(suspension) => Some(Input::Decide(Decision { suspension, ..decision.clone() })),
+            EarlyStatus::NotYet | EarlyStatus::Obsolete => None,
         },
         Item::Interrupt { cause } => Some(Input::Interrupt { cause: cause.clone() }),
         Item::ChildEnded(ended) => Some(Input::ChildEnded(ended.clone())),
@@ -449,25 +449,25 @@ pub fn hear(control: &Control, item: &Item) -> Option<Input> {
 /// An early decision may be kept for a call that is on its way: the run is executing, so it is not parked.
 #[must_use]
 pub fn may_keep_early(control: &Control, call: &CallId) -> bool {
-    control
-        .call(call)
-        .is_some_and(|call| call.status() == CallStatus::Running || projection::at_the_gate(control, call))
+    control.call(call).is_some_and(|call| {
+        call.status() == CallStatus::Running || step_projection::is_at_gate(control, call)
+    })
 }
 
-enum Early {
+enum EarlyStatus {
     NotYet,
     Due(SuspensionId),
-    Moot,
+    Obsolete,
 }
 
-fn early(control: &Control, id: &CallId, digest: &Digest) -> Early {
-    let Some(call) = control.call(id) else { return Early::Moot };
+fn early_status(control: &Control, id: &CallId, digest: &Digest) -> EarlyStatus {
+    let Some(call) = control.call(id) else { return EarlyStatus::Obsolete };
     match call.suspension() {
         Some(open) if open.held.kind() == SuspensionKind::Approval && call.arguments == *digest => {
-            Early::Due(open.id.clone())
+            EarlyStatus::Due(open.id.clone())
         }
-        Some(_) => Early::Moot,
-        None if Call::settled(call) => Early::Moot,
-        None => Early::NotYet,
+        Some(_) => EarlyStatus::Obsolete,
+        None if Call::settled(call) => EarlyStatus::Obsolete,
+        None => EarlyStatus::NotYet,
     }
 }

@@ -17,7 +17,7 @@ use crate::output::OutputFit;
 use crate::phase::{HookAnswers, SuspendRequest};
 use crate::rules::PatternHit;
 use crate::time::Timestamp;
-use crate::tool::{Arguments, ToolNow};
+use crate::tool::{Arguments, ToolLookup};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -45,7 +45,7 @@ pub enum Input {
         attempt: u32,
         failure: ModelFailure,
     },
-    Gated(Gated),
+    Gated(GateInput),
     ToolReturned {
         step: u32,
         call: CallId,
@@ -73,7 +73,7 @@ pub struct ModelAnswered {
     pub attempt: u32,
     pub text: String,
     pub reasoning: Option<String>,
-    pub calls: Vec<AskedCall>,
+    pub calls: Vec<RequestedCall>,
     pub usage: Usage,
     pub origin: Origin,
     /// Places in the agent's stop conditions whose pattern the text matches.
@@ -86,7 +86,7 @@ pub struct ModelAnswered {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AskedCall {
+pub struct RequestedCall {
     /// As the model gave it: perhaps empty, perhaps used before.
     pub id: String,
     pub tool: ToolName,
@@ -103,9 +103,9 @@ pub struct ModelFailure {
 
 /// All that the gate needs to know of a call that is next in line or resumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Gated {
+pub struct GateInput {
     pub call: CallId,
-    pub tool: ToolNow,
+    pub tool: ToolLookup,
     /// Of the arguments that will really be sent, validated and canonicalised anew.
     pub arguments: Arguments,
     pub hits: Vec<PatternHit>,

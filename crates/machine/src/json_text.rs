@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use serde_json::Value;
 
-use crate::json_value::{Memory, RESERVED_KEY_PREFIX, VALUE_DEPTH_MAX, VALUE_NODES_MAX};
+use crate::json_value::{MemoryEstimate, RESERVED_KEY_PREFIX, VALUE_DEPTH_MAX, VALUE_NODES_MAX};
 use quoted::{Quoted, hex_value};
 
 /// Steps of a path that a fault names, and characters of each.
@@ -136,7 +136,7 @@ pub fn walk(bytes: &[u8], bounds: &Bounds) -> Result<Cost, TextFault> {
 }
 
 /// A container that has begun and not ended.
-enum Open {
+enum OpenContainer {
     Array {
         index: usize,
     },
@@ -150,16 +150,24 @@ struct Walk<'t> {
     bytes: &'t [u8],
     at: usize,
     bounds: &'t Bounds,
-    open: Vec<Open>,
+    open: Vec<OpenContainer>,
     /// The keys of all open objects, those of the innermost last.
     keys: Vec<Cow<'t, str>>,
     nodes: usize,
-    memory: Memory,
+    memory: MemoryEstimate,
 }
 
 impl<'t> Walk<'t> {
     const fn new(bytes: &'t [u8], bounds: &'t Bounds) -> Self {
-        Self { bytes, at: 0, bounds, open: Vec::new(), keys: Vec::new(), nodes: 0, memory: Memory::new() }
+        Self {
+            bytes,
+            at: 0,
+            bounds,
+            open: Vec::new(),
+            keys: Vec::new(),
+            nodes: 0,
+            memory: MemoryEstimate::new(),
+        }
     }
 
     fn document(&mut self) -> Result<(), FaultKind> {
@@ -186,7 +194,7 @@ impl<'t> Walk<'t> {
                         self.at += 1;
                         return Ok(());
                     }
-                    self.open.push(Open::Array { index: 0 });
+                    self.open.push(OpenContainer::Array { index: 0 });
                 }
                 Some(b'{') => {
                     self.at += 1;
@@ -194,7 +202,7 @@ impl<'t> Walk<'t> {
                         self.at += 1;
                         return Ok(());
                     }
-                    self.open.push(Open::Object { keys_from: self.keys.len() });
+                    self.open.push(OpenContainer::Object { keys_from: self.keys.len() });
                     self.key()?;
                 }
                 Some(b'"') => {
@@ -203,9 +211,9 @@ impl<'t> Walk<'t> {
                     return Ok(());
                 }
                 Some(b'-' | b'0'..=b'9') => return self.number(),
-                Some(b't') => return self.word(b"true"),
-                Some(b'f') => return self.word(b"false"),
-                Some(b'n') => return self.word(b"null"),
+                Some(b't') => return self.literal(b"true"),
+                Some(b'f') => return self.literal(b"false"),
+                Some(b'n') => return self.literal(b"null"),
                 Some(_) => return Err(FaultKind::NotJson("expected a JSON value")),
                 None => return Err(FaultKind::NotJson("the text ends where a value is expected")),
             }
@@ -218,22 +226,28 @@ impl<'t> Walk<'t> {
             let token = self.peek_token();
             match (self.open.last_mut(), token) {
                 (None, _) => return Ok(false),
-                (Some(Open::Array { index }), Some(b',')) => {
+                (Some(OpenContainer::Array { index }), Some(b',')) => {
                     *index += 1;
                     self.at += 1;
                     return Ok(true);
                 }
-                (Some(Open::Object { .. }), Some(b',')) => {
+                (Some(OpenContainer::Object { .. }), Some(b',')) => {
                     self.at += 1;
                     self.key()?;
                     return Ok(true);
                 }
-                (Some(Open::Array { .. }), Some(b']')) => {
+                (Some(OpenContainer::Array { .. }), Some(b']')) => {
                     self.open.pop();
                 }
-                (Some(&mut Open::Object { keys_from }), Some(b'}')) => self.close_object(keys_from)?,
-                (Some(Open::Array { .. }), _) => return Err(FaultKind::NotJson("expected `,` or `]`")),
-                (Some(Open::Object { .. }), _) => return Err(FaultKind::NotJson("expected `,` or `}`")),
+                (Some(&mut OpenContainer::Object { keys_from }), Some(b'}')) => {
+                    self.close_object(keys_from)?
+                }
+                (Some(OpenContainer::Array { .. }), _) => {
+                    return Err(FaultKind::NotJson("expected `,` or `]`"));
+                }
+                (Some(OpenContainer::Object { .. }), _) => {
+                    return Err(FaultKind::NotJson("expected `,` or `}`"));
+                }
             }
             self.at += 1;
         }
@@ -244,7 +258,7 @@ impl<'t> Walk<'t> {
         self.memory.add_object(keys.len());
         keys.sort_unstable();
         let twice = keys.windows(2).find_map(|pair| match pair {
-            [one, next] if one == next => Some(cut(one)),
+            [one, next] if one == next => Some(truncate_key(one)),
             _ => None,
         });
         self.keys.truncate(keys_from);
@@ -271,10 +285,10 @@ impl<'t> Walk<'t> {
         }
         let key = self.string()?.unescaped();
         if key.starts_with(RESERVED_KEY_PREFIX) {
-            if let Some(Open::Object { keys_from }) = self.open.pop() {
+            if let Some(OpenContainer::Object { keys_from }) = self.open.pop() {
                 self.keys.truncate(keys_from);
             }
-            return Err(FaultKind::ReservedKey(cut(&key)));
+            return Err(FaultKind::ReservedKey(truncate_key(&key)));
         }
         self.memory.add_text(key.len());
         self.keys.push(key);
@@ -383,11 +397,11 @@ impl<'t> Walk<'t> {
         if self.at == from { Err(FaultKind::NotJson("expected a digit")) } else { Ok(()) }
     }
 
-    fn word(&mut self, word: &'static [u8]) -> Result<(), FaultKind> {
-        if self.bytes.get(self.at..self.at + word.len()) != Some(word) {
+    fn literal(&mut self, literal: &'static [u8]) -> Result<(), FaultKind> {
+        if self.bytes.get(self.at..self.at + literal.len()) != Some(literal) {
             return Err(FaultKind::NotJson("expected a JSON value"));
         }
-        self.at += word.len();
+        self.at += literal.len();
         Ok(())
     }
 
@@ -433,20 +447,20 @@ impl<'t> Walk<'t> {
         let mut path = String::new();
         for (place, open) in self.open.iter().enumerate().take(steps_max) {
             match open {
-                Open::Array { index } => {
+                OpenContainer::Array { index } => {
                     let _ = write!(path, "[{index}]");
                 }
-                Open::Object { keys_from } => {
+                OpenContainer::Object { keys_from } => {
                     // The last key of an object is the one whose value is open.
                     let inner = self.open.iter().skip(place + 1).find_map(|open| match open {
-                        Open::Object { keys_from } => Some(*keys_from),
-                        Open::Array { .. } => None,
+                        OpenContainer::Object { keys_from } => Some(*keys_from),
+                        OpenContainer::Array { .. } => None,
                     });
                     let until = inner.unwrap_or(self.keys.len());
                     let key = self.keys.get(*keys_from..until).and_then(<[_]>::last);
                     if let Some(key) = key {
                         let dot = if path.is_empty() { "" } else { "." };
-                        let _ = write!(path, "{dot}{}", cut(key));
+                        let _ = write!(path, "{dot}{}", truncate_key(key));
                     }
                 }
             }
@@ -455,7 +469,7 @@ impl<'t> Walk<'t> {
     }
 }
 
-fn cut(key: &str) -> String {
+fn truncate_key(key: &str) -> String {
     match key.char_indices().nth(KEY_CHARS_MAX) {
         Some((end, _)) => key.get(..end).unwrap_or_default().to_string() + "…",
         None => key.to_string(),

@@ -74,7 +74,7 @@ fn is_reserved(key: &str) -> bool {
 /// Estimated memory of a value that may not be deep.
 #[must_use]
 pub fn memory_bytes(value: &Value) -> usize {
-    let mut memory = Memory::new();
+    let mut memory = MemoryEstimate::new();
     let mut stack = vec![value];
     while let Some(here) = stack.pop() {
         memory.add_node();
@@ -94,7 +94,7 @@ pub fn memory_bytes(value: &Value) -> usize {
 
 /// A sum over the parts of a value. Objects are what costs: one entry takes as much as eleven.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory(usize);
+pub(crate) struct MemoryEstimate(usize);
 
 /// Its slot in an array that grows by doubling.
 const NODE_BYTES: usize = 48;
@@ -104,7 +104,7 @@ const TEXT_BYTES: usize = 16;
 const LEAF_BYTES: usize = 656;
 const LEAF_ENTRIES: usize = 6;
 
-impl Memory {
+impl MemoryEstimate {
     pub(crate) const fn new() -> Self {
         Self(0)
     }

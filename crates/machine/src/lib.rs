@@ -10,12 +10,13 @@
 //!
 //! 1. Load the [`Control`] of a run ([`Control::decode`]), or make it from the event of [`queue`] with [`fold`].
 //! 2. After every claim: [`Input::LeaseAcquired`], then the rows that [`inbox::drain`] names, each turned into an
-//!    input by [`inbox::hear`], then [`Input::InboxDrained`]. Start nothing before that.
+//!    input by [`inbox::to_input`], then [`Input::InboxDrained`]. Start nothing before that.
 //! 3. Say [`Input::Start`] once the run holds its thread, [`Input::DeadlineReached`] when [`Run::next_deadline`] has
 //!    come, and whatever the tasks bring back. For each: `decide`, then `apply` every event to the worker's own copy.
-//!    A rejected row is consumed too, unless [`Rejection::is_our_fault`]: then stop the run. While an accepted interrupt
+//!    A rejected row is consumed too, unless [`Rejection::is_internal_error`]: then stop the run. While an accepted interrupt
 //!    waits in the inbox, say results and the rows before it with [`Run::decide_before_interrupt`], then the interrupt,
-//!    and nothing else. Say everything again, with `hurry`, where the commit [`inbox::overtakes`] an accepted answer.
+//!    and nothing else. Say everything again, with `include_deferred`, where the commit would override an
+//!    accepted answer ([`inbox::overrides_accepted_answer`]).
 //! 4. Store all new events in one commit, with the encoded control, the rows consumed, what [`delivery`] derives
 //!    from the events, children under [`policy::for_child`], and at the end of the run [`thread::promote`]. Refused
 //!    because something was accepted since the inbox was read: load again and make the pass again. Refused for any other
@@ -43,7 +44,7 @@ mod decide;
 pub mod decision;
 pub mod delivery;
 pub mod event;
-pub mod foretold;
+pub mod event_codec;
 pub mod grant;
 pub mod id;
 pub mod inbox;
@@ -52,18 +53,19 @@ pub mod json;
 pub mod json_text;
 pub mod json_value;
 pub mod message;
+pub mod model_text;
 pub mod output;
 pub mod phase;
 pub mod policy;
-pub mod projection;
-pub mod recent;
+pub mod preview;
+pub mod projection_rows;
+pub mod recently_settled;
 mod rejection;
 pub mod revision;
-pub mod rows;
 pub mod rules;
 pub mod status;
+pub mod step_projection;
 pub mod stop;
-pub mod stored;
 pub mod suspension;
 pub mod termination;
 pub mod thread;
@@ -71,17 +73,16 @@ mod time;
 pub mod tool;
 pub mod transcript;
 pub mod trim;
-pub mod undecoded;
+pub mod undecodable;
 pub mod visible;
 mod wanted;
-pub mod wording;
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 
-pub use apply::{Impossible, fold};
+pub use apply::{ImpossibleEvent, fold};
 pub use control::Control;
-pub use decide::{Answer, Decided, queue};
+pub use decide::{Decided, InputOutcome, queue};
 pub use event::{Event, Fact};
 pub use input::Input;
 pub use rejection::Rejection;
@@ -114,7 +115,7 @@ impl Run {
     }
 
     /// The only place where state changes. An error means that the log cannot be trusted: stop the run loudly.
-    pub fn apply(&mut self, event: &Event) -> Result<(), Impossible> {
+    pub fn apply(&mut self, event: &Event) -> Result<(), ImpossibleEvent> {
         apply::apply(&mut self.control, event)
     }
 

@@ -31,7 +31,7 @@ pub enum Message {
         /// Where the run's last answer has to fit a schema: whether this one does. Never beside calls.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<OutputFit>,
-        #[serde(default, skip_serializing_if = "Origin::is_unsaid")]
+        #[serde(default, skip_serializing_if = "Origin::is_empty")]
         origin: Origin,
     },
     Tool {
@@ -89,7 +89,7 @@ pub struct Origin {
 
 impl Origin {
     #[must_use]
-    pub const fn is_unsaid(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.model.is_none() && self.sealed.is_none()
     }
 }

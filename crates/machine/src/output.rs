@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::json_text::{self, Bounds};
-use crate::termination::cut;
+use crate::termination::truncate_reason;
 
 /// Whether an answer is the output that is wanted. Schemas are judged by the shell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,8 +19,8 @@ pub enum OutputFit {
 impl OutputFit {
     /// A text that no schema was asked about yet: it must be JSON.
     #[must_use]
-    pub fn of(text: &str, fault: impl FnOnce(&Value) -> Option<String>) -> Self {
-        match object_in(text) {
+    pub fn check(text: &str, fault: impl FnOnce(&Value) -> Option<String>) -> Self {
+        match parse_output(text) {
             Ok(value) => fault(&value).map_or(Self::Fits, |why| Self::Unfit { why }),
             Err(why) => Self::Unfit { why },
         }
@@ -30,7 +30,7 @@ impl OutputFit {
     pub(crate) fn bounded(&self) -> Self {
         match self {
             Self::Fits => Self::Fits,
-            Self::Unfit { why } => Self::Unfit { why: cut(why) },
+            Self::Unfit { why } => Self::Unfit { why: truncate_reason(why) },
         }
     }
 
@@ -57,7 +57,7 @@ pub enum JudgedOutput {
 }
 
 impl JudgedOutput {
-    pub(crate) fn of(fit: &OutputFit, seq: u64) -> Self {
+    pub(crate) fn from_fit(fit: &OutputFit, seq: u64) -> Self {
         match fit {
             OutputFit::Fits => Self::Fits { seq },
             OutputFit::Unfit { why } => Self::Unfit { why: why.clone() },
@@ -66,20 +66,20 @@ impl JudgedOutput {
 }
 
 /// The JSON that an answer consists of. Models like to put a fence around it, and that is no reason to ask again.
-pub fn object_in(text: &str) -> Result<Value, String> {
-    json_text::parse(unfenced(text.trim()), &Bounds::VALUE).map_err(|fault| {
+pub fn parse_output(text: &str) -> Result<Value, String> {
+    json_text::parse(strip_code_fence(text.trim()), &Bounds::VALUE).map_err(|fault| {
         let what = if fault.is_syntax() { "it is not JSON" } else { "it cannot be used" };
         format!("{what}: {fault}")
     })
 }
 
-/// The output in the text of a stored answer that was [judged](object_in) when it came.
+/// The output in the text of a stored answer that was [judged](parse_output) when it came.
 #[must_use]
 pub fn stored_output(text: &str) -> Option<Value> {
-    serde_json::from_str(unfenced(text.trim())).ok()
+    serde_json::from_str(strip_code_fence(text.trim())).ok()
 }
 
-fn unfenced(text: &str) -> &str {
+fn strip_code_fence(text: &str) -> &str {
     let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
     // Behind the fence stands at most the name of the language.
     let body = inside.and_then(|rest| rest.split_once('\n')).filter(|(language, _)| {

@@ -229,11 +229,19 @@ pub struct SuspendRequest {
     pub kind: AskKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::stored::present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::event_codec::deserialize_present"
+    )]
     pub schema: Option<Arc<Value>>,
     pub mode: ResumeMode,
     /// Given back with the answer; bounded by the shell that took it in.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::stored::present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::event_codec::deserialize_present"
+    )]
     pub resume_state: Option<Arc<Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
@@ -250,22 +258,22 @@ impl SuspendRequest {
     /// Somebody has to say yes before the call runs.
     #[must_use]
     pub fn approval(question: &str) -> Self {
-        Self::of(AskKind::Approval, question, ResumeMode::ReplayToolCall)
+        Self::new(AskKind::Approval, question, ResumeMode::ReplayToolCall)
     }
 
     /// The answer is the result of the call.
     #[must_use]
     pub fn question(question: &str) -> Self {
-        Self::of(AskKind::Question, question, ResumeMode::UseDecisionAsToolResult)
+        Self::new(AskKind::Question, question, ResumeMode::UseDecisionAsToolResult)
     }
 
     /// Someone will post the result of the call.
     #[must_use]
     pub fn external(question: &str) -> Self {
-        Self::of(AskKind::External, question, ResumeMode::UseDecisionAsToolResult)
+        Self::new(AskKind::External, question, ResumeMode::UseDecisionAsToolResult)
     }
 
-    fn of(kind: AskKind, question: &str, mode: ResumeMode) -> Self {
+    fn new(kind: AskKind, question: &str, mode: ResumeMode) -> Self {
         Self {
             kind,
             question: Some(question.into()),
@@ -370,7 +378,7 @@ impl HookAnswers {
 
     /// The same answers with each faulty one replaced by its failure: where the others still count.
     #[must_use]
-    pub fn each_alone(&self, phase: Phase) -> Self {
+    pub fn isolate_failures(&self, phase: Phase) -> Self {
         let mut alone = self.clone();
         for answer in &mut alone.answers {
             let fault =

@@ -47,7 +47,7 @@ pub enum StepEnd {
 /// When an accepted decision is heard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decisions {
+pub enum DecisionTiming {
     #[default]
     Immediate,
     /// Only while no call of the run executes.
@@ -76,7 +76,7 @@ pub enum ApprovalScope {
 
 /// The two policies that say which calls of a run wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scopes {
+pub struct ApprovalScopes {
     pub agent: ApprovalScope,
     /// Stricter than the agent's where a message or a parent run tightened it; looser where an approver allowed that.
     pub run: ApprovalScope,
@@ -117,7 +117,7 @@ pub struct Policy {
     pub on_reject: Option<OnReject>,
     pub on_block: OnBlock,
     pub step_end: StepEnd,
-    pub decisions: Decisions,
+    pub decisions: DecisionTiming,
     pub execution: Execution,
     pub approval: ApprovalScope,
     pub while_waiting: WhileWaiting,
@@ -135,7 +135,7 @@ impl Default for Policy {
             on_reject: None,
             on_block: OnBlock::default(),
             step_end: StepEnd::default(),
-            decisions: Decisions::default(),
+            decisions: DecisionTiming::default(),
             execution: Execution::default(),
             approval: ApprovalScope::default(),
             while_waiting: WhileWaiting::default(),
@@ -162,7 +162,7 @@ pub struct PolicyRequest {
     pub on_reject: Option<OnReject>,
     pub on_block: Option<OnBlock>,
     pub step_end: Option<StepEnd>,
-    pub decisions: Option<Decisions>,
+    pub decisions: Option<DecisionTiming>,
     pub execution: Option<Execution>,
     pub approval: Option<ApprovalScope>,
     pub while_waiting: Option<WhileWaiting>,
@@ -205,7 +205,7 @@ pub struct LooseningRefused {
 
 /// The policy a run gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedPolicy {
     pub policy: Policy,
     /// The approver who made a field of it looser than in the agent's own policy.
     pub loosened_by: Option<Principal>,
@@ -217,7 +217,7 @@ pub fn resolve(
     request: &PolicyRequest,
     by: &Principal,
     may_approve: bool,
-) -> Result<Resolved, LooseningRefused> {
+) -> Result<ResolvedPolicy, LooseningRefused> {
     // Every field is named: a new one has to say whether it has a stricter side.
     let PolicyRequest {
         continuation,
@@ -261,7 +261,7 @@ pub fn resolve(
         max_result_chars: lowered(agent.max_result_chars, max_result_chars),
         descendants_max: lowered(agent.descendants_max, descendants_max),
     };
-    Ok(Resolved { policy, loosened_by: loosened.map(|_| by.clone()) })
+    Ok(ResolvedPolicy { policy, loosened_by: loosened.map(|_| by.clone()) })
 }
 
 /// A request may lower a limit of the agent. A larger value has no effect, whoever sends it: limits are the operator's.

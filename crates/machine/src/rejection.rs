@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use crate::apply::Impossible;
+use crate::apply::ImpossibleEvent;
 use crate::id::{CallId, Digest, SuspensionId};
 use crate::phase::Phase;
 use crate::status::CallStatus;
@@ -18,7 +18,7 @@ pub enum Rejection {
     AlreadyStarted,
     NotStarted,
     UnknownCall(CallId),
-    OtherTurn {
+    WrongStep {
         call: CallId,
         step: u32,
         current: u32,
@@ -34,7 +34,7 @@ pub enum Rejection {
         attempt: u32,
     },
     /// The call is not next in line and does not resume.
-    NotAtTheGate {
+    NotAtGate {
         call: CallId,
         status: CallStatus,
     },
@@ -43,7 +43,7 @@ pub enum Rejection {
         call: CallId,
         status: CallStatus,
     },
-    OtherSuspension {
+    WrongSuspension {
         call: CallId,
         open: SuspensionId,
     },
@@ -62,21 +62,21 @@ pub enum Rejection {
     },
     NothingDue,
     /// A mistake of ours: a decision that the fold refuses.
-    Broken(Impossible),
+    InternalError(ImpossibleEvent),
 }
 
 impl Rejection {
     /// We are wrong, not whoever spoke: the run must stop loudly. Any other rejection of an item that was accepted
     /// means that the item came too late; it is consumed and forgotten.
     #[must_use]
-    pub const fn is_our_fault(&self) -> bool {
-        matches!(self, Self::Broken(_))
+    pub const fn is_internal_error(&self) -> bool {
+        matches!(self, Self::InternalError(_))
     }
 }
 
-impl From<Impossible> for Rejection {
-    fn from(impossible: Impossible) -> Self {
-        Self::Broken(impossible)
+impl From<ImpossibleEvent> for Rejection {
+    fn from(impossible: ImpossibleEvent) -> Self {
+        Self::InternalError(impossible)
     }
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Rejection {
             Self::AlreadyStarted => f.write_str("the run has started already"),
             Self::NotStarted => f.write_str("the run is queued and has not started"),
             Self::UnknownCall(call) => write!(f, "this run has no open call {call}"),
-            Self::OtherTurn { call, step, current } => {
+            Self::WrongStep { call, step, current } => {
                 write!(f, "call {call} belongs to step {current}, not to step {step}")
             }
             Self::StaleAttempt { call, attempt, current, status } => write!(
@@ -98,12 +98,12 @@ impl fmt::Display for Rejection {
             Self::StaleModelAttempt { step, attempt } => {
                 write!(f, "no model call of step {step} with attempt {attempt} is under way")
             }
-            Self::NotAtTheGate { call, status } => write!(f, "call {call} is {status} and not at the gate"),
+            Self::NotAtGate { call, status } => write!(f, "call {call} is {status} and not at the gate"),
             Self::NotAsked(phase) => write!(f, "the hooks of {phase} were not asked"),
             Self::NotSuspended { call, status } => {
                 write!(f, "call {call} is {status}, not Suspended: there is nothing to decide")
             }
-            Self::OtherSuspension { call, open } => {
+            Self::WrongSuspension { call, open } => {
                 write!(f, "call {call} is held by {open}; this decision answers an earlier question")
             }
             Self::Expired { call, at } => write!(f, "the time to decide on call {call} ended at {at}"),
@@ -112,7 +112,7 @@ impl fmt::Display for Rejection {
                 write!(f, "call {call} is held with other arguments than expected, digest {held}")
             }
             Self::NothingDue => f.write_str("no deadline has been reached"),
-            Self::Broken(impossible) => write!(f, "the decision contradicts the log: {impossible}"),
+            Self::InternalError(impossible) => write!(f, "the decision contradicts the log: {impossible}"),
         }
     }
 }

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::id::{Digest, ToolName};
-use crate::policy::{ApprovalScope, Scopes};
+use crate::policy::{ApprovalScope, ApprovalScopes};
 use crate::tool::{Approval, Arguments, EffectClass, Tool};
 
 /// Ordered from lenient to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Then {
+pub enum RuleAction {
     Allow,
     Ask,
     Deny,
@@ -24,40 +24,40 @@ pub struct Rule {
     pub tool: ToolName,
     /// All must hold; none means always.
     pub when: Vec<Condition>,
-    pub then: Then,
+    pub then: RuleAction,
 }
 
 impl Rule {
     /// Calls of this tool need not be held.
     #[must_use]
     pub fn allow(tool: &str) -> Self {
-        Self::of(tool, Then::Allow)
+        Self::new(tool, RuleAction::Allow)
     }
 
     /// Calls of this tool wait for a person.
     #[must_use]
     pub fn ask(tool: &str) -> Self {
-        Self::of(tool, Then::Ask)
+        Self::new(tool, RuleAction::Ask)
     }
 
     /// Calls of this tool fail.
     #[must_use]
     pub fn deny(tool: &str) -> Self {
-        Self::of(tool, Then::Deny)
+        Self::new(tool, RuleAction::Deny)
     }
 
-    fn of(tool: &str, then: Then) -> Self {
+    fn new(tool: &str, then: RuleAction) -> Self {
         Self { tool: ToolName::from(tool), when: Vec::new(), then }
     }
 
     /// Of its content: the same rule in another place of the file has the same one. None where it cannot be written down.
     pub(crate) fn digest(&self) -> Option<Digest> {
-        serde_json::to_vec(self).ok().map(|text| Digest::of(&text))
+        serde_json::to_vec(self).ok().map(|text| Digest::sha256(&text))
     }
 
     /// Only where the argument at this dotted path passes the test.
     #[must_use]
-    pub fn when(mut self, path: &str, test: Test) -> Self {
+    pub fn when(mut self, path: &str, test: ArgumentTest) -> Self {
         let path = path.split('.').map(String::from).collect();
         self.when.push(Condition { path, test });
         self
@@ -67,14 +67,14 @@ impl Rule {
 /// One test of one argument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
-    /// The dotted path, split. An absent path matches nothing but [`Test::Absent`].
+    /// The dotted path, split. An absent path matches nothing but [`ArgumentTest::Absent`].
     pub path: Vec<String>,
-    pub test: Test,
+    pub test: ArgumentTest,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Test {
+pub enum ArgumentTest {
     Eq(Value),
     Ne(Value),
     Lt(f64),
@@ -91,8 +91,8 @@ pub enum Test {
     Absent,
 }
 
-impl Test {
-    /// Whether what is at the path passes. `pattern_hit` answers for [`Test::Matches`].
+impl ArgumentTest {
+    /// Whether what is at the path passes. `pattern_hit` answers for [`ArgumentTest::Matches`].
     pub fn holds(&self, found: Option<&Value>, pattern_hit: impl FnOnce() -> bool) -> bool {
         let number = found.and_then(Value::as_f64);
         match self {
@@ -162,7 +162,7 @@ impl Asker {
 
 /// What the built-in gate says of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum GateVerdict {
     /// `rule` is set where a rule said so.
     Allow {
         rule: Option<u16>,
@@ -179,18 +179,18 @@ pub enum Verdict {
 /// A matching rule replaces the tool's own `approval`, except `block`; the scopes of the agent's and the run's policy
 /// hold besides.
 #[must_use]
-pub fn judge(
+pub fn evaluate(
     rules: &[Rule],
-    scopes: Scopes,
+    scopes: ApprovalScopes,
     name: &ToolName,
     tool: &Tool,
     arguments: &Arguments,
     hits: &[PatternHit],
-) -> Verdict {
+) -> GateVerdict {
     if tool.approval == Approval::Block {
-        return Verdict::Block;
+        return GateVerdict::Block;
     }
-    let matching: Vec<(u16, Then)> = rules
+    let matching: Vec<(u16, RuleAction)> = rules
         .iter()
         .zip(0_u16..)
         .filter(|(rule, index)| rule.tool == *name && matches(rule, *index, arguments, hits))
@@ -198,15 +198,15 @@ pub fn judge(
         .collect();
     let strictest = matching.iter().map(|(_, then)| *then).max();
     let first = |wanted| matching.iter().find(|(_, then)| *then == wanted).map(|(index, _)| *index);
-    if let Some(rule) = first(Then::Deny) {
-        return Verdict::Deny { rule };
+    if let Some(rule) = first(RuleAction::Deny) {
+        return GateVerdict::Deny { rule };
     }
     if scopes.run == ApprovalScope::Never {
-        return Verdict::Allow { rule: first(Then::Allow) };
+        return GateVerdict::Allow { rule: first(RuleAction::Allow) };
     }
     let mut by: Vec<Asker> = matching
         .iter()
-        .filter(|(_, then)| *then == Then::Ask)
+        .filter(|(_, then)| *then == RuleAction::Ask)
         .map(|(index, _)| Asker::Rule(*index))
         .collect();
     if strictest.is_none() && tool.approval == Approval::Ask {
@@ -220,7 +220,11 @@ pub fn judge(
     if tightened && (asks(scopes.run, tool) || (scopes.agent == ApprovalScope::Never && !by.is_empty())) {
         by.push(Asker::Run);
     }
-    if by.is_empty() { Verdict::Allow { rule: first(Then::Allow) } } else { Verdict::Ask { by } }
+    if by.is_empty() {
+        GateVerdict::Allow { rule: first(RuleAction::Allow) }
+    } else {
+        GateVerdict::Ask { by }
+    }
 }
 
 /// Whether a policy of this scope asks about the tool, whatever the tool and the rules say.

@@ -37,7 +37,7 @@ impl CallStatus {
     }
 
     /// The whole table. What each pair means stands in `docs/rules.md`.
-    pub const fn become_(self, to: Self) -> Result<Self, IllegalCallTransition> {
+    pub const fn transition_to(self, to: Self) -> Result<Self, IllegalCallTransition> {
         use CallStatus::{Cancelled, Failed, New, Resuming, Running, Succeeded, Suspended};
         let legal = match (self, to) {
             (New, Running | Suspended | Succeeded | Failed | Cancelled)
@@ -112,7 +112,7 @@ impl RunStatus {
 
     /// The whole table. A run that waits ends only by cancellation or error: whatever else ends it wakes it
     /// first. Waiting on something else is a new wait.
-    pub fn become_(&self, to: Self) -> Result<Self, IllegalRunTransition> {
+    pub fn transition_to(&self, to: Self) -> Result<Self, IllegalRunTransition> {
         use RunStatus::{Done, Interrupting, Queued, Running, Waiting};
         let legal = match (self, &to) {
             (Queued, Running | Interrupting) | (Running, Waiting(_) | Interrupting | Done(_)) => true,

@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 /// nothing to tell it, so the run is over anyway: its own end beats the limits, and only a match of its words
 /// still counts.
 #[must_use]
-pub fn judge(
+pub fn check_conditions(
     revision: &Revision,
     control: &Control,
     nothing_more: bool,

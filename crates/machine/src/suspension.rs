@@ -30,7 +30,7 @@ impl SuspensionKind {
 
     /// A person must answer it, so it stands in the list of approvals.
     #[must_use]
-    pub const fn asks_a_person(self) -> bool {
+    pub const fn needs_person(self) -> bool {
         match self {
             Self::Approval | Self::Question | Self::InDoubt => true,
             Self::ClientTool | Self::External | Self::ChildRun => false,

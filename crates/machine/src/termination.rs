@@ -27,7 +27,7 @@ pub enum Termination {
 /// The form for people: tagged with `type` and `value`.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Termination", tag = "type", content = "value", rename_all = "snake_case")]
-enum Tagged {
+enum TaggedTermination {
     NaturalEnd,
     #[serde(alias = "plugin_requested")]
     BehaviorRequested,
@@ -41,7 +41,7 @@ enum Tagged {
 impl Serialize for Termination {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {
-            Tagged::serialize(self, serializer)
+            TaggedTermination::serialize(self, serializer)
         } else {
             Self::serialize(self, serializer)
         }
@@ -51,7 +51,7 @@ impl Serialize for Termination {
 impl<'de> Deserialize<'de> for Termination {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
-            Tagged::deserialize(deserializer)
+            TaggedTermination::deserialize(deserializer)
         } else {
             Self::deserialize(deserializer)
         }
@@ -174,17 +174,17 @@ pub enum ErrorCode {
 impl Termination {
     #[must_use]
     pub fn stopped(code: StopCode, detail: impl Into<Option<String>>) -> Self {
-        Self::Stopped(Stopped { code, detail: detail.into().map(|text| cut(&text)) })
+        Self::Stopped(Stopped { code, detail: detail.into().map(|text| truncate_reason(&text)) })
     }
 
     #[must_use]
     pub fn error(code: ErrorCode, text: &str) -> Self {
-        Self::Error(RunError { code, text: cut(text) })
+        Self::Error(RunError { code, text: truncate_reason(text) })
     }
 
     #[must_use]
     pub fn blocked(text: &str) -> Self {
-        Self::Blocked(cut(text))
+        Self::Blocked(truncate_reason(text))
     }
 
     #[must_use]
@@ -243,6 +243,6 @@ impl Termination {
     }
 }
 
-pub(crate) fn cut(text: &str) -> String {
+pub(crate) fn truncate_reason(text: &str) -> String {
     text.chars().take(REASON_CHARS_MAX).collect()
 }

@@ -12,16 +12,16 @@ use crate::policy::{OnBusy, Policy, PolicyRequest, WhileWaiting};
 pub const QUEUE_MAX: usize = 100;
 /// The same with superseding runs, which a full queue does not refuse: they stand in line until the runs before them have
 /// ended.
-pub const LINE_MAX: usize = 2 * QUEUE_MAX;
+pub const QUEUE_WITH_SUPERSEDING_MAX: usize = 2 * QUEUE_MAX;
 
 /// The unended runs of a thread, as the store shows them inside its transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Thread {
+pub enum ThreadState {
     Free,
     Busy {
         /// The run in front: the holder, or the first in the queue while nobody holds the thread.
         front: RunId,
-        front_is: Front,
+        front_is: FrontState,
         /// One of its calls is held because it may or may not have taken effect.
         in_doubt: bool,
         queued: usize,
@@ -29,12 +29,12 @@ pub enum Thread {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Front {
+pub enum FrontState {
     /// Also with held calls, or on its way to its end.
-    Executes,
+    Executing,
     Queued,
     /// It only waits.
-    Waits,
+    Waiting,
 }
 
 /// What a message asks for in case its thread is busy.
@@ -65,7 +65,7 @@ pub enum Admission {
     Hold,
     Enqueue,
     /// The run goes to the end of the line, and those that [`to_supersede`] names are interrupted in the same commit.
-    TakeOver,
+    Supersede,
     Refuse(Busy),
 }
 
@@ -94,40 +94,40 @@ impl fmt::Display for Busy {
 }
 
 #[must_use]
-pub fn admit(thread: &Thread, if_busy: IfBusy) -> Admission {
-    let Thread::Busy { front, front_is, in_doubt, queued } = thread else {
+pub fn admit(thread: &ThreadState, if_busy: IfBusy) -> Admission {
+    let ThreadState::Busy { front, front_is, in_doubt, queued } = thread else {
         return Admission::Hold;
     };
     let asked = match front_is {
-        Front::Executes | Front::Queued => if_busy.executes,
-        Front::Waits => if_busy.waits,
+        FrontState::Executing | FrontState::Queued => if_busy.executes,
+        FrontState::Waiting => if_busy.waits,
     };
     let full = |max: usize| (*queued >= max).then_some(Admission::Refuse(Busy::QueueFull { max }));
     match asked {
         OnBusy::Reject => Admission::Refuse(Busy::ActiveRun(front.clone())),
         OnBusy::Interrupt if *in_doubt => Admission::Refuse(Busy::InDoubt(front.clone())),
-        OnBusy::Interrupt => full(LINE_MAX).unwrap_or(Admission::TakeOver),
+        OnBusy::Interrupt => full(QUEUE_WITH_SUPERSEDING_MAX).unwrap_or(Admission::Supersede),
         OnBusy::Enqueue => full(QUEUE_MAX).unwrap_or(Admission::Enqueue),
     }
 }
 
 /// An unended run of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unended<'r> {
+pub struct UnendedRun<'r> {
     pub run: &'r RunId,
     /// An interrupt was accepted for it: it ends, and starts nothing any more.
     pub interrupted: bool,
 }
 
 /// The runs that a superseding message interrupts, out of all that have not ended on its thread. The others end already.
-pub fn to_supersede<'r>(unended: impl Iterator<Item = Unended<'r>>) -> impl Iterator<Item = &'r RunId> {
+pub fn to_supersede<'r>(unended: impl Iterator<Item = UnendedRun<'r>>) -> impl Iterator<Item = &'r RunId> {
     unended.filter(|one| !one.interrupted).map(|one| one.run)
 }
 
 /// Who holds the thread after its holder has ended: the first in line that is not interrupted. Interrupted runs end
 /// without the thread; one of them gets it only where no other is in line, so that a later run has a holder before it.
 #[must_use]
-pub fn promote<'r>(line: impl Iterator<Item = Unended<'r>>) -> Option<&'r RunId> {
+pub fn promote<'r>(line: impl Iterator<Item = UnendedRun<'r>>) -> Option<&'r RunId> {
     let mut interrupted = None;
     for one in line {
         if !one.interrupted {

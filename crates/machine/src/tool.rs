@@ -75,7 +75,7 @@ pub struct Tool {
 
 /// What a configuration says about holding the calls of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct ApprovalTerms {
     pub approval: Approval,
     pub expires_in_ms: Option<u64>,
     pub on_expiry: OnExpiry,
@@ -86,8 +86,8 @@ impl Tool {
     /// file can tighten a run that is under way, and can not loosen it. An approval that expires is stricter than one
     /// that does not, and so is the earlier of two.
     #[must_use]
-    pub fn tightened_by(mut self, frozen: &Terms) -> Self {
-        let Terms { approval, expires_in_ms, on_expiry } = *frozen;
+    pub fn tightened_by(mut self, frozen: &ApprovalTerms) -> Self {
+        let ApprovalTerms { approval, expires_in_ms, on_expiry } = *frozen;
         self.approval = self.approval.max(approval);
         self.expires_in_ms = [self.expires_in_ms, expires_in_ms].into_iter().flatten().min();
         self.on_expiry = self.on_expiry.max(on_expiry);
@@ -97,7 +97,7 @@ impl Tool {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToolNow {
+pub enum ToolLookup {
     Known(Tool),
     Unknown,
     /// It exists, but this agent may not use it, or a hook hid it in this step.
@@ -138,7 +138,7 @@ impl Arguments {
     pub fn digest(&self) -> Digest {
         match self {
             Self::Valid { digest, .. } => *digest,
-            Self::Invalid { raw, .. } => Digest::of(raw.as_bytes()),
+            Self::Invalid { raw, .. } => Digest::sha256(raw.as_bytes()),
         }
     }
 }

@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use crate::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody, UserMessage};
 use crate::id::{CallId, MessageId, Principal, ToolName, tool_message_id};
+use crate::model_text::{
+    ChangedBy, INTERRUPTION, bounded, calls_dropped, correction, late_result, placeholder, result_text,
+};
 use crate::phase::note_text;
 use crate::policy::RESULT_CHARS_DEFAULT;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
-use crate::wording::{
-    ChangedBy, INTERRUPTION, bounded, calls_dropped, correction, late_result, placeholder, result_text,
-};
 
 /// One message as a model provider wants it.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +55,7 @@ impl ModelMessage {
     /// It is the message that the log and every list of messages show under this id. What the runtime itself tells has
     /// none here.
     #[must_use]
-    pub fn is(&self, wanted: &MessageId) -> bool {
+    pub fn has_id(&self, wanted: &MessageId) -> bool {
         match self {
             Self::User { id, .. } | Self::Assistant { id, .. } | Self::Note { id, .. } => id == wanted,
             Self::Tool { call, .. } => tool_message_id(call) == *wanted,
@@ -94,7 +94,7 @@ pub struct Messages {
 impl Messages {
     /// An empty list behind so many messages that nobody is shown any more.
     #[must_use]
-    pub fn behind(left_out: usize) -> Self {
+    pub fn after_omitted(left_out: usize) -> Self {
         Self { left_out, ..Self::default() }
     }
 
@@ -189,7 +189,7 @@ pub struct Transcript {
     /// What no event can change.
     closed: Messages,
     /// What stands behind it. The first of these asked for a call that has no tool message.
-    open: VecDeque<Entry>,
+    open: VecDeque<TranscriptEntry>,
     /// Every call of which something is still to be said.
     calls: BTreeMap<CallId, CallText>,
     /// What users said to runs that have not started.
@@ -201,14 +201,14 @@ pub struct Transcript {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Entry {
+enum TranscriptEntry {
     Complete(Arc<ModelMessage>),
     /// An assistant message that asks for calls. Their arguments and results come with later events.
-    Asking(Asking),
+    OpenTurn(OpenTurn),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Asking {
+struct OpenTurn {
     id: MessageId,
     text: String,
     reasoning: Option<String>,
@@ -224,12 +224,12 @@ struct CallText {
     changed: Option<(ChangedBy, Arc<Value>)>,
     held: Option<SuspensionKind>,
     outcome: Option<String>,
-    said: Option<Told>,
+    tool_message: Option<ToolMessageKind>,
 }
 
 /// What the tool message of a call tells.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
+enum ToolMessageKind {
     /// It stays what the model was given; the result comes as a note.
     Placeholder(Option<SuspensionKind>),
     Result,
@@ -238,7 +238,7 @@ enum Told {
 impl Transcript {
     /// What is told from here on stands behind these.
     #[must_use]
-    pub fn behind(messages: Messages) -> Self {
+    pub fn after_messages(messages: Messages) -> Self {
         Self { closed: messages, ..Self::default() }
     }
 
@@ -304,7 +304,11 @@ impl Transcript {
             Message::User { id } => {
                 let queued = self.queued.remove(id).map(|queued| (queued.content, queued.by));
                 let (content, by) = queued.unwrap_or_default();
-                self.open.push_back(Entry::complete(ModelMessage::User { id: id.clone(), content, by }));
+                self.open.push_back(TranscriptEntry::complete(ModelMessage::User {
+                    id: id.clone(),
+                    content,
+                    by,
+                }));
             }
             // Hooks may have dropped every call of an answer without words: providers refuse such a message.
             Message::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}
@@ -316,11 +320,11 @@ impl Transcript {
                         changed: None,
                         held: None,
                         outcome: None,
-                        said: None,
+                        tool_message: None,
                     };
                     self.calls.insert(call.call_id.clone(), text);
                 }
-                self.open.push_back(Entry::Asking(Asking {
+                self.open.push_back(TranscriptEntry::OpenTurn(OpenTurn {
                     id: id.clone(),
                     text: text.clone(),
                     reasoning: reasoning.clone(),
@@ -329,23 +333,23 @@ impl Transcript {
                 }));
             }
             Message::Tool { call_id, body, .. } => self.with_call(call_id, |call| {
-                call.said = Some(match body {
-                    ToolBody::Settled { .. } => Told::Result,
-                    ToolBody::Placeholder { kind } => Told::Placeholder(*kind),
+                call.tool_message = Some(match body {
+                    ToolBody::Settled { .. } => ToolMessageKind::Result,
+                    ToolBody::Placeholder { kind } => ToolMessageKind::Placeholder(*kind),
                 });
             }),
             Message::Correction { why, .. } => {
                 let notice = ModelMessage::Notice { text: correction(why) };
-                self.open.push_back(Entry::complete(notice));
+                self.open.push_back(TranscriptEntry::complete(notice));
             }
             // The results of the calls that were taken still come before it.
             Message::CallsDropped { taken, dropped, .. } => {
                 let notice = ModelMessage::Notice { text: calls_dropped(*taken, *dropped) };
-                self.open.push_back(Entry::complete(notice));
+                self.open.push_back(TranscriptEntry::complete(notice));
             }
             Message::Interruption { .. } => {
                 let notice = ModelMessage::Notice { text: INTERRUPTION.into() };
-                self.open.push_back(Entry::complete(notice));
+                self.open.push_back(TranscriptEntry::complete(notice));
             }
             Message::Note { id, call_id, body } => {
                 let text = match body {
@@ -354,7 +358,7 @@ impl Transcript {
                 };
                 if let Some(text) = text {
                     let note = ModelMessage::Note { id: id.clone(), call: call_id.clone(), text };
-                    self.open.push_back(Entry::complete(note));
+                    self.open.push_back(TranscriptEntry::complete(note));
                 }
             }
         }
@@ -383,12 +387,12 @@ impl Transcript {
 
     /// Hands over to the shared messages what no event can change.
     fn close(&mut self) {
-        while let Some(entry) = self.open.pop_front_if(|entry| entry.is_told(&self.calls)) {
+        while let Some(entry) = self.open.pop_front_if(|entry| entry.is_complete(&self.calls)) {
             match entry {
-                Entry::Complete(message) => self.closed.push_shared(message),
-                Entry::Asking(asking) => {
-                    let ids = asking.calls.clone();
-                    self.closed.extend(asking.read(&self.calls));
+                TranscriptEntry::Complete(message) => self.closed.push_shared(message),
+                TranscriptEntry::OpenTurn(turn) => {
+                    let ids = turn.calls.clone();
+                    self.closed.extend(turn.into_messages(&self.calls));
                     for id in ids {
                         self.forget(&id);
                     }
@@ -399,9 +403,9 @@ impl Transcript {
 
     /// A call whose placeholder was told is remembered for its late result.
     fn forget(&mut self, id: &CallId) {
-        match self.calls.get(id).and_then(|call| call.said) {
-            Some(Told::Result) => drop(self.calls.remove(id)),
-            Some(Told::Placeholder(_)) | None => {}
+        match self.calls.get(id).and_then(|call| call.tool_message) {
+            Some(ToolMessageKind::Result) => drop(self.calls.remove(id)),
+            Some(ToolMessageKind::Placeholder(_)) | None => {}
         }
     }
 
@@ -412,35 +416,36 @@ impl Transcript {
         let mut messages = self.closed.clone();
         for entry in &self.open {
             match entry {
-                Entry::Complete(message) => messages.push_shared(message.clone()),
-                Entry::Asking(asking) => messages.extend(asking.clone().read(&self.calls)),
+                TranscriptEntry::Complete(message) => messages.push_shared(message.clone()),
+                TranscriptEntry::OpenTurn(turn) => messages.extend(turn.clone().into_messages(&self.calls)),
             }
         }
         messages
     }
 }
 
-impl Entry {
+impl TranscriptEntry {
     fn complete(message: ModelMessage) -> Self {
         Self::Complete(Arc::new(message))
     }
 
     /// Calls are told in their order: while the last one is not, the others need no look.
-    fn is_told(&self, calls: &BTreeMap<CallId, CallText>) -> bool {
+    fn is_complete(&self, calls: &BTreeMap<CallId, CallText>) -> bool {
         match self {
             Self::Complete(_) => true,
-            Self::Asking(asking) => {
-                asking.calls.iter().rev().all(|id| calls.get(id).is_none_or(|call| call.said.is_some()))
+            Self::OpenTurn(turn) => {
+                turn.calls.iter().rev().all(|id| calls.get(id).is_none_or(|call| call.tool_message.is_some()))
             }
         }
     }
 }
 
-impl Asking {
+impl OpenTurn {
     /// The message that asked, then one result for each of its calls.
-    fn read(self, calls: &BTreeMap<CallId, CallText>) -> impl Iterator<Item = ModelMessage> {
+    fn into_messages(self, calls: &BTreeMap<CallId, CallText>) -> impl Iterator<Item = ModelMessage> {
         let Self { id, text, reasoning, calls: asked, sealed } = self;
-        let known = asked.iter().filter_map(|id| calls.get(id).map(|call| call.asked(id))).collect();
+        let known =
+            asked.iter().filter_map(|id| calls.get(id).map(|call| call.to_assistant_call(id))).collect();
         let message = ModelMessage::Assistant { id, text, reasoning, calls: known, sealed };
         let results = asked.into_iter().filter_map(|call| {
             let text = calls.get(&call)?.result();
@@ -451,7 +456,7 @@ impl Asking {
 }
 
 impl CallText {
-    fn asked(&self, id: &CallId) -> AssistantCall {
+    fn to_assistant_call(&self, id: &CallId) -> AssistantCall {
         let arguments = self.own_arguments.clone();
         AssistantCall {
             id: id.clone(),
@@ -462,9 +467,11 @@ impl CallText {
     }
 
     fn result(&self) -> String {
-        match self.said {
-            Some(Told::Placeholder(kind)) => placeholder(kind),
-            Some(Told::Result) | None => self.outcome.clone().unwrap_or_else(|| placeholder(self.held)),
+        match self.tool_message {
+            Some(ToolMessageKind::Placeholder(kind)) => placeholder(kind),
+            Some(ToolMessageKind::Result) | None => {
+                self.outcome.clone().unwrap_or_else(|| placeholder(self.held))
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct Trim {
 
 impl Trim {
     #[must_use]
-    pub const fn shows_everything(&self) -> bool {
+    pub const fn is_unlimited(&self) -> bool {
         self.messages_max.is_none() && self.chars_max.is_none()
     }
 
@@ -27,8 +27,8 @@ impl Trim {
     /// note, or an answer with the results of its calls: it is shown whole or not at all. The newest turn and what the
     /// user said last are shown even where they alone are too much.
     #[must_use]
-    pub fn of(&self, messages: &Messages) -> Messages {
-        if self.shows_everything() {
+    pub fn apply(&self, messages: &Messages) -> Messages {
+        if self.is_unlimited() {
             return messages.clone();
         }
         let asked = messages.last_user();
@@ -82,13 +82,13 @@ impl ReadBack {
 /// Where the turn begins that ends before `end`.
 fn turn_before(messages: &Messages, end: usize) -> usize {
     let mut begins = end.saturating_sub(1);
-    while begins > 0 && messages.get(begins).is_some_and(|message| goes_with_the_one_before(message)) {
+    while begins > 0 && messages.get(begins).is_some_and(|message| continues_turn(message)) {
         begins -= 1;
     }
     begins
 }
 
-const fn goes_with_the_one_before(message: &ModelMessage) -> bool {
+const fn continues_turn(message: &ModelMessage) -> bool {
     match message {
         ModelMessage::Tool { .. } | ModelMessage::Notice { .. } => true,
         ModelMessage::User { .. } | ModelMessage::Assistant { .. } | ModelMessage::Note { .. } => false,
@@ -121,7 +121,7 @@ struct Amount {
 
 impl Amount {
     fn at(messages: &Messages, index: usize) -> Self {
-        let chars = messages.get(index).map_or(0, |message| chars(message));
+        let chars = messages.get(index).map_or(0, |message| char_count(message));
         Self { messages: 1, chars: u64::try_from(chars).unwrap_or(u64::MAX) }
     }
 
@@ -135,7 +135,7 @@ impl Amount {
 
 /// Of what a model reads. Signs around it, and thoughts that are not sent, do not count.
 #[must_use]
-pub fn chars(message: &ModelMessage) -> usize {
+pub fn char_count(message: &ModelMessage) -> usize {
     match message {
         ModelMessage::User { content, .. } => match content.as_str() {
             Some(text) => text.chars().count(),

@@ -92,7 +92,7 @@ pub fn warnings(text: &str) -> BTreeSet<Warning> {
         if script::is_right_to_left(c) {
             found.insert(Warning::RightToLeft);
         }
-        if let Some(next) = script::of_letter(c) {
+        if let Some(next) = script::letter_script(c) {
             if word.is_some_and(|last| !script::may_share_a_word(last, next)) {
                 found.insert(Warning::MixedScripts);
             }

@@ -9,9 +9,9 @@ use crate::control::{Control, Stage};
 use crate::decide::wants_after_hooks;
 use crate::id::CallId;
 use crate::phase::Phase;
-use crate::projection::at_the_gate;
 use crate::revision::Revision;
 use crate::status::{CallStatus, RunStatus};
+use crate::step_projection::is_at_gate;
 use crate::suspension::SuspensionKind;
 use crate::time::Timestamp;
 
@@ -43,7 +43,7 @@ pub enum Effect {
     /// Ask the hooks of AfterToolExecute once about the call as it stands. Say all answers that are not yet
     /// recorded together, empty ones too, whenever one comes in and whenever this is still wanted after other
     /// news.
-    HearAfterTool { call: CallId, status: CallStatus },
+    RunAfterToolHooks { call: CallId, status: CallStatus },
 }
 
 impl Effect {
@@ -61,7 +61,7 @@ impl Effect {
                 | Self::CallModel { .. }
                 | Self::Gate(_)
                 | Self::RunTool { .. }
-                | Self::HearAfterTool { .. },
+                | Self::RunAfterToolHooks { .. },
                 _,
             ) => self == other,
         }
@@ -80,14 +80,14 @@ pub struct Deadline {
 pub enum DeadlineReason {
     Expires(SuspensionKind),
     /// The worker that might still have sent the attempt is surely gone.
-    DoubtMayBeAsked,
+    InDoubtDue,
 }
 
 impl fmt::Display for DeadlineReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expires(kind) => write!(f, "{kind} expires"),
-            Self::DoubtMayBeAsked => f.write_str("a lost write may be offered as in doubt"),
+            Self::InDoubtDue => f.write_str("a lost write may be offered as in doubt"),
         }
     }
 }
@@ -95,7 +95,7 @@ impl fmt::Display for DeadlineReason {
 pub(crate) fn wanted(revision: &Revision, control: &Control) -> BTreeSet<Effect> {
     let mut wanted = BTreeSet::new();
     match &control.stage {
-        Stage::Queued | Stage::Ended | Stage::Acting | Stage::Resting => {}
+        Stage::Queued | Stage::Ended | Stage::Acting | Stage::BetweenSteps => {}
         Stage::Starting => {
             wanted.insert(Effect::RunPhase(Phase::RunStart));
         }
@@ -143,17 +143,17 @@ fn wanted_for_call(revision: &Revision, control: &Control, call: &Call) -> Optio
         | Stage::Inferring(_)
         | Stage::Acting
         | Stage::StepEnding
-        | Stage::Resting => {}
+        | Stage::BetweenSteps => {}
     }
     let after_step_end = control.stage == Stage::StepEnding && call.step == control.step;
-    if at_the_gate(control, call) && !after_step_end {
+    if is_at_gate(control, call) && !after_step_end {
         return Some(Effect::Gate(call.id.clone()));
     }
-    let hears = revision.phases.has(Phase::AfterToolExecute)
+    let asks_hooks = revision.phases.has(Phase::AfterToolExecute)
         && !matches!(control.status, RunStatus::Waiting(_))
         && wants_after_hooks(call, control.policy.step_end)
         && !call.after_answered;
-    hears.then(|| Effect::HearAfterTool { call: call.id.clone(), status: call.status() })
+    asks_hooks.then(|| Effect::RunAfterToolHooks { call: call.id.clone(), status: call.status() })
 }
 
 pub(crate) fn next_deadline(control: &Control) -> Option<Deadline> {
@@ -163,9 +163,7 @@ pub(crate) fn next_deadline(control: &Control) -> Option<Deadline> {
 fn deadline_of(call: &Call) -> Option<Deadline> {
     let (at, reason) = match &call.state {
         CallState::Suspended(open) => (open.expiry?.at, DeadlineReason::Expires(open.held.kind())),
-        CallState::Running(attempt) if call.may_have_written() => {
-            (attempt.lost?, DeadlineReason::DoubtMayBeAsked)
-        }
+        CallState::Running(attempt) if call.may_have_written() => (attempt.lost?, DeadlineReason::InDoubtDue),
         CallState::New
         | CallState::Running(_)
         | CallState::Resuming

@@ -53,7 +53,7 @@ fn fuzzed_scripts_are_read_or_refused() {
     };
     let (mut read, mut refused) = (0_u64, 0_u64);
     for seed in seeds.clone() {
-        let bytes = mutated(&mut Chance::of(seed), &corpus, &PIECES);
+        let bytes = mutated(&mut Chance::from_seed(seed), &corpus, &PIECES);
         let text = String::from_utf8_lossy(&bytes);
         match Script::from_json(&text) {
             Ok(_) => read += 1,

@@ -6,9 +6,9 @@ use engine::store::{Append, Birth, Brought, Refused};
 use machine::event::{Event, Fact, InterruptCause};
 use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
-use machine::rows::{Rows, ShownStatus, Standing};
-use machine::undecoded::LastCommit;
-use machine::{Control, Timestamp, checkpoint, stored};
+use machine::projection_rows::{ProjectionRows, PublicRunStatus, RunSummary};
+use machine::undecodable::FinalCommit;
+use machine::{Control, Timestamp, checkpoint, event_codec};
 
 use crate::words::checkpoint_word;
 
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     pub(crate) accepted: Vec<Written>,
     pub(crate) spawn: Vec<Newborn>,
     pub(crate) deliver: Vec<(RunId, Written)>,
-    pub(crate) rows: Rows,
+    pub(crate) rows: ProjectionRows,
     /// The values of `rows.state`, in the same order.
     pub(crate) state_values: Vec<String>,
     pub(crate) started_at: Option<Timestamp>,
@@ -71,7 +71,7 @@ pub(crate) struct State {
     pub(crate) user_message: Option<MessageId>,
     pub(crate) seq: u64,
     pub(crate) at: Timestamp,
-    pub(crate) standing: Standing,
+    pub(crate) summary: RunSummary,
     pub(crate) control: Vec<u8>,
 }
 
@@ -144,8 +144,8 @@ impl Entry {
 
     /// The last commit of a run of which something that is stored cannot be decoded. `before` is its control as it is
     /// stored, and stays where there is no other.
-    pub(crate) fn ending(run: Ended, last: LastCommit, before: Vec<u8>) -> Result<Self, Refused> {
-        let LastCommit { events, rows, deliver, control } = last;
+    pub(crate) fn ending(run: Ended, last: FinalCommit, before: Vec<u8>) -> Result<Self, Refused> {
+        let FinalCommit { events, rows, deliver, control } = last;
         let events: Vec<Arc<Event>> = events.into_iter().map(Arc::new).collect();
         if let Some(control) = control {
             let (consumed, expected_seq, expected_version) = (run.inbox, run.seq, run.version);
@@ -179,8 +179,8 @@ impl Entry {
                 user_message: None,
                 seq,
                 at,
-                standing: Standing {
-                    status: ShownStatus::Interrupted,
+                summary: RunSummary {
+                    status: PublicRunStatus::Interrupted,
                     wake_at: None,
                     in_doubt: false,
                     ending: false,
@@ -242,18 +242,18 @@ impl State {
             user_message: control.user_message.clone(),
             seq: control.seq,
             at: control.at,
-            standing: Standing::of(control),
+            summary: RunSummary::from_control(control),
             control: control.encode().map_err(impossible)?,
         })
     }
 
     pub(crate) fn ended_at(&self) -> Option<Timestamp> {
-        self.standing.status.ended().then_some(self.at)
+        self.summary.status.ended().then_some(self.at)
     }
 
     /// A run that has ended is woken by nothing.
     pub(crate) fn wake_at(&self) -> Option<Timestamp> {
-        self.standing.wake_at.filter(|_| !self.standing.status.ended())
+        self.summary.wake_at.filter(|_| !self.summary.status.ended())
     }
 }
 
@@ -268,13 +268,13 @@ impl Log {
             if !body.is_empty() {
                 body.push('\n');
             }
-            body.push_str(&stored::write(event).map_err(impossible)?);
+            body.push_str(&event_codec::encode(event).map_err(impossible)?);
         }
         Ok(Some(Self {
             first_seq: first.seq,
             last_seq: last.seq,
             first_at: first.at,
-            checkpoint: checkpoint_word(checkpoint::name_of(events.iter().map(|event| &**event))),
+            checkpoint: checkpoint_word(checkpoint::from_event_iter(events.iter().map(|event| &**event))),
             body,
         }))
     }

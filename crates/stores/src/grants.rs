@@ -1,7 +1,7 @@
 //! A grant as it stands in the columns of its row.
 
 use engine::store::{Refused, Trouble};
-use machine::grant::{Covered, Grant, Reason, ToolGrant};
+use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use machine::id::{AgentName, GrantId, Principal, ToolName};
 
 use crate::words::digest;
@@ -22,10 +22,10 @@ impl GrantColumns {
     pub(crate) fn of(grant: &Grant) -> Result<Self, Refused> {
         let (id, given_by) = (grant.id.to_string(), grant.by.to_string());
         Ok(match &grant.covers {
-            Covered::Thread => {
+            GrantCoverage::Thread => {
                 Self { id, given_by, tool: None, agent: None, definition: None, reasons: None }
             }
-            Covered::Tool(ToolGrant { tool, agent, definition, reasons }) => Self {
+            GrantCoverage::Tool(ToolGrant { tool, agent, definition, reasons }) => Self {
                 id,
                 given_by,
                 tool: Some(tool.to_string()),
@@ -41,8 +41,8 @@ impl GrantColumns {
     pub(crate) fn grant(self) -> Result<Grant, Refused> {
         let corrupt = |why: String| Refused::Trouble(Trouble::Corrupt(format!("grant {}: {why}", self.id)));
         let covers = match (self.tool, self.definition, self.reasons) {
-            (None, None, None) => Covered::Thread,
-            (Some(tool), Some(definition), Some(reasons)) => Covered::Tool(ToolGrant {
+            (None, None, None) => GrantCoverage::Thread,
+            (Some(tool), Some(definition), Some(reasons)) => GrantCoverage::Tool(ToolGrant {
                 tool: ToolName::from(tool),
                 agent: self.agent.map(AgentName::from),
                 definition: digest(&definition)?,
@@ -57,7 +57,7 @@ impl GrantColumns {
 
     /// As it counts and is shown, and whether its reasons cannot be decoded: then it lifts none, and its calls are held.
     pub(crate) fn shown(self) -> Result<(Grant, bool), Refused> {
-        let reasons = self.reasons.as_deref().map(serde_json::from_str::<Vec<Reason>>);
+        let reasons = self.reasons.as_deref().map(serde_json::from_str::<Vec<HoldReason>>);
         if reasons.is_some_and(|reasons| reasons.is_err()) {
             return Ok((Self { reasons: Some("[]".into()), ..self }.grant()?, true));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::store::{Refused, Tenant, Trouble};
 use machine::Control;
 use machine::call::Call;
-use machine::event::{Event, Fact, Opened};
+use machine::event::{Event, Fact, OpenedSuspension};
 use machine::id::{AgentName, CallId, RunId};
 use machine::suspension::SuspensionKind;
 
@@ -19,7 +19,7 @@ pub struct HeldCall {
     pub revision: Arc<str>,
     pub call: Call,
     /// What was asked.
-    pub opened: Opened,
+    pub opened: OpenedSuspension,
 }
 
 /// A held call as it is found.

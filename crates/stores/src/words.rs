@@ -4,7 +4,7 @@ use machine::Timestamp;
 use machine::checkpoint::Checkpoint;
 use machine::id::Digest;
 use machine::inbox::Item;
-use machine::rows::{ApprovalStatus, Role, ShownStatus};
+use machine::projection_rows::{ApprovalStatus, PublicRunStatus, Role};
 use machine::suspension::SuspensionKind;
 
 use engine::store::{Refused, Trouble};
@@ -77,8 +77,8 @@ pub(crate) fn role_of(word: &str) -> Result<Role, Refused> {
     find([Role::User, Role::Assistant, Role::Tool, Role::Note], word, role_word)
 }
 
-pub(crate) fn status_of(word: &str) -> Result<ShownStatus, Refused> {
-    find(ShownStatus::ALL, word, ShownStatus::as_str)
+pub(crate) fn status_of(word: &str) -> Result<PublicRunStatus, Refused> {
+    find(PublicRunStatus::ALL, word, PublicRunStatus::as_str)
 }
 
 pub(crate) fn approval_status_of(word: &str) -> Result<ApprovalStatus, Refused> {

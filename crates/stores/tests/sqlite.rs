@@ -24,12 +24,12 @@ use std::sync::Arc;
 
 use engine::store::{Append, ApprovalFilter, AutoApproval, Claim, Page, Refused, RunFilter};
 use machine::Control;
-use machine::control::ControlUnreadable;
+use machine::control::ControlDecodeError;
 use machine::event::InterruptCause;
 use machine::id::{RunId, ThreadId};
 use machine::inbox::{Item, Refusal, Verdict};
 use machine::phase::HookAnswers;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use rusqlite::types::{Null, Value};
 use rusqlite::{Connection, ErrorCode, params, params_from_iter};
 use stores::sqlite::{OpenFailed, SqliteStore};
@@ -203,11 +203,11 @@ async fn a_control_of_an_earlier_version_is_shown_without_a_look_at_the_log() {
     let mut logs = raw.prepare("SELECT body FROM commits WHERE run = ?1 ORDER BY last_seq").unwrap();
     let mut folds = Vec::new();
     for (row, id, control) in &runs {
-        assert_eq!(Control::decode(control), Err(ControlUnreadable::OtherVersion(1)));
+        assert_eq!(Control::decode(control), Err(ControlDecodeError::UnsupportedVersion(1)));
         let bodies = logs.query_map([row], |row| row.get::<_, String>(0)).unwrap();
         let lines: Vec<String> =
             bodies.flat_map(|body| body.unwrap().lines().map(str::to_owned).collect::<Vec<_>>()).collect();
-        let events: Vec<_> = lines.iter().map(|line| machine::stored::read(line).unwrap()).collect();
+        let events: Vec<_> = lines.iter().map(|line| machine::event_codec::decode(line).unwrap()).collect();
         folds.push((id.clone(), machine::fold(&events).unwrap()));
     }
     drop((statement, logs));
@@ -331,7 +331,7 @@ async fn a_run_that_cannot_be_decoded_is_interrupted_and_ended_and_its_thread_de
     let claimed = world.store.claim(asked).await.unwrap().pop().expect("it is given out");
     assert!(claimed.loaded.is_err());
     world.store.end_undecoded(&claimed.lease).await.unwrap();
-    assert_eq!(world.run("bad").await.status, ShownStatus::Interrupted);
+    assert_eq!(world.run("bad").await.status, PublicRunStatus::Interrupted);
     // As if it had delegated: the event that names the child cannot be decoded either.
     let raw = Connection::open(folder.file()).unwrap();
     let delegated =

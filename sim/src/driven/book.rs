@@ -13,7 +13,7 @@ use machine::revision::Revision;
 use machine::suspension::SuspensionKind;
 use machine::thread::Admission;
 use machine::transcript::Transcript;
-use machine::{Control, Input, Timestamp, fold, stored};
+use machine::{Control, Input, Timestamp, event_codec, fold};
 use serde_json::Value;
 
 use super::accepted::Accepted;
@@ -153,7 +153,7 @@ impl Book {
             self.runs[run].epoch = lease.epoch;
             self.runs[run].leased = true;
         }
-        if created.admission == Admission::TakeOver {
+        if created.admission == Admission::Supersede {
             self.supersede(run, created)?;
         }
         self.check_control(run, &append.control)
@@ -438,7 +438,8 @@ fn open_child<'a>(log: &'a [Arc<Event>], call: &CallId) -> Option<&'a RunId> {
 }
 
 fn check_storage(event: &Event) -> Checked {
-    let read = stored::write(event).and_then(|text| stored::read(&text).map_err(|error| error.to_string()));
+    let read = event_codec::encode(event)
+        .and_then(|text| event_codec::decode(&text).map_err(|error| error.to_string()));
     match read {
         Ok(read) => ensure(read == *event, Invariant::EventsSurviveStorage, || format!("{event:?}")),
         Err(why) => breach(Invariant::EventsSurviveStorage, why),

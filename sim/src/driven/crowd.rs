@@ -11,7 +11,7 @@ use engine::store::{Refused, Tenant};
 use machine::event::{Fact, InterruptCause};
 use machine::id::{Digest, MessageId, Principal, RunId};
 use machine::inbox::{Item, Refusal, Verdict};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::status::CallStatus;
 
 use super::stage::{Life, Stage};
@@ -401,7 +401,7 @@ fn some_message(book: &mut super::book::Book, thread: &str) -> Option<MessageId>
 
 pub(super) fn answer_name(posted: &Result<engine::posting::Posted, PostRefused>) -> &'static str {
     match posted {
-        Ok(posted) if posted.status == ShownStatus::Queued => "queued",
+        Ok(posted) if posted.status == PublicRunStatus::Queued => "queued",
         Ok(_) => "started a run",
         Err(refused) => refusal_name(refused),
     }

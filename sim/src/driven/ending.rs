@@ -6,7 +6,7 @@ use engine::store::{Committed, Refused, Tenant, decoded};
 use machine::fold;
 use machine::id::{Principal, RunId};
 use machine::suspension::SuspensionKind;
-use machine::thread::Thread;
+use machine::thread::ThreadState;
 
 use super::trouble::Temper;
 use super::wording;
@@ -145,7 +145,7 @@ impl World {
                 })?;
             }
             let thread = self.stage.disk.ask(None, |store| store.thread(&tenant, &run.thread));
-            let free = thread.as_ref().is_ok_and(|thread| thread.state == Thread::Free);
+            let free = thread.as_ref().is_ok_and(|thread| thread.state == ThreadState::Free);
             ensure(free, Invariant::OneHolderPerThread, || format!("all runs ended, and {thread:?}"))?;
         }
         Ok(())

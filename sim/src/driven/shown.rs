@@ -3,7 +3,7 @@
 use engine::model::ModelRequest;
 use engine::tool::ToolRequest;
 use machine::Timestamp;
-use machine::control::Stage as Place;
+use machine::control::Stage;
 use machine::event::{Event, Fact};
 use machine::id::{RunId, idempotency_key};
 use machine::status::CallStatus;
@@ -79,14 +79,14 @@ impl Book {
         };
         let known = &mut self.runs[run];
         let current = match &known.folded.stage {
-            Place::Inferring(inferring) => known.folded.step == step && inferring.attempt == attempt,
-            Place::Queued
-            | Place::Starting
-            | Place::Acting
-            | Place::StepEnding
-            | Place::Resting
-            | Place::Ending(_)
-            | Place::Ended => false,
+            Stage::Inferring(inferring) => known.folded.step == step && inferring.attempt == attempt,
+            Stage::Queued
+            | Stage::Starting
+            | Stage::Acting
+            | Stage::StepEnding
+            | Stage::BetweenSteps
+            | Stage::Ending(_)
+            | Stage::Ended => false,
         };
         // Nobody stops a model call of a worker that does not know yet what is stored, or that it has lost the run.
         ensure(

@@ -2,15 +2,15 @@
 
 use machine::Input;
 use machine::decision::{Decision, DecisionAction, Payload};
-use machine::event::{Event, Fact, Opened};
+use machine::event::{Event, Fact, OpenedSuspension};
 use machine::id::CallId;
-use machine::input::Gated;
+use machine::input::GateInput;
 use machine::phase::{Action, Phase, SuppliedResult};
 use machine::policy::ApprovalScope;
-use machine::rules::{Asker, Condition, Test, Then};
+use machine::rules::{ArgumentTest, Asker, Condition, RuleAction};
 use machine::status::CallStatus;
 use machine::suspension::{Held, ResumeMode};
-use machine::tool::{Approval, Arguments, EffectClass, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, Tool, ToolLookup};
 
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{CallLedger, RunLedger};
@@ -134,7 +134,7 @@ fn check_unasked_starts(ledger: &RunLedger, input: &Input, events: &[Event]) -> 
     Ok(())
 }
 
-fn check_gated(ledger: &RunLedger, gated: &Gated, events: &[Event]) -> Checked {
+fn check_gated(ledger: &RunLedger, gated: &GateInput, events: &[Event]) -> Checked {
     let Some(call) = ledger.call(&gated.call) else {
         return ensure(events.is_empty(), Invariant::GateIsObeyed, || {
             "an unknown call passed the gate".into()
@@ -166,7 +166,7 @@ fn check_gated(ledger: &RunLedger, gated: &Gated, events: &[Event]) -> Checked {
         },
     )?;
     check_plugins(call, gated)?;
-    let ToolNow::Known(tool) = &gated.tool else {
+    let ToolLookup::Known(tool) = &gated.tool else {
         return breach(Invariant::GateIsObeyed, format!("call {} runs a tool that is not there", call.id));
     };
     if call.needs_decision || call.approved.is_some() {
@@ -212,7 +212,7 @@ fn is_answered(asker: &Asker, asked: &[Asker]) -> bool {
 }
 
 /// No plugin forbids the call, answers in its place or has yet to ask about it.
-fn check_plugins(call: &CallLedger, gated: &Gated) -> Checked {
+fn check_plugins(call: &CallLedger, gated: &GateInput) -> Checked {
     for (plugin, action) in gated.hooks.actions() {
         let passes = match action {
             Action::Block { .. }
@@ -239,7 +239,7 @@ fn check_plugins(call: &CallLedger, gated: &Gated) -> Checked {
 }
 
 /// The gate let the call through, and somebody else performs it.
-pub(crate) fn is_performed_elsewhere(opened: &Opened) -> bool {
+pub(crate) fn is_performed_elsewhere(opened: &OpenedSuspension) -> bool {
     match opened.held {
         Held::ClientTool | Held::External => opened.asked_by.is_empty() && opened.arguments.is_some(),
         Held::Approval { .. } | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => false,
@@ -258,7 +258,7 @@ pub(crate) fn askers_of(
         return None;
     }
     let own = ledger.revision.policy.approval;
-    let matching: Vec<(u16, Then)> = ledger
+    let matching: Vec<(u16, RuleAction)> = ledger
         .revision
         .rules
         .iter()
@@ -268,12 +268,12 @@ pub(crate) fn askers_of(
         })
         .map(|(rule, index)| (index, rule.then))
         .collect();
-    if matching.iter().any(|(_, then)| *then == Then::Deny) {
+    if matching.iter().any(|(_, then)| *then == RuleAction::Deny) {
         return None;
     }
     let mut askers: Vec<Asker> = matching
         .iter()
-        .filter(|(_, then)| *then == Then::Ask)
+        .filter(|(_, then)| *then == RuleAction::Ask)
         .map(|(index, _)| Asker::Rule(*index))
         .collect();
     if scope == ApprovalScope::Never {
@@ -303,7 +303,7 @@ pub(crate) fn askers_of(
 pub fn holds(condition: &Condition, arguments: &Arguments) -> bool {
     let amount = amount_of(arguments);
     let receiver = receiver_of(arguments);
-    if condition.test == Test::Absent {
+    if condition.test == ArgumentTest::Absent {
         return matches!(arguments, Arguments::Valid { .. })
             && match condition.path.first().map(String::as_str) {
                 Some("amount") => amount.is_none(),
@@ -313,27 +313,27 @@ pub fn holds(condition: &Condition, arguments: &Arguments) -> bool {
     }
     match condition.path.first().map(String::as_str) {
         Some("amount") => amount.is_some_and(|amount| match &condition.test {
-            Test::Eq(wanted) => wanted.as_f64() == Some(amount),
-            Test::Ne(wanted) => wanted.as_f64() != Some(amount),
-            Test::Lt(limit) => amount < *limit,
-            Test::Lte(limit) => amount <= *limit,
-            Test::Gt(limit) => amount > *limit,
-            Test::Gte(limit) => amount >= *limit,
-            Test::In(wanted) => wanted.iter().any(|value| value.as_f64() == Some(amount)),
-            Test::Present => true,
-            Test::Matches(_) | Test::Absent => false,
+            ArgumentTest::Eq(wanted) => wanted.as_f64() == Some(amount),
+            ArgumentTest::Ne(wanted) => wanted.as_f64() != Some(amount),
+            ArgumentTest::Lt(limit) => amount < *limit,
+            ArgumentTest::Lte(limit) => amount <= *limit,
+            ArgumentTest::Gt(limit) => amount > *limit,
+            ArgumentTest::Gte(limit) => amount >= *limit,
+            ArgumentTest::In(wanted) => wanted.iter().any(|value| value.as_f64() == Some(amount)),
+            ArgumentTest::Present => true,
+            ArgumentTest::Matches(_) | ArgumentTest::Absent => false,
         }),
         Some("to") => receiver.is_some_and(|receiver| match &condition.test {
-            Test::Eq(wanted) => wanted.as_str() == Some(receiver),
-            Test::Matches(_) => receiver.starts_with('x'),
-            Test::Present => true,
-            Test::Ne(_)
-            | Test::Lt(_)
-            | Test::Lte(_)
-            | Test::Gt(_)
-            | Test::Gte(_)
-            | Test::In(_)
-            | Test::Absent => false,
+            ArgumentTest::Eq(wanted) => wanted.as_str() == Some(receiver),
+            ArgumentTest::Matches(_) => receiver.starts_with('x'),
+            ArgumentTest::Present => true,
+            ArgumentTest::Ne(_)
+            | ArgumentTest::Lt(_)
+            | ArgumentTest::Lte(_)
+            | ArgumentTest::Gt(_)
+            | ArgumentTest::Gte(_)
+            | ArgumentTest::In(_)
+            | ArgumentTest::Absent => false,
         }),
         Some(_) | None => false,
     }

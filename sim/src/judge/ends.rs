@@ -4,12 +4,12 @@ use machine::Input;
 use machine::decision::{Decision, DecisionAction};
 use machine::event::{CancelReason, Event, Fact};
 use machine::id::CallId;
-use machine::input::Gated;
+use machine::input::GateInput;
 use machine::phase::{Action, Phase};
 use machine::policy::{OnBlock, OnReject};
 use machine::suspension::SuspensionKind;
 use machine::termination::{StopCode, Termination};
-use machine::tool::{OnExpiry, ToolNow};
+use machine::tool::{OnExpiry, ToolLookup};
 
 use crate::judge::causes::askers_of;
 use crate::judge::invariant::{Checked, Invariant, ensure};
@@ -154,16 +154,16 @@ const fn expired_call(fact: &Fact) -> Option<&CallId> {
 }
 
 /// A sound hook, a rule or the tool's own setting forbids the call.
-fn is_blocked(ledger: &RunLedger, gated: &Gated) -> bool {
+fn is_blocked(ledger: &RunLedger, gated: &GateInput) -> bool {
     if hooks::is_faulty(&gated.hooks, Phase::BeforeToolExecute) {
         return false;
     }
     let by_plugin = gated.hooks.actions().any(|(_, action)| matches!(action, Action::Block { .. }));
     let forbidden = ledger.call(&gated.call).is_some_and(|call| match &gated.tool {
-        ToolNow::Known(tool) => {
+        ToolLookup::Known(tool) => {
             askers_of(ledger, ledger.policy.approval, call.tool.as_str(), tool, &gated.arguments).is_none()
         }
-        ToolNow::Unknown | ToolNow::OutOfScope => false,
+        ToolLookup::Unknown | ToolLookup::OutOfScope => false,
     });
     by_plugin || forbidden
 }

@@ -1,7 +1,7 @@
 //! What a grant covers, worked out without the machine.
 
 use machine::event::{Event, Fact};
-use machine::grant::{Covered, Grant, Reason, ToolGrant};
+use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use machine::id::{Digest, Principal, grant_id};
 use machine::policy::ApprovalScope;
 use machine::rules::Asker;
@@ -11,7 +11,7 @@ use crate::judge::invariant::{Checked, Invariant, ensure};
 use crate::judge::ledger::{CallLedger, RunLedger};
 
 pub(crate) fn auto_approval(by: &Principal) -> Grant {
-    Grant { id: "grt_all".into(), by: by.clone(), covers: Covered::Thread }
+    Grant { id: "grt_all".into(), by: by.clone(), covers: GrantCoverage::Thread }
 }
 
 /// The grant that an approval gives, and that it covers nothing beyond what held the call. The call as it was before.
@@ -21,7 +21,7 @@ pub(crate) fn given(ledger: &RunLedger, event: &Event) -> Checked<Option<Grant>>
     };
     let Some(call) = ledger.call(call_id) else { return Ok(None) };
     let Some(shown) = call.approved else { return Ok(None) };
-    let askers: Vec<Reason> = call.asked.iter().filter_map(|asker| reason(ledger, asker)).collect();
+    let askers: Vec<HoldReason> = call.asked.iter().filter_map(|asker| reason(ledger, asker)).collect();
     ensure(
         covers.iter().all(|covered| askers.contains(covered)) && covers.is_empty() != *apply_to_future,
         Invariant::GrantsAreWhatWasAsked,
@@ -30,7 +30,7 @@ pub(crate) fn given(ledger: &RunLedger, event: &Event) -> Checked<Option<Grant>>
     Ok(apply_to_future.then(|| Grant {
         id: grant_id(approval_id),
         by: by.clone(),
-        covers: Covered::Tool(ToolGrant {
+        covers: GrantCoverage::Tool(ToolGrant {
             tool: call.tool.clone(),
             agent: Some(ledger.agent.clone()),
             definition: shown.definition,
@@ -40,18 +40,18 @@ pub(crate) fn given(ledger: &RunLedger, event: &Event) -> Checked<Option<Grant>>
 }
 
 /// Why an asker of this run asks; none where no grant lifts it.
-fn reason(ledger: &RunLedger, asker: &Asker) -> Option<Reason> {
+fn reason(ledger: &RunLedger, asker: &Asker) -> Option<HoldReason> {
     let own = ledger.revision.policy.approval;
     match asker {
-        Asker::Policy | Asker::Tool => Some(Reason::Tool),
+        Asker::Policy | Asker::Tool => Some(HoldReason::Tool),
         Asker::Agent if rank(ledger.policy.approval) < rank(own) => {
-            Some(Reason::Agent(ledger.policy.approval))
+            Some(HoldReason::Agent(ledger.policy.approval))
         }
-        Asker::Agent => Some(Reason::Agent(own)),
-        Asker::Run => Some(Reason::Run(ledger.run.clone())),
+        Asker::Agent => Some(HoldReason::Agent(own)),
+        Asker::Run => Some(HoldReason::Run(ledger.run.clone())),
         Asker::Rule(index) => {
             let rule = ledger.revision.rules.get(usize::from(*index))?;
-            Some(Reason::Rule(Digest::of(serde_json::to_string(rule).ok()?.as_bytes())))
+            Some(HoldReason::Rule(Digest::sha256(serde_json::to_string(rule).ok()?.as_bytes())))
         }
         Asker::Plugin(_) => None,
     }
@@ -67,10 +67,10 @@ pub(crate) fn giver(
 ) -> Option<Principal> {
     let reason = reason(ledger, asker)?;
     let lifts = |grant: &&Grant| match &grant.covers {
-        Covered::Thread => *asker != Asker::Run,
-        Covered::Tool(granted) => {
-            let despite = |covered: &Reason| match (covered, &reason) {
-                (Reason::Agent(covered), Reason::Agent(asks)) => rank(*covered) >= rank(*asks),
+        GrantCoverage::Thread => *asker != Asker::Run,
+        GrantCoverage::Tool(granted) => {
+            let despite = |covered: &HoldReason| match (covered, &reason) {
+                (HoldReason::Agent(covered), HoldReason::Agent(asks)) => rank(*covered) >= rank(*asks),
                 (covered, reason) => covered == reason,
             };
             granted.tool == call.tool

@@ -1,6 +1,6 @@
 //! The ledger hears what happens to calls.
 
-use machine::event::{CancelReason, Event, Fact, Opened, Usage};
+use machine::event::{CancelReason, Event, Fact, OpenedSuspension, Usage};
 use machine::id::{CallId, RunId, ToolName};
 use machine::policy::StepEnd;
 use machine::status::CallStatus;
@@ -152,7 +152,7 @@ impl RunLedger {
         Ok(())
     }
 
-    fn hear_opened(&mut self, opened: &Opened) -> Checked {
+    fn hear_opened(&mut self, opened: &OpenedSuspension) -> Checked {
         let was = self.expect_call(&opened.call_id)?.status;
         self.become_call(&opened.call_id, CallStatus::Suspended, None)?;
         let call = self.expect_call(&opened.call_id)?;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use machine::Timestamp;
-use machine::event::{Event, Order, Parent, Usage};
+use machine::event::{Event, Parent, RunRequest, Usage};
 use machine::id::{AgentName, CallId, Digest, Principal, RunId, SuspensionId, ToolName};
-use machine::inbox::{RunRow, SuspensionRow};
+use machine::inbox::{RunLifecycle, SuspensionRow};
 use machine::policy::{Continuation, Execution, Policy};
 use machine::revision::Revision;
 use machine::rules::Asker;
@@ -139,7 +139,7 @@ impl Open {
 
 impl RunLedger {
     #[must_use]
-    pub fn new(order: &Order, revision: Arc<Revision>, event: &Event) -> Self {
+    pub fn new(order: &RunRequest, revision: Arc<Revision>, event: &Event) -> Self {
         Self {
             run: order.run_id.clone(),
             agent: order.agent.clone(),
@@ -192,13 +192,13 @@ impl RunLedger {
 
     /// The store's projection of the run while something is submitted. What ends it may be accepted and unheard.
     #[must_use]
-    pub fn row(&self, end_is_accepted: bool) -> RunRow {
+    pub fn row(&self, end_is_accepted: bool) -> RunLifecycle {
         if self.ended() {
-            RunRow::Ended
+            RunLifecycle::Ended
         } else if end_is_accepted || self.ending.is_some() {
-            RunRow::OnTheWayOut
+            RunLifecycle::Ending
         } else {
-            RunRow::Open
+            RunLifecycle::Open
         }
     }
 

@@ -33,7 +33,7 @@ pub fn spoken(revision: &Revision, words: &str, tokens: u64) -> String {
 #[must_use]
 pub fn judged(revision: &Revision, text: &str) -> Option<OutputFit> {
     let fault = |value: &Value| value.get("said").is_none().then(|| "\"said\" is missing".to_owned());
-    are_wanted(revision).then(|| OutputFit::of(text, fault))
+    are_wanted(revision).then(|| OutputFit::check(text, fault))
 }
 
 /// What the log says of the last answer.

@@ -9,7 +9,7 @@ use machine::input::Outcome;
 use machine::phase::{HookAnswers, HookOutcome, Phase};
 use machine::revision::Revision;
 use machine::status::CallStatus;
-use machine::{Answer, Input, Rejection, checkpoint};
+use machine::{Input, InputOutcome, Rejection, checkpoint};
 
 use crate::judge::ledger::RunLedger;
 use crate::play::names;
@@ -72,7 +72,7 @@ impl Coverage {
         self.count(Table::Store, what, "");
     }
 
-    pub fn answer(&mut self, answer: &Answer) {
+    pub fn answer(&mut self, answer: &InputOutcome) {
         self.count(Table::Answer, names::answer(answer), "");
     }
 
@@ -161,7 +161,7 @@ impl Coverage {
     pub fn commit(&mut self, append: &Append) {
         let events: Vec<Event> = append.said.iter().flat_map(|said| said.events.iter().cloned()).collect();
         if !events.is_empty() {
-            let name = match checkpoint::name(&events) {
+            let name = match checkpoint::from_events(&events) {
                 checkpoint::Checkpoint::UserMessage => "user_message",
                 checkpoint::Checkpoint::AssistantTurn => "assistant_turn",
                 checkpoint::Checkpoint::ToolResults => "tool_results",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use machine::inbox::Verdict;
 use machine::phase::{Phase, PhaseSet};
-use machine::policy::{Continuation, Decisions, OnBlock, OnReject, PolicyRequest};
+use machine::policy::{Continuation, DecisionTiming, OnBlock, OnReject, PolicyRequest};
 use machine::revision::StopCondition;
 use machine::suspension::SuspensionKind;
 use machine::tool::Performer;
@@ -28,15 +28,15 @@ const ROUNDS_MAX: usize = 6_000;
 
 /// Plays the same script under both values of `decisions`, each with a schedule of its own.
 pub fn check(seed: u64) -> Checked {
-    let immediate = transcript(seed, Decisions::Immediate)?;
-    let at_boundary = transcript(seed, Decisions::AtBoundary)?;
+    let immediate = transcript(seed, DecisionTiming::Immediate)?;
+    let at_boundary = transcript(seed, DecisionTiming::AtBoundary)?;
     ensure(immediate == at_boundary, Invariant::ScheduleDoesNotMatter, || {
         let differs = immediate.iter().zip(at_boundary.iter()).find(|(one, other)| one != other);
         format!("{} and {} messages, the first difference is {differs:?}", immediate.len(), at_boundary.len())
     })
 }
 
-fn transcript(seed: u64, decisions: Decisions) -> Checked<Messages> {
+fn transcript(seed: u64, decisions: DecisionTiming) -> Checked<Messages> {
     let mut world = calm_world(seed, decisions);
     let posted = Posted {
         by: "ana".into(),
@@ -57,12 +57,12 @@ fn transcript(seed: u64, decisions: Decisions) -> Checked<Messages> {
 }
 
 /// The content comes from the seed alone; the schedule also from the policy that is compared.
-fn calm_world(seed: u64, decisions: Decisions) -> World {
+fn calm_world(seed: u64, decisions: DecisionTiming) -> World {
     let mut world = World::new(Tape::seeded(seed), false);
     world.script_seed = Some(seed);
     let schedule = match decisions {
-        Decisions::Immediate => 1,
-        Decisions::AtBoundary => 2,
+        DecisionTiming::Immediate => 1,
+        DecisionTiming::AtBoundary => 2,
     };
     world.tape = Tape::seeded(seed_for(seed, "schedule", schedule));
     world.trouble = Temper {
@@ -85,7 +85,7 @@ fn calm_world(seed: u64, decisions: Decisions) -> World {
     world
 }
 
-fn calm_agent(agent: &Agent, decisions: Decisions) -> Agent {
+fn calm_agent(agent: &Agent, decisions: DecisionTiming) -> Agent {
     let mut revision = (*agent.revision).clone();
     revision.policy.decisions = decisions;
     revision.policy.continuation = Continuation::AllSettled;

@@ -4,7 +4,7 @@ use machine::event::{CallErrorCode, CancelReason};
 use machine::inbox::{Refusal, Verdict};
 use machine::phase::Phase;
 use machine::policy::{
-    ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnBusy, OnReject, Policy, StepEnd,
+    ApprovalScope, Continuation, DecisionTiming, Execution, OnBlock, OnBusy, OnReject, Policy, StepEnd,
     WhileWaiting,
 };
 use machine::revision::StopCondition;
@@ -12,7 +12,7 @@ use machine::status::{CallStatus, WaitingOn};
 use machine::suspension::ResumeMode;
 use machine::termination::{Cancelled, ErrorCode, Termination};
 use machine::thread::{Admission, Busy};
-use machine::{Answer, Rejection};
+use machine::{InputOutcome, Rejection};
 
 use crate::judge::ledger::Announced;
 
@@ -80,18 +80,18 @@ pub const fn rejection(rejection: &Rejection) -> &'static str {
         Rejection::AlreadyStarted => "AlreadyStarted",
         Rejection::NotStarted => "NotStarted",
         Rejection::UnknownCall(_) => "UnknownCall",
-        Rejection::OtherTurn { .. } => "OtherTurn",
+        Rejection::WrongStep { .. } => "WrongStep",
         Rejection::StaleAttempt { .. } => "StaleAttempt",
         Rejection::StaleModelAttempt { .. } => "StaleModelAttempt",
-        Rejection::NotAtTheGate { .. } => "NotAtTheGate",
+        Rejection::NotAtGate { .. } => "NotAtGate",
         Rejection::NotAsked(_) => "NotAsked",
         Rejection::NotSuspended { .. } => "NotSuspended",
-        Rejection::OtherSuspension { .. } => "OtherSuspension",
+        Rejection::WrongSuspension { .. } => "WrongSuspension",
         Rejection::Expired { .. } => "Expired",
         Rejection::Invalid { .. } => "Invalid",
         Rejection::DigestMismatch { .. } => "DigestMismatch",
         Rejection::NothingDue => "NothingDue",
-        Rejection::Broken(_) => "Broken",
+        Rejection::InternalError(_) => "Broken",
     }
 }
 
@@ -101,13 +101,13 @@ pub const REJECTIONS: [&str; 17] = [
     "AlreadyStarted",
     "NotStarted",
     "UnknownCall",
-    "OtherTurn",
+    "WrongStep",
     "StaleAttempt",
     "StaleModelAttempt",
-    "NotAtTheGate",
+    "NotAtGate",
     "NotAsked",
     "NotSuspended",
-    "OtherSuspension",
+    "WrongSuspension",
     "Expired",
     "Invalid",
     "DigestMismatch",
@@ -116,11 +116,11 @@ pub const REJECTIONS: [&str; 17] = [
 ];
 
 #[must_use]
-pub const fn answer(answer: &Answer) -> &'static str {
+pub const fn answer(answer: &InputOutcome) -> &'static str {
     match answer {
-        Answer::Done => "Done",
-        Answer::Duplicate => "Duplicate",
-        Answer::ToolChanged { .. } => "ToolChanged",
+        InputOutcome::Done => "Done",
+        InputOutcome::Duplicate => "Duplicate",
+        InputOutcome::ToolChanged { .. } => "ToolChanged",
     }
 }
 
@@ -136,7 +136,7 @@ pub const fn verdict(verdict: &Verdict) -> &'static str {
         Verdict::Refused(Refusal::Expired) => "Refused(Expired)",
         Verdict::Refused(Refusal::RunOver) => "Refused(RunOver)",
         Verdict::Refused(Refusal::DigestMismatch) => "Refused(DigestMismatch)",
-        Verdict::Refused(Refusal::DoubtNotNamed) => "Refused(DoubtNotNamed)",
+        Verdict::Refused(Refusal::SuspensionNotNamed) => "Refused(SuspensionNotNamed)",
         Verdict::Refused(Refusal::Invalid(_)) => "Refused(Invalid)",
     }
 }
@@ -159,7 +159,7 @@ pub const fn admission(admission: &Admission) -> &'static str {
     match admission {
         Admission::Hold => "Hold",
         Admission::Enqueue => "Enqueue",
-        Admission::TakeOver => "TakeOver",
+        Admission::Supersede => "Supersede",
         Admission::Refuse(Busy::ActiveRun(_)) => "Refuse(ActiveRun)",
         Admission::Refuse(Busy::QueueFull { .. }) => "Refuse(QueueFull)",
         Admission::Refuse(Busy::InDoubt(_)) => "Refuse(InDoubt)",
@@ -307,8 +307,8 @@ pub const fn policy(policy: &Policy) -> [(&'static str, &'static str); 9] {
         StepEnd::AfterInference => "after_inference",
     };
     let decisions = match policy.decisions {
-        Decisions::Immediate => "immediate",
-        Decisions::AtBoundary => "at_boundary",
+        DecisionTiming::Immediate => "immediate",
+        DecisionTiming::AtBoundary => "at_boundary",
     };
     let execution = match policy.execution {
         Execution::Parallel => "parallel",

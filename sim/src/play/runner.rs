@@ -115,7 +115,7 @@ pub fn logs(tape: Tape) -> (Vec<String>, Option<Violation>) {
     let mut lines = Vec::new();
     for stored in &world.store.runs {
         for event in &stored.log {
-            lines.push(machine::stored::write(event).unwrap_or_default());
+            lines.push(machine::event_codec::encode(event).unwrap_or_default());
         }
     }
     (lines, violation)

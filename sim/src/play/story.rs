@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::{Event, Fact, Message, ToolBody};
 use machine::id::{CallId, Digest};
-use machine::input::{AskedCall, Outcome, ToolAnswer};
+use machine::input::{Outcome, RequestedCall, ToolAnswer};
 use machine::policy::PolicyRequest;
 use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool};
 use machine::transcript::ModelMessage;
@@ -300,8 +300,8 @@ fn tool(class: EffectClass, approval: Approval, definition: u8) -> Tool {
     }
 }
 
-fn asked(id: &str, tool: &str, arguments: Value) -> AskedCall {
-    AskedCall { id: id.into(), tool: tool.into(), arguments: valid(arguments) }
+fn asked(id: &str, tool: &str, arguments: Value) -> RequestedCall {
+    RequestedCall { id: id.into(), tool: tool.into(), arguments: valid(arguments) }
 }
 
 fn shown(arguments: &Arguments) -> String {

@@ -62,7 +62,7 @@ const CHECKPOINTS: [&str; 6] =
 const MESSAGES: [&str; 7] = [
     "Hold",
     "Enqueue",
-    "TakeOver",
+    "Supersede",
     "Refuse(ActiveRun)",
     "Refuse(QueueFull)",
     "Refuse(InDoubt)",
@@ -76,7 +76,7 @@ pub fn cells() -> Vec<Cell> {
     single(&mut cells, Table::Event, &names::FACTS);
     for from in CallStatus::ALL {
         for to in CallStatus::ALL {
-            if from.become_(to).is_ok() {
+            if from.transition_to(to).is_ok() {
                 cells.push((Table::CallTransition, names::call_status(from), names::call_status(to)));
             }
         }

@@ -27,7 +27,7 @@ fn table() -> &'static [Arguments] {
 
 #[must_use]
 pub fn valid(value: Value) -> Arguments {
-    let digest = Digest::of(value.to_string().as_bytes());
+    let digest = Digest::sha256(value.to_string().as_bytes());
     Arguments::Valid { value: Arc::new(value), digest }
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use machine::id::{AgentName, Digest};
 use machine::phase::{Phase, PhaseSet};
 use machine::policy::{
-    ApprovalScope, Continuation, DESCENDANTS_DEFAULT, Decisions, Execution, OnBlock, OnBusy, OnReject,
+    ApprovalScope, Continuation, DESCENDANTS_DEFAULT, DecisionTiming, Execution, OnBlock, OnBusy, OnReject,
     Policy, PolicyRequest, RESULT_CHARS_DEFAULT, StepEnd, WhileWaiting,
 };
 use machine::revision::{Limits, Revision, StopCondition};
-use machine::rules::{Condition, Rule, Test, Then};
+use machine::rules::{ArgumentTest, Condition, Rule, RuleAction};
 use serde_json::json;
 
 use crate::play::tape::Tape;
@@ -134,11 +134,11 @@ fn stubborn_revision(tape: &mut Tape) -> Revision {
     revision.phases = [Phase::BeforeToolExecute].into_iter().collect();
     revision.rules = TOOL_NAMES
         .into_iter()
-        .flat_map(|tool| [Test::Lt(3.0), Test::Gte(3.0)].map(|test| (tool, test)))
+        .flat_map(|tool| [ArgumentTest::Lt(3.0), ArgumentTest::Gte(3.0)].map(|test| (tool, test)))
         .map(|(tool, test)| Rule {
             tool: tool.into(),
             when: vec![Condition { path: vec!["amount".into()], test }],
-            then: Then::Ask,
+            then: RuleAction::Ask,
         })
         .collect();
     revision
@@ -150,7 +150,7 @@ pub fn draw_policy(tape: &mut Tape) -> Policy {
         on_reject: tape.among([None, Some(OnReject::Continue), Some(OnReject::EndRun)]),
         on_block: tape.among([OnBlock::FailCall, OnBlock::FailCall, OnBlock::EndRun]),
         step_end: tape.among([StepEnd::AfterTools, StepEnd::AfterTools, StepEnd::AfterInference]),
-        decisions: tape.among([Decisions::Immediate, Decisions::AtBoundary]),
+        decisions: tape.among([DecisionTiming::Immediate, DecisionTiming::AtBoundary]),
         execution: tape.among([Execution::Parallel, Execution::Parallel, Execution::Sequential]),
         approval: draw_scope(tape),
         while_waiting: tape.among([WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue]),
@@ -206,24 +206,28 @@ pub fn draw_request(tape: &mut Tape) -> PolicyRequest {
 fn draw_rule(tape: &mut Tape) -> Rule {
     let tool = TOOL_NAMES[tape.pick(TOOL_NAMES.len())].into();
     let when = (0..tape.pick(3)).map(|_| draw_condition(tape)).collect();
-    Rule { tool, when, then: tape.among([Then::Allow, Then::Ask, Then::Ask, Then::Deny]) }
+    Rule {
+        tool,
+        when,
+        then: tape.among([RuleAction::Allow, RuleAction::Ask, RuleAction::Ask, RuleAction::Deny]),
+    }
 }
 
 fn draw_condition(tape: &mut Tape) -> Condition {
     let limit = tape.among([2.0, 0.0, 4.0]);
     let (path, test) = match tape.pick(10) {
-        0 => ("amount", Test::Lte(limit)),
-        1 => ("amount", Test::Lt(limit)),
-        2 => ("amount", Test::Gt(limit)),
-        3 => ("amount", Test::Gte(limit)),
-        4 => ("amount", Test::Eq(json!(limit))),
-        5 => ("amount", Test::Ne(json!(limit))),
-        6 => ("amount", Test::In(vec![json!(1), json!(3)])),
-        7 => ("to", Test::Matches("^x".into())),
-        8 => ("to", Test::Eq(json!("bank"))),
-        _ if limit == 0.0 => ("to", Test::Absent),
-        _ if limit == 4.0 => ("to", Test::Present),
-        _ => ("absent", Test::Ne(json!(0))),
+        0 => ("amount", ArgumentTest::Lte(limit)),
+        1 => ("amount", ArgumentTest::Lt(limit)),
+        2 => ("amount", ArgumentTest::Gt(limit)),
+        3 => ("amount", ArgumentTest::Gte(limit)),
+        4 => ("amount", ArgumentTest::Eq(json!(limit))),
+        5 => ("amount", ArgumentTest::Ne(json!(limit))),
+        6 => ("amount", ArgumentTest::In(vec![json!(1), json!(3)])),
+        7 => ("to", ArgumentTest::Matches("^x".into())),
+        8 => ("to", ArgumentTest::Eq(json!("bank"))),
+        _ if limit == 0.0 => ("to", ArgumentTest::Absent),
+        _ if limit == 4.0 => ("to", ArgumentTest::Present),
+        _ => ("absent", ArgumentTest::Ne(json!(0))),
     };
     Condition { path: vec![path.into()], test }
 }

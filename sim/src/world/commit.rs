@@ -2,7 +2,7 @@
 
 use machine::event::{Event, Fact};
 use machine::id::RunId;
-use machine::{Input, Rejection, stored};
+use machine::{Input, Rejection, event_codec};
 
 use crate::judge::causes;
 use crate::judge::ends::goes_past_interrupt;
@@ -134,11 +134,11 @@ fn write_event(
 }
 
 fn check_storage(event: &Event) -> Checked {
-    let text = match stored::write(event) {
+    let text = match event_codec::encode(event) {
         Ok(text) => text,
         Err(why) => return breach(Invariant::EventsSurviveStorage, why),
     };
-    match stored::read(&text) {
+    match event_codec::decode(&text) {
         Ok(read) => ensure(read == *event, Invariant::EventsSurviveStorage, || text.clone()),
         Err(unreadable) => breach(Invariant::EventsSurviveStorage, format!("{unreadable} in {text}")),
     }

@@ -414,7 +414,7 @@ impl World {
         self.coverage.decision_pair(&self.store.runs[run].ledger, &written.decision);
         if direct
             && let Some(session) = self.sessions.iter_mut().find(|session| session.run == run)
-            && session.copy.control.policy.decisions == machine::policy::Decisions::Immediate
+            && session.copy.control.policy.decisions == machine::policy::DecisionTiming::Immediate
         {
             session.direct.push(written);
             return Ok(());

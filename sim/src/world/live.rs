@@ -1,7 +1,7 @@
 //! The live configuration: tools as they are at this moment. They change and vanish while calls are held.
 
 use machine::id::{Digest, ToolName};
-use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Tool, ToolLookup};
 
 use crate::play::tape::Tape;
 use crate::world::cast::CLERK_NAME;
@@ -48,11 +48,11 @@ impl LiveTools {
 
     /// What the gate is told about a tool.
     #[must_use]
-    pub fn now(&self, name: &ToolName) -> ToolNow {
+    pub fn now(&self, name: &ToolName) -> ToolLookup {
         match self.find(name) {
-            Some(LiveTool { presence: Presence::Offered, tool, .. }) => ToolNow::Known(tool.clone()),
-            Some(LiveTool { presence: Presence::OutOfScope, .. }) => ToolNow::OutOfScope,
-            Some(LiveTool { presence: Presence::Gone, .. }) | None => ToolNow::Unknown,
+            Some(LiveTool { presence: Presence::Offered, tool, .. }) => ToolLookup::Known(tool.clone()),
+            Some(LiveTool { presence: Presence::OutOfScope, .. }) => ToolLookup::OutOfScope,
+            Some(LiveTool { presence: Presence::Gone, .. }) | None => ToolLookup::Unknown,
         }
     }
 

@@ -6,7 +6,7 @@ use machine::id::{CallId, Digest, RunId, SuspensionId};
 use machine::inbox::{self, Item};
 use machine::input::{ChildEnd, ChildEnded};
 use machine::phase::{HookAnswers, Phase};
-use machine::policy::Decisions;
+use machine::policy::DecisionTiming;
 use machine::status::CallStatus;
 use machine::suspension::SuspensionKind;
 use machine::{Input, Rejection};
@@ -36,12 +36,12 @@ impl World {
         let decided = session.copy.decide(&input, clock);
         match decided {
             Ok(decided) => {
-                self.coverage.answer(&decided.answer);
+                self.coverage.answer(&decided.outcome);
                 ensure(decided.events.is_empty(), Invariant::WrongInputHasNoEvents, || {
                     format!("{} led to {:?}", words::input(&input), decided.events)
                 })
             }
-            Err(Rejection::Broken(impossible)) => {
+            Err(Rejection::InternalError(impossible)) => {
                 breach(Invariant::NothingIsBroken, format!("{input:?}: {impossible}"))
             }
             Err(rejection) => {
@@ -57,7 +57,7 @@ impl World {
         let ledger = &self.store.runs[session.run].ledger;
         let calls: Vec<CallId> = ledger.calls.iter().map(|call| call.id.clone()).take(2).collect();
         let executes = ledger.projection() == Projected::Executing;
-        let defers = ledger.policy.decisions == Decisions::AtBoundary && executes;
+        let defers = ledger.policy.decisions == DecisionTiming::AtBoundary && executes;
         let mut items = Vec::new();
         for _ in 0..self.tape.pick(5) {
             let Some(call) = calls.get(self.tape.pick(2)) else { return Ok(()) };

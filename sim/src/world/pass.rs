@@ -2,9 +2,9 @@
 
 use machine::inbox::{self, Item};
 use machine::phase::Phase;
-use machine::rows::{self, Rows};
+use machine::projection_rows::{self, ProjectionRows};
 use machine::status::RunStatus;
-use machine::{Answer, Effect, Input, Rejection, Timestamp};
+use machine::{Effect, Input, InputOutcome, Rejection, Timestamp};
 
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{Announced, Ticket};
@@ -108,14 +108,14 @@ impl World {
         if stored.epoch != session.epoch {
             return false;
         }
-        let mut rows = Rows::default();
+        let mut rows = ProjectionRows::default();
         for said in &append.said {
-            let heard = rows::Heard { count: said.heard_count, ticket: said.ticket };
-            rows.hear(Some(&stored.folded), &said.events, heard);
+            let heard = projection_rows::InboxPosition { count: said.heard_count, ticket: said.ticket };
+            rows.add_events(Some(&stored.folded), &said.events, heard);
         }
         let inbox: Vec<(Ticket, Item)> =
             stored.inbox.iter().map(|row| (row.ticket, row.item.clone())).collect();
-        inbox::overtakes(&stored.folded, &inbox, &rows.closed, &append.consumed)
+        inbox::overrides_accepted_answer(&stored.folded, &inbox, &rows.closed, &append.consumed)
     }
 
     /// An accepted interrupt ends the run. Results that came back by then are recorded, and nothing follows from them.
@@ -229,7 +229,7 @@ impl World {
                 return breach(Invariant::NothingIsBroken, "drain names a row twice");
             }
             append.consumed.push(*ticket);
-            if let Some(input) = inbox::hear(&session.copy.control, item) {
+            if let Some(input) = inbox::to_input(&session.copy.control, item) {
                 let before_interrupt = interrupted && !item.interrupts();
                 self.say_as(session, append, input, Some(*ticket), before_interrupt)?;
             }
@@ -265,7 +265,7 @@ impl World {
         }
         let wanted = session.copy.wanted();
         let is_wanted = |heard: &Heard| {
-            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
+            wanted.contains(&Effect::RunAfterToolHooks { call: heard.call.clone(), status: heard.status })
         };
         let news = append.event_count() > 0 || session.heard.iter().any(|heard| heard.fresh);
         if !news || !session.heard.iter().any(is_wanted) {
@@ -312,8 +312,8 @@ impl World {
         self.tell(|_| format!("  says {}", words::input(&input)));
         match decided {
             Ok(decided) => {
-                self.coverage.answer(&decided.answer);
-                let silent = decided.answer != Answer::Duplicate || decided.events.is_empty();
+                self.coverage.answer(&decided.outcome);
+                let silent = decided.outcome != InputOutcome::Duplicate || decided.events.is_empty();
                 ensure(silent, Invariant::WrongInputHasNoEvents, || format!("{input:?} is a duplicate"))?;
                 for event in &decided.events {
                     if let Err(impossible) = session.copy.apply(event) {
@@ -324,7 +324,7 @@ impl World {
                 append.said.push(Said { input, ticket, events, rejected, heard_count, before_interrupt });
                 Ok(true)
             }
-            Err(Rejection::Broken(impossible)) => {
+            Err(Rejection::InternalError(impossible)) => {
                 breach(Invariant::NothingIsBroken, format!("{input:?}: {impossible}"))
             }
             Err(rejection) => {
@@ -385,7 +385,7 @@ impl World {
         let wanted = if session.drained { session.copy.wanted() } else { std::collections::BTreeSet::new() };
         // Only now: an answer that a refused append took with it has to be said again.
         session.heard.retain(|heard| {
-            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
+            wanted.contains(&Effect::RunAfterToolHooks { call: heard.call.clone(), status: heard.status })
         });
         for task in std::mem::take(&mut session.tasks) {
             match wanted.iter().find(|effect| effect.same_task(&task.effect)) {
@@ -422,7 +422,7 @@ impl World {
 
     /// The hooks of AfterToolExecute have answered; it is said with the rest.
     pub(crate) fn note_heard(&mut self, session: &mut Session, place: usize) {
-        let Effect::HearAfterTool { call, status } = session.tasks[place].effect.clone() else { return };
+        let Effect::RunAfterToolHooks { call, status } = session.tasks[place].effect.clone() else { return };
         session.tasks[place].done = true;
         let revision = session.copy.revision.clone();
         let hooks = self.draw_hooks(Phase::AfterToolExecute, &revision, call.as_str());

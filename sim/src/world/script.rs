@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use machine::Input;
 use machine::event::{Origin, Usage};
 use machine::id::CallId;
-use machine::input::{AskedCall, ModelAnswered, ModelFailure, Outcome, ToolAnswer};
+use machine::input::{ModelAnswered, ModelFailure, Outcome, RequestedCall, ToolAnswer};
 use machine::json_value::VALUE_DEPTH_MAX;
 use machine::phase::{HookAnswers, Phase, SuspendRequest};
 use machine::revision::{CALLS_OPEN_MAX, RESUME_STATE_BYTES_MAX, Revision, StopCondition};
@@ -48,7 +48,7 @@ pub fn draw_model(
     }
     // Later steps ask for less, so that most runs come to an end by themselves.
     let asks = turn.step <= 1 || tape.chance(60);
-    let calls: Vec<AskedCall> =
+    let calls: Vec<RequestedCall> =
         if asks { (0..=tape.pick(CALLS_MAX)).map(|_| draw_call(tape)).collect() } else { Vec::new() };
     let text = if calls.is_empty() {
         tape.among(["done", "all done", "FINAL words"])
@@ -63,7 +63,7 @@ pub fn draw_model(
 
 /// Rarely a first answer asks for more calls than a run takes. Told from what is drawn anyway, so that a stored tape
 /// stays the world that it was.
-fn crowded(calls: Vec<AskedCall>, text: &str, usage: u64, step: u32) -> Vec<AskedCall> {
+fn crowded(calls: Vec<RequestedCall>, text: &str, usage: u64, step: u32) -> Vec<RequestedCall> {
     let rare = step == 1 && text.is_empty() && calls.len() == CALLS_MAX && usage == USAGE_MAX as u64;
     if !rare {
         return calls;
@@ -85,7 +85,7 @@ fn failure(turn: Turn, retryable: bool, retry_after_ms: Option<u64>) -> Input {
 pub fn answered(
     turn: Turn,
     text: &str,
-    calls: Vec<AskedCall>,
+    calls: Vec<RequestedCall>,
     revision: &Revision,
     used_ids: &BTreeSet<CallId>,
     hooks: HookAnswers,
@@ -126,13 +126,13 @@ fn is_taken(used: &str, asked: &str) -> bool {
     used.strip_prefix(asked).is_some_and(|rest| rest.is_empty() || rest.starts_with('~'))
 }
 
-fn draw_call(tape: &mut Tape) -> AskedCall {
+fn draw_call(tape: &mut Tape) -> RequestedCall {
     let id = CALL_IDS[tape.pick(CALL_IDS.len())].to_owned();
     let tool = match tape.pick(24) {
         23 => UNKNOWN_TOOL,
         other => TOOL_NAMES[other % TOOL_NAMES.len()],
     };
-    AskedCall { id, tool: tool.into(), arguments: arguments::draw(tape) }
+    RequestedCall { id, tool: tool.into(), arguments: arguments::draw(tape) }
 }
 
 /// How an attempt of a tool ends.

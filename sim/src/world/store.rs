@@ -8,7 +8,7 @@ use machine::delivery;
 use machine::event::{Event, Fact, Message};
 use machine::grant::Grant;
 use machine::id::{CallId, DecisionId, MessageId, RunId, ThreadId};
-use machine::inbox::{self, Item, Shown, Verdict};
+use machine::inbox::{self, Item, SubmitContext, Verdict};
 use machine::policy::OnReject;
 use machine::revision::Revision;
 use machine::suspension::SuspensionKind;
@@ -155,7 +155,7 @@ impl Store {
         let stored = &mut self.runs[run];
         stored.epoch += 1;
         stored.leased = true;
-        let at_boundary = stored.ledger.policy.decisions == machine::policy::Decisions::AtBoundary;
+        let at_boundary = stored.ledger.policy.decisions == machine::policy::DecisionTiming::AtBoundary;
         stored.ledger.unheard_at_takeover = stored
             .inbox
             .iter()
@@ -362,7 +362,7 @@ impl StoredRun {
     pub(crate) fn judge(&self, item: &Item) -> Verdict {
         let inbox = self.items();
         let earlier = item.decision().and_then(|decision| self.earlier(decision));
-        inbox::judge(item, &Shown { control: &self.folded, inbox: &inbox, earlier })
+        inbox::judge_item(item, &SubmitContext { control: &self.folded, inbox: &inbox, earlier })
     }
 
     pub(crate) fn items(&self) -> Vec<Item> {

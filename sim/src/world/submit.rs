@@ -4,7 +4,7 @@ use machine::Timestamp;
 use machine::decision::{Decision, DecisionAction};
 use machine::event::InterruptCause;
 use machine::id::{CallId, Digest};
-use machine::inbox::{self, Item, Refusal, RunRow, Verdict};
+use machine::inbox::{self, Item, Refusal, RunLifecycle, Verdict};
 use machine::input::Outcome;
 use machine::status::CallStatus;
 use machine::suspension::SuspensionKind;
@@ -94,7 +94,7 @@ impl Store {
         let item = Item::LateAnswer { step, call: call.clone(), attempt, outcome };
         let verdict = stored.judge(&item);
         let doubted = row.is_some_and(|row| row.doubted_attempt == Some(attempt) && !row.answered);
-        let expected = over == RunRow::Open && (doubted || under_way == Some(attempt));
+        let expected = over == RunLifecycle::Open && (doubted || under_way == Some(attempt));
         ensure((verdict == Verdict::Accepted) == expected, Invariant::OnlyTheCurrentAttemptSettles, || {
             format!("a late answer of attempt {attempt} of call {call} is {verdict:?}")
         })?;
@@ -140,8 +140,8 @@ fn expected_early_verdict(stored: &StoredRun, decision: &Decision) -> Verdict {
         return if same { Verdict::AlreadyApplied } else { Verdict::Refused(Refusal::IdUsed) };
     }
     match stored.ledger.row(stored.is_on_its_way_out()) {
-        RunRow::Open => {}
-        RunRow::OnTheWayOut | RunRow::Ended => return Verdict::Refused(Refusal::RunOver),
+        RunLifecycle::Open => {}
+        RunLifecycle::Ending | RunLifecycle::Ended => return Verdict::Refused(Refusal::RunOver),
     }
     let kept = stored.inbox.iter().any(|row| match &row.item {
         Item::Early { decision: other, .. } => other.call == decision.call,

@@ -1,9 +1,9 @@
 //! What comes back from what a worker has under way: hooks, model calls, gates and tools.
 
-use machine::input::{Gated, Outcome};
+use machine::input::{GateInput, Outcome};
 use machine::phase::{HookAnswers, Phase};
 use machine::revision::Revision;
-use machine::rules::{PatternHit, Test};
+use machine::rules::{ArgumentTest, PatternHit};
 use machine::tool::Arguments;
 use machine::{Effect, Input};
 
@@ -40,7 +40,7 @@ impl World {
                 self.haunt(session, &returned, Ghost { run: session.run, step, call, attempt });
                 Some(returned)
             }
-            Effect::HearAfterTool { .. } => {
+            Effect::RunAfterToolHooks { .. } => {
                 self.note_heard(session, place);
                 None
             }
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// All that the gate is told about a call.
-    pub(crate) fn gated(&mut self, session: &Session, call: &machine::id::CallId) -> Option<Gated> {
+    pub(crate) fn gated(&mut self, session: &Session, call: &machine::id::CallId) -> Option<GateInput> {
         let stored = &self.store.runs[session.run];
         let known = stored.ledger.call(call)?.clone();
         let thread = &self.store.threads[stored.thread];
@@ -103,7 +103,7 @@ impl World {
         let tampered = self.tampered.contains(&(session.run, call.clone()));
         let sent = if tampered { other_than(&known.arguments) } else { known.arguments.clone() };
         let hooks = self.draw_hooks(Phase::BeforeToolExecute, &revision, call.as_str());
-        Some(Gated {
+        Some(GateInput {
             call: call.clone(),
             tool: self.live.now(&known.tool),
             hits: hits(&revision, &sent),
@@ -160,7 +160,7 @@ fn hits(revision: &Revision, arguments: &Arguments) -> Vec<PatternHit> {
     let mut hits = Vec::new();
     for (rule, index) in revision.rules.iter().zip(0_u16..) {
         for (condition, place) in rule.when.iter().zip(0_u16..) {
-            if matches!(condition.test, Test::Matches(_)) && causes::holds(condition, arguments) {
+            if matches!(condition.test, ArgumentTest::Matches(_)) && causes::holds(condition, arguments) {
                 hits.push(PatternHit { rule: index, condition: place });
             }
         }

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use machine::delivery::Spawn;
-use machine::event::{Event, Fact, InterruptCause, Order, Parent, UserMessage};
+use machine::event::{Event, Fact, InterruptCause, Parent, RunRequest, UserMessage};
 use machine::id::{Principal, RunId, ThreadId};
 use machine::inbox::Item;
 use machine::policy::{
-    LooseningRefused, OnBlock, OnBusy, OnReject, Policy, PolicyRequest, Resolved, WhileWaiting, for_child,
-    resolve,
+    LooseningRefused, OnBlock, OnBusy, OnReject, Policy, PolicyRequest, ResolvedPolicy, WhileWaiting,
+    for_child, resolve,
 };
 use machine::suspension::SuspensionKind;
 use machine::thread::{
-    Admission, Front, IfBusy, LINE_MAX, QUEUE_MAX, Thread, Unended, admit, promote, to_supersede,
+    Admission, FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX, ThreadState, UnendedRun, admit,
+    promote, to_supersede,
 };
 use machine::{Control, Timestamp, fold, queue};
 use serde_json::Value;
@@ -66,7 +67,7 @@ impl Store {
             return Ok(Met::Admitted(admission));
         }
         let number = self.runs.len() + 1;
-        let order = Order {
+        let order = RunRequest {
             run_id: RunId::from(format!("run_{number}")),
             thread_id: self.thread_id(thread),
             agent: agent.name.clone(),
@@ -84,7 +85,7 @@ impl Store {
         match &admission {
             Admission::Hold => self.threads[thread].holder = Some(run),
             Admission::Enqueue => self.threads[thread].queue.push(run),
-            Admission::TakeOver => {
+            Admission::Supersede => {
                 self.supersede(thread, run)?;
                 self.threads[thread].queue.push(run);
             }
@@ -113,10 +114,10 @@ impl Store {
         })
     }
 
-    fn line<'s>(&'s self, runs: &'s [RunIndex]) -> impl Iterator<Item = Unended<'s>> {
+    fn line<'s>(&'s self, runs: &'s [RunIndex]) -> impl Iterator<Item = UnendedRun<'s>> {
         runs.iter()
             .map(|run| &self.runs[*run])
-            .map(|stored| Unended { run: &stored.id, interrupted: stored.interrupt_accepted })
+            .map(|stored| UnendedRun { run: &stored.id, interrupted: stored.interrupt_accepted })
     }
 
     fn thread_id(&self, thread: ThreadIndex) -> ThreadId {
@@ -128,7 +129,7 @@ impl Store {
         thread: ThreadIndex,
         agent_index: usize,
         agent: &Agent,
-        order: Order,
+        order: RunRequest,
         now: Timestamp,
     ) -> Checked<RunIndex> {
         let id = order.run_id.clone();
@@ -164,17 +165,17 @@ impl Store {
 
     /// A thread as admission sees it.
     #[must_use]
-    pub fn thread_state(&self, thread: ThreadIndex) -> Thread {
+    pub fn thread_state(&self, thread: ThreadIndex) -> ThreadState {
         let row = &self.threads[thread];
-        let Some(front) = row.holder.or_else(|| row.queue.first().copied()) else { return Thread::Free };
+        let Some(front) = row.holder.or_else(|| row.queue.first().copied()) else { return ThreadState::Free };
         let stored = &self.runs[front];
         let front_is = match stored.ledger.status {
-            Announced::Waiting(_) => Front::Waits,
-            Announced::Queued => Front::Queued,
-            Announced::Running | Announced::Interrupting | Announced::Done(_) => Front::Executes,
+            Announced::Waiting(_) => FrontState::Waiting,
+            Announced::Queued => FrontState::Queued,
+            Announced::Running | Announced::Interrupting | Announced::Done(_) => FrontState::Executing,
         };
         let in_doubt = stored.ledger.open_suspensions().any(|(_, open)| open.kind == SuspensionKind::InDoubt);
-        Thread::Busy { front: stored.id.clone(), front_is, in_doubt, queued: row.queue.len() }
+        ThreadState::Busy { front: stored.id.clone(), front_is, in_doubt, queued: row.queue.len() }
     }
 }
 
@@ -186,7 +187,11 @@ pub(crate) fn encode(control: &Control) -> Checked<Vec<u8>> {
 }
 
 /// Every field is the request's or the agent's, and fewer calls wait only if the sender may approve.
-fn check_resolved(own: &Policy, posted: &Posted, resolved: &Result<Resolved, LooseningRefused>) -> Checked {
+fn check_resolved(
+    own: &Policy,
+    posted: &Posted,
+    resolved: &Result<ResolvedPolicy, LooseningRefused>,
+) -> Checked {
     let request = &posted.request;
     let approval = request.approval.unwrap_or(own.approval);
     let continues =
@@ -220,25 +225,31 @@ fn check_resolved(own: &Policy, posted: &Posted, resolved: &Result<Resolved, Loo
     })
 }
 
-fn check_admission(state: &Thread, posted: &Posted, own: &Policy, admission: &Admission) -> Checked {
+fn check_admission(state: &ThreadState, posted: &Posted, own: &Policy, admission: &Admission) -> Checked {
     let right = match state {
-        Thread::Free => *admission == Admission::Hold,
-        Thread::Busy { front_is, queued, in_doubt, .. } => {
+        ThreadState::Free => *admission == Admission::Hold,
+        ThreadState::Busy { front_is, queued, in_doubt, .. } => {
             let wish = match (front_is, posted.asked) {
                 (_, Some(asked)) => asked,
-                (Front::Executes | Front::Queued, None) => posted.request.on_busy.unwrap_or(own.on_busy),
-                (Front::Waits, None) => match posted.request.while_waiting.unwrap_or(own.while_waiting) {
-                    WhileWaiting::Reject => OnBusy::Reject,
-                    WhileWaiting::Enqueue => OnBusy::Enqueue,
-                    WhileWaiting::Supersede => OnBusy::Interrupt,
-                },
+                (FrontState::Executing | FrontState::Queued, None) => {
+                    posted.request.on_busy.unwrap_or(own.on_busy)
+                }
+                (FrontState::Waiting, None) => {
+                    match posted.request.while_waiting.unwrap_or(own.while_waiting) {
+                        WhileWaiting::Reject => OnBusy::Reject,
+                        WhileWaiting::Enqueue => OnBusy::Enqueue,
+                        WhileWaiting::Supersede => OnBusy::Interrupt,
+                    }
+                }
             };
             match wish {
                 OnBusy::Reject => is_refused(admission),
                 OnBusy::Enqueue if *queued >= QUEUE_MAX => is_refused(admission),
                 OnBusy::Enqueue => *admission == Admission::Enqueue,
-                OnBusy::Interrupt if *in_doubt || *queued >= LINE_MAX => is_refused(admission),
-                OnBusy::Interrupt => *admission == Admission::TakeOver,
+                OnBusy::Interrupt if *in_doubt || *queued >= QUEUE_WITH_SUPERSEDING_MAX => {
+                    is_refused(admission)
+                }
+                OnBusy::Interrupt => *admission == Admission::Supersede,
             }
         }
     };
@@ -250,7 +261,7 @@ fn check_admission(state: &Thread, posted: &Posted, own: &Policy, admission: &Ad
 const fn is_refused(admission: &Admission) -> bool {
     match admission {
         Admission::Refuse(_) => true,
-        Admission::Hold | Admission::Enqueue | Admission::TakeOver => false,
+        Admission::Hold | Admission::Enqueue | Admission::Supersede => false,
     }
 }
 
@@ -267,7 +278,7 @@ pub(crate) fn create_child(store: &mut Store, parent: RunIndex, spawn: &Spawn, c
     ensure(asks_enough && policy == expected, Invariant::ChildAsksAsMuch, || {
         format!("{policy:?} of the child of {} under {:?}", parent.id, parent.ledger.policy)
     })?;
-    let order = Order {
+    let order = RunRequest {
         run_id: spawn.run.clone(),
         thread_id: spawn.thread.clone(),
         agent: spawn.agent.clone(),

@@ -117,6 +117,6 @@ impl Session {
 pub fn not_before(effect: &Effect) -> Timestamp {
     match effect {
         Effect::CallModel { not_before, .. } | Effect::RunTool { not_before, .. } => *not_before,
-        Effect::RunPhase(_) | Effect::Gate(_) | Effect::HearAfterTool { .. } => Timestamp::ZERO,
+        Effect::RunPhase(_) | Effect::Gate(_) | Effect::RunAfterToolHooks { .. } => Timestamp::ZERO,
     }
 }

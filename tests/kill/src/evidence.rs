@@ -9,7 +9,7 @@ use engine::store::{ApprovalFilter, Page, RunFilter, RunView, Store, SuspensionV
 use machine::event::Event;
 use machine::id::{CallId, DecisionId, Digest, RunId, SuspensionId, ThreadId};
 use machine::revision::Revision;
-use machine::thread::Thread;
+use machine::thread::ThreadState;
 use machine::{Control, Fact, Timestamp};
 use serde_json::Value;
 use stores::sqlite::{Settings, SqliteStore};
@@ -29,7 +29,7 @@ pub struct Evidence {
     pub listed: Vec<SuspensionId>,
     /// Decisions that people gave, and whether the store remembers each.
     pub remembered: BTreeMap<DecisionId, bool>,
-    pub threads: BTreeMap<ThreadId, Thread>,
+    pub threads: BTreeMap<ThreadId, ThreadState>,
     pub revisions: BTreeMap<Digest, Arc<Revision>>,
     /// What the processes told their operator.
     pub complaints: Vec<Complaint>,

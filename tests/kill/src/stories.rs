@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use machine::event::Pending;
-use machine::policy::{Continuation, Decisions, Execution, OnBusy, PolicyRequest, WhileWaiting};
+use machine::policy::{Continuation, DecisionTiming, Execution, OnBusy, PolicyRequest, WhileWaiting};
 use machine::suspension::SuspensionKind;
 use machine::termination::{Cancelled, StopCode, Termination};
 use serde::{Deserialize, Serialize};
@@ -383,7 +383,7 @@ fn under_other_policies() -> Vec<Story> {
                 tell: Some(("a", When::Decided("b"))),
                 ..told("decision-in-the-inbox", vec![hanging("a", LOOK), call("b", TRANSFER)])
             },
-            PolicyRequest { decisions: Some(Decisions::AtBoundary), ..policy },
+            PolicyRequest { decisions: Some(DecisionTiming::AtBoundary), ..policy },
         ),
     ]
 }

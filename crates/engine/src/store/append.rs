@@ -7,7 +7,7 @@ use machine::delivery::Delivery;
 use machine::event::Event;
 use machine::id::{Digest, MessageId, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
-use machine::rows::Rows;
+use machine::projection_rows::ProjectionRows;
 use machine::thread::{Admission, IfBusy};
 
 use super::{Lease, PostKey, Refused, Tenant, ThreadView};
@@ -28,7 +28,7 @@ pub struct Append {
     pub accepted: Vec<Item>,
     pub spawn: Vec<Birth>,
     pub deliver: Vec<Delivery>,
-    pub rows: Rows,
+    pub rows: ProjectionRows,
 }
 
 /// A child run with a thread of its own, which it holds.
@@ -81,7 +81,7 @@ pub struct Brought {
 impl Brought {
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         let text = text.into();
-        Self { digest: Digest::of(text.as_bytes()), text }
+        Self { digest: Digest::sha256(text.as_bytes()), text }
     }
 
     /// Under which its run finds it.

@@ -11,7 +11,7 @@
 //!    every commit. A worker gets the version with what it loads, creates and appends, and names it in its next append.
 //!    Another version than the stored one is refused ([`Refused::Behind`]), and nothing changed: something was accepted
 //!    that this worker has not seen. The store compares numbers; what may overtake what is decided by the machine alone
-//!    ([`judge`](machine::inbox::judge), [`overtakes`](machine::inbox::overtakes)). A row that was consumed answers
+//!    ([`judge_item`](machine::inbox::judge_item), [`overrides_accepted_answer`](machine::inbox::overrides_accepted_answer)). A row that was consumed answers
 //!    nothing any more, and ends nothing.
 //! 4. [`Store::release`] is refused while the inbox holds an item: no wake-up is lost. Inbox rows come back in the
 //!    order of arrival.
@@ -102,7 +102,7 @@ use machine::id::{
     AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
 };
 use machine::inbox::{Item, Ticket, Verdict};
-use machine::rows::{ShownStatus, StateRow};
+use machine::projection_rows::{PublicRunStatus, StateRow};
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
@@ -234,7 +234,7 @@ pub struct Troubles {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Those that have not ended. A status without a run may be missing.
-    pub runs: BTreeMap<ShownStatus, u64>,
+    pub runs: BTreeMap<PublicRunStatus, u64>,
     /// Items that were accepted and that no run has heard.
     pub inbox: u64,
     /// Those of them that approve a call, which has not started for that reason.

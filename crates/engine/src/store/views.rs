@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use machine::checkpoint::Checkpoint;
-use machine::event::{Event, Fact, Message, Opened};
-use machine::foretold::foretell;
+use machine::event::{Event, Fact, Message, OpenedSuspension};
 use machine::grant::Grant;
 use machine::id::{
     AgentName, CallId, GrantId, MessageId, PluginName, Principal, RunId, SuspensionId, ThreadId, ToolName,
 };
 use machine::inbox::Item;
 use machine::phase::Scope;
-use machine::rows::{ApprovalStatus, Role, ShownStatus, StateRow};
+use machine::preview::preview_answer;
+use machine::projection_rows::{ApprovalStatus, PublicRunStatus, Role, StateRow};
 use machine::suspension::SuspensionKind;
-use machine::thread::{Admission, IfBusy, Thread, admit};
+use machine::thread::{Admission, IfBusy, ThreadState, admit};
 use machine::tool::Arguments;
 use machine::{Control, Timestamp};
 use serde_json::Value;
@@ -135,7 +135,7 @@ pub struct ThreadView {
     /// The last message: a run begins after it unless it says otherwise.
     pub head: Option<MessageId>,
     /// Its unended runs.
-    pub state: Thread,
+    pub state: ThreadState,
     /// The giver of the grant for every tool.
     pub auto_approved_by: Option<Principal>,
     /// Tools for which a grant was given and not revoked, by name.
@@ -151,7 +151,7 @@ impl ThreadView {
             created_at: None,
             metadata: Some(Value::Null),
             head: None,
-            state: Thread::Free,
+            state: ThreadState::Free,
             auto_approved_by: None,
             approved_tools: Vec::new(),
         }
@@ -171,12 +171,12 @@ impl ThreadView {
     /// it is not.
     pub fn admit(&self, seen: &Self, if_busy: IfBusy, lease: bool) -> Result<Admission, Refused> {
         // A run that starts in the commit that creates it begins after the message that was seen.
-        if lease && (self.state != Thread::Free || self.head != seen.head) {
+        if lease && (self.state != ThreadState::Free || self.head != seen.head) {
             return Err(Refused::Stale);
         }
         match admit(&self.state, if_busy) {
             Admission::Refuse(busy) => Err(Refused::Busy(busy)),
-            admission @ (Admission::Hold | Admission::Enqueue | Admission::TakeOver) => Ok(admission),
+            admission @ (Admission::Hold | Admission::Enqueue | Admission::Supersede) => Ok(admission),
         }
     }
 }
@@ -242,7 +242,7 @@ pub struct RunView {
     pub id: RunId,
     pub thread: ThreadId,
     pub agent: AgentName,
-    pub status: ShownStatus,
+    pub status: PublicRunStatus,
     /// Of the last event.
     pub seq: u64,
     /// None where it cannot be decoded.
@@ -262,8 +262,8 @@ impl RunView {
 
     /// An interrupt that was accepted shows at once, heard or not.
     #[must_use]
-    pub const fn shown_status(&self) -> ShownStatus {
-        self.status.with_an_interrupt(self.interrupt_accepted)
+    pub const fn shown_status(&self) -> PublicRunStatus {
+        self.status.with_interrupt(self.interrupt_accepted)
     }
 }
 
@@ -286,7 +286,7 @@ pub struct SuspensionView {
     /// What will run in place of what is shown, where an accepted answer that the run has not heard says so.
     pub edited: Option<Arguments>,
     /// None where the event that opened it cannot be decoded.
-    pub opened: Option<Arc<Opened>>,
+    pub opened: Option<Arc<OpenedSuspension>>,
     /// It is answered, and the answer cannot be decoded.
     pub answer_is_unreadable: bool,
     /// Of the event that opened it.
@@ -306,16 +306,16 @@ impl SuspensionView {
     /// As it is shown while the run has not heard the accepted item that answers it.
     #[must_use]
     pub fn answered_by(self, item: &Item) -> Self {
-        let foretold = self.opened.as_ref().and_then(|opened| foretell(opened, item));
-        let Some(foretold) = foretold else { return Self { answered: true, ..self } };
+        let preview = self.opened.as_ref().and_then(|opened| preview_answer(opened, item));
+        let Some(preview) = preview else { return Self { answered: true, ..self } };
         Self {
-            status: foretold.status,
+            status: preview.status,
             answered: true,
-            edited: foretold.edited,
-            decided_at: foretold.at,
-            decided_by: Some(foretold.by),
-            reason: foretold.reason,
-            note: foretold.note,
+            edited: preview.edited,
+            decided_at: preview.at,
+            decided_by: Some(preview.by),
+            reason: preview.reason,
+            note: preview.note,
             ..self
         }
     }
@@ -333,7 +333,7 @@ impl SuspensionView {
     }
 
     /// What was asked, for a caller that cannot do without it.
-    pub fn decoded(&self) -> Result<&Arc<Opened>, Refused> {
+    pub fn decoded(&self) -> Result<&Arc<OpenedSuspension>, Refused> {
         self.opened.as_ref().ok_or_else(|| unreadable(&format!("the event that opened {}", self.id)))
     }
 
@@ -346,7 +346,7 @@ impl SuspensionView {
     /// What will run, exactly; none where nothing is left to run.
     #[must_use]
     pub fn arguments(&self) -> Option<&Value> {
-        self.opened.as_ref()?.shown()
+        self.opened.as_ref()?.shown_arguments()
     }
 }
 
@@ -363,7 +363,7 @@ pub struct PathEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
     /// As it is shown ([`RunView::shown_status`]).
-    pub status: Option<ShownStatus>,
+    pub status: Option<PublicRunStatus>,
     pub thread: Option<ThreadId>,
     pub agent: Option<AgentName>,
 }

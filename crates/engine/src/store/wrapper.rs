@@ -11,7 +11,7 @@ use machine::id::{
     AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
 };
 use machine::inbox::{Item, Verdict};
-use machine::rows::StateRow;
+use machine::projection_rows::StateRow;
 use serde_json::Value;
 
 use super::{

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use machine::delivery::Delivery;
-use machine::event::{Event, Order};
+use machine::event::{Event, RunRequest};
 use machine::inbox::{self, Item, Ticket};
-use machine::rows::{Heard, Rows};
+use machine::projection_rows::{InboxPosition, ProjectionRows};
 use machine::{
-    Answer, Control, Decided, Impossible, Input, Rejection, Revision, Run, Timestamp, checkpoint, fold, queue,
+    Control, Decided, ImpossibleEvent, Input, InputOutcome, Rejection, Revision, Run, Timestamp, checkpoint,
+    fold, queue,
 };
 
 use crate::store::{Append, Birth, Committed};
@@ -19,7 +20,7 @@ pub(crate) struct Batch {
     pub(crate) events: Vec<Event>,
     pub(crate) consumed: Vec<Ticket>,
     pub(crate) accepted: Vec<Item>,
-    rows: Rows,
+    rows: ProjectionRows,
 }
 
 impl Batch {
@@ -29,16 +30,16 @@ impl Batch {
             events: Vec::new(),
             consumed: Vec::new(),
             accepted: Vec::new(),
-            rows: Rows::default(),
+            rows: ProjectionRows::default(),
         }
     }
 
     /// A run that begins here.
     pub(crate) fn born(
-        order: Order,
+        order: RunRequest,
         revision: Arc<Revision>,
         now: Timestamp,
-    ) -> Result<(Self, Run), Impossible> {
+    ) -> Result<(Self, Run), ImpossibleEvent> {
         let first = queue(order, now);
         let control = fold([&first])?;
         let batch = Self {
@@ -46,7 +47,7 @@ impl Batch {
             events: vec![first],
             consumed: Vec::new(),
             accepted: Vec::new(),
-            rows: Rows::default(),
+            rows: ProjectionRows::default(),
         };
         Ok((batch, Run::new(revision, control)))
     }
@@ -66,7 +67,7 @@ impl Batch {
         input: &Input,
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<InputOutcome, Rejection> {
         let decided = run.decide(input, now)?;
         self.take(run, decided, ticket)
     }
@@ -78,25 +79,31 @@ impl Batch {
         input: &Input,
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<InputOutcome, Rejection> {
         let decided = run.decide_before_interrupt(input, now)?;
         self.take(run, decided, ticket)
     }
 
-    fn take(&mut self, run: &mut Run, decided: Decided, ticket: Option<Ticket>) -> Result<Answer, Rejection> {
+    fn take(
+        &mut self,
+        run: &mut Run,
+        decided: Decided,
+        ticket: Option<Ticket>,
+    ) -> Result<InputOutcome, Rejection> {
         for event in &decided.events {
             run.apply(event)?;
         }
-        let heard = Heard { count: self.consumed.len(), ticket };
-        self.rows.hear(self.before.as_deref(), &decided.events, heard);
+        let heard = InboxPosition { count: self.consumed.len(), ticket };
+        self.rows.add_events(self.before.as_deref(), &decided.events, heard);
         self.events.extend(decided.events);
-        Ok(decided.answer)
+        Ok(decided.outcome)
     }
 
     /// Whether it closes what an accepted answer in the inbox is for, and has not heard the answer before.
     pub(crate) fn overtakes(&self, inbox: &[(Ticket, Item)]) -> bool {
-        let overtakes =
-            |before: &Arc<Control>| inbox::overtakes(before, inbox, &self.rows.closed, &self.consumed);
+        let overtakes = |before: &Arc<Control>| {
+            inbox::overrides_accepted_answer(before, inbox, &self.rows.closed, &self.consumed)
+        };
         self.before.as_ref().is_some_and(overtakes)
     }
 
@@ -125,7 +132,7 @@ impl Batch {
 /// The events of one commit, the last one with the commit's name.
 pub(crate) fn committed(events: &[Arc<Event>]) -> Vec<Committed> {
     let last = events.len().saturating_sub(1);
-    let name = checkpoint::name_of(events.iter().map(|event| &**event));
+    let name = checkpoint::from_event_iter(events.iter().map(|event| &**event));
     events
         .iter()
         .zip(0..)

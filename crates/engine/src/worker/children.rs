@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machine::delivery::{Spawn, spawns};
-use machine::event::{Fact, Order, Parent, UserMessage};
+use machine::event::{Fact, Parent, RunRequest, UserMessage};
 use machine::id::MessageId;
 use machine::policy::for_child;
 use machine::tool::Arguments;
@@ -51,7 +51,7 @@ fn child(
         .get(&spawn.agent)
         .ok_or_else(|| format!("agent {} is not configured any more", spawn.agent))?;
     let at = batch.events.last().map_or(parent.at, |event| event.at);
-    let order = Order {
+    let order = RunRequest {
         run_id: spawn.run.clone(),
         thread_id: spawn.thread.clone(),
         agent: spawn.agent.clone(),

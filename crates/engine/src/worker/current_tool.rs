@@ -13,7 +13,7 @@ impl Worker {
             && let Some(call) = self.run.control.call(&decision.call)
             && let Some(Held::Approval { definition }) = call.suspension().map(|open| &open.held)
             // One that was void when it was accepted stays void, even if the tool is what was shown again.
-            && !decision.is_for_another(*definition)
+            && !decision.is_for_changed_tool(*definition)
         {
             let agents = self.node.agents();
             let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use machine::rows::StateRow;
+use machine::projection_rows::StateRow;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Whoever asks plugins takes the floor, and gives it back once what they answered is stored. Else two of them would

@@ -3,11 +3,11 @@
 use machine::call::Call;
 use machine::event::{Event, Fact};
 use machine::id::{CallId, Principal};
-use machine::input::Gated;
+use machine::input::GateInput;
 use machine::phase::{HookAnswers, Phase};
-use machine::policy::Scopes;
-use machine::rules::{Verdict, judge};
-use machine::tool::{Arguments, Performer, Tool, ToolNow};
+use machine::policy::ApprovalScopes;
+use machine::rules::{GateVerdict, evaluate};
+use machine::tool::{Arguments, Performer, Tool, ToolLookup};
 
 use super::{Stop, Worker};
 use crate::arguments;
@@ -15,7 +15,7 @@ use crate::node::Agents;
 
 impl Worker {
     /// All that the gate needs to know of a call.
-    pub(super) async fn gated(&mut self, id: &CallId, hooks: HookAnswers) -> Result<Gated, Stop> {
+    pub(super) async fn gated(&mut self, id: &CallId, hooks: HookAnswers) -> Result<GateInput, Stop> {
         let Some(call) = self.run.control.call(id).cloned() else {
             return Err(Stop::Broken(format!("call {id} is at the gate and nobody knows it")));
         };
@@ -38,8 +38,8 @@ impl Worker {
         let loosened_by = self.run.control.loosened_by.as_ref();
         let loosening_ended = loosened_by.is_some_and(|by| !self.may_approve(by));
         let grants = Vec::new();
-        let mut gated = Gated { call: id.clone(), tool, arguments, hits, grants, loosening_ended, hooks };
-        if let ToolNow::Known(tool) = &gated.tool {
+        let mut gated = GateInput { call: id.clone(), tool, arguments, hits, grants, loosening_ended, hooks };
+        if let ToolLookup::Known(tool) = &gated.tool {
             self.gated.insert(id.clone(), tool.definition);
             if self.asks(&call, tool, &gated) {
                 let mut grants = self.node.store.grants_for(&self.lease, &call.tool).await?;
@@ -56,33 +56,35 @@ impl Worker {
     }
 
     /// Grants are looked up only where they could matter.
-    fn asks(&self, call: &Call, tool: &Tool, gated: &Gated) -> bool {
+    fn asks(&self, call: &Call, tool: &Tool, gated: &GateInput) -> bool {
         let agent = self.pinned.revision.policy.approval;
-        let scopes = Scopes { agent, run: self.run.control.policy.approval.max(agent) };
+        let scopes = ApprovalScopes { agent, run: self.run.control.policy.approval.max(agent) };
         let rules = &self.pinned.revision.rules;
-        match judge(rules, scopes, &call.tool, tool, &gated.arguments, &gated.hits) {
-            Verdict::Ask { .. } => true,
-            Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Block => false,
+        match evaluate(rules, scopes, &call.tool, tool, &gated.arguments, &gated.hits) {
+            GateVerdict::Ask { .. } => true,
+            GateVerdict::Allow { .. } | GateVerdict::Deny { .. } | GateVerdict::Block => false,
         }
     }
 
-    fn tool_now(&self, agents: &Agents, call: &Call, hidden: bool) -> ToolNow {
+    fn tool_now(&self, agents: &Agents, call: &Call, hidden: bool) -> ToolLookup {
         let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
         match self.pinned.live(agent, &call.tool) {
             Some(live) if self.pinned.has_tool(&call.tool) && !hidden => match &live.gate.performer {
-                Performer::Agent { agent, .. } if !agents.by_name.contains_key(agent) => ToolNow::Unknown,
+                Performer::Agent { agent, .. } if !agents.by_name.contains_key(agent) => ToolLookup::Unknown,
                 Performer::Server | Performer::Client | Performer::External | Performer::Agent { .. } => {
                     let tool = live.gate.clone();
-                    ToolNow::Known(match self.pinned.terms(&call.tool) {
+                    ToolLookup::Known(match self.pinned.terms(&call.tool) {
                         Some(frozen) => tool.tightened_by(&frozen),
                         None => tool,
                     })
                 }
             },
-            Some(_) => ToolNow::OutOfScope,
+            Some(_) => ToolLookup::OutOfScope,
             // A tool that the agent had when the run began and has no longer is gone, wherever else it may be.
-            None if !self.pinned.has_tool(&call.tool) && agents.has_tool(&call.tool) => ToolNow::OutOfScope,
-            None => ToolNow::Unknown,
+            None if !self.pinned.has_tool(&call.tool) && agents.has_tool(&call.tool) => {
+                ToolLookup::OutOfScope
+            }
+            None => ToolLookup::Unknown,
         }
     }
 

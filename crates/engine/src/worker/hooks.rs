@@ -6,7 +6,7 @@ use std::time::Duration;
 use machine::event::Usage;
 use machine::id::{AgentName, PluginName, RunId, ThreadId};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase, PhaseSet};
-use machine::rows::StateRow;
+use machine::projection_rows::StateRow;
 
 use super::floor::{Floor, Turn};
 use super::panics::contained;

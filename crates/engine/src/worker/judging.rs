@@ -92,7 +92,7 @@ impl Worker {
         }
         let wanted = self.run.wanted();
         let is_wanted = |heard: &HeardAfter| {
-            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
+            wanted.contains(&Effect::RunAfterToolHooks { call: heard.call.clone(), status: heard.status })
         };
         let news = !batch.events.is_empty() || self.after_tools.iter().any(|heard| heard.fresh);
         let heard: Vec<_> = self
@@ -113,7 +113,7 @@ impl Worker {
 
 pub(super) const fn asks_about_a_call(effect: &Effect) -> bool {
     match effect {
-        Effect::Gate(_) | Effect::HearAfterTool { .. } => true,
+        Effect::Gate(_) | Effect::RunAfterToolHooks { .. } => true,
         Effect::RunPhase(_) | Effect::CallModel { .. } | Effect::RunTool { .. } => false,
     }
 }
@@ -127,7 +127,7 @@ pub(super) fn in_order(control: &Control, wanted: BTreeSet<Effect>) -> Vec<Effec
             Effect::CallModel { .. } => (1, None),
             Effect::Gate(call) => (2, Some(call)),
             Effect::RunTool { call, .. } => (3, Some(call)),
-            Effect::HearAfterTool { call, .. } => (4, Some(call)),
+            Effect::RunAfterToolHooks { call, .. } => (4, Some(call)),
         };
         (kind, call.and_then(|id| control.calls.iter().position(|call| call.id == *id)))
     });

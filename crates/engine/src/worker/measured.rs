@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machine::event::{Event, Fact};
 use machine::id::CallId;
 use machine::inbox::{Item, Ticket};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::{Control, Timestamp};
 
 use crate::numbers::{Tally, ms_between};
@@ -53,7 +53,7 @@ impl Measured {
             {
                 tally.decision_to_start_ms.note(ms_between(decided, now));
             } else if matches!(event.fact, Fact::RunEnded { .. }) {
-                tally.ended(ShownStatus::of(&control.status));
+                tally.ended(PublicRunStatus::from_status(&control.status));
             }
         }
         self.decided.retain(|id, _| control.call(id).is_some_and(|call| !call.settled()));

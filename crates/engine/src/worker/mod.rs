@@ -27,7 +27,7 @@ use machine::event::Event;
 use machine::id::{CallId, Digest, MessageId, RunId};
 use machine::inbox::{Item, Ticket};
 use machine::phase::{Phase, PhaseSet};
-use machine::rows::StateRow;
+use machine::projection_rows::StateRow;
 use machine::status::RunStatus;
 use machine::tool::Arguments;
 use machine::{Control, Effect, Input, Run, Timestamp};

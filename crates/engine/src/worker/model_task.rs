@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use machine::event::Fact;
 use machine::id::{ToolName, assistant_message_id};
-use machine::input::{AskedCall, ModelAnswered, ModelFailure};
+use machine::input::{ModelAnswered, ModelFailure, RequestedCall};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase};
 use machine::tool::Arguments;
 use machine::transcript::{Messages, ModelMessage};
@@ -171,7 +171,7 @@ fn adjusted(mut request: ModelRequest, adjustments: &[Action]) -> ModelRequest {
 
 /// In this request only: the log keeps what was said.
 fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str) -> ModelMessage {
-    if !message.is(wanted) {
+    if !message.has_id(wanted) {
         return message.clone();
     }
     let text = with.to_owned();
@@ -222,7 +222,7 @@ impl ModelTask {
         let unknown = actions.iter().find_map(|action| match action {
             Action::ReplaceMessage { message, .. } => {
                 let thread = self.thread.as_ref()?;
-                (!thread.iter().any(|known| known.is(message))).then(|| message.clone())
+                (!thread.iter().any(|known| known.has_id(message))).then(|| message.clone())
             }
             Action::SetState { .. }
             | Action::End
@@ -302,9 +302,9 @@ impl ModelTask {
         Ok((answered, turn))
     }
 
-    fn asked(&self, call: &crate::model::ModelCall) -> AskedCall {
+    fn asked(&self, call: &crate::model::ModelCall) -> RequestedCall {
         let tool = ToolName::from(call.tool.as_str());
-        AskedCall {
+        RequestedCall {
             id: call.id.clone(),
             arguments: arguments::of_text(&call.arguments, self.schema(&tool)),
             tool,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use machine::delivery::{Delivery, deliveries};
 use machine::event::{Event, Fact, Message};
-use machine::inbox::{self, Item, Shown, Ticket, Verdict};
-use machine::policy::Decisions;
-use machine::projection::{Projection, of_run};
+use machine::inbox::{self, Item, SubmitContext, Ticket, Verdict};
+use machine::policy::DecisionTiming;
 use machine::status::RunStatus;
+use machine::step_projection::{StepProjection, project_run};
 use machine::suspension::SuspensionKind;
 use machine::termination::Termination;
-use machine::{Answer, Effect, Input, Rejection, Timestamp};
+use machine::{Effect, Input, InputOutcome, Rejection, Timestamp};
 use tokio::sync::oneshot;
 
 use super::children::has_all_agents;
@@ -173,7 +173,7 @@ impl Worker {
         input: &Input,
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<Option<Answer>, NotStored> {
+    ) -> Result<Option<InputOutcome>, NotStored> {
         let first = batch.events.len();
         let said = batch.say(&mut self.run, input, ticket, now);
         self.answered(batch, first, said)
@@ -184,8 +184,8 @@ impl Worker {
         &mut self,
         batch: &Batch,
         first: usize,
-        said: Result<Answer, Rejection>,
-    ) -> Result<Option<Answer>, NotStored> {
+        said: Result<InputOutcome, Rejection>,
+    ) -> Result<Option<InputOutcome>, NotStored> {
         match said {
             Ok(answer) => {
                 for event in batch.events.get(first..).unwrap_or_default() {
@@ -195,7 +195,7 @@ impl Worker {
                 }
                 Ok(Some(answer))
             }
-            Err(rejection) if rejection.is_our_fault() => Err(broken(&rejection)),
+            Err(rejection) if rejection.is_internal_error() => Err(broken(&rejection)),
             Err(rejection) => {
                 tracing::debug!(run = %self.lease.run, %rejection, "too late");
                 Ok(None)
@@ -215,7 +215,7 @@ impl Worker {
             let Some((ticket, item)) = unheard.get(index) else { continue };
             batch.consumed.push(*ticket);
             let item = self.with_current_definition(item.clone());
-            let Some(input) = inbox::hear(&self.run.control, &item) else { continue };
+            let Some(input) = inbox::to_input(&self.run.control, &item) else { continue };
             let first = batch.events.len();
             let said = if interrupted && !item.interrupts() {
                 batch.say_before_interrupt(&mut self.run, &input, Some(*ticket), now)
@@ -265,11 +265,11 @@ impl Worker {
                 continue;
             };
             match self.say(batch, &input, None, now)? {
-                Some(Answer::ToolChanged { .. }) => {
+                Some(InputOutcome::ToolChanged { .. }) => {
                     batch.accepted.push(item);
                     answers.push((reply, Reply::Stored(Verdict::ToolChanged)));
                 }
-                Some(Answer::Done | Answer::Duplicate) => {
+                Some(InputOutcome::Done | InputOutcome::Duplicate) => {
                     batch.accepted.push(item);
                     answers.push((reply, Reply::Stored(Verdict::Accepted)));
                 }
@@ -281,8 +281,8 @@ impl Worker {
 
     fn may_hear(&self, batch: &Batch, item: &Item) -> Option<Input> {
         let control = &self.run.control;
-        let later =
-            control.policy.decisions == Decisions::AtBoundary && of_run(control) == Projection::Executing;
+        let later = control.policy.decisions == DecisionTiming::AtBoundary
+            && project_run(control) == StepProjection::Executing;
         let decided = |call| {
             let in_inbox = self.inbox.iter().any(|(_, row)| row.call() == Some(call));
             in_inbox || batch.accepted.iter().any(|other| other.call() == Some(call))
@@ -301,10 +301,10 @@ impl Worker {
         // The store knows ids that were used before, and says so when the commit is appended.
         let unheard = self.inbox.iter().filter(|(ticket, _)| !batch.consumed.contains(ticket));
         let inbox: Vec<Item> = unheard.map(|(_, item)| item.clone()).collect();
-        if !inbox::judge(item, &Shown { control, inbox: &inbox, earlier: None }).is_taken() {
+        if !inbox::judge_item(item, &SubmitContext { control, inbox: &inbox, earlier: None }).is_taken() {
             return None;
         }
-        inbox::hear(control, item)
+        inbox::to_input(control, item)
     }
 
     fn hear_clock(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
@@ -336,7 +336,7 @@ impl Worker {
             birth(&batch, &agents, &self.arguments).map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
         let append = batch.into_append(self.version, control.clone(), spawn, deliver);
         let (events, state) = (append.events.clone(), append.rows.state.clone());
-        let asks = append.rows.change_what_is_held();
+        let asks = append.rows.changes_suspensions();
         let consumed = append.consumed.clone();
         self.measured.hear(&append, &self.inbox);
         match self.append(append).await {
@@ -425,7 +425,7 @@ impl Worker {
     pub(super) async fn history(&mut self) -> Result<&History, Stop> {
         if self.history.is_none() {
             let trim = self.pinned.trim;
-            let all = trim.shows_everything();
+            let all = trim.is_unlimited();
             let bytes_max = if all { self.node.settings.thread_bytes_max } else { usize::MAX };
             let (store, tenant) = (&*self.node.store, &self.lease.tenant);
             let wanted = Wanted { trim, bytes_max };
@@ -435,7 +435,7 @@ impl Worker {
     }
 
     /// Nothing was published before; now it is.
-    fn stored(&mut self, events: &[Arc<Event>], state: Vec<machine::rows::StateRow>) {
+    fn stored(&mut self, events: &[Arc<Event>], state: Vec<machine::projection_rows::StateRow>) {
         if let Some(history) = &mut self.history {
             events.iter().for_each(|event| history.push(event));
         }

@@ -68,7 +68,7 @@ impl Worker {
     pub(super) async fn reconcile(&mut self) -> Result<(), Stop> {
         let wanted = self.run.wanted();
         self.after_tools.retain(|heard| {
-            wanted.contains(&Effect::HearAfterTool { call: heard.call.clone(), status: heard.status })
+            wanted.contains(&Effect::RunAfterToolHooks { call: heard.call.clone(), status: heard.status })
         });
         let mut again: Vec<(Effect, u32)> = Vec::new();
         for task in std::mem::take(&mut self.under_way) {
@@ -83,7 +83,7 @@ impl Worker {
                     }
                 }
                 // Its answer is kept and said again together with others.
-                Some(Effect::HearAfterTool { .. }) => self.under_way.push(task),
+                Some(Effect::RunAfterToolHooks { .. }) => self.under_way.push(task),
                 // It is wanted anew, or what it came back with led to nothing.
                 Some(effect) if *effect == task.effect => again.push((effect.clone(), task.round + 1)),
                 Some(_) => {}
@@ -131,7 +131,7 @@ impl Worker {
                 });
             }
             Effect::RunTool { .. } => self.begin_attempt(effect).await?,
-            Effect::HearAfterTool { call, status } => {
+            Effect::RunAfterToolHooks { call, status } => {
                 let (call, status, hooks) = (call.clone(), *status, self.hooks().await?);
                 let subject = self.result_subject(&call).await?;
                 self.spawn(effect, move |_| async move {
@@ -236,7 +236,7 @@ impl Worker {
         Ok(())
     }
 
-    pub(super) fn know(&mut self, state: Arc<[machine::rows::StateRow]>) {
+    pub(super) fn know(&mut self, state: Arc<[machine::projection_rows::StateRow]>) {
         self.floor.show(&state);
         self.state = Some(state);
     }

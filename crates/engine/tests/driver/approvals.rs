@@ -12,7 +12,7 @@ use machine::event::{CallErrorCode, Fact};
 use machine::id::{Digest, Principal, SuspensionId};
 use machine::inbox::{Refusal, Verdict};
 use machine::policy::Policy;
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use machine::termination::{StopCode, Termination};
 use serde_json::{Value, json};
 
@@ -328,7 +328,7 @@ async fn what_is_shown_to_the_approver_is_exactly_what_is_sent() {
     let shown = stage.pending().await.remove(0);
     let arguments = shown.opened.as_ref().unwrap().arguments.clone().unwrap();
     assert_eq!(arguments.digest(), digest(&json!({"to": "bob"})).unwrap());
-    assert_ne!(arguments.digest(), Digest::of(b""));
+    assert_ne!(arguments.digest(), Digest::sha256(b""));
     accepted(engine.decide(Decide::approve(&run, &shown.call, "ann")).await);
     rest(&mut watched).await;
     let machine::tool::Arguments::Valid { value, .. } = arguments else { panic!("{arguments:?}") };

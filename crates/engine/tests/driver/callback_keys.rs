@@ -44,8 +44,8 @@ impl Wrapper for CountingStore {
 
 /// The token of another process with this key.
 fn token(key: CallbackKey, path: &str) -> String {
-    let id = Digest::keyed(key.as_bytes(), b"holdpoint callback key id").to_string();
-    format!("{}.{}", &id[..8], Digest::keyed(key.as_bytes(), path.as_bytes()))
+    let id = Digest::hmac_sha256(key.as_bytes(), b"holdpoint callback key id").to_string();
+    format!("{}.{}", &id[..8], Digest::hmac_sha256(key.as_bytes(), path.as_bytes()))
 }
 
 fn path() -> String {

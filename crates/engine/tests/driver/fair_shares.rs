@@ -10,7 +10,7 @@ use engine::posting::{Message, Posted};
 use engine::store::Tenant;
 use engine::{Engine, Settings};
 use machine::id::{Principal, RunId};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -72,7 +72,7 @@ impl Shared {
     async fn begun(&self, tenant: &str, text: &str, count: usize) -> usize {
         let mut begun = 0;
         for _ in 0..count {
-            begun += usize::from(self.post(tenant, text).await.0.status == ShownStatus::Running);
+            begun += usize::from(self.post(tenant, text).await.0.status == PublicRunStatus::Running);
         }
         begun
     }
@@ -94,7 +94,7 @@ async fn one_tenant_gets_nine_tenths_of_the_places_and_another_one_starts_at_onc
     shared.settle().await;
     assert_eq!(shared.engine.held_count(), SHARE);
     let (posted, mut watched) = shared.post("other", "hello").await;
-    assert_eq!(posted.status, ShownStatus::Running, "it does not wait for the other tenant's runs");
+    assert_eq!(posted.status, PublicRunStatus::Running, "it does not wait for the other tenant's runs");
     rest(&mut watched).await;
     let (run, mut watched) = shared.held("other", "pay").await;
     shared.approve("other", &run).await;
@@ -138,7 +138,7 @@ async fn with_few_places_one_is_left_to_other_tenants() {
         shared.approve("greedy", &approved).await;
         shared.settle().await;
         assert_eq!(shared.engine.held_count(), places - 1, "of {places}");
-        assert_eq!(shared.post("other", "hello").await.0.status, ShownStatus::Running, "of {places}");
+        assert_eq!(shared.post("other", "hello").await.0.status, PublicRunStatus::Running, "of {places}");
     }
 }
 
@@ -159,7 +159,7 @@ async fn a_decided_run_of_the_greedy_tenant_itself_gets_a_place_of_the_reserve()
     shared.settle().await;
     assert_eq!(shared.engine.held_count(), SHARE + 1);
     assert_eq!(shared.approved_not_started().await, 1);
-    assert_eq!(shared.post("other", "hello").await.0.status, ShownStatus::Running);
+    assert_eq!(shared.post("other", "hello").await.0.status, PublicRunStatus::Running);
     // Before those that have not begun.
     shared.sleep.add_permits(1);
     rest(&mut last).await;
@@ -171,7 +171,7 @@ async fn a_place_that_a_tenant_at_its_bound_leaves_goes_to_the_first_of_its_line
     let shared = Shared::with(true, PLACES).await;
     shared.begun("greedy", "sleep", SHARE).await;
     let (first, mut watched) = shared.post("greedy", "first").await;
-    assert_eq!(first.status, ShownStatus::Queued);
+    assert_eq!(first.status, PublicRunStatus::Queued);
     shared.begun("greedy", "sleep", 5).await;
     shared.sleep.add_permits(1);
     rest(&mut watched).await;

@@ -15,8 +15,8 @@ use engine::tool::{FunctionTool, OnExpiry, ToolDefinition, ToolRequest};
 use engine::{Engine, Settings};
 use machine::Timestamp;
 use machine::id::{Principal, RunId};
-use machine::policy::{Decisions, OnBusy, Policy};
-use machine::rows::ShownStatus;
+use machine::policy::{DecisionTiming, OnBusy, Policy};
+use machine::projection_rows::PublicRunStatus;
 use machine::termination::{Cancelled, Termination};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -170,7 +170,7 @@ async fn an_interrupt_ends_a_waiting_and_a_queued_run_at_once() {
     let (waiting, mut watched) = house.parked("a").await;
     let _worker = house.fill().await;
     let (queued, mut line) = house.post("b").await;
-    assert_eq!(queued.status, ShownStatus::Queued);
+    assert_eq!(queued.status, PublicRunStatus::Queued);
     let behind = Message::to("assistant", "c").on_thread(queued.thread.clone());
     let behind = Message { on_busy: Some(OnBusy::Enqueue), ..behind };
     let (behind, mut last) = house.engine.stream(behind).await.unwrap();
@@ -185,7 +185,7 @@ async fn an_interrupt_ends_a_waiting_and_a_queued_run_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_decided_meanwhile_waits_for_a_place_and_is_sent_once() {
-    for decisions in [Decisions::Immediate, Decisions::AtBoundary] {
+    for decisions in [DecisionTiming::Immediate, DecisionTiming::AtBoundary] {
         let house = House::new(Policy { decisions, ..Policy::default() }).await;
         let (run, mut watched) = house.parked("abc").await;
         let mut worker = house.fill().await;

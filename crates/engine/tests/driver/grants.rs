@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use engine::Approvers;
-use engine::agent::{Agent, Rule, Test};
+use engine::agent::{Agent, ArgumentTest, Rule};
 use engine::deciding::{Answer, Decide, Resumption};
 use engine::model::ModelAnswer;
 use engine::store::{GrantFilter, Page, Store, SuspensionView, Tenant};
@@ -62,7 +62,7 @@ fn for_later_calls(run: &RunId, id: &str) -> Decide {
 async fn a_grant_for_five_does_not_let_a_million_past_the_rule_that_asks() {
     let (stage, sent) = (Stage::new(), Sent::default());
     let model = transfers(&[5, 6, 1_000_000]);
-    let large = Rule::ask("transfer").when("amount", Test::Gt(100.0));
+    let large = Rule::ask("transfer").when("amount", ArgumentTest::Gt(100.0));
     let engine = stage.start(assistant(&model, &sent).rule(large)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     accepted(engine.decide(for_later_calls(&run, "c0")).await);

@@ -6,7 +6,7 @@ use engine::model::ModelAnswer;
 use engine::posting::{Message, OnBusy, PostRefused};
 use engine::store::{Page, PostKey, RunFilter, SCOPE_BYTES_MAX, Store, Tenant};
 use machine::id::{Digest, MessageId};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::thread::Busy;
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn says(text: &str) -> Message {
 
 /// Of one principal; a message with another text is another body.
 fn key(body: &str) -> PostKey {
-    PostKey { scope: "ana k".into(), body: Digest::of(body.as_bytes()) }
+    PostKey { scope: "ana k".into(), body: Digest::sha256(body.as_bytes()) }
 }
 
 async fn run_count(stage: &Stage) -> usize {
@@ -37,13 +37,17 @@ async fn a_repeat_is_answered_with_the_run_as_it_is_by_then() {
     let engine = stage.start(one_transfer(&sent)).await;
     let (run, mut watched) = held(&engine, says("go")).await;
     let repeat = engine.post(says("go")).await.unwrap();
-    assert_eq!((&repeat.run, repeat.status), (&run, ShownStatus::WaitingApproval), "before the busy check");
+    assert_eq!(
+        (&repeat.run, repeat.status),
+        (&run, PublicRunStatus::WaitingApproval),
+        "before the busy check"
+    );
     let other = engine.post(Message { key: Some(key("stay")), ..says("go") }).await;
     assert_eq!(other, Err(PostRefused::KeyUsed { run: run.clone() }), "before the busy check too");
     accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
     rest(&mut watched).await;
     let repeat = engine.post(says("go")).await.unwrap();
-    assert_eq!((&repeat.run, repeat.status), (&run, ShownStatus::Completed));
+    assert_eq!((&repeat.run, repeat.status), (&run, PublicRunStatus::Completed));
     assert_eq!((run_count(&stage).await, sent.count()), (1, 1));
     // Another thread, another scope: other messages.
     assert_ne!(engine.post(says("go").on_thread("t2")).await.unwrap().run, run);

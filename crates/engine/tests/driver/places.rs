@@ -10,7 +10,7 @@ use engine::posting::Message;
 use engine::store::{Claim, Claimed, Refused, Store, Task, Tenant, Wrapper};
 use engine::{Engine, Settings};
 use machine::inbox::Verdict;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use serde_json::json;
 use stores::memory::MemoryStore;
 use tokio::sync::{Semaphore, watch};
@@ -68,8 +68,8 @@ async fn no_more_runs_execute_than_there_are_places_and_the_others_wait_in_line(
         statuses.push(posted.status);
         feeds.push(watched);
     }
-    assert_eq!(statuses[..2], [ShownStatus::Running; 2]);
-    assert_eq!(statuses[2..], [ShownStatus::Queued; 4]);
+    assert_eq!(statuses[..2], [PublicRunStatus::Running; 2]);
+    assert_eq!(statuses[2..], [PublicRunStatus::Queued; 4]);
     for _ in 0..6 {
         assert!(engine.held_count() <= 2);
         queue.leave.add_permits(1);
@@ -91,7 +91,7 @@ async fn a_run_that_is_decided_gets_the_next_place_before_those_that_have_not_be
     let_go(&engine).await;
     let (_, mut first) = engine.stream(Message::to("assistant", "first")).await.unwrap();
     let (later, mut last) = engine.stream(Message::to("assistant", "later")).await.unwrap();
-    assert_eq!(later.status, ShownStatus::Queued);
+    assert_eq!(later.status, PublicRunStatus::Queued);
     let decision = Decide::approve(&held.run, &call("a"), "ann");
     assert_eq!(engine.decide(decision).await.unwrap(), Verdict::Accepted);
     queue.leave.add_permits(3);
@@ -154,13 +154,13 @@ async fn whoever_posts_does_not_pass_those_in_line() {
     let (_, mut running) = post("x", "x0").await.unwrap();
     store.may_look.send_replace(false);
     let (first, mut in_line) = post("a", "a1").await.unwrap();
-    assert_eq!(first.status, ShownStatus::Queued);
+    assert_eq!(first.status, PublicRunStatus::Queued);
     queue.leave.add_permits(3);
     rest(&mut running).await;
     let_go(&engine).await;
     // The place is free, and whoever serves the line has not looked yet.
     let (later, mut last) = post("b", "b1").await.unwrap();
-    assert_eq!(later.status, ShownStatus::Queued);
+    assert_eq!(later.status, PublicRunStatus::Queued);
     store.may_look.send_replace(true);
     rest(&mut in_line).await;
     rest(&mut last).await;
@@ -168,7 +168,7 @@ async fn whoever_posts_does_not_pass_those_in_line() {
     // On a clock that stands still this passes when nobody has anything to do any more.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let (alone, _watched) = post("a", "a2").await.unwrap();
-    assert_eq!(alone.status, ShownStatus::Running, "with nobody in line a run begins as it is posted");
+    assert_eq!(alone.status, PublicRunStatus::Running, "with nobody in line a run begins as it is posted");
 }
 
 #[tokio::test(start_paused = true)]

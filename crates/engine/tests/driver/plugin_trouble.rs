@@ -233,7 +233,7 @@ async fn c42_the_checkpoint_holds_nothing_that_a_plugin_did_not_ask_to_keep() {
     let view = stage.store.run(&Tenant::default(), &run).await.unwrap().unwrap();
     let mut stored = String::from_utf8_lossy(&view.decoded().unwrap().encode().unwrap()).into_owned();
     for event in stage.log(&run).await {
-        stored.push_str(&machine::stored::write(&event).unwrap());
+        stored.push_str(&machine::event_codec::encode(&event).unwrap());
     }
     assert!(stored.contains("kept for the run"), "what it asked to keep is stored");
     assert!(!stored.contains("kept to itself"), "and nothing else of it");

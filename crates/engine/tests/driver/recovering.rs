@@ -77,7 +77,7 @@ async fn a_write_that_went_with_its_worker_is_in_doubt_and_not_repeated() {
         Decide::reject(&posted.run, &call("a"), "ann", "no"),
     ];
     for decide in resent {
-        assert_eq!(engine.decide(decide).await.unwrap(), Verdict::Refused(Refusal::DoubtNotNamed));
+        assert_eq!(engine.decide(decide).await.unwrap(), Verdict::Refused(Refusal::SuspensionNotNamed));
     }
     // A person has looked: it was not written, so it is tried once more.
     accepted(engine.decide(shown.approve("ann")).await);

@@ -9,7 +9,7 @@ use engine::model::ModelAnswer;
 use engine::posting::{Message, OnBusy, PostRefused, ToThread};
 use engine::store::{Create, Created, PostKey, Refused, Store, Task, Tenant, ThreadView, Wrapper};
 use machine::id::{Digest, ThreadId};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::termination::{Cancelled, Termination};
 use serde_json::{Value, json};
 use stores::memory::MemoryStore;
@@ -78,7 +78,7 @@ async fn a_message_for_an_existing_thread_creates_none() {
     let engine = stage.start(answers()).await;
     let refused = engine.post(to_existing()).await.unwrap_err();
     assert_eq!(refused, PostRefused::NoSuchThread("t".into()));
-    let key = PostKey { scope: "ana k".into(), body: Digest::of(b"hello") };
+    let key = PostKey { scope: "ana k".into(), body: Digest::sha256(b"hello") };
     let refused = engine.post(to_existing().under_key(key)).await.unwrap_err();
     assert_eq!(refused, PostRefused::NoSuchThread("t".into()));
     assert_eq!(thread(&stage).await.created_at, None);
@@ -124,7 +124,7 @@ async fn each_superseding_message_takes_the_place_of_all_before_it() {
         superseded.push(engine.post(says(on_busy)).await.unwrap().run);
     }
     let last = engine.post(says(OnBusy::Interrupt)).await.unwrap();
-    assert_eq!(last.status, ShownStatus::Queued);
+    assert_eq!(last.status, PublicRunStatus::Queued);
     rest(&mut watched).await;
     until_named(&mut engine.subscribe(&Tenant::default(), &last.run, 0), "run.waiting").await;
     for run in superseded {

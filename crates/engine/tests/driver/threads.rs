@@ -13,7 +13,7 @@ use engine::tool::{Approval, Outcome, ToolDefinition};
 use machine::event::Fact;
 use machine::id::MessageId;
 use machine::policy::{Policy, WhileWaiting};
-use machine::rows::{ApprovalStatus, ShownStatus};
+use machine::projection_rows::{ApprovalStatus, PublicRunStatus};
 use machine::termination::{Cancelled, Termination};
 use machine::thread::Busy;
 use serde_json::json;
@@ -70,7 +70,7 @@ async fn an_enqueued_message_joins_the_thread_when_its_run_starts() {
     let (_, mut first) = engine.stream(says("one")).await.unwrap();
     let enqueue = Message { on_busy: Some(OnBusy::Enqueue), ..says("two") };
     let (second, mut last) = engine.stream(enqueue).await.unwrap();
-    assert_eq!(second.status, ShownStatus::Queued);
+    assert_eq!(second.status, PublicRunStatus::Queued);
     gate.notify_one();
     rest(&mut first).await;
     rest(&mut last).await;
@@ -143,7 +143,7 @@ async fn a_message_while_an_approval_is_open_is_refused_supersedes_or_waits_as_t
                 );
             }
             WhileWaiting::Enqueue => {
-                assert_eq!(second.unwrap().status, ShownStatus::Queued);
+                assert_eq!(second.unwrap().status, PublicRunStatus::Queued);
                 accepted(engine.decide(Decide::approve(&first, &call("a"), "ann")).await);
                 rest(&mut watched).await;
             }

@@ -16,8 +16,8 @@ use machine::Timestamp;
 use machine::event::Fact;
 use machine::id::{Digest, PluginName, Principal, RunId};
 use machine::inbox::{Refusal, Verdict};
-use machine::policy::{ApprovalScope, Decisions, Policy};
-use machine::rows::ApprovalStatus;
+use machine::policy::{ApprovalScope, DecisionTiming, Policy};
+use machine::projection_rows::ApprovalStatus;
 use machine::termination::{Cancelled, StopCode, Termination};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -235,7 +235,7 @@ async fn at_the_boundary_an_accepted_decision_waits_for_the_call_that_runs() {
     let gate = Arc::new(Notify::new());
     let model = asking(&[("a", "transfer", json!({})), ("c", "slow", json!({}))]);
     let (stage, sent) = (Stage::new(), Sent::default());
-    let policy = Policy { decisions: Decisions::AtBoundary, ..Policy::default() };
+    let policy = Policy { decisions: DecisionTiming::AtBoundary, ..Policy::default() };
     let agent =
         Agent::new("assistant", model).tool(sent.transfer()).tool(gated("slow", &gate)).policy(policy);
     let engine = stage.start(agent).await;
@@ -260,7 +260,7 @@ async fn a_tool_that_changes_while_an_accepted_decision_waits_is_not_approved() 
     let gate = Arc::new(Notify::new());
     let model = asking(&[("a", "transfer", json!({})), ("c", "slow", json!({}))]);
     let (stage, sent) = (Stage::new(), Sent::default());
-    let policy = Policy { decisions: Decisions::AtBoundary, ..Policy::default() };
+    let policy = Policy { decisions: DecisionTiming::AtBoundary, ..Policy::default() };
     let base = || Agent::new("assistant", model.clone()).tool(gated("slow", &gate)).policy(policy);
     let engine = stage.start(base().tool(sent.transfer())).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
@@ -347,7 +347,7 @@ async fn b45_a_result_that_is_ready_is_heard_before_a_decision_that_was_ready_ea
 async fn b47_a_result_that_comes_later_is_heard_before_a_decision_that_is_put_off() {
     let (stage, sent, gate) = (Stage::new(), Sent::default(), Arc::new(Notify::new()));
     let model = asking(&[("a", "transfer", json!({})), ("s", "slow", json!({}))]);
-    let policy = Policy { decisions: Decisions::AtBoundary, ..Policy::default() };
+    let policy = Policy { decisions: DecisionTiming::AtBoundary, ..Policy::default() };
     let agent = Agent::new("assistant", model).tool(sent.transfer()).tool(gated("slow", &gate));
     let engine = stage.start(agent.policy(policy)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();

@@ -21,7 +21,7 @@ use machine::event::Event;
 use machine::fold;
 use machine::id::{Principal, RunId, ThreadId};
 use machine::inbox::Verdict;
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 use machine::termination::{Cancelled, Termination};
 use serde_json::{Value, json};

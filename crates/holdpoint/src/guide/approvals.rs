@@ -30,8 +30,8 @@
 //! ]);
 //! let clerk = Agent::new("clerk", model)
 //!     .tool(transfer)
-//!     .rule(Rule::allow("transfer").when("euros", Test::Gte(0.0)).when("euros", Test::Lte(100.0)))
-//!     .rule(Rule::deny("transfer").when("to.name", Test::Eq(json!("eve"))));
+//!     .rule(Rule::allow("transfer").when("euros", ArgumentTest::Gte(0.0)).when("euros", ArgumentTest::Lte(100.0)))
+//!     .rule(Rule::deny("transfer").when("to.name", ArgumentTest::Eq(json!("eve"))));
 //! let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
 //!
 //! let finished = engine.run(Message::to("clerk", "Pay them all.")).await?;

@@ -32,7 +32,7 @@ fn d32_d35_whoever_reconnects_has_the_log_whatever_breaks_off() {
     assert_eq!(FOLLOWERS, 200);
     let folder = folder();
     let world = World::default();
-    let mut chance = Chance::of(1);
+    let mut chance = Chance::from_seed(1);
     let followers = std::thread::scope(|scope| {
         // The server goes first, and with it the stream of whoever answers.
         let _end = End { world: &world, always: true };
@@ -46,7 +46,7 @@ fn d32_d35_whoever_reconnects_has_the_log_whatever_breaks_off() {
                     .begin("clerk", SAYINGS[clients.len() / FOLLOWERS_PER_RUN as usize % SAYINGS.len()]);
                 for _ in 0..FOLLOWERS_PER_RUN {
                     let (run, world, seed) = (run.clone(), &world, clients.len() as u64);
-                    clients.push(scope.spawn(move || follow(world, &run, &mut Chance::of(seed))));
+                    clients.push(scope.spawn(move || follow(world, &run, &mut Chance::from_seed(seed))));
                 }
             }
         };

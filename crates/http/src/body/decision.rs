@@ -341,7 +341,7 @@ fn bounded_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>
 fn digest_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Digest>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let digest = Digest::deserialize(text.as_str().into_deserializer());
-    Ok(Some(digest.unwrap_or_else(|_: ValueError| Digest::of(format!("no digest: {text}").as_bytes()))))
+    Ok(Some(digest.unwrap_or_else(|_: ValueError| Digest::sha256(format!("no digest: {text}").as_bytes()))))
 }
 
 /// Edited arguments are any value that the schema takes; `null` is a field that somebody forgot to fill in.

@@ -30,7 +30,7 @@ words! {
         AfterInference = "after_inference",
     }
 
-    HearDecisions = domain::Decisions {
+    HearDecisions = domain::DecisionTiming {
         Immediate = "immediate",
         AtBoundary = "at_boundary",
     }

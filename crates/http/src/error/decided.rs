@@ -17,7 +17,7 @@ impl ApiError {
                 Code::IdempotencyConflict,
                 "this Idempotency-Key was used with another body; the first request stands, and this one did nothing",
             ),
-            Refusal::NotHeld | Refusal::Answered | Refusal::DoubtNotNamed => {
+            Refusal::NotHeld | Refusal::Answered | Refusal::SuspensionNotNamed => {
                 Self::not_pending(held, "is not open any more")
             }
             Refusal::Expired => Self::not_pending(held, "can not be decided any more: its time is over"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use engine::Engine;
 use engine::numbers::Sizes;
 use engine::store::Census;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -92,7 +92,7 @@ impl Looked {
         let Some(census) = self.counted.latest() else { return Ok(()) };
         let what = "Runs of the store that have not ended, by status, counted every now and then";
         let mut family = encoder.encode_descriptor("runs", what, None, MetricType::Gauge)?;
-        for status in ShownStatus::ALL.into_iter().filter(|status| !status.ended()) {
+        for status in PublicRunStatus::ALL.into_iter().filter(|status| !status.ended()) {
             let count = census.runs.get(&status).copied().unwrap_or(0);
             let labels = [("status", status.as_str())];
             ConstGauge::new(signed(count)).encode(family.encode_family(&labels)?)?;
@@ -108,7 +108,7 @@ impl Looked {
         let numbers = self.engine.numbers();
         let what = "Runs that ended in this process, by status";
         let mut family = encoder.encode_descriptor("runs_ended", what, None, MetricType::Counter)?;
-        for status in ShownStatus::ALL.into_iter().filter(|status| status.ended()) {
+        for status in PublicRunStatus::ALL.into_iter().filter(|status| status.ended()) {
             let count = numbers.ended.get(&status).copied().unwrap_or(0);
             let labels = [("status", status.as_str())];
             ConstCounter::new(count).encode(family.encode_family(&labels)?)?;

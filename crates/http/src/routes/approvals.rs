@@ -12,7 +12,7 @@ use engine::deciding::Decide;
 use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::id::{RunId, SuspensionId, ThreadId};
 use machine::policy::Policy;
-use machine::rows::ApprovalStatus as Standing;
+use machine::projection_rows::ApprovalStatus as Standing;
 
 use crate::access::Caller;
 use crate::approval_stream;
@@ -186,6 +186,6 @@ async fn decided(
 /// answers is none.
 async fn found(server: &Server, caller: &Caller, id: &SuspensionId) -> Result<SuspensionView, ApiError> {
     let view = server.engine.approval(&caller.tenant, id).await?;
-    view.filter(|view| view.kind.asks_a_person() && caller.sees(&view.agent))
+    view.filter(|view| view.kind.needs_person() && caller.sees(&view.agent))
         .ok_or_else(|| ApiError::no_approval(id.as_str()))
 }

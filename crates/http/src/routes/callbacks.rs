@@ -78,7 +78,7 @@ pub(crate) async fn report(
             | Refusal::Expired
             | Refusal::RunOver
             | Refusal::DigestMismatch
-            | Refusal::DoubtNotNamed,
+            | Refusal::SuspensionNotNamed,
         )
         | Verdict::AlreadyApplied
         | Verdict::ToolChanged => Err(spent(&server, &about).await?),
@@ -103,7 +103,7 @@ fn decision(about: &Reported, suspension: SuspensionId, tool: &ToolName, said: R
 
 /// Of whatever is reported about this attempt: it counts once, and it can be said later that it did.
 fn decision_id(about: &Reported) -> DecisionId {
-    let digest = Digest::of(format!("{} {}", about.attempt, about.call).as_bytes());
+    let digest = Digest::sha256(format!("{} {}", about.attempt, about.call).as_bytes());
     DecisionId::from(format!("{DERIVED_ID_PREFIX}callback_{digest}"))
 }
 

@@ -11,7 +11,7 @@ use engine::store::RunView;
 use machine::call::Call;
 use machine::decision::Decision;
 use machine::id::{CallId, tool_message_id};
-use machine::inbox::{Refusal, Verdict, addressed};
+use machine::inbox::{Refusal, Verdict, target_suspension};
 use serde_json::Value;
 
 use crate::access::Caller;
@@ -99,7 +99,7 @@ async fn one(
             return Ok(DecisionResult::judged(&call, id.as_deref(), &refused));
         }
         // This opening and no later one: whether the caller may answer that was not asked.
-        match addressed(control, &decide.call, decide.suspension.as_ref()) {
+        match target_suspension(control, &decide.call, decide.suspension.as_ref()) {
             Ok(suspension) => decide.suspension = Some(suspension),
             Err(refusal) => {
                 let refused = Verdict::Refused(refusal);

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use engine::store::{GrantFilter, GrantView, Page, Refused};
-use machine::grant::Covered;
+use machine::grant::GrantCoverage;
 use machine::id::{AgentName, Principal};
 
 use crate::access::Caller;
@@ -123,8 +123,8 @@ pub(crate) async fn revoke_by(
 
 pub(crate) fn agent_of(view: &GrantView) -> Option<&AgentName> {
     match &view.grant.covers {
-        Covered::Thread => None,
-        Covered::Tool(granted) => granted.agent.as_ref(),
+        GrantCoverage::Thread => None,
+        GrantCoverage::Tool(granted) => granted.agent.as_ref(),
     }
 }
 

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use engine::store::{Logged, Page, Refused, RunFilter, RunView, Tenant, Trouble};
 use machine::id::{AgentName, RunId, ThreadId};
 use machine::inbox::{Refusal, Verdict};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::transcript::Messages;
 use serde::Serialize;
 
@@ -300,7 +300,7 @@ pub(crate) async fn interrupt(
     let after = found(&server, &caller, &run).await?;
     let status = match verdict {
         // This very request has interrupted it, before its answer got lost.
-        Verdict::Refused(Refusal::RunOver) if was_asked && after.status == ShownStatus::Interrupted => {
+        Verdict::Refused(Refusal::RunOver) if was_asked && after.status == PublicRunStatus::Interrupted => {
             StatusCode::ACCEPTED
         }
         Verdict::Refused(Refusal::RunOver) => StatusCode::OK,

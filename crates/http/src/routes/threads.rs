@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::response::IntoResponse;
 use engine::store::{Page, Refused, ThreadView};
 use machine::id::ThreadId;
-use machine::thread::Thread as Standing;
+use machine::thread::ThreadState as Standing;
 use uuid::Uuid;
 
 use crate::access::Caller;

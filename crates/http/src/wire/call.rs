@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::store::{Committed, Logged};
 use machine::Timestamp;
-use machine::event::{Event, Fact, Opened};
+use machine::event::{Event, Fact, OpenedSuspension};
 use machine::id::{CallId, Digest, RunId, idempotency_key};
 use machine::json::Json;
 use machine::status::CallStatus as Status;
@@ -82,7 +82,7 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    fn of(opened: &Opened, at: Timestamp, idempotency_key: Option<String>) -> Self {
+    fn of(opened: &OpenedSuspension, at: Timestamp, idempotency_key: Option<String>) -> Self {
         let kind = opened.held.kind();
         let id = opened.suspension_id.as_str();
         Self {
@@ -91,7 +91,7 @@ impl Suspension {
             question: opened.question.clone(),
             schema: opened.schema.as_ref().map(|schema| (**schema).clone()),
             resume_mode: opened.mode.into(),
-            approval_id: kind.asks_a_person().then(|| id.into()),
+            approval_id: kind.needs_person().then(|| id.into()),
             idempotency_key,
             created_at: at.into(),
             expires_at: opened.expiry.map(|expiry| expiry.at.into()),
@@ -267,7 +267,7 @@ impl Fold {
         });
     }
 
-    fn suspend(&mut self, opened: &Opened, at: Timestamp) {
+    fn suspend(&mut self, opened: &OpenedSuspension, at: Timestamp) {
         self.set_arguments(&opened.call_id, opened.arguments.as_ref());
         let key = match opened.held.kind() {
             Kind::InDoubt => self.sent_key(&opened.call_id),

@@ -75,7 +75,7 @@ impl Outcome {
                 | Refusal::Expired
                 | Refusal::RunOver
                 | Refusal::DigestMismatch
-                | Refusal::DoubtNotNamed => Self::Conflict,
+                | Refusal::SuspensionNotNamed => Self::Conflict,
             },
         }
     }

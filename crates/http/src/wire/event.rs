@@ -1,10 +1,12 @@
 //! A stored event as it is sent: the envelope, and a payload for every fact.
 
 use engine::store::{Committed, UnreadableEvent};
-use machine::event::{self, CancelReason, EVENT_VERSION, Event, Fact, InterruptCause, Opened, VoidReason};
+use machine::event::{
+    self, CancelReason, EVENT_VERSION, Event, Fact, InterruptCause, OpenedSuspension, VoidReason,
+};
 use machine::id::{CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::phase::{Action, Phase};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::status::{RunStatus, WaitingOn};
 use machine::termination::Termination as Termed;
 use machine::tool::Arguments;
@@ -133,8 +135,8 @@ pub const fn name(fact: &Fact) -> &'static str {
 
 fn payload(run: &RunId, event: &Event, body: Body) -> Payload {
     match &event.fact {
-        Fact::RunQueued(_) => status(ShownStatus::Queued),
-        Fact::RunStarted { .. } | Fact::RunResumed {} => status(ShownStatus::Running),
+        Fact::RunQueued(_) => status(PublicRunStatus::Queued),
+        Fact::RunStarted { .. } | Fact::RunResumed {} => status(PublicRunStatus::Running),
         Fact::RunInterrupting { cause } => interrupting(cause),
         Fact::RunWaiting { on, pending } => waiting(*on, pending),
         Fact::RunEnding { termination } => {
@@ -199,13 +201,13 @@ fn text(call: &CallId) -> String {
     call.as_str().to_owned()
 }
 
-fn status(status: ShownStatus) -> Payload {
+fn status(status: PublicRunStatus) -> Payload {
     Payload::Status(Status { status: status.into(), pending: None, by: None })
 }
 
 fn interrupting(cause: &InterruptCause) -> Payload {
     let by = interrupter(cause).map(|by| by.as_str().into());
-    Payload::Status(Status { status: ShownStatus::Interrupting.into(), pending: None, by })
+    Payload::Status(Status { status: PublicRunStatus::Interrupting.into(), pending: None, by })
 }
 
 /// The caller who interrupted the run.
@@ -218,8 +220,8 @@ pub(super) const fn interrupter(cause: &InterruptCause) -> Option<&Principal> {
 
 fn waiting(on: WaitingOn, pending: &[event::Pending]) -> Payload {
     let status = match on {
-        WaitingOn::Person => ShownStatus::WaitingApproval,
-        WaitingOn::Tool => ShownStatus::WaitingTool,
+        WaitingOn::Person => PublicRunStatus::WaitingApproval,
+        WaitingOn::Tool => PublicRunStatus::WaitingTool,
     };
     Payload::Status(Status {
         status: status.into(),
@@ -230,7 +232,7 @@ fn waiting(on: WaitingOn, pending: &[event::Pending]) -> Payload {
 
 fn ended(how: &Termed, usage: event::Usage, body: Body) -> Payload {
     Payload::Ended(Ended {
-        status: ShownStatus::of(&RunStatus::Done(how.clone())).into(),
+        status: PublicRunStatus::from_status(&RunStatus::Done(how.clone())).into(),
         termination: Termination::of(how),
         usage: Usage::of(usage),
         error: RunError::of(how),
@@ -281,7 +283,7 @@ fn requested(call_id: String, tool: &str, asked: &Arguments, run: &RunId, step: 
     })
 }
 
-fn approval_requested(opened: &Opened) -> Payload {
+fn approval_requested(opened: &OpenedSuspension) -> Payload {
     Payload::ApprovalRequested(ApprovalRequested {
         call_id: text(&opened.call_id),
         tool: opened.tool.as_str().into(),
@@ -291,7 +293,7 @@ fn approval_requested(opened: &Opened) -> Payload {
     })
 }
 
-fn suspended(opened: &Opened) -> Payload {
+fn suspended(opened: &OpenedSuspension) -> Payload {
     Payload::Suspended(Suspended {
         call_id: text(&opened.call_id),
         kind: opened.held.kind().into(),

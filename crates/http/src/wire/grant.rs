@@ -1,7 +1,7 @@
 //! A standing permission as a client sees it.
 
 use engine::store::GrantView;
-use machine::grant::{Covered, Reason};
+use machine::grant::{GrantCoverage, HoldReason};
 use machine::policy::ApprovalScope;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -56,8 +56,8 @@ impl Grant {
     #[must_use]
     pub fn of(view: &GrantView, lapsed: bool) -> Self {
         let (tool, agent, covers) = match &view.grant.covers {
-            Covered::Thread => (None, None, vec![Covers::Any {}]),
-            Covered::Tool(granted) => {
+            GrantCoverage::Thread => (None, None, vec![Covers::Any {}]),
+            GrantCoverage::Tool(granted) => {
                 (Some(&granted.tool), granted.agent.as_ref(), granted.reasons.iter().map(covers).collect())
             }
         };
@@ -75,12 +75,12 @@ impl Grant {
     }
 }
 
-fn covers(reason: &Reason) -> Covers {
+fn covers(reason: &HoldReason) -> Covers {
     match reason {
-        Reason::Tool => Covers::Tool {},
-        Reason::Rule(digest) => Covers::Rule { digest: digest.to_string() },
-        Reason::Agent(scope) => Covers::AgentPolicy { approval: word(*scope).to_owned() },
-        Reason::Run(run) => Covers::RunPolicy { run_id: run.to_string() },
+        HoldReason::Tool => Covers::Tool {},
+        HoldReason::Rule(digest) => Covers::Rule { digest: digest.to_string() },
+        HoldReason::Agent(scope) => Covers::AgentPolicy { approval: word(*scope).to_owned() },
+        HoldReason::Run(run) => Covers::RunPolicy { run_id: run.to_string() },
     }
 }
 

@@ -162,7 +162,7 @@ impl Pending {
             call_id: pending.call_id.as_str().into(),
             tool: pending.tool.as_str().into(),
             kind: pending.kind.into(),
-            approval_id: pending.kind.asks_a_person().then(|| pending.suspension_id.as_str().into()),
+            approval_id: pending.kind.needs_person().then(|| pending.suspension_id.as_str().into()),
         }
     }
 }

@@ -7,7 +7,7 @@ use engine::store::{RunView, StateView};
 use machine::Control;
 use machine::id::PluginName;
 use machine::phase::Scope;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -86,9 +86,13 @@ impl State {
         let (calls, resume_decisions) = calls.finish_with_decisions();
         let control = view.control.as_ref();
         let status = match view.status {
-            ShownStatus::Queued | ShownStatus::Running | ShownStatus::Interrupting => Layer::Running,
-            ShownStatus::WaitingApproval | ShownStatus::WaitingTool => Layer::Waiting,
-            ShownStatus::Completed | ShownStatus::Failed | ShownStatus::Interrupted => Layer::Done,
+            PublicRunStatus::Queued | PublicRunStatus::Running | PublicRunStatus::Interrupting => {
+                Layer::Running
+            }
+            PublicRunStatus::WaitingApproval | PublicRunStatus::WaitingTool => Layer::Waiting,
+            PublicRunStatus::Completed | PublicRunStatus::Failed | PublicRunStatus::Interrupted => {
+                Layer::Done
+            }
         };
         let known_at = view.ended_at.or(view.started_at).unwrap_or(view.created_at);
         Self {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use engine::store::{Committed, UnreadableEvent};
 use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody, UserMessage};
 use machine::id::{CallId, Principal, RunId, ThreadId, ToolName};
+use machine::model_text::{
+    ChangedBy, INTERRUPTION, calls_dropped, correction, late_result, placeholder, result_text,
+};
 use machine::output::{OutputFit, stored_output};
 use machine::phase::note_text;
 use machine::tool::Arguments;
-use machine::wording::{
-    ChangedBy, INTERRUPTION, calls_dropped, correction, late_result, placeholder, result_text,
-};
 use serde_json::Value;
 
 use super::event::{Envelope, interrupter};

@@ -1,7 +1,7 @@
 //! A thread as a client sees it.
 
 use engine::store::ThreadView;
-use machine::thread::Thread as State;
+use machine::thread::ThreadState as State;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

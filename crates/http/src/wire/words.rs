@@ -2,7 +2,7 @@
 
 use machine::checkpoint::Checkpoint as StoredCheckpoint;
 use machine::phase::Phase as HookPhase;
-use machine::rows::{ApprovalStatus as ShownApproval, Role as StoredRole, ShownStatus};
+use machine::projection_rows::{ApprovalStatus as ShownApproval, PublicRunStatus, Role as StoredRole};
 use machine::status::CallStatus as Called;
 use machine::suspension::{ResumeMode as Mode, SuspensionKind as Kind};
 
@@ -69,7 +69,7 @@ macro_rules! words {
 pub(crate) use words;
 
 words! {
-    RunStatus = ShownStatus {
+    RunStatus = PublicRunStatus {
         Queued = "queued",
         Running = "running",
         WaitingApproval = "waiting_approval",

@@ -9,11 +9,11 @@ use holdpoint_http::error::{ApiError, Code};
 use holdpoint_http::wire::decision::{DecisionResult, Outcome};
 use machine::Timestamp;
 use machine::decision::Payload;
-use machine::event::Opened;
+use machine::event::OpenedSuspension;
 use machine::id::{Digest, RunId};
 use machine::inbox::{Refusal, Verdict};
 use machine::policy::{OnReject, Policy};
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn read<T: DeserializeOwned>(body: &Value) -> T {
 
 fn held(kind: SuspensionKind) -> SuspensionView {
     let held = match kind {
-        SuspensionKind::Approval => Held::Approval { definition: Digest::of(b"tool") },
+        SuspensionKind::Approval => Held::Approval { definition: Digest::sha256(b"tool") },
         SuspensionKind::ClientTool => Held::ClientTool,
         SuspensionKind::External => Held::External,
         SuspensionKind::Question => Held::Question,
@@ -33,7 +33,7 @@ fn held(kind: SuspensionKind) -> SuspensionView {
             Held::ChildRun { run: RunId::from("run_2"), grant_tokens: None, grant_descendants: 0 }
         }
     };
-    let opened = Opened {
+    let opened = OpenedSuspension {
         call_id: "call_1".into(),
         tool: "transfer".into(),
         suspension_id: "apr_1".into(),
@@ -76,7 +76,7 @@ fn held(kind: SuspensionKind) -> SuspensionView {
 
 #[test]
 fn d14_approve_answers_this_very_opening_with_what_was_said() {
-    let digest = Digest::of(b"arguments");
+    let digest = Digest::sha256(b"arguments");
     let approve: Approve = read(&json!({
         "arguments": {"amount": 4}, "expect_digest": digest.to_string(), "note": "fine", "apply_to_future": true,
     }));
@@ -250,7 +250,7 @@ fn every_verdict_has_its_outcome() {
         Refusal::Expired,
         Refusal::RunOver,
         Refusal::DigestMismatch,
-        Refusal::DoubtNotNamed,
+        Refusal::SuspensionNotNamed,
     ] {
         assert_eq!(outcome(Verdict::Refused(refusal)), Outcome::Conflict);
     }

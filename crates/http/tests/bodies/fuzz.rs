@@ -81,7 +81,7 @@ fn arbitrary_bodies_are_read_or_refused() {
 }
 
 fn try_body(seed: u64) -> (u64, u64) {
-    let mut chance = Chance::of(seed);
+    let mut chance = Chance::from_seed(seed);
     let bytes = body(&mut chance);
     let content_type = *chance.pick(&[
         Some("application/json"),

@@ -6,8 +6,8 @@ use engine::tool::{Approval, Performer};
 use holdpoint_http::body::{PostMessage, strict};
 use holdpoint_http::error::{ApiError, Code};
 use machine::policy::{
-    ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnBusy, OnReject, PolicyRequest, StepEnd,
-    WhileWaiting,
+    ApprovalScope, Continuation, DecisionTiming, Execution, OnBlock, OnBusy, OnReject, PolicyRequest,
+    StepEnd, WhileWaiting,
 };
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn every_field_of_the_policy_can_be_asked_for() {
             on_reject: Some(OnReject::EndRun),
             on_block: Some(OnBlock::EndRun),
             step_end: Some(StepEnd::AfterInference),
-            decisions: Some(Decisions::AtBoundary),
+            decisions: Some(DecisionTiming::AtBoundary),
             execution: Some(Execution::Sequential),
             approval: Some(ApprovalScope::AllTools),
             while_waiting: Some(WhileWaiting::Supersede),

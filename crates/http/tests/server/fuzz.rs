@@ -99,7 +99,7 @@ async fn arbitrary_requests_are_answered_or_refused_and_change_nothing(kept: Kep
             let (answered, refused) = (&answered, &refused);
             scope.spawn(move || {
                 for seed in seeds.skip(first).step_by(CLIENT_COUNT) {
-                    let mut chance = Chance::of(seed);
+                    let mut chance = Chance::from_seed(seed);
                     let request = if chance.one_in(3) {
                         mutated(&mut chance, corpus, &PIECES)
                     } else {

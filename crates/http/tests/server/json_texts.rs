@@ -92,7 +92,7 @@ async fn any_json_is_refused_or_read_back_as_it_is(kept: Kept) {
     };
     let (mut kept_count, mut ways) = (0, 0);
     for seed in seeds {
-        let text = if seed == 0 { POISON.to_owned() } else { json_text(&mut Chance::of(seed)) };
+        let text = if seed == 0 { POISON.to_owned() } else { json_text(&mut Chance::from_seed(seed)) };
         let kept = [
             as_metadata(client, &text, seed).await,
             as_content(client, &text, seed).await,

@@ -4,7 +4,7 @@ use engine::store::PathEntry;
 use holdpoint_http::wire::approval::Approval;
 use machine::Timestamp;
 use machine::id::{Digest, Principal};
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use machine::tool::Arguments;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn d8_a_decided_approval_says_when_by_whom_and_why() {
 #[test]
 fn edited_arguments_are_shown_beside_the_original_ones_with_their_own_digest() {
     let held = stories::named("one_held_call").held("tool.approval_requested");
-    let digest = Digest::of(b"edited");
+    let digest = Digest::sha256(b"edited");
     let edited = Arguments::Valid { value: Arc::new(json!({"to": "bob", "amount": 4})), digest };
     let shown = shown(&Approval::of(&held).edited(&edited));
     assert_eq!(shown["arguments"], json!({"to": "bob", "amount": 4}));
@@ -63,7 +63,7 @@ fn edited_arguments_are_shown_beside_the_original_ones_with_their_own_digest() {
 #[test]
 fn what_may_not_be_what_it_looks_like_is_shown_escaped_and_flagged() {
     let held = stories::named("one_held_call").held("tool.approval_requested");
-    let with = |value: Value| Arguments::Valid { value: Arc::new(value), digest: Digest::of(b"any") };
+    let with = |value: Value| Arguments::Valid { value: Arc::new(value), digest: Digest::sha256(b"any") };
     let of = |value: Value| shown(&Approval::of(&held).edited(&with(value)).displayed());
     assert!(of(json!({"to": "Jürgen", "text": "a\nb", "city": "東京"})).get("display").is_none());
     let hidden = of(json!({"to": "b\u{3164}ob", "\u{1b}": "p\u{430}y"}));

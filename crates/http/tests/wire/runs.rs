@@ -7,7 +7,7 @@ use holdpoint_http::wire::thread::Thread;
 use holdpoint_http::wire::time::Time;
 use machine::Timestamp;
 use machine::id::{Principal, RunId};
-use machine::thread::{Front, Thread as State};
+use machine::thread::{FrontState, ThreadState as State};
 use serde_json::{Value, json};
 
 use crate::stories;
@@ -102,8 +102,12 @@ fn a_thread_names_its_active_run_only_while_there_is_one() {
         quiet,
         json!({"id": "thr_1", "metadata": {}, "auto_approve": false, "created_at": "2026-01-01T00:00:00.000Z"})
     );
-    view.state =
-        State::Busy { front: RunId::from("run_1"), front_is: Front::Executes, in_doubt: false, queued: 0 };
+    view.state = State::Busy {
+        front: RunId::from("run_1"),
+        front_is: FrontState::Executing,
+        in_doubt: false,
+        queued: 0,
+    };
     view.auto_approved_by = Some(Principal::from("ana"));
     view.approved_tools = vec!["transfer".into()];
     view.metadata = Some(json!({"a": 1}));

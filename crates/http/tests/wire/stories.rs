@@ -7,11 +7,11 @@ use std::sync::Arc;
 use engine::store::{Committed, RunView, SuspensionView, Tenant};
 use holdpoint_http::wire::event::Envelope;
 use holdpoint_http::wire::telling::Telling;
-use machine::event::{Event, Fact, Opened, Usage};
+use machine::event::{Event, Fact, OpenedSuspension, Usage};
 use machine::id::{RunId, ThreadId};
-use machine::rows::{ApprovalStatus, ShownStatus};
+use machine::projection_rows::{ApprovalStatus, PublicRunStatus};
 use machine::termination::{ErrorCode, Termination};
-use machine::{Control, checkpoint, fold, stored};
+use machine::{Control, checkpoint, event_codec, fold};
 use serde_json::Value;
 
 pub(crate) struct Story {
@@ -56,7 +56,7 @@ fn read(path: &PathBuf) -> Story {
     let lines = log.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     Story {
         name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
-        events: lines.map(|line| stored::read(line).unwrap()).collect(),
+        events: lines.map(|line| event_codec::decode(line).unwrap()).collect(),
     }
 }
 
@@ -75,7 +75,7 @@ impl Story {
             .flat_map(|commit| {
                 commit.iter().enumerate().map(|(index, event)| Committed {
                     event: Arc::new(event.clone()),
-                    checkpoint: (index + 1 == commit.len()).then(|| checkpoint::name(commit)),
+                    checkpoint: (index + 1 == commit.len()).then(|| checkpoint::from_events(commit)),
                 })
             })
             .collect()
@@ -107,7 +107,7 @@ impl Story {
             thread: control.thread.clone(),
             agent: control.agent.clone(),
             seq: control.seq,
-            status: ShownStatus::of(&control.status),
+            status: PublicRunStatus::from_status(&control.status),
             interrupt_accepted: false,
             created_at: self.events[0].at,
             started_at: at("run.started"),
@@ -127,7 +127,7 @@ impl Story {
     }
 }
 
-fn held(thread: ThreadId, run: RunId, event: &Event, opened: &Opened) -> SuspensionView {
+fn held(thread: ThreadId, run: RunId, event: &Event, opened: &OpenedSuspension) -> SuspensionView {
     SuspensionView {
         tenant: Tenant::default(),
         id: opened.suspension_id.clone(),

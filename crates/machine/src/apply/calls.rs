@@ -5,9 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use sha2::{Digest as _, Sha256};
 
-use crate::call::{Approved, Attempt, Call, CallState, Said};
+use crate::call::{Approved, Attempt, Call, CallState, Reported};
 use crate::control::{Control, LOOP_WINDOW_MAX};
-use crate::event::Opened;
+use crate::event::OpenedSuspension;
 use crate::id::{CallId, Digest, SuspensionId, ToolName};
 use crate::status::CallStatus;
 use crate::suspension::{Held, ResumeMode, Suspension};
@@ -44,7 +44,7 @@ pub(super) fn request(
         resume_state_seq: None,
         notes: Vec::new(),
         after_answered: false,
-        said: Said::Nothing,
+        reported: Reported::Nothing,
     });
     let surplus = (control.loop_window.len() + 1).saturating_sub(LOOP_WINDOW_MAX);
     control.loop_window.drain(..surplus);
@@ -62,10 +62,10 @@ fn fingerprint(tool: &ToolName, arguments: &Digest) -> [u8; 16] {
     short
 }
 
-pub(super) fn open(control: &mut Control, opened: &Opened, seq: u64) -> Result<(), String> {
+pub(super) fn open(control: &mut Control, opened: &OpenedSuspension, seq: u64) -> Result<(), String> {
     let call = find(control, &opened.call_id)?;
     let answered = call.status() == CallStatus::Running && opened.by_the_tool && opened.asked_by.is_empty();
-    become_(
+    transition_to(
         call,
         CallState::Suspended(Suspension {
             id: opened.suspension_id.clone(),
@@ -102,7 +102,7 @@ pub(super) fn open(control: &mut Control, opened: &Opened, seq: u64) -> Result<(
 pub(super) fn void(control: &mut Control, call_id: &CallId) -> Result<(), String> {
     let call = find(control, call_id)?;
     if call.status() == CallStatus::Suspended {
-        become_(call, CallState::Resuming)?;
+        transition_to(call, CallState::Resuming)?;
     }
     call.asked.clear();
     call.ask_rounds = 0;
@@ -128,7 +128,7 @@ pub(super) fn approve(
         ))
         | None => return Err(format!("call {call_id} waits for no approval")),
     };
-    become_(call, CallState::Resuming)?;
+    transition_to(call, CallState::Resuming)?;
     if edited.is_some() {
         forget_other_askers(call, closed);
         replace_arguments(call, edited, seq);
@@ -152,7 +152,7 @@ pub(super) fn resume(
     let Resumption { mode, arguments, late_attempt } = *resumption;
     let call = find(control, call_id)?;
     let closed = call.suspension().cloned();
-    become_(call, CallState::Resuming)?;
+    transition_to(call, CallState::Resuming)?;
     let Some(closed) = closed else { return Ok(()) };
     if arguments.is_some() {
         forget_other_askers(call, &closed);
@@ -199,7 +199,7 @@ pub(super) fn start_attempt(
         | CallState::Failed { .. }
         | CallState::Cancelled { .. } => 0,
     };
-    become_(call, CallState::Running(Attempt { number: attempt, not_before, lost: None }))?;
+    transition_to(call, CallState::Running(Attempt { number: attempt, not_before, lost: None }))?;
     call.attempts = attempt;
     call.class = Some(class);
     call.failures = failures;
@@ -209,7 +209,7 @@ pub(super) fn start_attempt(
 pub(super) fn settle(control: &mut Control, call_id: &CallId, end: CallState) -> Result<(), String> {
     let call = find(control, call_id)?;
     let closed = call.suspension().cloned();
-    become_(call, end)?;
+    transition_to(call, end)?;
     call.doubted.clear();
     if let Some(closed) = closed {
         release_grant(control, &closed);
@@ -251,7 +251,7 @@ fn release_grant(control: &mut Control, closed: &Suspension) {
     }
 }
 
-pub(super) fn lose(
+pub(super) fn mark_lost(
     control: &mut Control,
     call_id: &CallId,
     attempt: u32,
@@ -282,8 +282,8 @@ fn replace_arguments(call: &mut Call, arguments: Option<&Arguments>, seq: u64) {
     }
 }
 
-fn become_(call: &mut Call, state: CallState) -> Result<(), String> {
-    call.status().become_(state.status()).map_err(|illegal| format!("call {}: {illegal}", call.id))?;
+fn transition_to(call: &mut Call, state: CallState) -> Result<(), String> {
+    call.status().transition_to(state.status()).map_err(|illegal| format!("call {}: {illegal}", call.id))?;
     call.state = state;
     call.after_answered = false;
     Ok(())

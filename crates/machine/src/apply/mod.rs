@@ -17,22 +17,22 @@ pub(crate) use steps::consecutive_errors;
 
 /// A stored fact that contradicts the ones before it. The run must stop loudly: its log cannot be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Impossible {
+pub struct ImpossibleEvent {
     pub seq: u64,
     pub why: String,
 }
 
-impl fmt::Display for Impossible {
+impl fmt::Display for ImpossibleEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "event {} is impossible: {}", self.seq, self.why)
     }
 }
 
 /// The state after these events, from nothing.
-pub fn fold<'e>(events: impl IntoIterator<Item = &'e Event>) -> Result<Control, Impossible> {
+pub fn fold<'e>(events: impl IntoIterator<Item = &'e Event>) -> Result<Control, ImpossibleEvent> {
     let mut events = events.into_iter();
     let first = events.next().ok_or_else(|| impossible(0, "the log is empty"))?;
-    let mut control = born(first)?;
+    let mut control = initial_control(first)?;
     for event in events {
         apply(&mut control, event)?;
     }
@@ -40,7 +40,7 @@ pub fn fold<'e>(events: impl IntoIterator<Item = &'e Event>) -> Result<Control, 
 }
 
 /// The state that a run begins with.
-pub fn born(event: &Event) -> Result<Control, Impossible> {
+pub fn initial_control(event: &Event) -> Result<Control, ImpossibleEvent> {
     if let Fact::RunQueued(order) = &event.fact
         && event.seq == 1
     {
@@ -49,7 +49,7 @@ pub fn born(event: &Event) -> Result<Control, Impossible> {
     Err(impossible(event.seq, "a log begins with run.queued as event 1"))
 }
 
-pub fn apply(control: &mut Control, event: &Event) -> Result<(), Impossible> {
+pub fn apply(control: &mut Control, event: &Event) -> Result<(), ImpossibleEvent> {
     if event.seq != control.seq + 1 {
         return Err(impossible(event.seq, "the numbers have a gap"));
     }
@@ -74,7 +74,7 @@ fn change(control: &mut Control, event: &Event) -> Result<(), String> {
         Fact::RunWaiting { on, .. } => runs::wait(control, *on, at),
         Fact::RunResumed {} => runs::set_status(control, RunStatus::Running, at),
         Fact::RunInterrupting { .. } => runs::set_status(control, RunStatus::Interrupting, at),
-        Fact::RunEnding { termination } => runs::begin_to_end(control, termination),
+        Fact::RunEnding { termination } => runs::begin_ending(control, termination),
         Fact::RunEnded { termination, output, .. } => runs::end(control, termination, *output, at),
         Fact::RunRecovered { lost, lost_model_attempt, doubt_at, .. } => {
             runs::recover(control, lost, *lost_model_attempt, *doubt_at)
@@ -122,6 +122,6 @@ fn change(control: &mut Control, event: &Event) -> Result<(), String> {
     }
 }
 
-fn impossible(seq: u64, why: &str) -> Impossible {
-    Impossible { seq, why: why.into() }
+fn impossible(seq: u64, why: &str) -> ImpossibleEvent {
+    ImpossibleEvent { seq, why: why.into() }
 }

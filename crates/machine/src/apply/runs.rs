@@ -6,15 +6,15 @@ use alloc::vec::Vec;
 
 use super::calls;
 use crate::control::{Control, Stage};
-use crate::event::{LostAttempt, Order, Usage};
+use crate::event::{LostAttempt, RunRequest, Usage};
 use crate::id::MessageId;
 use crate::output::JudgedOutput;
-use crate::recent::RecentlySettled;
+use crate::recently_settled::RecentlySettled;
 use crate::status::{RunStatus, WaitingOn};
 use crate::termination::Termination;
 use crate::time::Timestamp;
 
-pub(super) fn queued(order: &Order, at: Timestamp) -> Control {
+pub(super) fn queued(order: &RunRequest, at: Timestamp) -> Control {
     Control {
         run: order.run_id.clone(),
         thread: order.thread_id.clone(),
@@ -61,7 +61,7 @@ pub(super) fn wait(control: &mut Control, on: WaitingOn, at: Timestamp) -> Resul
     set_status(control, RunStatus::Waiting(on), at)
 }
 
-pub(super) fn begin_to_end(control: &mut Control, termination: &Termination) -> Result<(), String> {
+pub(super) fn begin_ending(control: &mut Control, termination: &Termination) -> Result<(), String> {
     if control.status != RunStatus::Running {
         return Err(format!("a run that is {} does not begin to end", control.status));
     }
@@ -99,7 +99,7 @@ pub(super) fn recover(
     doubt_at: Timestamp,
 ) -> Result<(), String> {
     for attempt in lost {
-        calls::lose(control, &attempt.call_id, attempt.attempt, doubt_at)?;
+        calls::mark_lost(control, &attempt.call_id, attempt.attempt, doubt_at)?;
     }
     match (&mut control.stage, lost_model_attempt) {
         (_, None) => Ok(()),
@@ -112,7 +112,7 @@ pub(super) fn recover(
 }
 
 pub(super) fn set_status(control: &mut Control, to: RunStatus, at: Timestamp) -> Result<(), String> {
-    let next = control.status.become_(to).map_err(|illegal| illegal.to_string())?;
+    let next = control.status.transition_to(to).map_err(|illegal| illegal.to_string())?;
     if control.status == RunStatus::Running {
         control.active_ms = control.active_ms.saturating_add(at.ms_since(control.active_since));
     }

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::calls::find;
-use crate::call::{Call, Said};
+use crate::call::{Call, Reported};
 use crate::control::{Control, Inferring, Stage};
 use crate::event::{Message, NoteBody, ToolBody};
 use crate::id::CallId;
@@ -22,10 +22,10 @@ pub(super) fn start(control: &mut Control, step: u32, at: Timestamp) -> Result<(
     control.consecutive_errors = consecutive_errors(control);
     // A call that is settled and said leaves; under `eager` an open one stays beside the new step.
     let (gone, open) =
-        core::mem::take(&mut control.calls).into_iter().partition(|call| call.said == Said::Result);
+        core::mem::take(&mut control.calls).into_iter().partition(|call| call.reported == Reported::Result);
     control.calls = open;
     for call in <Vec<Call>>::from_iter(gone) {
-        control.recent.remember(call.step, &call.id, at);
+        control.recent.insert(call.step, &call.id, at);
     }
     control.step = step;
     control.step_open = true;
@@ -54,7 +54,7 @@ pub(super) fn end(control: &mut Control, step: u32) -> Result<(), String> {
         Stage::Ending(_) => {}
         Stage::StepEnding
             if control.policy.step_end == StepEnd::AfterInference
-                && control.step_calls().any(|call| call.said == Said::Nothing) =>
+                && control.step_calls().any(|call| call.reported == Reported::Nothing) =>
         {
             control.stage = Stage::Acting;
         }
@@ -63,8 +63,8 @@ pub(super) fn end(control: &mut Control, step: u32) -> Result<(), String> {
         | Stage::Inferring(_)
         | Stage::Acting
         | Stage::StepEnding
-        | Stage::Resting
-        | Stage::Ended => control.stage = Stage::Resting,
+        | Stage::BetweenSteps
+        | Stage::Ended => control.stage = Stage::BetweenSteps,
     }
     Ok(())
 }
@@ -76,29 +76,29 @@ pub(super) fn add_message(control: &mut Control, message: &Message, seq: u64) ->
         Message::Assistant { calls, usage, matched, output, .. } => {
             control.usage = control.usage.plus(*usage);
             control.matched.clone_from(matched);
-            control.output = output.as_ref().map(|fit| JudgedOutput::of(fit, seq));
+            control.output = output.as_ref().map(|fit| JudgedOutput::from_fit(fit, seq));
             let tools_first = control.policy.step_end == StepEnd::AfterTools && !calls.is_empty();
             control.stage = if tools_first { Stage::Acting } else { Stage::StepEnding };
             Ok(())
         }
         Message::Tool { call_id, body, .. } => {
             let call = find(control, call_id)?;
-            let (open, said) = match body {
-                ToolBody::Settled { .. } => (false, Said::Result),
-                ToolBody::Placeholder { .. } => (true, Said::Placeholder),
+            let (open, reported) = match body {
+                ToolBody::Settled { .. } => (false, Reported::Result),
+                ToolBody::Placeholder { .. } => (true, Reported::Placeholder),
             };
-            if call.said != Said::Nothing || call.settled() == open {
+            if call.reported != Reported::Nothing || call.settled() == open {
                 return Err(format!("call {call_id} cannot have this tool message"));
             }
-            call.said = said;
+            call.reported = reported;
             finish_turn(control);
             Ok(())
         }
         Message::Note { call_id, body, .. } => {
             let call = find(control, call_id)?;
             match body {
-                NoteBody::Late { .. } if call.said == Said::Placeholder && call.settled() => {
-                    call.said = Said::Result;
+                NoteBody::Late { .. } if call.reported == Reported::Placeholder && call.settled() => {
+                    call.reported = Reported::Result;
                     Ok(())
                 }
                 NoteBody::Late { .. } => Err(format!("call {call_id} has no late result")),
@@ -120,9 +120,9 @@ pub(super) fn add_message(control: &mut Control, message: &Message, seq: u64) ->
 
 /// Once every call of the step has its tool message, the step has nothing left but its end.
 fn finish_turn(control: &mut Control) {
-    let complete = control.step_calls().all(|call| call.said != Said::Nothing);
+    let complete = control.step_calls().all(|call| call.reported != Reported::Nothing);
     if complete && control.stage == Stage::Acting {
-        control.stage = if control.step_open { Stage::StepEnding } else { Stage::Resting };
+        control.stage = if control.step_open { Stage::StepEnding } else { Stage::BetweenSteps };
     }
 }
 
@@ -146,7 +146,7 @@ pub(super) fn retry_model(
         | Stage::Inferring(_)
         | Stage::Acting
         | Stage::StepEnding
-        | Stage::Resting
+        | Stage::BetweenSteps
         | Stage::Ending(_)
         | Stage::Ended => Err(format!("model attempt {attempt} follows nothing")),
     }

@@ -5,16 +5,16 @@ use alloc::vec::Vec;
 use serde::Deserialize;
 
 use super::{Control, Inferring, Stage};
-use crate::call::{Approved, Attempt, Call, CallState, Said};
+use crate::call::{Approved, Attempt, Call, CallState, Reported};
 use crate::event::{Parent, Usage};
 use crate::id::{AgentName, CallId, Digest, MessageId, Principal, RunId, SuspensionId, ThreadId, ToolName};
 use crate::output::JudgedOutput;
 use crate::phase::PhaseSet;
 use crate::policy::{
-    ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnBusy, OnReject, Policy, StepEnd,
+    ApprovalScope, Continuation, DecisionTiming, Execution, OnBlock, OnBusy, OnReject, Policy, StepEnd,
     WhileWaiting,
 };
-use crate::recent::RecentlySettled;
+use crate::recently_settled::RecentlySettled;
 use crate::rules::Asker;
 use crate::status::RunStatus;
 use crate::suspension::{Expiry, Held, ResumeMode, Suspension};
@@ -68,7 +68,7 @@ struct PolicyV1 {
     on_reject: Option<OnReject>,
     on_block: OnBlock,
     step_end: StepEnd,
-    decisions: Decisions,
+    decisions: DecisionTiming,
     execution: Execution,
     approval: ApprovalScope,
     while_waiting: WhileWaiting,
@@ -82,7 +82,7 @@ enum StageV1 {
     Inferring(InferringV1),
     Acting,
     StepEnding,
-    Resting,
+    BetweenSteps,
     Ending(Termination),
     Ended,
 }
@@ -118,7 +118,7 @@ struct CallV1 {
     resume_state_seq: Option<u64>,
     notes: Vec<u64>,
     after_answered: bool,
-    said: Said,
+    reported: Reported,
 }
 
 #[derive(Deserialize)]
@@ -246,7 +246,7 @@ impl From<StageV1> for Stage {
             }),
             StageV1::Acting => Self::Acting,
             StageV1::StepEnding => Self::StepEnding,
-            StageV1::Resting => Self::Resting,
+            StageV1::BetweenSteps => Self::BetweenSteps,
             StageV1::Ending(termination) => Self::Ending(termination),
             StageV1::Ended => Self::Ended,
         }
@@ -275,7 +275,7 @@ impl From<CallV1> for Call {
             resume_state_seq: old.resume_state_seq,
             notes: old.notes,
             after_answered: old.after_answered,
-            said: old.said,
+            reported: old.reported,
         }
     }
 }

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::Answer;
+use super::InputOutcome;
 use super::draft::Draft;
 use super::gate::approval_request;
 use crate::call::Call;
@@ -113,13 +113,13 @@ impl Draft<'_> {
         self.control.parent.as_ref().map_or(0, |parent| parent.depth)
     }
 
-    pub(super) fn child_ended(&mut self, ended: &ChildEnded) -> Result<Answer, Rejection> {
+    pub(super) fn child_ended(&mut self, ended: &ChildEnded) -> Result<InputOutcome, Rejection> {
         let Some(call) = self.control.call(&ended.call).cloned() else {
-            return Ok(Answer::Duplicate);
+            return Ok(InputOutcome::Duplicate);
         };
         let open = match call.suspension() {
             Some(open) if matches!(&open.held, Held::ChildRun { run, .. } if *run == ended.run) => open,
-            Some(_) | None => return Ok(Answer::Duplicate),
+            Some(_) | None => return Ok(InputOutcome::Duplicate),
         };
         self.record(Fact::ChildEnded {
             call_id: call.id.clone(),
@@ -130,7 +130,7 @@ impl Draft<'_> {
         let answer = match &ended.end {
             ChildEnd::Interrupted => {
                 self.cancel_call(&call, CancelReason::ChildInterrupted)?;
-                return Ok(Answer::Done);
+                return Ok(InputOutcome::Done);
             }
             ChildEnd::Completed { answer } => {
                 Ok(ToolAnswer::Success { value: answer.clone(), warning: None })
@@ -152,6 +152,6 @@ impl Draft<'_> {
             Ok(answer) => self.answered(&call, &answer, ResultFrom::Child)?,
             Err(message) => self.fail(&call, CallErrorCode::ChildFailed, message)?,
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::Answer;
+use super::InputOutcome;
 use super::draft::Draft;
 use crate::call::Call;
 use crate::event::{CancelReason, Fact};
@@ -14,7 +14,7 @@ use crate::termination::{StopCode, Termination};
 use crate::tool::OnExpiry;
 
 impl Draft<'_> {
-    pub(super) fn deadline_reached(&mut self) -> Result<Answer, Rejection> {
+    pub(super) fn deadline_reached(&mut self) -> Result<InputOutcome, Rejection> {
         let expired: Vec<(Call, Expiry)> = self
             .control
             .calls
@@ -30,14 +30,14 @@ impl Draft<'_> {
             let ends_run = self.expire(&call, expiry)?;
             end = end.or(ends_run);
         }
-        let doubted = self.doubt_due()?;
+        let doubted = self.suspend_due_doubts()?;
         if nothing_expired && !doubted {
             return Err(Rejection::NothingDue);
         }
         if let Some(code) = end {
             self.finish(Termination::stopped(code, None))?;
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// Nothing ever runs because nobody answered. Says with which code the run ends, if it does.

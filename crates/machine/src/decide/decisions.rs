@@ -3,13 +3,15 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::Answer;
+use super::InputOutcome;
 use super::draft::Draft;
 use crate::call::Call;
 use crate::control::Stage;
-use crate::decision::{Decision, DecisionAction, Meaning, edit_fault, grant_fault, is_grantable, meaning};
+use crate::decision::{
+    Decision, DecisionAction, DecisionMeaning, edit_fault, grant_fault, interpret, is_grantable,
+};
 use crate::event::{CallErrorCode, CancelReason, Fact, ResultFrom, VoidReason};
-use crate::grant::Reason;
+use crate::grant::HoldReason;
 use crate::json::Json;
 use crate::policy::{ApprovalScope, OnReject};
 use crate::rejection::Rejection;
@@ -18,7 +20,7 @@ use crate::suspension::{Held, ResumeMode, Suspension};
 use crate::termination::{StopCode, Termination};
 
 impl Draft<'_> {
-    pub(super) fn decision(&mut self, decision: &Decision) -> Result<Answer, Rejection> {
+    pub(super) fn decision(&mut self, decision: &Decision) -> Result<InputOutcome, Rejection> {
         if self.control.status == RunStatus::Queued {
             return Err(Rejection::NotStarted);
         }
@@ -30,32 +32,34 @@ impl Draft<'_> {
             return Err(Rejection::NotSuspended { status: call.status(), call: call.id });
         };
         if open.id != decision.suspension {
-            return Err(Rejection::OtherSuspension { call: call.id.clone(), open: open.id.clone() });
+            return Err(Rejection::WrongSuspension { call: call.id.clone(), open: open.id.clone() });
         }
         if let Some(expiry) = open.expiry.filter(|expiry| expiry.at <= decision.accepted_at) {
             return Err(Rejection::Expired { call: call.id.clone(), at: expiry.at });
         }
-        let means = meaning(open.held.kind(), open.mode, &decision.action)
+        let means = interpret(open.held.kind(), open.mode, &decision.action)
             .map_err(|why| Rejection::Invalid { call: call.id.clone(), why })?;
         if let Some(why) = grant_fault(&means, &decision.action, is_grantable(&call)) {
             return Err(Rejection::Invalid { call: call.id, why });
         }
-        self.expected(&call, decision)?;
+        self.check_expected_digest(&call, decision)?;
         match means {
-            Meaning::Approve { edited } => return self.approve(&call, open, decision, edited.cloned()),
+            DecisionMeaning::Approve { edited } => {
+                return self.approve(&call, open, decision, edited.cloned());
+            }
             // The repeat was refused, but an earlier attempt may have taken effect: that is what must be said.
-            Meaning::Deny if !call.doubted.is_empty() => {
+            DecisionMeaning::Deny if !call.doubted.is_empty() => {
                 self.cancel_by(&call, decision, CancelReason::GivenUp)?;
                 self.after_denial(decision)?;
             }
-            Meaning::Deny => {
+            DecisionMeaning::Deny => {
                 self.deny(&call, open, decision)?;
                 self.after_denial(decision)?;
             }
-            Meaning::Replay { answer, arguments, mode } => {
+            DecisionMeaning::Replay { answer, arguments, mode } => {
                 self.resume(&call, open, decision, mode, answer.cloned(), arguments.cloned())?;
             }
-            Meaning::Result(value) => {
+            DecisionMeaning::Result(value) => {
                 self.resume(&call, open, decision, ResumeMode::UseDecisionAsToolResult, None, None)?;
                 self.record(Fact::ExecutionSucceeded {
                     call_id: call.id.clone(),
@@ -64,18 +68,18 @@ impl Draft<'_> {
                     by: ResultFrom::Decision,
                 })?;
             }
-            Meaning::Failure(text) => {
+            DecisionMeaning::Failure(text) => {
                 self.resume(&call, open, decision, ResumeMode::UseDecisionAsToolResult, None, None)?;
                 self.fail(&call, CallErrorCode::ToolError, text.into())?;
             }
-            Meaning::GiveUp => self.cancel_by(&call, decision, CancelReason::GivenUp)?,
-            Meaning::Cancel => self.cancel_by(&call, decision, CancelReason::Decided)?,
+            DecisionMeaning::GiveUp => self.cancel_by(&call, decision, CancelReason::GivenUp)?,
+            DecisionMeaning::Cancel => self.cancel_by(&call, decision, CancelReason::Decided)?,
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// Whoever decides may say which arguments they have seen.
-    fn expected(&self, call: &Call, decision: &Decision) -> Result<(), Rejection> {
+    fn check_expected_digest(&self, call: &Call, decision: &Decision) -> Result<(), Rejection> {
         match &decision.action {
             DecisionAction::Resume(resume)
                 if resume.expect_digest.is_some_and(|seen| seen != call.arguments) =>
@@ -92,7 +96,7 @@ impl Draft<'_> {
         open: &Suspension,
         decision: &Decision,
         arguments: Option<crate::tool::Arguments>,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<InputOutcome, Rejection> {
         let shown = match &open.held {
             Held::Approval { definition } => Some(*definition),
             Held::ClientTool
@@ -101,7 +105,7 @@ impl Draft<'_> {
             | Held::InDoubt { .. }
             | Held::ChildRun { .. } => None,
         };
-        if shown.is_some_and(|shown| decision.is_for_another(shown)) {
+        if shown.is_some_and(|shown| decision.is_for_changed_tool(shown)) {
             self.record(Fact::ApprovalVoided {
                 call_id: call.id.clone(),
                 approval_id: open.id.clone(),
@@ -109,7 +113,7 @@ impl Draft<'_> {
                 by: Some(decision.by.clone()),
                 decision_id: decision.id.clone(),
             })?;
-            return Ok(Answer::ToolChanged { voided: open.id.clone() });
+            return Ok(InputOutcome::ToolChanged { voided: open.id.clone() });
         }
         if let Some(why) = arguments.as_ref().and_then(edit_fault) {
             return Err(Rejection::Invalid { call: call.id.clone(), why });
@@ -118,7 +122,7 @@ impl Draft<'_> {
             DecisionAction::Resume(resume) => (resume.note.clone(), resume.apply_to_future),
             DecisionAction::Cancel { .. } => (None, false),
         };
-        let covers = if apply_to_future { self.covers(call) } else { Vec::new() };
+        let covers = if apply_to_future { self.covered_reasons(call) } else { Vec::new() };
         self.record(Fact::ToolApproved {
             call_id: call.id.clone(),
             approval_id: open.id.clone(),
@@ -129,11 +133,11 @@ impl Draft<'_> {
             apply_to_future,
             covers,
         })?;
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// The reasons that later calls are not held for: those that opened this suspension.
-    fn covers(&self, call: &Call) -> Vec<Reason> {
+    fn covered_reasons(&self, call: &Call) -> Vec<HoldReason> {
         // What the gate knew is not stored. A run that asks about no tool by itself holds no call in its agent's name, so
         // where one is held for that reason, nothing loosened the agent's policy any more.
         let loosening_ended = match self.control.policy.approval {
@@ -141,7 +145,7 @@ impl Draft<'_> {
             ApprovalScope::WriteTools | ApprovalScope::AllTools => false,
         };
         let scopes = self.scopes_in_force(loosening_ended);
-        let reason = |asker| Reason::of(asker, scopes, self.revision, &self.control);
+        let reason = |asker| HoldReason::for_asker(asker, scopes, self.revision, &self.control);
         call.open_askers().iter().filter_map(reason).collect()
     }
 

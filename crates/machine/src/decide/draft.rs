@@ -19,20 +19,20 @@ pub(super) struct Draft<'r> {
     pub(super) now: Timestamp,
     pub(super) events: Vec<Event>,
     /// Calls whose hooks of AfterToolExecute were heard with this input, empty answers included.
-    pub(super) heard: BTreeSet<CallId>,
+    pub(super) after_hooks_answered: BTreeSet<CallId>,
     /// An accepted interrupt waits: what is said is recorded, and nothing follows from it.
     pub(super) interrupted: bool,
 }
 
 impl<'r> Draft<'r> {
-    pub(super) fn of(revision: &'r Revision, control: &Control, now: Timestamp) -> Self {
+    pub(super) fn new(revision: &'r Revision, control: &Control, now: Timestamp) -> Self {
         Self {
             revision,
             control: control.clone(),
             // Clocks of two workers differ; the log's own time never runs backwards.
             now: now.max(control.at),
             events: Vec::new(),
-            heard: BTreeSet::new(),
+            after_hooks_answered: BTreeSet::new(),
             interrupted: false,
         }
     }
@@ -108,7 +108,7 @@ impl<'r> Draft<'r> {
         CONTROL_BYTES_MAX.checked_sub(stored.len())?.checked_sub(reserve)
     }
 
-    pub(super) const fn asks(&self, phase: Phase) -> bool {
+    pub(super) const fn has_hooks(&self, phase: Phase) -> bool {
         self.revision.phases.has(phase)
     }
 
@@ -123,7 +123,7 @@ impl<'r> Draft<'r> {
             let (actions, failed) = match &answer.outcome {
                 HookOutcome::Actions(actions) if actions.is_empty() => continue,
                 HookOutcome::Actions(actions) => (actions.clone(), None),
-                HookOutcome::Failed(why) => (Vec::new(), Some(crate::termination::cut(why))),
+                HookOutcome::Failed(why) => (Vec::new(), Some(crate::termination::truncate_reason(why))),
             };
             self.record(Fact::PhaseAnswered {
                 phase,
@@ -153,14 +153,14 @@ impl<'r> Draft<'r> {
         call: Option<&CallId>,
         hooks: &HookAnswers,
     ) -> Result<(), Rejection> {
-        for answer in hooks.each_alone(phase).answers {
+        for answer in hooks.isolate_failures(phase).answers {
             if let HookOutcome::Failed(why) = answer.outcome {
                 self.record(Fact::PhaseAnswered {
                     phase,
                     plugin: answer.plugin,
                     call_id: call.cloned(),
                     actions: Vec::new(),
-                    failed: Some(crate::termination::cut(&why)),
+                    failed: Some(crate::termination::truncate_reason(&why)),
                 })?;
             }
         }

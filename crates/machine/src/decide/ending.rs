@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::Answer;
+use super::InputOutcome;
 use super::draft::Draft;
 use super::recovery::running;
 use crate::call::{Attempt, Call};
@@ -30,7 +30,7 @@ impl Draft<'_> {
             | Stage::Inferring(_)
             | Stage::Acting
             | Stage::StepEnding
-            | Stage::Resting
+            | Stage::BetweenSteps
             | Stage::Ending(_)
             | Stage::Ended => termination,
         };
@@ -41,8 +41,8 @@ impl Draft<'_> {
         self.cancel_calls(CancelReason::RunEnded, termination.is_abort())?;
         let executing = self.control.calls.iter().any(|call| !call.settled());
         if !executing {
-            self.say_everything()?;
-            if !self.asks(Phase::RunEnd) {
+            self.record_missing_messages()?;
+            if !self.has_hooks(Phase::RunEnd) {
                 return self.end(termination);
             }
         }
@@ -52,17 +52,17 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn run_end_answered(&mut self, hooks: &HookAnswers) -> Result<Answer, Rejection> {
+    pub(super) fn run_end_answered(&mut self, hooks: &HookAnswers) -> Result<InputOutcome, Rejection> {
         let Stage::Ending(termination) = self.control.stage.clone() else {
             return Err(Rejection::NotAsked(Phase::RunEnd));
         };
-        self.record_hooks(Phase::RunEnd, None, &hooks.each_alone(Phase::RunEnd))?;
+        self.record_hooks(Phase::RunEnd, None, &hooks.isolate_failures(Phase::RunEnd))?;
         self.end(termination)?;
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// Does not wait: neither for a tool that ignores its token nor for hooks.
-    pub(super) fn interrupt(&mut self, cause: &InterruptCause) -> Result<Answer, Rejection> {
+    pub(super) fn interrupt(&mut self, cause: &InterruptCause) -> Result<InputOutcome, Rejection> {
         let reason = match cause {
             InterruptCause::Person(_) | InterruptCause::Parent(_) => CancelReason::Interrupted,
             InterruptCause::Superseded(_) => CancelReason::Superseded,
@@ -75,9 +75,9 @@ impl Draft<'_> {
             let id = interruption_message_id(&self.control.run, self.control.step);
             self.record(Fact::MessageAdded(Message::Interruption { id }))?;
         }
-        self.say_everything()?;
+        self.record_missing_messages()?;
         self.end(Termination::Cancelled(cause.cancelled()))?;
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// Every call that is not settled, in call order; those that execute only when `running_too`.
@@ -105,7 +105,7 @@ impl Draft<'_> {
     }
 
     /// A call that would be held while the run ends is cancelled instead. True if it was.
-    pub(super) fn cancelled_at_the_end(&mut self, call: &Call) -> Result<bool, Rejection> {
+    pub(super) fn cancel_if_ending(&mut self, call: &Call) -> Result<bool, Rejection> {
         let ends = matches!(self.control.stage, Stage::Ending(_));
         if ends {
             self.cancel_call(call, CancelReason::RunEnded)?;

@@ -4,24 +4,24 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::Answer;
+use super::InputOutcome;
 use super::draft::Draft;
 use crate::call::Call;
 use crate::control::Stage;
-use crate::event::{CallErrorCode, Fact, Opened, ResultFrom, VoidReason};
-use crate::grant::{Grant, Reason};
+use crate::event::{CallErrorCode, Fact, OpenedSuspension, ResultFrom, VoidReason};
+use crate::grant::{Grant, HoldReason};
 use crate::id::{PluginName, Principal};
-use crate::input::{Gated, ToolAnswer};
+use crate::input::{GateInput, ToolAnswer};
 use crate::phase::{AskKind, Intercept, Phase, SuppliedResult, SuspendRequest, reduce};
-use crate::policy::{OnBlock, Scopes};
-use crate::projection::at_the_gate;
+use crate::policy::{ApprovalScopes, OnBlock};
 use crate::rejection::Rejection;
 use crate::revision::{ASK_ROUNDS_MAX, ATTEMPT_COUNT_MAX};
-use crate::rules::{Asker, Verdict, judge};
+use crate::rules::{Asker, GateVerdict, evaluate};
 use crate::status::CallStatus;
+use crate::step_projection::is_at_gate;
 use crate::suspension::{Held, ResumeMode};
 use crate::termination::Termination;
-use crate::tool::{Arguments, Performer, Tool, ToolNow};
+use crate::tool::{Arguments, Performer, Tool, ToolLookup};
 
 /// What a suspension adds to the stored control, at most.
 const HELD_BYTES: usize = 160;
@@ -29,22 +29,22 @@ const ASKER_BYTES: usize = 4;
 
 impl Draft<'_> {
     /// In this order: block, supplied result, unknown tool, bad arguments, suspend, execute.
-    pub(super) fn gated(&mut self, gated: &Gated) -> Result<Answer, Rejection> {
+    pub(super) fn gated(&mut self, gated: &GateInput) -> Result<InputOutcome, Rejection> {
         let call = self.call(&gated.call)?.clone();
         if matches!(self.control.stage, Stage::Ending(_)) && !call.is_approved_and_unstarted() {
             return Err(Rejection::RunEnding);
         }
         // With the step's end before the tools, its hooks come before the gate.
         if self.control.stage == Stage::StepEnding && call.step == self.control.step {
-            return Err(Rejection::NotAtTheGate { status: call.status(), call: call.id });
+            return Err(Rejection::NotAtGate { status: call.status(), call: call.id });
         }
-        if !at_the_gate(&self.control, &call) {
-            return Err(Rejection::NotAtTheGate { status: call.status(), call: call.id });
+        if !is_at_gate(&self.control, &call) {
+            return Err(Rejection::NotAtGate { status: call.status(), call: call.id });
         }
         if let Some(fault) = gated.hooks.fault(Phase::BeforeToolExecute) {
             self.record_failures(Phase::BeforeToolExecute, Some(&call.id), &gated.hooks)?;
             self.fail(&call, CallErrorCode::GateFailed, fault)?;
-            return Ok(Answer::Done);
+            return Ok(InputOutcome::Done);
         }
         self.record_hooks(Phase::BeforeToolExecute, Some(&call.id), &gated.hooks)?;
         let hook = reduce(&gated.hooks, |plugin| call.asked.contains(&Asker::Plugin(plugin.clone())));
@@ -56,20 +56,20 @@ impl Draft<'_> {
             );
         }
         let verdict = match &gated.tool {
-            ToolNow::Known(tool) => Some(self.built_in(&call, tool, gated)),
-            ToolNow::Unknown | ToolNow::OutOfScope => None,
+            ToolLookup::Known(tool) => Some(self.built_in_verdict(&call, tool, gated)),
+            ToolLookup::Unknown | ToolLookup::OutOfScope => None,
         };
         match verdict {
-            Some(Verdict::Block) => {
+            Some(GateVerdict::Block) => {
                 return self.block(&call, CallErrorCode::BlockedByPolicy, "blocked by policy".into());
             }
-            Some(Verdict::Deny { rule }) => {
+            Some(GateVerdict::Deny { rule }) => {
                 return self.block(&call, CallErrorCode::DeniedByRule, format!("denied by rule {rule}"));
             }
-            Some(Verdict::Allow { .. } | Verdict::Ask { .. }) | None => {}
+            Some(GateVerdict::Allow { .. } | GateVerdict::Ask { .. }) | None => {}
         }
         if let Intercept::SetResult(plugin, result) = &hook {
-            return self.supplied(&call, plugin, result);
+            return self.apply_supplied_result(&call, plugin, result);
         }
         self.dispatch(&call, gated, &hook, verdict)
     }
@@ -77,30 +77,30 @@ impl Draft<'_> {
     fn dispatch(
         &mut self,
         call: &Call,
-        gated: &Gated,
+        gated: &GateInput,
         hook: &Intercept<'_>,
-        verdict: Option<Verdict>,
-    ) -> Result<Answer, Rejection> {
+        verdict: Option<GateVerdict>,
+    ) -> Result<InputOutcome, Rejection> {
         let tool = match &gated.tool {
-            ToolNow::Known(tool) => tool,
-            ToolNow::Unknown if call.status() != CallStatus::New => {
+            ToolLookup::Known(tool) => tool,
+            ToolLookup::Unknown if call.status() != CallStatus::New => {
                 return self.refuse(
                     call,
                     CallErrorCode::ToolRemoved,
                     "the tool was removed while the call waited",
                 );
             }
-            ToolNow::Unknown => {
+            ToolLookup::Unknown => {
                 return self.refuse(call, CallErrorCode::UnknownTool, "there is no such tool");
             }
-            ToolNow::OutOfScope => {
+            ToolLookup::OutOfScope => {
                 return self.refuse(call, CallErrorCode::OutOfScope, "this agent may not use the tool");
             }
         };
         if call.lost() && !tool.class.repeatable() {
             let why = "the worker was lost, and the tool may no longer be repeated";
-            self.doubt(call, call.attempts, Some(why.into()))?;
-            return Ok(Answer::Done);
+            self.suspend_in_doubt(call, call.attempts, Some(why.into()))?;
+            return Ok(InputOutcome::Done);
         }
         let unanswered = call.lost() || !call.doubted.is_empty();
         if unanswered && call.attempts >= ATTEMPT_COUNT_MAX {
@@ -115,7 +115,7 @@ impl Draft<'_> {
             return self.refuse(call, CallErrorCode::ArgumentsChanged, why);
         }
         let call = &self.void_if_changed(call, tool)?;
-        let asked_by = self.asked_by(call, verdict.as_ref());
+        let asked_by = self.unanswered_askers(call, verdict.as_ref());
         // A grant lifts what the built-in gate asks, but not for a tool that changed meanwhile.
         let lifted_by = if call.must_ask { None } else { self.lifted_by(&asked_by, call, tool, gated) };
         if !asked_by.is_empty() && lifted_by.is_none() {
@@ -129,29 +129,29 @@ impl Draft<'_> {
     }
 
     /// A policy that is looser than the agent's own counts only with the name of whoever loosened it.
-    fn built_in(&self, call: &Call, tool: &Tool, gated: &Gated) -> Verdict {
+    fn built_in_verdict(&self, call: &Call, tool: &Tool, gated: &GateInput) -> GateVerdict {
         self.verdict(self.scopes(gated), call, tool, gated)
     }
 
-    fn scopes(&self, gated: &Gated) -> Scopes {
+    fn scopes(&self, gated: &GateInput) -> ApprovalScopes {
         self.scopes_in_force(gated.loosening_ended)
     }
 
-    pub(super) fn scopes_in_force(&self, loosening_ended: bool) -> Scopes {
+    pub(super) fn scopes_in_force(&self, loosening_ended: bool) -> ApprovalScopes {
         let (agent, run) = (self.revision.policy.approval, self.control.policy.approval);
         let may_be_looser = self.control.loosened_by.is_some() && !loosening_ended;
-        Scopes { agent, run: if may_be_looser { run } else { run.max(agent) } }
+        ApprovalScopes { agent, run: if may_be_looser { run } else { run.max(agent) } }
     }
 
-    fn verdict(&self, scopes: Scopes, call: &Call, tool: &Tool, gated: &Gated) -> Verdict {
-        judge(&self.revision.rules, scopes, &call.tool, tool, &gated.arguments, &gated.hits)
+    fn verdict(&self, scopes: ApprovalScopes, call: &Call, tool: &Tool, gated: &GateInput) -> GateVerdict {
+        evaluate(&self.revision.rules, scopes, &call.tool, tool, &gated.arguments, &gated.hits)
     }
 
     /// The giver of the grant that lifts the first of these askers, if grants lift every one of them.
-    fn lifted_by(&self, askers: &[Asker], call: &Call, tool: &Tool, gated: &Gated) -> Option<Principal> {
+    fn lifted_by(&self, askers: &[Asker], call: &Call, tool: &Tool, gated: &GateInput) -> Option<Principal> {
         let scopes = self.scopes(gated);
         let giver = |asker| {
-            let reason = Reason::of(asker, scopes, self.revision, &self.control)?;
+            let reason = HoldReason::for_asker(asker, scopes, self.revision, &self.control)?;
             let lifts = |grant: &&Grant| grant.lifts(&reason, &self.control.agent, &call.tool, tool);
             gated.grants.iter().find(lifts).map(|grant| grant.by.clone())
         };
@@ -160,17 +160,19 @@ impl Draft<'_> {
     }
 
     /// The built-in askers that still have to be heard.
-    fn asked_by(&self, call: &Call, verdict: Option<&Verdict>) -> Vec<Asker> {
-        let mut unheard: Vec<Asker> = match verdict {
-            Some(Verdict::Ask { by }) => {
+    fn unanswered_askers(&self, call: &Call, verdict: Option<&GateVerdict>) -> Vec<Asker> {
+        let mut unanswered: Vec<Asker> = match verdict {
+            Some(GateVerdict::Ask { by }) => {
                 by.iter().filter(|asker| !asker.is_answered(&call.asked)).cloned().collect()
             }
-            Some(Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Block) | None => Vec::new(),
+            Some(GateVerdict::Allow { .. } | GateVerdict::Deny { .. } | GateVerdict::Block) | None => {
+                Vec::new()
+            }
         };
-        if call.must_ask && unheard.is_empty() {
-            unheard.push(Asker::Policy);
+        if call.must_ask && unanswered.is_empty() {
+            unanswered.push(Asker::Policy);
         }
-        unheard
+        unanswered
     }
 
     /// An approval is for one definition of the tool. Another one voids it, and the call is held again.
@@ -193,15 +195,15 @@ impl Draft<'_> {
         &mut self,
         call: &Call,
         tool: &Tool,
-        gated: &Gated,
+        gated: &GateInput,
         asked_by: Vec<Asker>,
         request: &SuspendRequest,
-    ) -> Result<Answer, Rejection> {
-        if self.cancelled_at_the_end(call)? {
-            return Ok(Answer::Done);
+    ) -> Result<InputOutcome, Rejection> {
+        if self.cancel_if_ending(call)? {
+            return Ok(InputOutcome::Done);
         }
         if call.ask_rounds >= ASK_ROUNDS_MAX {
-            return self.asked_too_often(call);
+            return self.fail_asked_too_often(call);
         }
         if request.kind == AskKind::Approval && request.mode != ResumeMode::ReplayToolCall {
             let why = "a hook asked for an approval that would not run the call; ask a question instead";
@@ -225,17 +227,17 @@ impl Draft<'_> {
         opened.arguments = Some(gated.arguments.clone());
         opened.asked_by = asked_by;
         self.record(if approval { Fact::ApprovalRequested(opened) } else { Fact::ToolSuspended(opened) })?;
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// Whoever made this run's policy let through what the agent's own would hold.
-    fn loosened_by(&self, call: &Call, tool: &Tool, gated: &Gated) -> Option<Principal> {
+    fn loosened_by(&self, call: &Call, tool: &Tool, gated: &GateInput) -> Option<Principal> {
         let own = self.revision.policy.approval;
-        let unheard = match self.verdict(Scopes { agent: own, run: own }, call, tool, gated) {
-            Verdict::Ask { by } => by.iter().any(|asker| !asker.is_answered(&call.asked)),
-            Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Block => false,
+        let unanswered = match self.verdict(ApprovalScopes { agent: own, run: own }, call, tool, gated) {
+            GateVerdict::Ask { by } => by.iter().any(|asker| !asker.is_answered(&call.asked)),
+            GateVerdict::Allow { .. } | GateVerdict::Deny { .. } | GateVerdict::Block => false,
         };
-        let loosened = self.control.policy.approval < own && unheard;
+        let loosened = self.control.policy.approval < own && unanswered;
         if loosened { self.control.loosened_by.clone() } else { None }
     }
 
@@ -243,27 +245,28 @@ impl Draft<'_> {
         &mut self,
         call: &Call,
         tool: &Tool,
-        gated: &Gated,
+        gated: &GateInput,
         rule: Option<u16>,
         let_through_by: Option<Principal>,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<InputOutcome, Rejection> {
         let elsewhere = match &tool.performer {
             Performer::Server | Performer::Agent { .. } => None,
             Performer::Client => Some(Held::ClientTool),
             Performer::External => Some(Held::External),
         };
         let is_held = elsewhere.is_some() || matches!(tool.performer, Performer::Agent { .. });
-        if is_held && self.cancelled_at_the_end(call)? {
-            return Ok(Answer::Done);
+        if is_held && self.cancel_if_ending(call)? {
+            return Ok(InputOutcome::Done);
         }
         if let Some(held) = elsewhere {
             let mode = ResumeMode::UseDecisionAsToolResult;
             let request = SuspendRequest { mode, expires_in_ms: None, ..approval_request(tool) };
             // An approver may have changed them: whoever performs the call gets what was decided on.
             let arguments = Some(gated.arguments.clone());
-            let opened = Opened { arguments, rule, let_through_by, ..self.opened(call, held, &request) };
+            let opened =
+                OpenedSuspension { arguments, rule, let_through_by, ..self.opened(call, held, &request) };
             self.record(Fact::ToolSuspended(opened))?;
-            return Ok(Answer::Done);
+            return Ok(InputOutcome::Done);
         }
         if let Performer::Agent { budget_tokens_max, .. } = &tool.performer
             && let Some((code, why)) = self.no_room_for_child(*budget_tokens_max)
@@ -282,16 +285,16 @@ impl Draft<'_> {
         if let Performer::Agent { agent, budget_tokens_max } = &tool.performer {
             self.delegate(call, tool, agent, *budget_tokens_max)?;
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// A result that a hook supplies settles the call without running it; a pending one holds it.
-    fn supplied(
+    fn apply_supplied_result(
         &mut self,
         call: &Call,
         plugin: &PluginName,
         result: &SuppliedResult,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<InputOutcome, Rejection> {
         let answer = match result {
             SuppliedResult::Success { value, warning } => {
                 ToolAnswer::Success { value: value.clone(), warning: warning.clone() }
@@ -299,44 +302,44 @@ impl Draft<'_> {
             SuppliedResult::Error { message } => {
                 return self.refuse(call, CallErrorCode::PluginError, message);
             }
-            SuppliedResult::Pending(_) if self.cancelled_at_the_end(call)? => return Ok(Answer::Done),
+            SuppliedResult::Pending(_) if self.cancel_if_ending(call)? => return Ok(InputOutcome::Done),
             SuppliedResult::Pending(_) if call.ask_rounds >= ASK_ROUNDS_MAX => {
-                return self.asked_too_often(call);
+                return self.fail_asked_too_often(call);
             }
             SuppliedResult::Pending(request) => {
                 self.suspend(call, request, alloc::vec![Asker::Plugin(plugin.clone())])?;
-                return Ok(Answer::Done);
+                return Ok(InputOutcome::Done);
             }
         };
         self.answered(call, &answer, ResultFrom::Hook)?;
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
-    fn asked_too_often(&mut self, call: &Call) -> Result<Answer, Rejection> {
+    fn fail_asked_too_often(&mut self, call: &Call) -> Result<InputOutcome, Rejection> {
         let why = format!("the gate asked {ASK_ROUNDS_MAX} times and asks again");
         self.refuse(call, CallErrorCode::AskedTooOften, &why)
     }
 
-    fn block(&mut self, call: &Call, code: CallErrorCode, why: String) -> Result<Answer, Rejection> {
+    fn block(&mut self, call: &Call, code: CallErrorCode, why: String) -> Result<InputOutcome, Rejection> {
         self.fail(call, code, why.clone())?;
         match self.control.policy.on_block {
             OnBlock::FailCall => {}
             OnBlock::EndRun => self.finish(Termination::blocked(&why))?,
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
-    fn refuse(&mut self, call: &Call, code: CallErrorCode, why: &str) -> Result<Answer, Rejection> {
+    fn refuse(&mut self, call: &Call, code: CallErrorCode, why: &str) -> Result<InputOutcome, Rejection> {
         self.fail(call, code, why.into())?;
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 }
 
 /// The rule that allowed the call.
-const fn rule_of(verdict: Option<&Verdict>) -> Option<u16> {
+const fn rule_of(verdict: Option<&GateVerdict>) -> Option<u16> {
     match verdict {
-        Some(Verdict::Allow { rule }) => *rule,
-        Some(Verdict::Ask { .. } | Verdict::Deny { .. } | Verdict::Block) | None => None,
+        Some(GateVerdict::Allow { rule }) => *rule,
+        Some(GateVerdict::Ask { .. } | GateVerdict::Deny { .. } | GateVerdict::Block) | None => None,
     }
 }
 

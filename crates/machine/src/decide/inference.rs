@@ -5,13 +5,13 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::Answer;
+use super::InputOutcome;
 use super::draft::Draft;
 use crate::call::Call;
 use crate::control::{Inferring, Stage};
 use crate::event::{CallInMessage, Fact, Message, Origin};
-use crate::id::{CallId, MessageId, assistant_message_id, calls_dropped_message_id, made_up_call_id};
-use crate::input::{AskedCall, ModelAnswered, ModelFailure};
+use crate::id::{CallId, MessageId, assistant_message_id, calls_dropped_message_id, generated_call_id};
+use crate::input::{ModelAnswered, ModelFailure, RequestedCall};
 use crate::output::OutputFit;
 use crate::phase::{Action, HookAnswers, Phase};
 use crate::rejection::Rejection;
@@ -21,7 +21,7 @@ use crate::termination::{ErrorCode, Termination};
 use crate::tool::Arguments;
 
 impl Draft<'_> {
-    pub(super) fn start(&mut self, after: Option<&MessageId>) -> Result<Answer, Rejection> {
+    pub(super) fn start(&mut self, after: Option<&MessageId>) -> Result<InputOutcome, Rejection> {
         if self.control.status != RunStatus::Queued {
             return Err(Rejection::AlreadyStarted);
         }
@@ -29,22 +29,26 @@ impl Draft<'_> {
         if let Some(id) = self.control.user_message.clone() {
             self.record(Fact::MessageAdded(Message::User { id }))?;
         }
-        if !self.asks(Phase::RunStart) {
+        if !self.has_hooks(Phase::RunStart) {
             self.start_step()?;
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// What came late is told first, then the model is called again.
     pub(super) fn start_step(&mut self) -> Result<(), Rejection> {
-        self.say_late_results()?;
+        self.record_late_results()?;
         let step = self.control.step + 1;
         let message_id = assistant_message_id(&self.control.run, step);
         self.record(Fact::StepStarted { step, message_id })?;
         Ok(())
     }
 
-    pub(super) fn phase_answered(&mut self, phase: Phase, hooks: &HookAnswers) -> Result<Answer, Rejection> {
+    pub(super) fn phase_answered(
+        &mut self,
+        phase: Phase,
+        hooks: &HookAnswers,
+    ) -> Result<InputOutcome, Rejection> {
         let stage = &self.control.stage;
         let all_settled = self.control.calls.iter().all(Call::settled);
         match phase {
@@ -65,9 +69,9 @@ impl Draft<'_> {
         }
     }
 
-    fn run_start_answered(&mut self, hooks: &HookAnswers) -> Result<Answer, Rejection> {
-        if self.ended_by_fault(Phase::RunStart, hooks)? {
-            return Ok(Answer::Done);
+    fn run_start_answered(&mut self, hooks: &HookAnswers) -> Result<InputOutcome, Rejection> {
+        if self.end_on_hook_fault(Phase::RunStart, hooks)? {
+            return Ok(InputOutcome::Done);
         }
         self.record_hooks(Phase::RunStart, None, hooks)?;
         if wants_end(hooks) {
@@ -75,22 +79,26 @@ impl Draft<'_> {
         } else {
             self.start_step()?;
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
-    fn before_inference_answered(&mut self, phase: Phase, hooks: &HookAnswers) -> Result<Answer, Rejection> {
-        if self.ended_by_fault(phase, hooks)? {
-            return Ok(Answer::Done);
+    fn before_inference_answered(
+        &mut self,
+        phase: Phase,
+        hooks: &HookAnswers,
+    ) -> Result<InputOutcome, Rejection> {
+        if self.end_on_hook_fault(phase, hooks)? {
+            return Ok(InputOutcome::Done);
         }
         self.record_hooks(phase, None, hooks)?;
         if hooks.actions().any(|(_, action)| *action == Action::SkipInference) {
             self.finish(Termination::BehaviorRequested)?;
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// In the phases before the tools a hook that fails ends the run: going on without it could do harm.
-    fn ended_by_fault(&mut self, phase: Phase, hooks: &HookAnswers) -> Result<bool, Rejection> {
+    fn end_on_hook_fault(&mut self, phase: Phase, hooks: &HookAnswers) -> Result<bool, Rejection> {
         let Some(fault) = hooks.fault(phase) else { return Ok(false) };
         self.record_failures(phase, None, hooks)?;
         self.finish(Termination::error(ErrorCode::Hook, &fault))?;
@@ -102,36 +110,36 @@ impl Draft<'_> {
         step: u32,
         attempt: u32,
         failure: &ModelFailure,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<InputOutcome, Rejection> {
         let inferring = self.inferring(step, attempt)?;
-        if !failure.retryable || !self.may_try_again(&inferring) {
+        if !failure.retryable || !self.may_retry_model(&inferring) {
             self.finish(Termination::error(ErrorCode::Model, &failure.message))?;
-            return Ok(Answer::Done);
+            return Ok(InputOutcome::Done);
         }
-        self.try_model_again(&inferring, failure, false)
+        self.retry_model(&inferring, failure, false)
     }
 
-    const fn may_try_again(&self, inferring: &Inferring) -> bool {
+    const fn may_retry_model(&self, inferring: &Inferring) -> bool {
         inferring.failures + 1 < self.revision.limits.model_try_count_max
             && inferring.attempt < ATTEMPT_COUNT_MAX
     }
 
-    fn try_model_again(
+    fn retry_model(
         &mut self,
         inferring: &Inferring,
         failure: &ModelFailure,
         empty_answer: bool,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<InputOutcome, Rejection> {
         let limits = self.revision.limits;
         let pause = limits.backoff_ms.saturating_mul(1 << inferring.failures.min(16));
         let pause = pause.max(failure.retry_after_ms.unwrap_or(0)).min(limits.model_backoff_ms_max);
         self.record(Fact::ModelRetrying {
             attempt: inferring.attempt + 1,
-            error: crate::termination::cut(&failure.message),
+            error: crate::termination::truncate_reason(&failure.message),
             at: self.now.plus_ms(pause),
             empty_answer,
         })?;
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     fn inferring(&self, step: u32, attempt: u32) -> Result<Inferring, Rejection> {
@@ -146,26 +154,26 @@ impl Draft<'_> {
             | Stage::Inferring(_)
             | Stage::Acting
             | Stage::StepEnding
-            | Stage::Resting
+            | Stage::BetweenSteps
             | Stage::Ending(_)
             | Stage::Ended => Err(Rejection::StaleModelAttempt { step, attempt }),
         }
     }
 
-    pub(super) fn model_answered(&mut self, answered: &ModelAnswered) -> Result<Answer, Rejection> {
+    pub(super) fn model_answered(&mut self, answered: &ModelAnswered) -> Result<InputOutcome, Rejection> {
         let inferring = self.inferring(answered.step, answered.attempt)?;
         if self.retries_empty(answered, &inferring) {
             let message = "the model answered with neither text nor a tool call".into();
             let failure = ModelFailure { message, retryable: true, retry_after_ms: None };
-            return self.try_model_again(&inferring, &failure, true);
+            return self.retry_model(&inferring, &failure, true);
         }
-        let (declared, dropped) = self.declare(answered);
-        if let Some(message) = self.unusable(answered, declared.len(), dropped) {
+        let (declared, dropped) = self.accept_calls(answered);
+        if let Some(message) = self.answer_fault(answered, declared.len(), dropped) {
             let failure = ModelFailure { message, retryable: true, retry_after_ms: None };
             return self.model_failed(answered.step, answered.attempt, &failure);
         }
-        if self.ended_by_fault(Phase::AfterInference, &answered.hooks)? {
-            return Ok(Answer::Done);
+        if self.end_on_hook_fault(Phase::AfterInference, &answered.hooks)? {
+            return Ok(InputOutcome::Done);
         }
         self.record_hooks(Phase::AfterInference, None, &answered.hooks)?;
         let taken = u32::try_from(declared.len()).unwrap_or(u32::MAX);
@@ -196,7 +204,7 @@ impl Draft<'_> {
         if wants_end(&answered.hooks) {
             self.finish(Termination::BehaviorRequested)?;
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// An answer with neither text nor calls is tried again once, on the first step of a run: there it is more likely a
@@ -206,11 +214,11 @@ impl Draft<'_> {
             && answered.calls.is_empty()
             && answered.step == 1
             && !inferring.empty_retried
-            && self.may_try_again(inferring)
+            && self.may_retry_model(inferring)
     }
 
     /// An answer that no transcript could carry, or that the control state has no room for.
-    fn unusable(&self, answered: &ModelAnswered, taken: usize, dropped: u32) -> Option<String> {
+    fn answer_fault(&self, answered: &ModelAnswered, taken: usize, dropped: u32) -> Option<String> {
         if let Some(call) = answered
             .calls
             .iter()
@@ -231,7 +239,7 @@ impl Draft<'_> {
 
     /// The calls that remain after the hooks, with ids that are unique in the thread, and how many more there are that
     /// the run has no room for. After the first that does not fit none is taken: the model reads which ones were.
-    fn declare(&self, answered: &ModelAnswered) -> (Vec<Declared>, u32) {
+    fn accept_calls(&self, answered: &ModelAnswered) -> (Vec<DeclaredCall>, u32) {
         let count_max = CALLS_OPEN_MAX.saturating_sub(self.open_call_count());
         let mut room = self.room_bytes().unwrap_or(0).saturating_sub(fault_bytes(answered));
         // A hook names a call by its index, and those after the last index are never taken.
@@ -258,7 +266,7 @@ impl Draft<'_> {
             let set = answered.hooks.actions().filter_map(|(_, action)| set_arguments(action, index)).last();
             let call_id = self.unique_id(asked, index, &taken);
             taken.insert(call_id.clone());
-            declared.push(Declared {
+            declared.push(DeclaredCall {
                 in_message: CallInMessage {
                     call_id,
                     tool: asked.tool.clone(),
@@ -271,7 +279,7 @@ impl Draft<'_> {
     }
 
     /// The model's own id where it is usable and new in the thread, else with `~2`, `~3`, … behind it.
-    fn unique_id(&self, asked: &AskedCall, index: u16, taken: &BTreeSet<CallId>) -> CallId {
+    fn unique_id(&self, asked: &RequestedCall, index: u16, taken: &BTreeSet<CallId>) -> CallId {
         // With the run's own name in front its message could take the id of an assistant message.
         let usable = !asked.id.is_empty()
             && asked.id.len() <= CALL_ID_BYTES_MAX
@@ -279,7 +287,7 @@ impl Draft<'_> {
         let base = if usable {
             asked.id.clone()
         } else {
-            made_up_call_id(&self.control.run, self.control.step, index)
+            generated_call_id(&self.control.run, self.control.step, index)
         };
         let mut id = CallId::from(base.as_str());
         let mut number = 2_u32;
@@ -291,7 +299,7 @@ impl Draft<'_> {
     }
 }
 
-struct Declared {
+struct DeclaredCall {
     in_message: CallInMessage,
     arguments: Arguments,
 }
@@ -325,7 +333,7 @@ fn fault_bytes(answered: &ModelAnswered) -> usize {
 }
 
 /// What one more call takes in the stored control once it is held.
-fn call_bytes(call: &AskedCall) -> usize {
+fn call_bytes(call: &RequestedCall) -> usize {
     const FIXED: usize = 140;
     const MADE_UP_ID: usize = 40;
     FIXED + call.tool.as_str().len() + call.id.len().clamp(MADE_UP_ID, CALL_ID_BYTES_MAX)

@@ -16,7 +16,7 @@ pub(crate) use turn::wants_after_hooks;
 use alloc::vec::Vec;
 
 use crate::control::Control;
-use crate::event::{Event, Fact, Order};
+use crate::event::{Event, Fact, RunRequest};
 use crate::id::SuspensionId;
 use crate::input::Input;
 use crate::rejection::Rejection;
@@ -29,11 +29,11 @@ use draft::Draft;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
     pub events: Vec<Event>,
-    pub answer: Answer,
+    pub outcome: InputOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum InputOutcome {
     Done,
     /// It had been said before. Nothing changed.
     Duplicate,
@@ -46,7 +46,7 @@ pub enum Answer {
 /// The first event of a run. Whoever takes the user's message in bounds it, in size and in depth
 /// ([`VALUE_DEPTH_MAX`](crate::json_value::VALUE_DEPTH_MAX)).
 #[must_use]
-pub fn queue(order: Order, now: Timestamp) -> Event {
+pub fn queue(order: RunRequest, now: Timestamp) -> Event {
     Event { seq: 1, at: now, step: None, fact: Fact::RunQueued(order) }
 }
 
@@ -60,8 +60,8 @@ pub(crate) fn decide(
     if let Some(termination) = control.ended() {
         return Err(Rejection::RunEnded(termination.clone()));
     }
-    let mut draft = Draft { interrupted, ..Draft::of(revision, control, now) };
-    let answer = match input {
+    let mut draft = Draft { interrupted, ..Draft::new(revision, control, now) };
+    let outcome = match input {
         Input::Start { after } => draft.start(after.as_ref())?,
         Input::LeaseAcquired { epoch, doubt_at } => draft.lease_acquired(*epoch, *doubt_at)?,
         Input::InboxDrained => draft.inbox_drained()?,
@@ -81,7 +81,7 @@ pub(crate) fn decide(
     if interrupted {
         draft.announce_status()?
     } else {
-        draft.go_on()?
+        draft.advance()?
     }
-    Ok(Decided { events: draft.events, answer })
+    Ok(Decided { events: draft.events, outcome })
 }

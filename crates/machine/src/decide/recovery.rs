@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::Answer;
+use super::InputOutcome;
 use super::draft::Draft;
 use crate::call::{Attempt, Call, CallState};
 use crate::control::Stage;
@@ -17,7 +17,11 @@ use crate::tool::EffectClass;
 impl Draft<'_> {
     /// Names what was lost. What becomes of it is decided once the inbox is drained: an answer, a decision or an
     /// interrupt that was accepted before comes first.
-    pub(super) fn lease_acquired(&mut self, epoch: u64, doubt_at: Timestamp) -> Result<Answer, Rejection> {
+    pub(super) fn lease_acquired(
+        &mut self,
+        epoch: u64,
+        doubt_at: Timestamp,
+    ) -> Result<InputOutcome, Rejection> {
         let lost: Vec<LostAttempt> = self
             .control
             .calls
@@ -34,18 +38,18 @@ impl Draft<'_> {
             | Stage::Inferring(_)
             | Stage::Acting
             | Stage::StepEnding
-            | Stage::Resting
+            | Stage::BetweenSteps
             | Stage::Ending(_)
             | Stage::Ended => None,
         };
         if !lost.is_empty() || lost_model_attempt.is_some() {
             self.record(Fact::RunRecovered { epoch, lost, lost_model_attempt, doubt_at })?;
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// A lost model call gets a new number, a lost `write` is in doubt; what may be repeated passes the gate again.
-    pub(super) fn inbox_drained(&mut self) -> Result<Answer, Rejection> {
+    pub(super) fn inbox_drained(&mut self) -> Result<InputOutcome, Rejection> {
         if let Stage::Inferring(inferring) = &self.control.stage
             && inferring.lost
         {
@@ -54,7 +58,7 @@ impl Draft<'_> {
             if attempt > ATTEMPT_COUNT_MAX {
                 let why = format!("the worker was lost in each of {ATTEMPT_COUNT_MAX} model calls");
                 self.finish(Termination::error(ErrorCode::Model, &why))?;
-                return Ok(Answer::Done);
+                return Ok(InputOutcome::Done);
             }
             self.record(Fact::ModelRetrying {
                 attempt,
@@ -68,17 +72,17 @@ impl Draft<'_> {
                 self.cancel_call(call, CancelReason::RunEnded)?;
             }
         }
-        self.doubt_due()?;
-        Ok(Answer::Done)
+        self.suspend_due_doubts()?;
+        Ok(InputOutcome::Done)
     }
 
     /// Offers every lost `write` whose time has come to a person. True if there was one.
-    pub(super) fn doubt_due(&mut self) -> Result<bool, Rejection> {
+    pub(super) fn suspend_due_doubts(&mut self) -> Result<bool, Rejection> {
         let mut any = false;
         for call in self.lost_calls() {
             let due = running(&call).and_then(|attempt| attempt.lost).is_some_and(|at| at <= self.now);
             if due && call.may_have_written() {
-                self.doubt(&call, call.attempts, Some("the worker was lost".into()))?;
+                self.suspend_in_doubt(&call, call.attempts, Some("the worker was lost".into()))?;
                 any = true;
             }
         }
@@ -95,7 +99,7 @@ impl Draft<'_> {
     }
 
     /// A new number makes the lost attempt's late answer stale.
-    pub(super) fn try_again(&mut self, call: &Call, not_before: Timestamp) -> Result<(), Rejection> {
+    pub(super) fn start_retry(&mut self, call: &Call, not_before: Timestamp) -> Result<(), Rejection> {
         self.record(Fact::ExecutionStarted {
             call_id: call.id.clone(),
             tool: call.tool.clone(),

@@ -3,12 +3,12 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::Answer;
+use super::InputOutcome;
 use super::draft::Draft;
 use super::recovery::running;
 use crate::call::Call;
 use crate::control::Stage;
-use crate::event::{CallError, CallErrorCode, CancelReason, Fact, Opened, ResultFrom};
+use crate::event::{CallError, CallErrorCode, CancelReason, Fact, OpenedSuspension, ResultFrom};
 use crate::id::{CallId, Principal, suspension_id};
 use crate::input::{Outcome, ToolAnswer};
 use crate::json::Json;
@@ -26,25 +26,25 @@ impl Draft<'_> {
         id: &CallId,
         attempt: u32,
         outcome: &Outcome,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<InputOutcome, Rejection> {
         let Some(call) = self.control.call(id).cloned() else {
-            if self.control.recent.knows(step, id, self.now) {
-                return Ok(Answer::Duplicate);
+            if self.control.recent.contains(step, id, self.now) {
+                return Ok(InputOutcome::Duplicate);
             }
             return Err(Rejection::UnknownCall(id.clone()));
         };
         if call.step != step {
-            return Err(Rejection::OtherTurn { call: call.id, step, current: call.step });
+            return Err(Rejection::WrongStep { call: call.id, step, current: call.step });
         }
         if call.settled() && call.attempts == attempt {
-            return Ok(Answer::Duplicate);
+            return Ok(InputOutcome::Duplicate);
         }
         if running(&call).is_some_and(|current| current.number == attempt) {
             self.attempt_ended(&call, outcome)?;
-            return Ok(Answer::Done);
+            return Ok(InputOutcome::Done);
         }
         if call.doubted.contains(&attempt) && call.status() != CallStatus::Running {
-            return self.doubt_resolved(&call, attempt, outcome);
+            return self.resolve_doubt(&call, attempt, outcome);
         }
         Err(Rejection::StaleAttempt { status: call.status(), current: call.attempts, call: call.id, attempt })
     }
@@ -53,16 +53,16 @@ impl Draft<'_> {
         match outcome {
             Outcome::Answered(answer) => self.answered(call, answer, ResultFrom::Tool),
             Outcome::NotSent { why, retry_after_ms } => {
-                if self.repeats(call, *retry_after_ms)? {
+                if self.retry_if_allowed(call, *retry_after_ms)? {
                     return Ok(());
                 }
                 self.fail(call, CallErrorCode::NotSent, why.clone())
             }
             Outcome::Unknown { why, .. } if call.may_have_written() => {
-                self.doubt(call, call.attempts, Some(why.clone()))
+                self.suspend_in_doubt(call, call.attempts, Some(why.clone()))
             }
             Outcome::Unknown { why, retry_after_ms } => {
-                if self.repeats(call, *retry_after_ms)? {
+                if self.retry_if_allowed(call, *retry_after_ms)? {
                     return Ok(());
                 }
                 self.fail(call, CallErrorCode::NoAnswer, why.clone())
@@ -71,7 +71,7 @@ impl Draft<'_> {
     }
 
     /// A repeatable tool is tried again after a pause, with the same key.
-    fn repeats(&mut self, call: &Call, retry_after_ms: Option<u64>) -> Result<bool, Rejection> {
+    fn retry_if_allowed(&mut self, call: &Call, retry_after_ms: Option<u64>) -> Result<bool, Rejection> {
         let limits = self.revision.limits;
         let tries_left = call.failures + 1 < limits.tool_try_count_max && call.attempts < ATTEMPT_COUNT_MAX;
         let ending = self.interrupted || matches!(self.control.stage, Stage::Ending(_));
@@ -80,7 +80,7 @@ impl Draft<'_> {
         }
         let pause = limits.backoff_ms.saturating_mul(1 << call.failures.min(16));
         let pause = pause.max(retry_after_ms.unwrap_or(0)).min(limits.tool_backoff_ms_max);
-        self.try_again(call, self.now.plus_ms(pause))?;
+        self.start_retry(call, self.now.plus_ms(pause))?;
         Ok(true)
     }
 
@@ -143,14 +143,14 @@ impl Draft<'_> {
             return self.fail(call, CallErrorCode::StateFull, why);
         }
         let by_the_tool = asked_by.is_empty() || request.resume_state.is_some();
-        let opened = Opened { asked_by, by_the_tool, ..self.opened(call, held, request) };
+        let opened = OpenedSuspension { asked_by, by_the_tool, ..self.opened(call, held, request) };
         self.record(Fact::ToolSuspended(opened))?;
         Ok(())
     }
 
-    pub(super) fn opened(&self, call: &Call, held: Held, request: &SuspendRequest) -> Opened {
-        let prefix = if held.kind().asks_a_person() { "apr" } else { "sus" };
-        Opened {
+    pub(super) fn opened(&self, call: &Call, held: Held, request: &SuspendRequest) -> OpenedSuspension {
+        let prefix = if held.kind().needs_person() { "apr" } else { "sus" };
+        OpenedSuspension {
             call_id: call.id.clone(),
             tool: call.tool.clone(),
             suspension_id: suspension_id(
@@ -176,7 +176,12 @@ impl Draft<'_> {
     }
 
     /// The outcome is unknown and the effect does not allow another attempt: a person is asked.
-    pub(super) fn doubt(&mut self, call: &Call, attempt: u32, why: Option<String>) -> Result<(), Rejection> {
+    pub(super) fn suspend_in_doubt(
+        &mut self,
+        call: &Call,
+        attempt: u32,
+        why: Option<String>,
+    ) -> Result<(), Rejection> {
         if matches!(self.control.stage, Stage::Ending(_)) {
             return self.cancel_call(call, CancelReason::RunEnded);
         }
@@ -195,12 +200,17 @@ impl Draft<'_> {
     }
 
     /// The late answer of an attempt in doubt, before anybody made another one.
-    fn doubt_resolved(&mut self, call: &Call, attempt: u32, outcome: &Outcome) -> Result<Answer, Rejection> {
+    fn resolve_doubt(
+        &mut self,
+        call: &Call,
+        attempt: u32,
+        outcome: &Outcome,
+    ) -> Result<InputOutcome, Rejection> {
         if matches!(outcome, Outcome::Unknown { .. }) {
-            return Ok(Answer::Duplicate);
+            return Ok(InputOutcome::Duplicate);
         }
         let Some(open) = call.suspension() else {
-            return self.overtakes_a_retry(call, outcome);
+            return self.settle_before_retry(call, outcome);
         };
         self.record(Fact::ToolResumed {
             call_id: call.id.clone(),
@@ -221,19 +231,19 @@ impl Draft<'_> {
                 self.fail(&call, CallErrorCode::NotSent, why.clone())?;
             }
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// Somebody wished for a repeat that has not started: an answer makes it needless, anything else does not.
-    fn overtakes_a_retry(&mut self, call: &Call, outcome: &Outcome) -> Result<Answer, Rejection> {
+    fn settle_before_retry(&mut self, call: &Call, outcome: &Outcome) -> Result<InputOutcome, Rejection> {
         match outcome {
             Outcome::Answered(answer @ ToolAnswer::Success { .. }) => {
                 self.answered(call, answer, ResultFrom::Tool)?;
-                Ok(Answer::Done)
+                Ok(InputOutcome::Done)
             }
             Outcome::Answered(ToolAnswer::Error { .. } | ToolAnswer::Pending(_))
             | Outcome::NotSent { .. }
-            | Outcome::Unknown { .. } => Ok(Answer::Duplicate),
+            | Outcome::Unknown { .. } => Ok(InputOutcome::Duplicate),
         }
     }
 
@@ -246,9 +256,9 @@ impl Draft<'_> {
         message: String,
     ) -> Result<(), Rejection> {
         if let Some(attempt) = call.doubted.last().copied()
-            && code.without_an_answer()
+            && code.is_without_tool_answer()
         {
-            return self.doubt(call, attempt, Some(message));
+            return self.suspend_in_doubt(call, attempt, Some(message));
         }
         self.record(Fact::ExecutionFailed {
             call_id: call.id.clone(),

@@ -3,9 +3,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::Answer;
+use super::InputOutcome;
 use super::draft::Draft;
-use crate::call::{Call, Said};
+use crate::call::{Call, Reported};
 use crate::control::Stage;
 use crate::event::{Fact, Message, NoteBody, ToolBody};
 use crate::id::{
@@ -14,26 +14,26 @@ use crate::id::{
 use crate::output::JudgedOutput;
 use crate::phase::{Action, HookAnswers, Phase};
 use crate::policy::{Continuation, StepEnd};
-use crate::projection::{self, Projection};
 use crate::rejection::Rejection;
 use crate::status::{CallStatus, RunStatus};
+use crate::step_projection::{self, StepProjection};
 use crate::stop;
 use crate::termination::{ErrorCode, Termination};
 
 impl Draft<'_> {
     /// Follows from the state alone until it waits for the world.
-    pub(super) fn go_on(&mut self) -> Result<(), Rejection> {
+    pub(super) fn advance(&mut self) -> Result<(), Rejection> {
         loop {
             self.announce_status()?;
             let before = self.control.seq;
             match &self.control.stage {
                 Stage::Queued | Stage::Starting | Stage::Inferring(_) | Stage::Ended => return Ok(()),
                 Stage::Acting => self.close_turn()?,
-                Stage::StepEnding if self.asks(Phase::StepEnd) => return Ok(()),
+                Stage::StepEnding if self.has_hooks(Phase::StepEnd) => return Ok(()),
                 // What became of a lost attempt is decided once the inbox is drained, or the doubt is due.
                 Stage::Ending(_) if self.control.calls.iter().any(Call::lost) => return Ok(()),
                 Stage::StepEnding => self.end_step()?,
-                Stage::Resting => self.rest()?,
+                Stage::BetweenSteps => self.continue_after_step()?,
                 Stage::Ending(termination) => {
                     let termination = termination.clone();
                     self.finish(termination)?;
@@ -48,10 +48,12 @@ impl Draft<'_> {
     /// `run.waiting` at every entry into a waiting status, `run.resumed` at every return to running.
     pub(super) fn announce_status(&mut self) -> Result<(), Rejection> {
         let waits = match &self.control.stage {
-            Stage::Acting => self.step_waits() && projection::of_run(&self.control) == Projection::Waiting,
-            Stage::Resting => {
+            Stage::Acting => {
+                self.step_waits() && step_projection::project_run(&self.control) == StepProjection::Waiting
+            }
+            Stage::BetweenSteps => {
                 self.after_step() == AfterStep::WaitForCalls
-                    && projection::of_run(&self.control) == Projection::Waiting
+                    && step_projection::project_run(&self.control) == StepProjection::Waiting
             }
             Stage::Queued
             | Stage::Starting
@@ -60,7 +62,7 @@ impl Draft<'_> {
             | Stage::Ending(_)
             | Stage::Ended => false,
         };
-        let on = projection::waiting_on(&self.control);
+        let on = step_projection::waiting_on(&self.control);
         match (&self.control.status, waits) {
             (RunStatus::Running, true) => {
                 self.record(Fact::RunWaiting { on, pending: self.control.pending() })?;
@@ -80,42 +82,42 @@ impl Draft<'_> {
 
     /// The open step holds the run up: something in it is held, and nothing can go on without it.
     fn step_waits(&self) -> bool {
-        projection::of_step(&self.control) == Projection::Waiting
-            && !self.goes_on_eagerly()
-            && !self.hears_after_tools()
+        step_projection::project_step(&self.control) == StepProjection::Waiting
+            && !self.continues_eagerly()
+            && !self.awaits_after_tool_hooks()
     }
 
-    fn goes_on_eagerly(&self) -> bool {
+    fn continues_eagerly(&self) -> bool {
         self.control.policy.continuation == Continuation::Eager
-            && (self.control.step_calls().any(Call::settled) || self.has_news())
+            && (self.control.step_calls().any(Call::settled) || self.has_late_results())
     }
 
     /// A result came after its placeholder, and the model has not been told.
-    fn has_news(&self) -> bool {
-        self.control.calls.iter().any(|call| call.settled() && call.said == Said::Placeholder)
+    fn has_late_results(&self) -> bool {
+        self.control.calls.iter().any(|call| call.settled() && call.reported == Reported::Placeholder)
     }
 
     /// The hooks of AfterToolExecute have not all answered for the calls as they stand.
-    fn hears_after_tools(&self) -> bool {
-        self.asks(Phase::AfterToolExecute)
+    fn awaits_after_tool_hooks(&self) -> bool {
+        self.has_hooks(Phase::AfterToolExecute)
             && self.control.calls.iter().any(|call| {
                 wants_after_hooks(call, self.control.policy.step_end)
                     && !call.after_answered
-                    && !self.heard.contains(&call.id)
+                    && !self.after_hooks_answered.contains(&call.id)
             })
     }
 
     /// Writes the tool messages in call order once nothing of the step is left to wait for.
     fn close_turn(&mut self) -> Result<(), Rejection> {
-        let complete = match projection::of_step(&self.control) {
-            Projection::Executing => false,
-            Projection::Waiting => self.goes_on_eagerly(),
-            Projection::Settled => true,
+        let complete = match step_projection::project_step(&self.control) {
+            StepProjection::Executing => false,
+            StepProjection::Waiting => self.continues_eagerly(),
+            StepProjection::Settled => true,
         };
-        if !complete || self.hears_after_tools() {
+        if !complete || self.awaits_after_tool_hooks() {
             return Ok(());
         }
-        self.say_step()
+        self.record_tool_messages()
     }
 
     fn end_step(&mut self) -> Result<(), Rejection> {
@@ -125,19 +127,19 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn step_end_answered(&mut self, hooks: &HookAnswers) -> Result<Answer, Rejection> {
-        let hooks = hooks.each_alone(Phase::StepEnd);
+    pub(super) fn step_end_answered(&mut self, hooks: &HookAnswers) -> Result<InputOutcome, Rejection> {
+        let hooks = hooks.isolate_failures(Phase::StepEnd);
         self.record_hooks(Phase::StepEnd, None, &hooks)?;
         self.end_step()?;
         if hooks.actions().any(|(_, action)| *action == Action::End) {
             self.finish(Termination::BehaviorRequested)?;
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
-    fn rest(&mut self) -> Result<(), Rejection> {
+    fn continue_after_step(&mut self) -> Result<(), Rejection> {
         match self.after_step() {
-            AfterStep::Hear | AfterStep::WaitForCalls => Ok(()),
+            AfterStep::AwaitHooks | AfterStep::WaitForCalls => Ok(()),
             AfterStep::Finish(termination) => self.finish(termination),
             AfterStep::NextStep => self.start_step(),
             AfterStep::Correct { why } => {
@@ -150,13 +152,13 @@ impl Draft<'_> {
 
     /// Between two steps: stop, go on, or wait for calls that were left open.
     fn after_step(&self) -> AfterStep {
-        if self.hears_after_tools() {
-            return AfterStep::Hear;
+        if self.awaits_after_tool_hooks() {
+            return AfterStep::AwaitHooks;
         }
         let open = self.control.calls.iter().any(|call| !call.settled());
         let asked_for_tools = self.control.step_calls().next().is_some();
-        let nothing_more = !asked_for_tools && !self.has_news();
-        let stop = stop::judge(self.revision, &self.control, nothing_more, self.now);
+        let nothing_more = !asked_for_tools && !self.has_late_results();
+        let stop = stop::check_conditions(self.revision, &self.control, nothing_more, self.now);
         match stop {
             // The run would end here, but calls are open: it waits for them instead of dropping them.
             _ if open && (nothing_more || stop.is_some()) => AfterStep::WaitForCalls,
@@ -175,42 +177,42 @@ impl Draft<'_> {
         if self.control.output_corrected {
             return AfterStep::Finish(Termination::error(ErrorCode::Output, why));
         }
-        match stop::judge(self.revision, &self.control, false, self.now) {
+        match stop::check_conditions(self.revision, &self.control, false, self.now) {
             Some(stopped) => AfterStep::Finish(stopped),
             None => AfterStep::Correct { why: why.clone() },
         }
     }
 
-    pub(super) fn after_tools(&mut self, heard: &[(CallId, HookAnswers)]) -> Result<Answer, Rejection> {
-        if !self.asks(Phase::AfterToolExecute) {
+    pub(super) fn after_tools(&mut self, heard: &[(CallId, HookAnswers)]) -> Result<InputOutcome, Rejection> {
+        if !self.has_hooks(Phase::AfterToolExecute) {
             return Err(Rejection::NotAsked(Phase::AfterToolExecute));
         }
         for (id, hooks) in heard {
             let Some(call) = self.control.call(id) else { continue };
             let due = wants_after_hooks(call, self.control.policy.step_end) && !call.after_answered;
-            if !due || !self.heard.insert(id.clone()) {
+            if !due || !self.after_hooks_answered.insert(id.clone()) {
                 continue;
             }
-            let hooks = hooks.each_alone(Phase::AfterToolExecute);
+            let hooks = hooks.isolate_failures(Phase::AfterToolExecute);
             self.record_hooks(Phase::AfterToolExecute, Some(id), &hooks)?;
         }
-        Ok(Answer::Done)
+        Ok(InputOutcome::Done)
     }
 
     /// The tool message of every call of the step that has none, in call order, then what plugins noted.
-    fn say_step(&mut self) -> Result<(), Rejection> {
+    fn record_tool_messages(&mut self) -> Result<(), Rejection> {
         let calls: Vec<Call> =
-            self.control.step_calls().filter(|call| call.said == Said::Nothing).cloned().collect();
+            self.control.step_calls().filter(|call| call.reported == Reported::Nothing).cloned().collect();
         for call in &calls {
-            self.say_call(call)?;
+            self.record_tool_message(call)?;
         }
         for call in &calls {
-            self.say_plugin_notes(call)?;
+            self.record_plugin_notes(call)?;
         }
         Ok(())
     }
 
-    fn say_call(&mut self, call: &Call) -> Result<(), Rejection> {
+    fn record_tool_message(&mut self, call: &Call) -> Result<(), Rejection> {
         let body = match call.settled_seq() {
             Some(seq) => ToolBody::Settled { seq },
             None => ToolBody::Placeholder { kind: call.suspension().map(|open| open.held.kind()) },
@@ -224,7 +226,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn say_plugin_notes(&mut self, call: &Call) -> Result<(), Rejection> {
+    fn record_plugin_notes(&mut self, call: &Call) -> Result<(), Rejection> {
         for seq in &call.notes {
             self.record(Fact::MessageAdded(Message::Note {
                 id: plugin_note_id(&call.id, *seq),
@@ -236,12 +238,12 @@ impl Draft<'_> {
     }
 
     /// Under `eager`: the results that came after their placeholder, and what plugins noted about them.
-    pub(super) fn say_late_results(&mut self) -> Result<(), Rejection> {
+    pub(super) fn record_late_results(&mut self) -> Result<(), Rejection> {
         let late: Vec<Call> = self
             .control
             .calls
             .iter()
-            .filter(|call| call.said == Said::Placeholder && call.settled())
+            .filter(|call| call.reported == Reported::Placeholder && call.settled())
             .cloned()
             .collect();
         for call in &late {
@@ -251,15 +253,15 @@ impl Draft<'_> {
                 call_id: call.id.clone(),
                 body: NoteBody::Late { seq },
             }))?;
-            self.say_plugin_notes(call)?;
+            self.record_plugin_notes(call)?;
         }
         Ok(())
     }
 
     /// Before the run ends: every call that was asked for has its message, nothing repairs transcripts later.
-    pub(super) fn say_everything(&mut self) -> Result<(), Rejection> {
-        self.say_step()?;
-        self.say_late_results()?;
+    pub(super) fn record_missing_messages(&mut self) -> Result<(), Rejection> {
+        self.record_tool_messages()?;
+        self.record_late_results()?;
         if self.control.step_open {
             self.end_step()?;
         }
@@ -270,7 +272,7 @@ impl Draft<'_> {
 /// What follows a step that is over.
 #[derive(PartialEq)]
 enum AfterStep {
-    Hear,
+    AwaitHooks,
     WaitForCalls,
     Finish(Termination),
     NextStep,
@@ -284,8 +286,10 @@ enum AfterStep {
 /// there is a result (X25 of the behaviour catalogue).
 pub(crate) fn wants_after_hooks(call: &Call, step_end: StepEnd) -> bool {
     match call.status() {
-        CallStatus::Succeeded | CallStatus::Failed | CallStatus::Cancelled => call.said != Said::Result,
-        CallStatus::Suspended => step_end == StepEnd::AfterInference && call.said == Said::Nothing,
+        CallStatus::Succeeded | CallStatus::Failed | CallStatus::Cancelled => {
+            call.reported != Reported::Result
+        }
+        CallStatus::Suspended => step_end == StepEnd::AfterInference && call.reported == Reported::Nothing,
         CallStatus::New | CallStatus::Running | CallStatus::Resuming => false,
     }
 }

@@ -89,7 +89,7 @@ const OTHER: &str = "other";
 const MICRO_SIGN: char = '\u{b5}';
 
 /// None for what is not a letter, and for the micro sign.
-pub(super) fn of_letter(c: char) -> Option<&'static str> {
+pub(super) fn letter_script(c: char) -> Option<&'static str> {
     if !c.is_alphabetic() || c == MICRO_SIGN {
         return None;
     }

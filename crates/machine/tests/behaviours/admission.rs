@@ -2,11 +2,12 @@
 
 use machine::id::{Principal, RunId};
 use machine::policy::{
-    ApprovalScope, Continuation, Decisions, Execution, LooseningRefused, OnBlock, OnBusy, OnReject, Policy,
-    PolicyRequest, Resolved, StepEnd, StrictField, WhileWaiting, resolve,
+    ApprovalScope, Continuation, DecisionTiming, Execution, LooseningRefused, OnBlock, OnBusy, OnReject,
+    Policy, PolicyRequest, ResolvedPolicy, StepEnd, StrictField, WhileWaiting, resolve,
 };
 use machine::thread::{
-    Admission, Busy, Front, IfBusy, LINE_MAX, QUEUE_MAX, Thread, Unended, admit, promote, to_supersede,
+    Admission, Busy, FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX, ThreadState, UnendedRun,
+    admit, promote, to_supersede,
 };
 use serde_json::json;
 
@@ -22,7 +23,7 @@ fn a_request_may_tighten_and_only_an_approver_may_loosen_who_is_then_named() {
             let request = PolicyRequest { approval: Some(wish), ..PolicyRequest::default() };
             let policy = Policy { approval: wish, ..agent };
             let loosened_by = (to < from).then(|| ana.clone());
-            let resolved = Ok(Resolved { policy, loosened_by });
+            let resolved = Ok(ResolvedPolicy { policy, loosened_by });
             assert_eq!(resolve(&agent, &request, &ana, true), resolved);
             let refused = Err(LooseningRefused { field: StrictField::Approval });
             assert_eq!(resolve(&agent, &request, &ana, false), if to < from { refused } else { resolved });
@@ -31,7 +32,10 @@ fn a_request_may_tighten_and_only_an_approver_may_loosen_who_is_then_named() {
 }
 
 /// One field of a request against one of an agent, with `run` alone and with `approve`.
-fn resolved(agent: Policy, request: PolicyRequest) -> (Result<Resolved, LooseningRefused>, Resolved) {
+fn resolved(
+    agent: Policy,
+    request: PolicyRequest,
+) -> (Result<ResolvedPolicy, LooseningRefused>, ResolvedPolicy) {
     let ana = Principal::from("ana");
     let by_an_approver = resolve(&agent, &request, &ana, true).unwrap();
     (resolve(&agent, &request, &ana, false), by_an_approver)
@@ -54,7 +58,7 @@ fn a_rejection_that_ends_the_run_may_be_asked_for_and_only_an_approver_may_take_
         let request = PolicyRequest { on_reject: Some(wish), ..PolicyRequest::default() };
         let (by_anyone, by_an_approver) = resolved(agent, request);
         let loosened_by = is_looser.then(|| Principal::from("ana"));
-        let expected = Resolved { policy: Policy { on_reject: Some(wish), ..agent }, loosened_by };
+        let expected = ResolvedPolicy { policy: Policy { on_reject: Some(wish), ..agent }, loosened_by };
         assert_eq!(by_an_approver, expected, "{own:?} {wish:?}");
         let refused = Err(LooseningRefused { field: StrictField::OnReject });
         assert_eq!(by_anyone, if is_looser { refused } else { Ok(expected) }, "{own:?} {wish:?}");
@@ -74,7 +78,7 @@ fn a_block_that_ends_the_run_may_be_asked_for_and_only_an_approver_may_take_it_b
         let (by_anyone, by_an_approver) = resolved(agent, request);
         let is_looser = (own, wish) == (OnBlock::EndRun, OnBlock::FailCall);
         let loosened_by = is_looser.then(|| Principal::from("ana"));
-        let expected = Resolved { policy: Policy { on_block: wish, ..agent }, loosened_by };
+        let expected = ResolvedPolicy { policy: Policy { on_block: wish, ..agent }, loosened_by };
         assert_eq!(by_an_approver, expected, "{own:?} {wish:?}");
         let refused = Err(LooseningRefused { field: StrictField::OnBlock });
         assert_eq!(by_anyone, if is_looser { refused } else { Ok(expected) }, "{own:?} {wish:?}");
@@ -88,7 +92,7 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         on_reject: Some(OnReject::Continue),
         on_block: OnBlock::FailCall,
         step_end: StepEnd::AfterInference,
-        decisions: Decisions::AtBoundary,
+        decisions: DecisionTiming::AtBoundary,
         execution: Execution::Sequential,
         approval: ApprovalScope::Policy,
         while_waiting: WhileWaiting::Enqueue,
@@ -98,13 +102,13 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
     };
     let ana = Principal::from("ana");
     let nothing = resolve(&agent, &PolicyRequest::default(), &ana, false).unwrap();
-    assert_eq!(nothing, Resolved { policy: agent, loosened_by: None });
+    assert_eq!(nothing, ResolvedPolicy { policy: agent, loosened_by: None });
     let request = PolicyRequest {
         continuation: Some(Continuation::AllSettled),
         on_reject: Some(OnReject::EndRun),
         on_block: Some(OnBlock::EndRun),
         step_end: Some(StepEnd::AfterTools),
-        decisions: Some(Decisions::Immediate),
+        decisions: Some(DecisionTiming::Immediate),
         execution: Some(Execution::Parallel),
         approval: Some(ApprovalScope::AllTools),
         while_waiting: Some(WhileWaiting::Supersede),
@@ -117,7 +121,7 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         on_reject: Some(OnReject::EndRun),
         on_block: OnBlock::EndRun,
         step_end: StepEnd::AfterTools,
-        decisions: Decisions::Immediate,
+        decisions: DecisionTiming::Immediate,
         execution: Execution::Parallel,
         approval: ApprovalScope::AllTools,
         while_waiting: WhileWaiting::Supersede,
@@ -125,7 +129,7 @@ fn every_field_of_a_request_counts_and_absent_ones_keep_the_agents_value() {
         max_result_chars: 4_000,
         descendants_max: 40,
     };
-    let resolved = Resolved { policy: expected, loosened_by: None };
+    let resolved = ResolvedPolicy { policy: expected, loosened_by: None };
     assert_eq!(resolve(&agent, &request, &ana, false), Ok(resolved));
 }
 
@@ -137,12 +141,12 @@ fn a_request_may_lower_a_limit_and_never_raise_it() {
         for may_approve in [false, true] {
             let resolved = resolve(&agent, &request, &Principal::from("ana"), may_approve).unwrap();
             let policy = Policy { max_result_chars: expected, ..agent };
-            assert_eq!(resolved, Resolved { policy, loosened_by: None });
+            assert_eq!(resolved, ResolvedPolicy { policy, loosened_by: None });
         }
     }
     let request = PolicyRequest { descendants_max: Some(101), ..PolicyRequest::default() };
     let resolved = resolve(&agent, &request, &Principal::from("ana"), true).unwrap();
-    assert_eq!(resolved, Resolved { policy: agent, loosened_by: None });
+    assert_eq!(resolved, ResolvedPolicy { policy: agent, loosened_by: None });
 }
 
 #[test]
@@ -166,8 +170,8 @@ fn the_defaults_are_the_first_values_of_the_policy_table() {
     assert!(serde_json::from_value::<PolicyRequest>(json!({"on_buzy": "reject"})).is_err());
 }
 
-fn busy(front_is: Front, in_doubt: bool, queued: usize) -> Thread {
-    Thread::Busy { front: RunId::from("run_1"), front_is, in_doubt, queued }
+fn busy(front_is: FrontState, in_doubt: bool, queued: usize) -> ThreadState {
+    ThreadState::Busy { front: RunId::from("run_1"), front_is, in_doubt, queued }
 }
 
 fn refused() -> Admission {
@@ -175,7 +179,7 @@ fn refused() -> Admission {
 }
 
 /// What the agent's policy alone makes of a message.
-fn by_policy(thread: &Thread, on_busy: OnBusy, while_waiting: WhileWaiting) -> Admission {
+fn by_policy(thread: &ThreadState, on_busy: OnBusy, while_waiting: WhileWaiting) -> Admission {
     let agent = Policy { on_busy, while_waiting, ..Policy::default() };
     admit(thread, IfBusy::resolve(None, &PolicyRequest::default(), &agent))
 }
@@ -184,19 +188,19 @@ fn by_policy(thread: &Thread, on_busy: OnBusy, while_waiting: WhileWaiting) -> A
 fn a_free_thread_is_held_at_once() {
     for asked in [None, Some(OnBusy::Reject), Some(OnBusy::Enqueue), Some(OnBusy::Interrupt)] {
         let admission =
-            admit(&Thread::Free, IfBusy::resolve(asked, &PolicyRequest::default(), &Policy::default()));
+            admit(&ThreadState::Free, IfBusy::resolve(asked, &PolicyRequest::default(), &Policy::default()));
         assert_eq!(admission, Admission::Hold);
     }
 }
 
 #[test]
 fn on_busy_decides_over_a_run_that_executes_or_is_queued() {
-    for front in [Front::Executes, Front::Queued] {
+    for front in [FrontState::Executing, FrontState::Queued] {
         let thread = busy(front, false, 0);
         for (on_busy, expected) in [
             (OnBusy::Reject, refused()),
             (OnBusy::Enqueue, Admission::Enqueue),
-            (OnBusy::Interrupt, Admission::TakeOver),
+            (OnBusy::Interrupt, Admission::Supersede),
         ] {
             for other in [WhileWaiting::Reject, WhileWaiting::Supersede, WhileWaiting::Enqueue] {
                 assert_eq!(by_policy(&thread, on_busy, other), expected, "{front:?} {on_busy:?}");
@@ -207,10 +211,10 @@ fn on_busy_decides_over_a_run_that_executes_or_is_queued() {
 
 #[test]
 fn while_waiting_decides_over_a_run_that_only_waits() {
-    let thread = busy(Front::Waits, false, 0);
+    let thread = busy(FrontState::Waiting, false, 0);
     for (while_waiting, expected) in [
         (WhileWaiting::Reject, refused()),
-        (WhileWaiting::Supersede, Admission::TakeOver),
+        (WhileWaiting::Supersede, Admission::Supersede),
         (WhileWaiting::Enqueue, Admission::Enqueue),
     ] {
         for other in [OnBusy::Reject, OnBusy::Enqueue, OnBusy::Interrupt] {
@@ -224,9 +228,9 @@ fn the_messages_own_word_comes_before_its_policy_and_that_before_the_agents() {
     let wishes = [
         (OnBusy::Reject, refused()),
         (OnBusy::Enqueue, Admission::Enqueue),
-        (OnBusy::Interrupt, Admission::TakeOver),
+        (OnBusy::Interrupt, Admission::Supersede),
     ];
-    for front in [Front::Executes, Front::Queued, Front::Waits] {
+    for front in [FrontState::Executing, FrontState::Queued, FrontState::Waiting] {
         let thread = busy(front, false, 0);
         for (asked, expected) in wishes.clone() {
             let request = PolicyRequest {
@@ -250,9 +254,9 @@ fn the_messages_own_word_comes_before_its_policy_and_that_before_the_agents() {
 }
 
 #[test]
-fn nobody_takes_the_place_of_a_run_in_doubt() {
+fn a_run_in_doubt_is_not_superseded() {
     let doubted = Admission::Refuse(Busy::InDoubt("run_1".into()));
-    for front in [Front::Executes, Front::Waits] {
+    for front in [FrontState::Executing, FrontState::Waiting] {
         let thread = busy(front, true, 0);
         assert_eq!(by_policy(&thread, OnBusy::Interrupt, WhileWaiting::Supersede), doubted);
         assert_eq!(by_policy(&thread, OnBusy::Enqueue, WhileWaiting::Enqueue), Admission::Enqueue);
@@ -261,22 +265,22 @@ fn nobody_takes_the_place_of_a_run_in_doubt() {
 }
 
 #[test]
-fn the_queue_has_an_end_behind_which_as_many_again_may_take_over() {
-    for front in [Front::Executes, Front::Queued, Front::Waits] {
+fn the_queue_is_bounded_and_as_many_superseding_runs_fit_again() {
+    for front in [FrontState::Executing, FrontState::Queued, FrontState::Waiting] {
         let enqueue = |queued| by_policy(&busy(front, false, queued), OnBusy::Enqueue, WhileWaiting::Enqueue);
         assert_eq!(enqueue(QUEUE_MAX - 1), Admission::Enqueue);
         assert_eq!(enqueue(QUEUE_MAX), Admission::Refuse(Busy::QueueFull { max: 100 }));
         let take_place =
             |queued| by_policy(&busy(front, false, queued), OnBusy::Interrupt, WhileWaiting::Supersede);
-        assert_eq!(take_place(LINE_MAX - 1), Admission::TakeOver);
-        assert_eq!(take_place(LINE_MAX), Admission::Refuse(Busy::QueueFull { max: 200 }));
+        assert_eq!(take_place(QUEUE_WITH_SUPERSEDING_MAX - 1), Admission::Supersede);
+        assert_eq!(take_place(QUEUE_WITH_SUPERSEDING_MAX), Admission::Refuse(Busy::QueueFull { max: 200 }));
     }
-    assert_eq!((QUEUE_MAX, LINE_MAX), (100, 200));
+    assert_eq!((QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX), (100, 200));
 }
 
 /// Each with whether an interrupt was accepted for it.
-fn line<'r>(runs: &'r [(RunId, bool)]) -> impl Iterator<Item = Unended<'r>> {
-    runs.iter().map(|(run, interrupted)| Unended { run, interrupted: *interrupted })
+fn line<'r>(runs: &'r [(RunId, bool)]) -> impl Iterator<Item = UnendedRun<'r>> {
+    runs.iter().map(|(run, interrupted)| UnendedRun { run, interrupted: *interrupted })
 }
 
 #[test]

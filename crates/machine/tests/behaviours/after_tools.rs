@@ -14,11 +14,11 @@ use serde_json::json;
 use crate::hooks::{fails, hooked, note, one, says, set_state, together};
 use crate::story::{Story, names};
 
-fn heard(call: &str, hooks: HookAnswers) -> Input {
+fn after_tools_input(call: &str, hooks: HookAnswers) -> Input {
     Input::AfterTools { heard: vec![(CallId::from(call), hooks)] }
 }
 
-fn hearing(calls: &[(&str, &str)]) -> Story {
+fn with_after_tool_hooks(calls: &[(&str, &str)]) -> Story {
     let mut story = Story::begin_with(hooked(&[Phase::AfterToolExecute]));
     story.asks_for(calls);
     story
@@ -31,7 +31,7 @@ fn asked_about(story: &Story) -> Vec<(String, CallStatus)> {
         .wanted()
         .into_iter()
         .filter_map(|effect| match effect {
-            Effect::HearAfterTool { call, status } => Some((call.to_string(), status)),
+            Effect::RunAfterToolHooks { call, status } => Some((call.to_string(), status)),
             _ => None,
         })
         .collect()
@@ -49,8 +49,9 @@ fn notes(story: &Story) -> Vec<String> {
 }
 
 #[test]
-fn a94_every_result_is_heard_of_also_that_of_a_call_that_never_ran() {
-    let mut story = hearing(&[("A", "echo"), ("B", "echo"), ("C", "forbidden"), ("D", "transfer")]);
+fn a94_the_hooks_are_asked_about_every_result_even_of_a_call_that_never_ran() {
+    let mut story =
+        with_after_tool_hooks(&[("A", "echo"), ("B", "echo"), ("C", "forbidden"), ("D", "transfer")]);
     story.succeeds("A");
     story.fails("B");
     let settled = |id: &str, status| (id.to_owned(), status);
@@ -70,14 +71,14 @@ fn a94_every_result_is_heard_of_also_that_of_a_call_that_never_ran() {
 }
 
 #[test]
-fn a94_with_the_step_end_before_the_tools_a_held_call_is_heard_of_too() {
+fn a94_with_the_step_end_before_the_tools_the_hooks_are_asked_about_a_held_call_too() {
     let policy = Policy { step_end: StepEnd::AfterInference, ..Policy::default() };
     let revision = Revision { policy, ..hooked(&[Phase::AfterToolExecute]) };
     let mut story = Story::begin_with(revision);
     story.asks_for(&[("A", "transfer")]);
     assert_eq!(asked_about(&story), [("A".to_owned(), CallStatus::Suspended)]);
     assert_eq!(story.run_status(), &RunStatus::Running);
-    assert_eq!(names(&story.ok(heard("A", HookAnswers::default()))), ["run.waiting"]);
+    assert_eq!(names(&story.ok(after_tools_input("A", HookAnswers::default()))), ["run.waiting"]);
     assert!(asked_about(&story).is_empty());
     // And again when there is a result.
     story.approves("A");
@@ -86,11 +87,11 @@ fn a94_with_the_step_end_before_the_tools_a_held_call_is_heard_of_too() {
 }
 
 #[test]
-fn a94_the_run_waits_only_after_the_hooks_were_heard() {
-    let mut story = hearing(&[("A", "echo"), ("B", "transfer")]);
+fn a94_the_run_waits_only_after_the_hooks_answered() {
+    let mut story = with_after_tool_hooks(&[("A", "echo"), ("B", "transfer")]);
     assert_eq!(names(&story.succeeds("A")), ["tool.execution_succeeded"]);
     assert_eq!(story.run_status(), &RunStatus::Running);
-    assert_eq!(names(&story.ok(heard("A", HookAnswers::default()))), ["run.waiting"]);
+    assert_eq!(names(&story.ok(after_tools_input("A", HookAnswers::default()))), ["run.waiting"]);
     assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Person));
     // A recorded wait means that they were heard: they are not asked about A again.
     story.approves("B");
@@ -100,7 +101,7 @@ fn a94_the_run_waits_only_after_the_hooks_were_heard() {
 
 #[test]
 fn b42_notes_of_all_plugins_follow_the_results_in_registration_order() {
-    let mut story = hearing(&[("A", "echo"), ("B", "echo")]);
+    let mut story = with_after_tool_hooks(&[("A", "echo"), ("B", "echo")]);
     story.succeeds("B");
     story.succeeds("A");
     let on_a = together(&[says("first", &[note("one"), note("two")]), says("second", &[note("three")])]);
@@ -115,15 +116,15 @@ fn b42_notes_of_all_plugins_follow_the_results_in_registration_order() {
 }
 
 #[test]
-fn b42_b17_a_plugin_that_fails_is_recorded_and_the_others_are_heard() {
-    let mut story = hearing(&[("A", "echo")]);
+fn b42_b17_a_plugin_that_fails_is_recorded_and_the_others_count() {
+    let mut story = with_after_tool_hooks(&[("A", "echo")]);
     story.succeeds("A");
     let hooks = together(&[
         says("before", &[note("from before")]),
         fails("broken", "panicked"),
         says("after", &[note("from after"), set_state("seen", json!(true))]),
     ]);
-    let events = story.ok(heard("A", hooks));
+    let events = story.ok(after_tools_input("A", hooks));
     let failed: Vec<&str> = events
         .iter()
         .filter_map(|event| match &event.fact {
@@ -143,7 +144,7 @@ fn b17_an_observer_that_fails_stops_neither_the_step_nor_the_end() {
     let mut story = Story::begin_with(hooked(&[Phase::AfterToolExecute, Phase::StepEnd, Phase::RunEnd]));
     story.asks_for(&[("A", "echo")]);
     story.succeeds("A");
-    story.ok(heard("A", together(&[fails("broken", "late")])));
+    story.ok(after_tools_input("A", together(&[fails("broken", "late")])));
     let broken = |phase| Input::PhaseAnswered { phase, hooks: together(&[fails("broken", "late")]) };
     assert_eq!(names(&story.ok(broken(Phase::StepEnd))), ["phase.answered", "step.ended", "step.started"]);
     story.says("done");
@@ -153,7 +154,7 @@ fn b17_an_observer_that_fails_stops_neither_the_step_nor_the_end() {
 }
 
 #[test]
-fn b42_at_the_steps_end_the_others_are_heard_beside_one_that_fails() {
+fn b42_at_the_steps_end_the_others_count_beside_one_that_fails() {
     let mut story = Story::begin_with(hooked(&[Phase::StepEnd]));
     story.asks_for(&[("A", "echo")]);
     story.succeeds("A");
@@ -164,9 +165,9 @@ fn b42_at_the_steps_end_the_others_are_heard_beside_one_that_fails() {
 
 #[test]
 fn b42_an_action_that_does_not_belong_here_is_a_failure_of_its_plugin() {
-    let mut story = hearing(&[("A", "echo")]);
+    let mut story = with_after_tool_hooks(&[("A", "echo")]);
     story.succeeds("A");
-    let events = story.ok(heard("A", one("confused", Action::SkipInference)));
+    let events = story.ok(after_tools_input("A", one("confused", Action::SkipInference)));
     assert!(matches!(
         &events[0].fact,
         Fact::PhaseAnswered { plugin, failed: Some(why), actions, .. }
@@ -178,30 +179,30 @@ fn b42_an_action_that_does_not_belong_here_is_a_failure_of_its_plugin() {
 }
 
 #[test]
-fn a94_an_answer_is_recorded_once_and_nobody_speaks_unasked() {
-    let mut story = hearing(&[("A", "echo"), ("B", "echo")]);
+fn a94_an_answer_is_recorded_once_and_unrequested_answers_are_ignored() {
+    let mut story = with_after_tool_hooks(&[("A", "echo"), ("B", "echo")]);
     story.succeeds("A");
-    assert_eq!(names(&story.ok(heard("A", one("p", note("once"))))), ["phase.answered"]);
+    assert_eq!(names(&story.ok(after_tools_input("A", one("p", note("once"))))), ["phase.answered"]);
     // The worker reports all it has again with the rest: what is recorded is not recorded twice.
-    assert_eq!(story.ok(heard("A", one("p", note("twice")))), []);
+    assert_eq!(story.ok(after_tools_input("A", one("p", note("twice")))), []);
     // A call that has no result yet, or that nobody knows, has nothing to be heard of.
-    assert_eq!(story.ok(heard("B", one("p", note("early")))), []);
-    assert_eq!(story.ok(heard("nobody", one("p", note("who")))), []);
+    assert_eq!(story.ok(after_tools_input("B", one("p", note("early")))), []);
+    assert_eq!(story.ok(after_tools_input("nobody", one("p", note("who")))), []);
     story.succeeds("B");
     let both = ["A", "B"].map(|id| (CallId::from(id), HookAnswers::default())).to_vec();
     story.ok(Input::AfterTools { heard: both });
     assert_eq!(notes(&story), ["once"]);
     let mut silent = Story::begin();
     silent.asks_for(&[("A", "echo")]);
-    let refused = silent.refused(heard("A", HookAnswers::default()));
+    let refused = silent.refused(after_tools_input("A", HookAnswers::default()));
     assert_eq!(refused, Rejection::NotAsked(Phase::AfterToolExecute));
 }
 
 #[test]
 fn a94_the_state_that_a_hook_set_is_announced_with_its_answer() {
-    let mut story = hearing(&[("A", "echo")]);
+    let mut story = with_after_tool_hooks(&[("A", "echo")]);
     story.succeeds("A");
-    let events = story.ok(heard("A", one("counter", set_state("results", json!(1)))));
+    let events = story.ok(after_tools_input("A", one("counter", set_state("results", json!(1)))));
     assert_eq!(
         names(&events),
         ["phase.answered", "state.changed", "message.added", "step.ended", "step.started"]

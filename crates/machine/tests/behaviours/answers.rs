@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machine::Timestamp;
-use machine::decision::{Decision, DecisionAction, Meaning, Payload, Resume, edit_fault, meaning};
+use machine::decision::{Decision, DecisionAction, DecisionMeaning, Payload, Resume, edit_fault, interpret};
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::tool::Arguments;
 use serde_json::{Value, json};
@@ -34,23 +34,25 @@ fn as_arguments(payload: &Payload) -> Option<Arguments> {
 }
 
 fn in_words(kind: SuspensionKind, mode: ResumeMode, action: &DecisionAction) -> &'static str {
-    match meaning(kind, mode, action) {
-        Ok(Meaning::Approve { edited: None }) => "approve",
-        Ok(Meaning::Approve { edited: Some(_) }) => "approve edited",
-        Ok(Meaning::Deny) => "deny",
-        Ok(Meaning::Replay { answer: None, arguments: None, mode: ReplayToolCall }) => "replay",
-        Ok(Meaning::Replay { answer: Some(_), arguments: None, mode: ReplayToolCall }) => "replay, answered",
-        Ok(Meaning::Replay { answer: Some(_), arguments: None, mode: PassDecisionToTool }) => {
+    match interpret(kind, mode, action) {
+        Ok(DecisionMeaning::Approve { edited: None }) => "approve",
+        Ok(DecisionMeaning::Approve { edited: Some(_) }) => "approve edited",
+        Ok(DecisionMeaning::Deny) => "deny",
+        Ok(DecisionMeaning::Replay { answer: None, arguments: None, mode: ReplayToolCall }) => "replay",
+        Ok(DecisionMeaning::Replay { answer: Some(_), arguments: None, mode: ReplayToolCall }) => {
+            "replay, answered"
+        }
+        Ok(DecisionMeaning::Replay { answer: Some(_), arguments: None, mode: PassDecisionToTool }) => {
             "replay as asked"
         }
-        Ok(Meaning::Replay { answer: Some(_), arguments: Some(_), mode: PassDecisionToTool }) => {
+        Ok(DecisionMeaning::Replay { answer: Some(_), arguments: Some(_), mode: PassDecisionToTool }) => {
             "replay with it"
         }
-        Ok(Meaning::Replay { .. }) => "some other replay",
-        Ok(Meaning::Result(_)) => "result",
-        Ok(Meaning::Failure(_)) => "failure",
-        Ok(Meaning::GiveUp) => "give up",
-        Ok(Meaning::Cancel) => "cancel",
+        Ok(DecisionMeaning::Replay { .. }) => "some other replay",
+        Ok(DecisionMeaning::Result(_)) => "result",
+        Ok(DecisionMeaning::Failure(_)) => "failure",
+        Ok(DecisionMeaning::GiveUp) => "give up",
+        Ok(DecisionMeaning::Cancel) => "cancel",
         Err(_) => "invalid",
     }
 }
@@ -134,7 +136,7 @@ fn a86_edited_arguments_belong_to_an_approval_and_must_be_good() {
 }
 
 #[test]
-fn a86_edited_arguments_are_taken_by_an_approval_alone_whatever_the_mode_and_the_payload() {
+fn a86_only_an_approval_takes_edited_arguments_whatever_the_mode_and_the_payload() {
     // Elsewhere they would be dropped in silence, and something else would run than the person wrote.
     for kind in [ClientTool, External, Question, InDoubt, ChildRun] {
         for mode in ResumeMode::ALL {
@@ -177,7 +179,7 @@ fn b32_other_arguments_under_the_same_id_are_another_decision() {
 }
 
 #[test]
-fn b16_whoever_asks_with_a_schema_takes_no_for_an_answer() {
+fn b16_a_question_with_a_schema_accepts_false_as_an_answer() {
     for kind in SuspensionKind::ALL {
         for value in [json!(false), json!(null)] {
             let payload = Payload::Result(Arc::new(value));
@@ -209,12 +211,12 @@ fn a86_an_answer_that_cannot_be_arguments_is_invalid() {
     for kind in [ClientTool, External, Question] {
         let no_object = with(json!("bob"), None);
         assert_eq!(
-            meaning(kind, PassDecisionToTool, &no_object).unwrap_err(),
+            interpret(kind, PassDecisionToTool, &no_object).unwrap_err(),
             "the result cannot be the arguments"
         );
         let against_schema = with(json!({"to": 7}), Some(invalid("`to` is no text")));
         assert_eq!(
-            meaning(kind, PassDecisionToTool, &against_schema).unwrap_err(),
+            interpret(kind, PassDecisionToTool, &against_schema).unwrap_err(),
             "the result cannot be the arguments: `to` is no text"
         );
         // A bare true stands for the original arguments, whatever came along.
@@ -230,7 +232,7 @@ fn b16_an_answer_against_the_schema_is_invalid_whatever_else_it_says() {
             for (name, payload) in payloads() {
                 let fault = Some("7 is no text".into());
                 let resume = Resume { payload, payload_fault: fault, ..Resume::default() };
-                let refused = meaning(kind, mode, &DecisionAction::Resume(resume)).unwrap_err();
+                let refused = interpret(kind, mode, &DecisionAction::Resume(resume)).unwrap_err();
                 assert_eq!(
                     refused, "the result does not fit the schema: 7 is no text",
                     "{kind} {mode:?} {name}"

@@ -1,8 +1,8 @@
 //! Rules on arguments, one operator after the other, and the gate that the tool, the rules and the scope make up.
 
 use machine::Revision;
-use machine::policy::{ApprovalScope, Policy, Scopes};
-use machine::rules::{Asker, Condition, PatternHit, Rule, Test, Then, Verdict, judge};
+use machine::policy::{ApprovalScope, ApprovalScopes, Policy};
+use machine::rules::{ArgumentTest, Asker, Condition, GateVerdict, PatternHit, Rule, RuleAction, evaluate};
 use machine::termination::Termination;
 use machine::tool::{Approval, Arguments, EffectClass};
 use serde_json::{Value, json};
@@ -11,25 +11,25 @@ use crate::props::{payload, termination};
 use crate::story::{Story, invalid, names, order, tool, valid};
 
 /// The agent's own policy, which no message changed.
-const fn both(scope: ApprovalScope) -> Scopes {
-    Scopes { agent: scope, run: scope }
+const fn both(scope: ApprovalScope) -> ApprovalScopes {
+    ApprovalScopes { agent: scope, run: scope }
 }
 
-fn when(path: &str, test: Test) -> Vec<Condition> {
+fn when(path: &str, test: ArgumentTest) -> Vec<Condition> {
     vec![Condition { path: path.split('.').map(str::to_owned).collect(), test }]
 }
 
-fn rule(when: Vec<Condition>, then: Then) -> Rule {
+fn rule(when: Vec<Condition>, then: RuleAction) -> Rule {
     Rule { tool: "transfer".into(), when, then }
 }
 
 /// Does a rule with this test on `path` match these arguments?
-fn matches(path: &str, test: Test, arguments: &Arguments) -> bool {
-    let rules = [rule(when(path, test), Then::Deny)];
+fn matches(path: &str, test: ArgumentTest, arguments: &Arguments) -> bool {
+    let rules = [rule(when(path, test), RuleAction::Deny)];
     let tool = tool(EffectClass::Write, Approval::Ask);
-    match judge(&rules, both(ApprovalScope::Policy), &"transfer".into(), &tool, arguments, &[]) {
-        Verdict::Deny { rule: 0 } => true,
-        Verdict::Ask { by } => {
+    match evaluate(&rules, both(ApprovalScope::Policy), &"transfer".into(), &tool, arguments, &[]) {
+        GateVerdict::Deny { rule: 0 } => true,
+        GateVerdict::Ask { by } => {
             assert_eq!(by, [Asker::Tool]);
             false
         }
@@ -39,14 +39,18 @@ fn matches(path: &str, test: Test, arguments: &Arguments) -> bool {
 
 #[test]
 fn every_operator_on_both_sides_of_its_boundary() {
-    let table: [(Test, &[Value], &[Value]); 7] = [
-        (Test::Eq(json!(5)), &[json!(5), json!(5.0)], &[json!(6), json!("5"), json!(null), json!([5])]),
-        (Test::Eq(json!("a")), &[json!("a")], &[json!("A"), json!("ab"), json!(1)]),
-        (Test::Ne(json!(5)), &[json!(6), json!("5"), json!(null)], &[json!(5), json!(5.0)]),
-        (Test::Lt(5.0), &[json!(4.99), json!(-1)], &[json!(5), json!(6), json!("4")]),
-        (Test::Lte(5.0), &[json!(5), json!(4)], &[json!(5.01), json!("5"), json!(null)]),
-        (Test::Gt(5.0), &[json!(5.01), json!(6)], &[json!(5), json!(4), json!("6")]),
-        (Test::Gte(5.0), &[json!(5), json!(6)], &[json!(4.99), json!("5"), json!(true)]),
+    let table: [(ArgumentTest, &[Value], &[Value]); 7] = [
+        (
+            ArgumentTest::Eq(json!(5)),
+            &[json!(5), json!(5.0)],
+            &[json!(6), json!("5"), json!(null), json!([5])],
+        ),
+        (ArgumentTest::Eq(json!("a")), &[json!("a")], &[json!("A"), json!("ab"), json!(1)]),
+        (ArgumentTest::Ne(json!(5)), &[json!(6), json!("5"), json!(null)], &[json!(5), json!(5.0)]),
+        (ArgumentTest::Lt(5.0), &[json!(4.99), json!(-1)], &[json!(5), json!(6), json!("4")]),
+        (ArgumentTest::Lte(5.0), &[json!(5), json!(4)], &[json!(5.01), json!("5"), json!(null)]),
+        (ArgumentTest::Gt(5.0), &[json!(5.01), json!(6)], &[json!(5), json!(4), json!("6")]),
+        (ArgumentTest::Gte(5.0), &[json!(5), json!(6)], &[json!(4.99), json!("5"), json!(true)]),
     ];
     for (test, matching, others) in table {
         for value in matching {
@@ -56,7 +60,7 @@ fn every_operator_on_both_sides_of_its_boundary() {
             assert!(!matches("n", test.clone(), &valid(json!({"n": value}))), "{test:?} {value}");
         }
     }
-    let one_of = Test::In(vec![json!("eur"), json!(1)]);
+    let one_of = ArgumentTest::In(vec![json!("eur"), json!(1)]);
     for (value, expected) in
         [(json!("eur"), true), (json!(1.0), true), (json!("usd"), false), (json!(2), false)]
     {
@@ -67,21 +71,24 @@ fn every_operator_on_both_sides_of_its_boundary() {
 #[test]
 fn a_pattern_matches_where_the_shell_says_so_and_nowhere_else() {
     let rules = [
-        rule(when("to", Test::Matches("^x".into())), Then::Deny),
-        rule(when("to", Test::Matches("^y".into())), Then::Deny),
+        rule(when("to", ArgumentTest::Matches("^x".into())), RuleAction::Deny),
+        rule(when("to", ArgumentTest::Matches("^y".into())), RuleAction::Deny),
     ];
     let tool = tool(EffectClass::Write, Approval::Never);
     let verdict = |hits: &[PatternHit], arguments: &Arguments| {
-        judge(&rules, both(ApprovalScope::Policy), &"transfer".into(), &tool, arguments, hits)
+        evaluate(&rules, both(ApprovalScope::Policy), &"transfer".into(), &tool, arguments, hits)
     };
     let hit = [PatternHit { rule: 1, condition: 0 }];
     let arguments = valid(json!({"to": "yes"}));
-    assert_eq!(verdict(&hit, &arguments), Verdict::Deny { rule: 1 });
-    assert_eq!(verdict(&[], &arguments), Verdict::Allow { rule: None });
-    assert_eq!(verdict(&[PatternHit { rule: 1, condition: 1 }], &arguments), Verdict::Allow { rule: None });
+    assert_eq!(verdict(&hit, &arguments), GateVerdict::Deny { rule: 1 });
+    assert_eq!(verdict(&[], &arguments), GateVerdict::Allow { rule: None });
+    assert_eq!(
+        verdict(&[PatternHit { rule: 1, condition: 1 }], &arguments),
+        GateVerdict::Allow { rule: None }
+    );
     assert_eq!(
         verdict(&hit, &valid(json!({}))),
-        Verdict::Allow { rule: None },
+        GateVerdict::Allow { rule: None },
         "an absent path never matches"
     );
 }
@@ -89,13 +96,13 @@ fn a_pattern_matches_where_the_shell_says_so_and_nowhere_else() {
 #[test]
 fn an_absent_path_does_not_match_whatever_the_test() {
     let tests = [
-        Test::Eq(Value::Null),
-        Test::Ne(json!(5)),
-        Test::Lt(9.0),
-        Test::Lte(9.0),
-        Test::Gt(-9.0),
-        Test::Gte(-9.0),
-        Test::In(vec![Value::Null]),
+        ArgumentTest::Eq(Value::Null),
+        ArgumentTest::Ne(json!(5)),
+        ArgumentTest::Lt(9.0),
+        ArgumentTest::Lte(9.0),
+        ArgumentTest::Gt(-9.0),
+        ArgumentTest::Gte(-9.0),
+        ArgumentTest::In(vec![Value::Null]),
     ];
     for test in tests {
         for arguments in [json!({}), json!({"a": 1}), json!({"a": {"c": 1}}), json!({"a": "b"}), json!(null)]
@@ -103,10 +110,13 @@ fn an_absent_path_does_not_match_whatever_the_test() {
             assert!(!matches("a.b", test.clone(), &valid(arguments.clone())), "{test:?} {arguments}");
         }
     }
-    assert!(matches("a.b", Test::Eq(Value::Null), &valid(json!({"a": {"b": null}}))), "null is there");
-    assert!(matches("a.1.b", Test::Eq(json!(7)), &valid(json!({"a": [{}, {"b": 7}]}))));
-    assert!(!matches("a.2.b", Test::Eq(json!(7)), &valid(json!({"a": [{}, {"b": 7}]}))));
-    assert!(!matches("a", Test::Eq(json!(1)), &invalid("no object")), "bad arguments match nothing");
+    assert!(
+        matches("a.b", ArgumentTest::Eq(Value::Null), &valid(json!({"a": {"b": null}}))),
+        "null is there"
+    );
+    assert!(matches("a.1.b", ArgumentTest::Eq(json!(7)), &valid(json!({"a": [{}, {"b": 7}]}))));
+    assert!(!matches("a.2.b", ArgumentTest::Eq(json!(7)), &valid(json!({"a": [{}, {"b": 7}]}))));
+    assert!(!matches("a", ArgumentTest::Eq(json!(1)), &invalid("no object")), "bad arguments match nothing");
 }
 
 #[test]
@@ -120,10 +130,10 @@ fn present_and_absent_ask_only_whether_there_is_a_value() {
         (json!({}), false),
     ] {
         let arguments = valid(arguments);
-        assert_eq!(matches("a.b", Test::Present, &arguments), there, "{arguments:?}");
-        assert_eq!(matches("a.b", Test::Absent, &arguments), !there, "{arguments:?}");
+        assert_eq!(matches("a.b", ArgumentTest::Present, &arguments), there, "{arguments:?}");
+        assert_eq!(matches("a.b", ArgumentTest::Absent, &arguments), !there, "{arguments:?}");
     }
-    for test in [Test::Present, Test::Absent] {
+    for test in [ArgumentTest::Present, ArgumentTest::Absent] {
         assert!(!matches("a", test, &invalid("no object")), "invalid arguments match nothing");
     }
 }
@@ -139,10 +149,10 @@ fn rules_are_stored_in_a_form_that_is_still_read() {
     );
     let rules = vec![
         Rule::deny("transfer")
-            .when("amount", Test::Lte(100.0))
-            .when("to.name", Test::Matches("^x".into()))
-            .when("cc", Test::In(vec![json!("a"), json!(1)])),
-        Rule::ask("transfer").when("amount", Test::Absent).when("to", Test::Present),
+            .when("amount", ArgumentTest::Lte(100.0))
+            .when("to.name", ArgumentTest::Matches("^x".into()))
+            .when("cc", ArgumentTest::In(vec![json!("a"), json!(1)])),
+        Rule::ask("transfer").when("amount", ArgumentTest::Absent).when("to", ArgumentTest::Present),
     ];
     assert_eq!(serde_json::from_str::<Vec<Rule>>(stored).unwrap(), rules);
     assert_eq!(serde_json::to_string(&rules).unwrap(), stored);
@@ -150,14 +160,14 @@ fn rules_are_stored_in_a_form_that_is_still_read() {
 
 #[test]
 fn all_conditions_must_hold_and_a_rule_without_any_always_does() {
-    let two = [when("a", Test::Eq(json!(1))), when("b", Test::Eq(json!(2)))].concat();
+    let two = [when("a", ArgumentTest::Eq(json!(1))), when("b", ArgumentTest::Eq(json!(2)))].concat();
     let tool = tool(EffectClass::Read, Approval::Never);
     let verdict = |conditions: Vec<Condition>, name: &str, value: Value| {
-        let rules = [rule(conditions, Then::Ask)];
-        judge(&rules, both(ApprovalScope::Policy), &name.into(), &tool, &valid(value), &[])
+        let rules = [rule(conditions, RuleAction::Ask)];
+        evaluate(&rules, both(ApprovalScope::Policy), &name.into(), &tool, &valid(value), &[])
     };
-    let asked = Verdict::Ask { by: vec![Asker::Rule(0)] };
-    let allowed = Verdict::Allow { rule: None };
+    let asked = GateVerdict::Ask { by: vec![Asker::Rule(0)] };
+    let allowed = GateVerdict::Allow { rule: None };
     assert_eq!(verdict(two.clone(), "transfer", json!({"a": 1, "b": 2})), asked);
     assert_eq!(verdict(two.clone(), "transfer", json!({"a": 1, "b": 3})), allowed);
     assert_eq!(verdict(two, "transfer", json!({"a": 1})), allowed);
@@ -166,9 +176,9 @@ fn all_conditions_must_hold_and_a_rule_without_any_always_does() {
 }
 
 /// What tool `approval`, rules that all match, and scope make of a call of a tool of this class.
-fn gate(approval: Approval, thens: &[Then], scope: ApprovalScope, class: EffectClass) -> Verdict {
+fn gate(approval: Approval, thens: &[RuleAction], scope: ApprovalScope, class: EffectClass) -> GateVerdict {
     let rules: Vec<Rule> = thens.iter().map(|then| rule(Vec::new(), *then)).collect();
-    judge(&rules, both(scope), &"transfer".into(), &tool(class, approval), &valid(json!({})), &[])
+    evaluate(&rules, both(scope), &"transfer".into(), &tool(class, approval), &valid(json!({})), &[])
 }
 
 #[test]
@@ -176,19 +186,19 @@ fn the_strictest_rule_wins_and_replaces_the_tools_own_approval_except_block() {
     use Approval::{Ask, Block, Never};
     use EffectClass::Write;
     let policy = ApprovalScope::Policy;
-    let by = |by: &[Asker]| Verdict::Ask { by: by.to_vec() };
-    let table: [(Approval, &[Then], Verdict); 11] = [
-        (Never, &[], Verdict::Allow { rule: None }),
+    let by = |by: &[Asker]| GateVerdict::Ask { by: by.to_vec() };
+    let table: [(Approval, &[RuleAction], GateVerdict); 11] = [
+        (Never, &[], GateVerdict::Allow { rule: None }),
         (Ask, &[], by(&[Asker::Tool])),
-        (Block, &[], Verdict::Block),
-        (Ask, &[Then::Allow], Verdict::Allow { rule: Some(0) }),
-        (Never, &[Then::Ask], by(&[Asker::Rule(0)])),
-        (Ask, &[Then::Ask], by(&[Asker::Rule(0)])),
-        (Ask, &[Then::Allow, Then::Ask, Then::Ask], by(&[Asker::Rule(1), Asker::Rule(2)])),
-        (Never, &[Then::Deny], Verdict::Deny { rule: 0 }),
-        (Ask, &[Then::Allow, Then::Ask, Then::Deny], Verdict::Deny { rule: 2 }),
-        (Ask, &[Then::Deny, Then::Allow, Then::Deny], Verdict::Deny { rule: 0 }),
-        (Block, &[Then::Allow], Verdict::Block),
+        (Block, &[], GateVerdict::Block),
+        (Ask, &[RuleAction::Allow], GateVerdict::Allow { rule: Some(0) }),
+        (Never, &[RuleAction::Ask], by(&[Asker::Rule(0)])),
+        (Ask, &[RuleAction::Ask], by(&[Asker::Rule(0)])),
+        (Ask, &[RuleAction::Allow, RuleAction::Ask, RuleAction::Ask], by(&[Asker::Rule(1), Asker::Rule(2)])),
+        (Never, &[RuleAction::Deny], GateVerdict::Deny { rule: 0 }),
+        (Ask, &[RuleAction::Allow, RuleAction::Ask, RuleAction::Deny], GateVerdict::Deny { rule: 2 }),
+        (Ask, &[RuleAction::Deny, RuleAction::Allow, RuleAction::Deny], GateVerdict::Deny { rule: 0 }),
+        (Block, &[RuleAction::Allow], GateVerdict::Block),
     ];
     for (approval, thens, expected) in table {
         assert_eq!(gate(approval, thens, policy, Write), expected, "{approval:?} {thens:?}");
@@ -199,9 +209,9 @@ fn the_strictest_rule_wins_and_replaces_the_tools_own_approval_except_block() {
 fn the_scope_of_the_policy_holds_beside_the_rules() {
     use ApprovalScope::{AllTools, Never, Policy as Scope, WriteTools};
     use EffectClass::{Idempotent, Read, Write};
-    let asked = Verdict::Ask { by: vec![Asker::Agent] };
-    let allowed = |rule| Verdict::Allow { rule };
-    let lenient: &[Then] = &[Then::Allow];
+    let asked = GateVerdict::Ask { by: vec![Asker::Agent] };
+    let allowed = |rule| GateVerdict::Allow { rule };
+    let lenient: &[RuleAction] = &[RuleAction::Allow];
     for (scope, class, expected) in [
         (Scope, Read, allowed(Some(0))),
         (Scope, Write, allowed(Some(0))),
@@ -216,36 +226,36 @@ fn the_scope_of_the_policy_holds_beside_the_rules() {
         assert_eq!(gate(Approval::Never, lenient, scope, class), expected, "{scope:?} {class:?}");
     }
     assert_eq!(gate(Approval::Ask, &[], Never, Write), allowed(None), "never means never");
-    assert_eq!(gate(Approval::Never, &[Then::Ask], Never, Write), allowed(None));
-    assert_eq!(gate(Approval::Never, &[Then::Deny], Never, Write), Verdict::Deny { rule: 0 });
-    assert_eq!(gate(Approval::Block, &[], Never, Write), Verdict::Block);
-    let two = Verdict::Ask { by: vec![Asker::Rule(0), Asker::Agent] };
-    assert_eq!(gate(Approval::Never, &[Then::Ask], AllTools, Read), two);
+    assert_eq!(gate(Approval::Never, &[RuleAction::Ask], Never, Write), allowed(None));
+    assert_eq!(gate(Approval::Never, &[RuleAction::Deny], Never, Write), GateVerdict::Deny { rule: 0 });
+    assert_eq!(gate(Approval::Block, &[], Never, Write), GateVerdict::Block);
+    let two = GateVerdict::Ask { by: vec![Asker::Rule(0), Asker::Agent] };
+    assert_eq!(gate(Approval::Never, &[RuleAction::Ask], AllTools, Read), two);
 }
 
-fn ruled(then: Then) -> Story {
-    let rules = vec![rule(when("amount", Test::Lte(100.0)), then)];
+fn ruled(then: RuleAction) -> Story {
+    let rules = vec![rule(when("amount", ArgumentTest::Lte(100.0)), then)];
     Story::begin_with(Revision { rules, ..Revision::default() })
 }
 
 fn transfer(story: &mut Story, amount: u32) -> Vec<machine::Event> {
     let answered = story.answer("", &[("A", "transfer", json!({"amount": amount}))]);
-    let mut events = story.hears_model(answered);
+    let mut events = story.model_answers(answered);
     events.extend(story.pass_gates());
     events
 }
 
 #[test]
 fn the_event_names_the_rule_that_decided() {
-    let mut small = ruled(Then::Allow);
+    let mut small = ruled(RuleAction::Allow);
     assert_eq!(payload(&transfer(&mut small, 100), "tool.execution_started")["rule"], 0);
-    let mut large = ruled(Then::Allow);
+    let mut large = ruled(RuleAction::Allow);
     let events = transfer(&mut large, 101);
     assert_eq!(payload(&events, "tool.approval_requested")["asked_by"], json!(["tool"]));
-    let mut asked = ruled(Then::Ask);
+    let mut asked = ruled(RuleAction::Ask);
     let events = transfer(&mut asked, 5);
     assert_eq!(payload(&events, "tool.approval_requested")["asked_by"], json!([{"rule": 0}]));
-    let mut denied = ruled(Then::Deny);
+    let mut denied = ruled(RuleAction::Deny);
     let events = transfer(&mut denied, 5);
     let error = payload(&events, "tool.execution_failed")["error"].clone();
     assert_eq!(error, json!({"code": "DENIED_BY_RULE", "message": "denied by rule 0"}));
@@ -254,7 +264,7 @@ fn the_event_names_the_rule_that_decided() {
 #[test]
 fn a_rule_that_denies_may_end_the_run() {
     let policy = Policy { on_block: machine::policy::OnBlock::EndRun, ..Policy::default() };
-    let rules = vec![rule(Vec::new(), Then::Deny)];
+    let rules = vec![rule(Vec::new(), RuleAction::Deny)];
     let mut story = Story::begin_with(Revision { rules, policy, ..Revision::default() });
     transfer(&mut story, 5);
     assert_eq!(termination(&story), Termination::Blocked("denied by rule 0".into()));
@@ -263,10 +273,10 @@ fn a_rule_that_denies_may_end_the_run() {
 #[test]
 fn auto_approve_lifts_an_ask_and_never_a_deny_or_a_block() {
     let grants = vec![crate::story::auto_approval()];
-    let mut asked = ruled(Then::Ask);
+    let mut asked = ruled(RuleAction::Ask);
     asked.grants = grants.clone();
     assert_eq!(payload(&transfer(&mut asked, 5), "tool.execution_started")["let_through_by"], "ana");
-    let mut denied = ruled(Then::Deny);
+    let mut denied = ruled(RuleAction::Deny);
     denied.grants = grants.clone();
     transfer(&mut denied, 5);
     assert_eq!(denied.tool_text("A"), "Error: denied by rule 0");
@@ -314,15 +324,15 @@ fn a_zero_with_a_minus_in_front_is_zero() {
     // Both have one canonical form and one digest, so that a rule cannot be walked around with the other.
     for (rule, argument) in [(json!(0), json!(-0.0)), (json!(-0.0), json!(0)), (json!(0.0), json!(-0.0))] {
         let arguments = valid(json!({"n": argument}));
-        assert!(matches("n", Test::Eq(rule.clone()), &arguments), "{rule} {argument}");
-        assert!(matches("n", Test::In(vec![rule.clone()]), &arguments), "{rule} {argument}");
-        assert!(!matches("n", Test::Ne(rule.clone()), &arguments), "{rule} {argument}");
+        assert!(matches("n", ArgumentTest::Eq(rule.clone()), &arguments), "{rule} {argument}");
+        assert!(matches("n", ArgumentTest::In(vec![rule.clone()]), &arguments), "{rule} {argument}");
+        assert!(!matches("n", ArgumentTest::Ne(rule.clone()), &arguments), "{rule} {argument}");
     }
 }
 
 #[test]
 fn a_call_that_a_front_end_performs_names_the_rule_or_the_approver_that_let_it_through() {
-    let rules = vec![Rule { tool: "pick_file".into(), when: Vec::new(), then: Then::Allow }];
+    let rules = vec![Rule { tool: "pick_file".into(), when: Vec::new(), then: RuleAction::Allow }];
     let mut ruled = Story::begin_with(Revision { rules, ..Revision::default() });
     let opened = |events: &[machine::Event]| {
         let opened = payload(events, "tool.suspended");

@@ -9,7 +9,7 @@ use machine::input::{Outcome, ToolAnswer};
 use machine::policy::OnReject;
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, SuspensionKind};
-use machine::{Answer, Effect, Event, Input, Rejection, Timestamp};
+use machine::{Effect, Event, Input, InputOutcome, Rejection, Timestamp};
 use serde_json::json;
 
 use crate::story::{Story, cancel, names, not_sent, pending, resume, resume_with, success, unknown};
@@ -88,7 +88,7 @@ fn b3_a_repeatable_tool_is_tried_three_times_with_growing_pauses() {
 }
 
 #[test]
-fn b3_the_pause_is_what_the_server_asks_for_but_not_for_ever() {
+fn b3_the_pause_is_what_the_server_asks_for_up_to_a_limit() {
     for (asked, pause) in [(None, 500), (Some(100), 500), (Some(2_000), 2_000), (Some(60_000), 5_000)] {
         let mut story = running("echo");
         let outcome = Outcome::Unknown { why: "busy".into(), retry_after_ms: asked };
@@ -153,7 +153,7 @@ fn b3_in_doubt_a_person_may_know_the_result() {
 }
 
 #[test]
-fn b3_in_doubt_nobody_can_say_that_it_failed() {
+fn b3_in_doubt_a_decision_cannot_report_a_failure() {
     let mut story = in_doubt();
     let failed = Resume { payload: Payload::Error("it did not".into()), ..Resume::default() };
     let decision = story.decision("A", DecisionAction::Resume(failed));
@@ -164,7 +164,7 @@ fn b3_in_doubt_nobody_can_say_that_it_failed() {
 }
 
 #[test]
-fn b3_in_doubt_a_person_may_give_up_and_the_model_is_told_what_that_means() {
+fn b3_in_doubt_a_person_may_give_up_and_the_model_reads_what_that_means() {
     let mut story = in_doubt();
     let events = story.decides("A", cancel());
     assert_eq!(names(&events)[0], "tool.cancelled");
@@ -195,7 +195,7 @@ fn b51_the_late_answer_of_the_attempt_in_doubt_settles_it_and_no_other_does() {
     assert_eq!(story.refused(returned(2, success(json!("late")))), stale);
     // An attempt that still does not know says nothing new.
     assert_eq!(story.ok(returned(1, unknown())), []);
-    assert_eq!(story.last_answer, Some(Answer::Duplicate));
+    assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn b51_a_retry_that_is_not_sent_or_refused_leaves_the_first_attempt_in_doubt_no_
 }
 
 #[test]
-fn b3_a_supersede_that_was_accepted_is_heard_though_the_call_fell_in_doubt_meanwhile() {
+fn b3_an_accepted_supersede_is_processed_though_the_call_fell_in_doubt_meanwhile() {
     let mut story = in_doubt();
     let open = story.call("A").suspension().unwrap().id.clone();
     let events = story.ok(Input::Interrupt { cause: InterruptCause::Superseded("run_2".into()) });

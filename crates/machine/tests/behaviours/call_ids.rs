@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use machine::Input;
-use machine::event::Order;
+use machine::event::RunRequest;
 use machine::id::{CallId, RunId, late_message_id, plugin_note_id, tool_message_id};
 use machine::revision::{CALL_ID_BYTES_MAX, Revision};
 use machine::transcript::ModelMessage;
@@ -21,7 +21,7 @@ fn declared(mut story: Story, asked: &[&str], taken: &[&str]) -> Story {
     let calls: Vec<_> = asked.iter().map(|id| (*id, "echo", json!({"of": id}))).collect();
     let mut answered = story.answer("", &calls);
     answered.taken = taken.iter().map(|id| CallId::from(*id)).collect();
-    story.hears_model(answered);
+    story.model_answers(answered);
     story
 }
 
@@ -74,9 +74,9 @@ fn b14_an_empty_or_overlong_id_is_replaced() {
 /// The store shows a run the ids of its thread that equal an asked id or extend it with `~` and a number; an id
 /// that is made up must be new in the thread without that help.
 #[test]
-fn b14_b36_ids_that_are_made_up_in_two_runs_of_a_thread_differ() {
+fn b14_b36_ids_generated_in_two_runs_of_a_thread_differ() {
     let in_run = |run: &str| {
-        let order = Order { run_id: RunId::from(run), ..order(Revision::default().policy) };
+        let order = RunRequest { run_id: RunId::from(run), ..order(Revision::default().policy) };
         let mut story = Story::queued_with(Revision::default(), order);
         story.ok(Input::Start { after: None });
         let story = declared(story, &[""], &[]);

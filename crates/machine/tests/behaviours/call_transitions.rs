@@ -1,6 +1,6 @@
 //! What a call and a run may become: the whole tables, as words and as facts that the fold takes or refuses.
 
-use machine::event::{CallError, CallErrorCode, CancelReason, Opened, ResultFrom};
+use machine::event::{CallError, CallErrorCode, CancelReason, OpenedSuspension, ResultFrom};
 use machine::id::{CallId, Principal, SuspensionId};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode};
@@ -72,7 +72,7 @@ fn c4_c5_c6_c7_all_49_call_transitions_and_their_error_texts() {
     let pairs = CallStatus::ALL.iter().flat_map(|from| CallStatus::ALL.map(|to| (*from, to)));
     for ((from, to), row) in pairs.zip(CALLS) {
         assert_eq!((from, to), (row.0, row.1), "the table has every pair once, in order");
-        match from.become_(to) {
+        match from.transition_to(to) {
             Ok(became) => assert_eq!((became, LEGAL), (to, row.2)),
             Err(illegal) => assert_eq!(illegal.to_string(), row.2),
         }
@@ -82,12 +82,12 @@ fn c4_c5_c6_c7_all_49_call_transitions_and_their_error_texts() {
 }
 
 /// A run with a call A in this state. B is held, so that the turn stays open.
-fn standing(status: CallStatus) -> Story {
+fn story_with_call(status: CallStatus) -> Story {
     let mut story = Story::begin();
     let tool = if matches!(status, Suspended | Resuming | Cancelled) { "transfer" } else { "echo" };
     let calls = [("A", tool, json!({})), ("B", "transfer", json!({}))];
     let answered = story.answer("", &calls);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gate("B");
     if status == New {
         return story;
@@ -127,7 +127,7 @@ fn fact(story: &Story, to: CallStatus) -> Fact {
             rule: None,
             let_through_by: None,
         },
-        Suspended => Fact::ToolSuspended(Opened {
+        Suspended => Fact::ToolSuspended(OpenedSuspension {
             call_id,
             tool: "echo".into(),
             suspension_id: SuspensionId::from("apr_9"),
@@ -176,7 +176,7 @@ fn fact(story: &Story, to: CallStatus) -> Fact {
 #[test]
 fn c4_c7_a_fact_that_makes_an_illegal_transition_stops_the_fold_and_names_both_states() {
     for (from, to, text) in CALLS {
-        let mut story = standing(from);
+        let mut story = story_with_call(from);
         let seq = story.run.control.seq + 1;
         let event = Event { seq, at: story.now, step: Some(1), fact: fact(&story, to) };
         let outcome = story.run.apply(&event).map_err(|impossible| impossible.to_string());
@@ -224,7 +224,7 @@ fn c1_c3_all_run_transitions_and_their_error_texts() {
             } else {
                 Err(format!("a run that is {from_name} cannot become {to_name}"))
             };
-            assert_eq!(from.become_(to.clone()).map_err(|illegal| illegal.to_string()), expected);
+            assert_eq!(from.transition_to(to.clone()).map_err(|illegal| illegal.to_string()), expected);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Commits and their names: what each holds, when there is none, and that together they are the whole run.
 
-use machine::checkpoint::{Checkpoint, name};
+use machine::checkpoint::{Checkpoint, from_events};
 use machine::event::{Event, Fact, Message};
 use machine::phase::{Action, Phase};
 use machine::policy::{Policy, StepEnd};
@@ -26,9 +26,9 @@ fn reload(story: &mut Story) {
 fn a47_assistant_turn_is_committed_before_anything_follows_from_it() {
     let mut story = Story::begin();
     let asked = story.answer("", &[("A", "echo", json!({})), ("B", "transfer", json!({}))]);
-    let events = story.hears_model(asked);
+    let events = story.model_answers(asked);
     assert_eq!(names(&events), ["message.added", "tool.requested", "tool.requested"]);
-    assert_eq!(name(&events), AssistantTurn);
+    assert_eq!(from_events(&events), AssistantTurn);
     assert_eq!((story.status("A"), story.status("B")), (CallStatus::New, CallStatus::New));
     let starts = |effect: &Effect| matches!(effect, Effect::RunTool { .. } | Effect::CallModel { .. });
     assert!(!story.run.wanted().iter().any(starts));
@@ -38,7 +38,7 @@ fn a47_assistant_turn_is_committed_before_anything_follows_from_it() {
 fn a56_users_message_is_committed_with_the_start() {
     let story = Story::begin();
     assert_eq!(names(&story.log), ["run.queued", "run.started", "message.added", "step.started"]);
-    assert_eq!(name(&story.log), UserMessage);
+    assert_eq!(from_events(&story.log), UserMessage);
 }
 
 #[test]
@@ -50,11 +50,11 @@ fn a56_what_the_hooks_of_run_start_set_is_committed_as_part_of_the_start() {
     let hooks = by("audit", vec![mark(Phase::RunStart)]);
     let events = story.ok(Input::PhaseAnswered { phase: Phase::RunStart, hooks });
     assert_eq!(names(&events), ["phase.answered", "state.changed", "step.started"]);
-    assert_eq!(name(&events), UserMessage);
+    assert_eq!(from_events(&events), UserMessage);
 }
 
 #[test]
-fn a57_run_that_is_woken_and_hears_no_decision_commits_nothing() {
+fn a57_run_that_is_woken_and_receives_no_decision_commits_nothing() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer")]);
     let decision = story.decision("A", resume());
@@ -64,7 +64,7 @@ fn a57_run_that_is_woken_and_hears_no_decision_commits_nothing() {
     assert_eq!(story.ok(Input::InboxDrained), []);
     let events = story.ok(Input::Decide(decision));
     assert_eq!(
-        (names(&events), name(&events)),
+        (names(&events), from_events(&events)),
         (vec!["tool.approved".into(), "run.resumed".into()], ReplayResults)
     );
 }
@@ -81,7 +81,7 @@ fn a58_each_answer_of_the_model_is_one_assistant_turn() {
     let second = story.asks_for(&[("B", "echo")]);
     story.succeeds("B");
     story.says("done");
-    assert_eq!((name(&first), name(&second)), (AssistantTurn, AssistantTurn));
+    assert_eq!((from_events(&first), from_events(&second)), (AssistantTurn, AssistantTurn));
     let turns = story.log.iter().filter_map(|event| match &event.fact {
         Fact::MessageAdded(Message::Assistant { id, .. }) => Some(id.as_str()),
         _ => None,
@@ -96,12 +96,12 @@ fn a58_assistant_turn_holds_after_inference_the_message_and_an_early_end_of_its_
     let mut story = Story::begin_with(Revision { policy, phases, ..Revision::default() });
     let mut asked = story.answer("", &[("A", "echo", json!({}))]);
     asked.hooks = by("audit", vec![mark(Phase::AfterInference)]);
-    let events = story.hears_model(asked);
+    let events = story.model_answers(asked);
     assert_eq!(
         names(&events),
         ["phase.answered", "state.changed", "message.added", "tool.requested", "step.ended"]
     );
-    assert_eq!(name(&events), AssistantTurn);
+    assert_eq!(from_events(&events), AssistantTurn);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a59_result_commits_when_it_settles_and_the_last_one_brings_the_messages_of_th
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo"), ("B", "echo"), ("C", "echo")]);
     let first = story.succeeds("B");
-    assert_eq!((names(&first), name(&first)), (vec!["tool.execution_succeeded".into()], ToolResults));
+    assert_eq!((names(&first), from_events(&first)), (vec!["tool.execution_succeeded".into()], ToolResults));
     let mut together = story.fails("C");
     together.extend(story.succeeds("A"));
     assert_eq!(
@@ -124,7 +124,7 @@ fn a59_result_commits_when_it_settles_and_the_last_one_brings_the_messages_of_th
             "step.started"
         ]
     );
-    assert_eq!(name(&together), ToolResults);
+    assert_eq!(from_events(&together), ToolResults);
     let told = together.iter().filter_map(|event| match &event.fact {
         Fact::MessageAdded(Message::Tool { call_id, .. }) => Some(call_id.as_str()),
         _ => None,
@@ -138,12 +138,12 @@ fn a60_decision_that_resolves_a_call_commits_its_replay() {
     story.asks_for(&[("A", "transfer"), ("B", "transfer"), ("C", "pick_file")]);
     let events = story.approves("A");
     assert_eq!(names(&events), ["tool.approved", "run.resumed", "tool.execution_started"]);
-    assert_eq!(name(&events), ReplayResults);
+    assert_eq!(from_events(&events), ReplayResults);
     let stays_held = story.denies("B", None);
-    assert_eq!((names(&stays_held), name(&stays_held)), (vec!["tool.denied".into()], ReplayResults));
+    assert_eq!((names(&stays_held), from_events(&stays_held)), (vec!["tool.denied".into()], ReplayResults));
     let events = story.succeeds("A");
     assert_eq!(names(&events), ["tool.execution_succeeded", "run.waiting"]);
-    assert_eq!(name(&events), Checkpoint::Waiting);
+    assert_eq!(from_events(&events), Checkpoint::Waiting);
     let events = story.answers("C", json!("a.txt"));
     assert_eq!(
         names(&events),
@@ -158,7 +158,7 @@ fn a60_decision_that_resolves_a_call_commits_its_replay() {
             "step.started"
         ]
     );
-    assert_eq!(name(&events), ReplayResults);
+    assert_eq!(from_events(&events), ReplayResults);
 }
 
 #[test]
@@ -185,15 +185,15 @@ fn a62_what_changes_nothing_is_no_commit_and_the_last_commit_is_written_whatever
     let mut queued = Story::queued_with(Revision::default(), order(Policy::default()));
     let events = interrupts(&mut queued);
     assert_eq!(names(&events), ["run.interrupting", "run.ended"]);
-    assert_eq!(name(&events), RunFinished);
+    assert_eq!(from_events(&events), RunFinished);
 }
 
 /// The names of the commits of a story, one commit per thing that was heard.
 fn commits(revision: Revision, tell: impl Fn(&mut Story) -> Vec<Vec<Event>>) -> Vec<Checkpoint> {
     let mut story = Story::begin_with(revision);
-    let start = name(&story.log);
+    let start = from_events(&story.log);
     let mut names = vec![start];
-    names.extend(tell(&mut story).iter().map(|events| name(events)));
+    names.extend(tell(&mut story).iter().map(|events| from_events(events)));
     names
 }
 
@@ -221,9 +221,10 @@ fn a63_commits_of_a_plain_answer_of_a_tool_round_and_of_a_resume() {
 
 #[test]
 fn a63_with_hooks_at_the_end_the_last_answer_has_a_commit_of_its_own() {
-    let hears = || Revision { phases: [Phase::RunEnd].into_iter().collect(), ..Revision::default() };
+    let with_run_end_hooks =
+        || Revision { phases: [Phase::RunEnd].into_iter().collect(), ..Revision::default() };
     let plain = |story: &mut Story| vec![story.says("done"), run_end_answered(story)];
-    assert_eq!(commits(hears(), plain), [UserMessage, AssistantTurn, RunFinished]);
+    assert_eq!(commits(with_run_end_hooks(), plain), [UserMessage, AssistantTurn, RunFinished]);
     let round = |story: &mut Story| {
         vec![
             story.asks_for(&[("A", "echo")]),
@@ -233,7 +234,7 @@ fn a63_with_hooks_at_the_end_the_last_answer_has_a_commit_of_its_own() {
         ]
     };
     assert_eq!(
-        commits(hears(), round),
+        commits(with_run_end_hooks(), round),
         [UserMessage, AssistantTurn, ToolResults, AssistantTurn, RunFinished]
     );
 }

@@ -13,7 +13,7 @@ use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::termination::{Cancelled, StopCode, Termination};
 use machine::tool::{EffectClass, Performer, Tool};
-use machine::{Answer, Event, Input, Rejection};
+use machine::{Event, Input, InputOutcome, Rejection};
 use serde_json::json;
 
 use crate::story::{Story, cancel, names, order, resume_with};
@@ -119,7 +119,7 @@ fn a100_the_childs_end_settles_the_call() {
 }
 
 #[test]
-fn b28_the_end_of_a_child_that_is_nobodys_or_was_heard_changes_nothing() {
+fn b28_the_end_of_an_unknown_or_already_processed_child_changes_nothing() {
     let mut story = delegating(Revision::default());
     let first = ended(&story, "A", completed("found it"));
     let other = Input::ChildEnded(ChildEnded {
@@ -130,16 +130,16 @@ fn b28_the_end_of_a_child_that_is_nobodys_or_was_heard_changes_nothing() {
         descendants: 0,
     });
     assert_eq!(story.ok(other), []);
-    assert_eq!(story.last_answer, Some(Answer::Duplicate));
+    assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
     assert_eq!(story.status("A"), CallStatus::Suspended);
     story.ok(first.clone());
     assert_eq!(story.ok(first), []);
-    assert_eq!(story.last_answer, Some(Answer::Duplicate));
+    assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
     assert_eq!(story.run.control.usage.total(), 55);
 }
 
 #[test]
-fn b32_nobody_outside_can_answer_for_a_child() {
+fn b32_a_decision_cannot_answer_for_a_child() {
     let mut story = delegating(Revision::default());
     for action in [resume_with(json!("mine")), cancel()] {
         let decision = story.decision("A", action);
@@ -161,7 +161,7 @@ fn a125_a_grant_is_what_is_asked_and_left_and_the_rest_comes_back() {
     asks(&mut story, Some(600));
     let calls = ["A", "B", "C"].map(|id| (id, "researcher", json!({"of": id})));
     let answered = story.answer("", &calls);
-    story.hears_model(answered);
+    story.model_answers(answered);
     // 15 tokens are used. A gets what it asks for, B what is left, and C would be granted nothing: it never starts.
     let events = story.pass_gates();
     assert_eq!(grants(&events), [Some(600), Some(385)]);
@@ -251,7 +251,7 @@ fn a125_a_child_stops_when_its_grant_is_spent_and_grants_no_more_than_it_has() {
 }
 
 #[test]
-fn a93_children_go_only_so_deep_and_only_so_many() {
+fn a93_the_depth_and_the_number_of_children_are_limited() {
     let limits = Limits { depth_max: 1, children_max: 2, ..Limits::default() };
     let revision = Revision { limits, ..Revision::default() };
     let mut story = Story::begin_with(revision.clone());
@@ -318,7 +318,7 @@ fn b49_end_run_closes_a_child_too() {
 }
 
 #[test]
-fn a124_a_childs_end_is_delivered_to_its_parent_with_its_last_words_and_its_usage() {
+fn a124_a_childs_end_is_delivered_to_its_parent_with_its_final_answer_and_its_usage() {
     let mut order = order(Revision::default().policy);
     let (run_id, call_id) = (RunId::from("run_parent"), CallId::from("P"));
     order.parent = Some(Parent {

@@ -2,13 +2,13 @@
 
 use machine::decision::Decision;
 use machine::event::{Fact, InterruptCause};
-use machine::inbox::{RunRow, SuspensionRow, Verdict, judge_decision};
+use machine::inbox::{RunLifecycle, SuspensionRow, Verdict, judge_decision};
 use machine::policy::{OnBusy, Policy, PolicyRequest};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode};
 use machine::termination::{Cancelled as By, Termination};
-use machine::thread::{Admission, Busy, Front, IfBusy, Thread, admit};
-use machine::{Answer, Effect, Input, Rejection, Revision};
+use machine::thread::{Admission, Busy, FrontState, IfBusy, ThreadState, admit};
+use machine::{Effect, Input, InputOutcome, Rejection, Revision};
 use serde_json::json;
 
 use crate::props::{lines, payloads, termination};
@@ -27,17 +27,17 @@ fn mixed() -> Story {
     story
 }
 
-fn stand(story: &Story) -> [CallStatus; 4] {
+fn statuses(story: &Story) -> [CallStatus; 4] {
     ["A", "B", "C", "D"].map(|id| story.status(id))
 }
 
 #[test]
 fn c83_allowed_tools_and_held_calls_go_side_by_side_until_all_are_terminal() {
     let mut story = mixed();
-    assert_eq!(stand(&story), [Suspended, Suspended, Running, Running]);
+    assert_eq!(statuses(&story), [Suspended, Suspended, Running, Running]);
     story.succeeds("D");
     story.approves("B");
-    assert_eq!(stand(&story), [Suspended, Running, Running, Succeeded]);
+    assert_eq!(statuses(&story), [Suspended, Running, Running, Succeeded]);
     story.fails("B");
     story.succeeds("C");
     assert_eq!(story.run.control.step, 1, "the barrier holds while A is held");
@@ -71,7 +71,7 @@ fn c84_a_batch_is_split_by_call_and_a_decision_that_answers_nothing_is_dropped()
     assert_eq!(story.log.len(), before);
     story.ok(Input::Decide(for_b));
     story.ok(Input::Decide(for_a));
-    assert_eq!(stand(&story), [CallStatus::Resuming, Cancelled, Running, Running]);
+    assert_eq!(statuses(&story), [CallStatus::Resuming, Cancelled, Running, Running]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn c87_a_second_decision_for_the_same_call_has_no_effect() {
 }
 
 #[test]
-fn c87_whoever_comes_second_is_told_that_it_is_answered() {
+fn c87_the_second_decision_is_refused_as_already_answered() {
     use machine::inbox::Refusal;
     let story = mixed();
     let decision = story.decision("A", resume());
@@ -116,9 +116,9 @@ fn c87_whoever_comes_second_is_told_that_it_is_answered() {
         doubted_attempt: None,
         is_grantable: true,
     };
-    assert_eq!(judge_decision(&decision, RunRow::Open, Some(&row), None), Verdict::Accepted);
+    assert_eq!(judge_decision(&decision, RunLifecycle::Open, Some(&row), None), Verdict::Accepted);
     row.answered = true;
-    let second = judge_decision(&decision, RunRow::Open, Some(&row), None);
+    let second = judge_decision(&decision, RunLifecycle::Open, Some(&row), None);
     assert_eq!(second, Verdict::Refused(Refusal::Answered));
 }
 
@@ -141,7 +141,7 @@ fn c88_each_new_question_of_a_tool_has_its_own_suspension_and_its_own_answer() {
 }
 
 #[test]
-fn c89_cancelling_releases_the_barrier_though_nobody_decides_and_tools_hang() {
+fn c89_cancelling_releases_the_barrier_without_decisions_while_tools_hang() {
     let mut story = mixed();
     let events = story.ok(Input::Interrupt { cause: person() });
     assert_eq!(
@@ -174,7 +174,7 @@ fn c94_while_suspended_nothing_is_wanted_and_nothing_is_emitted() {
     // What comes late, twice or without a reason leaves no event.
     let late = Input::ToolReturned { step: 1, call: "B".into(), attempt: 1, outcome: success(json!(2)) };
     assert_eq!(story.ok(late), []);
-    assert_eq!(story.last_answer, Some(Answer::Duplicate));
+    assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
     story.refused(Input::DeadlineReached);
     story.ok(Input::LeaseAcquired { epoch: 2, doubt_at: story.now });
     story.ok(Input::InboxDrained);
@@ -198,7 +198,7 @@ fn c95_after_a_resume_the_same_run_says_that_it_resumed_and_starts_only_once() {
 }
 
 #[test]
-fn c100_every_return_to_waiting_says_so_again() {
+fn c100_every_return_to_waiting_is_recorded_again() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer"), ("B", "transfer"), ("C", "transfer")]);
     for id in ["A", "B", "C"] {
@@ -218,7 +218,7 @@ fn c100_every_return_to_waiting_says_so_again() {
 }
 
 #[test]
-fn c100_waiting_for_somebody_else_is_a_new_wait() {
+fn c100_waiting_on_something_else_is_a_new_wait() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer"), ("B", "pick_file")]);
     assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Person));
@@ -247,11 +247,11 @@ fn c101_a_decision_never_starts_a_run() {
 
 #[test]
 fn c102_one_run_holds_a_thread_and_every_other_is_refused_queued_or_takes_its_place() {
-    let busy = |front_is| Thread::Busy { front: "run_1".into(), front_is, in_doubt: false, queued: 0 };
+    let busy = |front_is| ThreadState::Busy { front: "run_1".into(), front_is, in_doubt: false, queued: 0 };
     let request = PolicyRequest::default();
     let agent = Policy::default();
-    assert_eq!(admit(&Thread::Free, IfBusy::resolve(None, &request, &agent)), Admission::Hold);
-    for front in [Front::Executes, Front::Queued, Front::Waits] {
+    assert_eq!(admit(&ThreadState::Free, IfBusy::resolve(None, &request, &agent)), Admission::Hold);
+    for front in [FrontState::Executing, FrontState::Queued, FrontState::Waiting] {
         for asked in [None, Some(OnBusy::Reject), Some(OnBusy::Enqueue), Some(OnBusy::Interrupt)] {
             let admission = admit(&busy(front), IfBusy::resolve(asked, &request, &agent));
             assert_ne!(admission, Admission::Hold, "{front:?} {asked:?}");
@@ -262,7 +262,7 @@ fn c102_one_run_holds_a_thread_and_every_other_is_refused_queued_or_takes_its_pl
 }
 
 #[test]
-fn a_child_run_is_answered_by_its_end_and_by_nobody_else() {
+fn a_child_run_is_answered_only_by_its_own_end() {
     let mut story = Story::begin();
     let events = story.asks_for(&[("A", "researcher")]);
     assert_eq!(

@@ -28,7 +28,7 @@ fn waits(story: &Story) -> bool {
 }
 
 #[test]
-fn the_model_goes_on_once_one_call_is_done_and_none_executes() {
+fn the_model_is_called_again_once_one_call_is_done_and_none_executes() {
     let mut story = eager();
     story.asks_for(&[("A", "echo"), ("B", "echo"), ("C", "transfer")]);
     assert_eq!(names(&story.succeeds("A")), ["tool.execution_succeeded"], "B still runs");
@@ -50,7 +50,7 @@ fn the_model_goes_on_once_one_call_is_done_and_none_executes() {
 }
 
 #[test]
-fn with_every_call_held_there_is_nothing_to_go_on_with() {
+fn with_every_call_held_the_model_is_not_called_again() {
     let mut story = eager();
     story.asks_for(&[("A", "transfer"), ("B", "transfer")]);
     assert!(waits(&story));
@@ -88,7 +88,7 @@ fn the_placeholder_stays_and_the_late_result_is_a_note_that_wakes_the_model() {
 }
 
 #[test]
-fn a_result_that_comes_while_the_model_speaks_is_told_before_its_next_call() {
+fn a_result_that_comes_while_the_model_is_called_is_reported_before_its_next_call() {
     let mut story = eager();
     story.asks_for(&[("A", "echo"), ("B", "transfer")]);
     story.succeeds("A");
@@ -180,7 +180,7 @@ fn each_kind_of_suspension_has_its_own_placeholder() {
 }
 
 #[test]
-fn late_results_are_told_in_call_order_with_whatever_came_of_them() {
+fn late_results_are_reported_in_call_order_with_their_outcomes() {
     let mut story = eager();
     story.asks_for(&[("A", "echo"), ("B", "transfer"), ("C", "transfer"), ("D", "transfer")]);
     story.succeeds("A");
@@ -218,7 +218,7 @@ fn sequential_leaves_unreached_calls_as_not_executed_and_runs_them_later() {
 }
 
 #[test]
-fn a_stop_condition_waits_for_open_calls_and_their_results_are_told_before_the_end() {
+fn a_stop_condition_waits_for_open_calls_and_their_results_are_recorded_before_the_end() {
     let stop = vec![StopCondition::MaxRounds { rounds: 1 }];
     let mut story = Story::begin_with(Revision { stop, policy: policy(), ..Revision::default() });
     story.asks_for(&[("A", "echo"), ("B", "transfer")]);
@@ -245,7 +245,7 @@ fn a_result_of_an_earlier_step_is_taken_for_its_own_turn_only() {
         attempt: 1,
         outcome: crate::story::success(json!("late")),
     };
-    let other = machine::Rejection::OtherTurn { call: "B".into(), step: 2, current: 1 };
+    let other = machine::Rejection::WrongStep { call: "B".into(), step: 2, current: 1 };
     assert_eq!(story.refused(late(2)), other);
     assert_eq!(names(&story.ok(late(1))), ["tool.resumed", "tool.execution_succeeded"]);
     story.says("hm");

@@ -156,7 +156,7 @@ fn expiring(on_expiry: OnExpiry, on_reject: Option<OnReject>) -> Story {
 }
 
 #[test]
-fn an_expiry_that_denies_lets_the_run_go_on() {
+fn an_expiry_that_denies_lets_the_run_continue() {
     let mut story = expiring(OnExpiry::Deny, None);
     let events = story.ok(Input::DeadlineReached);
     assert_eq!(names(&events), ["tool.denied"]);
@@ -185,7 +185,7 @@ fn an_expiry_that_ends_the_run_awaits_what_executes() {
 }
 
 #[test]
-fn an_expiry_that_denies_goes_on_per_on_reject() {
+fn an_expiry_that_denies_follows_on_reject() {
     let mut story = expiring(OnExpiry::Deny, Some(OnReject::EndRun));
     story.ok(Input::DeadlineReached);
     story.succeeds("B");
@@ -194,7 +194,7 @@ fn an_expiry_that_denies_goes_on_per_on_reject() {
 
 /// `on_reject` is about refusals of people: an answer that never comes is none.
 #[test]
-fn a_question_that_expires_lets_the_run_go_on_whatever_on_reject_says() {
+fn a_question_that_expires_lets_the_run_continue_whatever_on_reject_says() {
     for on_reject in [None, Some(OnReject::Continue), Some(OnReject::EndRun)] {
         let mut story = Story::with_policy(Policy { on_reject, ..Policy::default() });
         story.asks_for(&[("A", "upsert"), ("B", "echo")]);
@@ -216,7 +216,7 @@ fn a_block_that_ends_the_run_awaits_what_executes() {
     story.gate_hooks.insert("B".into(), hook(Action::Block { reason: "no".into() }));
     let calls = [("A", "post", json!({})), ("B", "echo", json!({})), ("C", "echo", json!({}))];
     let answered = story.answer("", &calls);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gate("A");
     let events = story.pass_gate("B");
     assert_eq!(names(&events), ["phase.answered", "tool.execution_failed", "tool.cancelled", "run.ending"]);
@@ -382,7 +382,7 @@ fn a_cancelled_call_names_the_suspension_that_is_closed_with_it() {
 }
 
 #[test]
-fn what_somebody_else_was_given_may_have_taken_effect_when_nobody_waits_for_it_any_more() {
+fn a_call_given_to_another_performer_may_have_taken_effect_when_it_is_cancelled() {
     let given = |tool: &str| {
         let mut story = Story::begin();
         story.asks_for(&[("A", tool), ("B", "transfer")]);

@@ -15,7 +15,7 @@ use crate::hooks::{fails, hooked, one, together};
 use crate::story::{Story, names, success};
 
 /// A run with an approval, an error, a wait, and an answer.
-fn told() -> Story {
+fn finished_story() -> Story {
     let mut story = Story::begin();
     story.later(5);
     story.asks_for(&[("A", "transfer"), ("B", "echo")]);
@@ -29,9 +29,9 @@ fn told() -> Story {
 }
 
 #[test]
-fn a122_the_same_inputs_tell_the_same_story() {
-    assert_eq!(told().log, told().log);
-    assert_eq!(told().run, told().run);
+fn a122_the_same_inputs_give_the_same_log() {
+    assert_eq!(finished_story().log, finished_story().log);
+    assert_eq!(finished_story().run, finished_story().run);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a122_the_order_in_which_results_arrive_changes_events_and_not_what_the_model_
 
 #[test]
 fn a123_numbers_are_dense_from_one_times_never_run_backwards_and_steps_are_named() {
-    let story = told();
+    let story = finished_story();
     let seqs: Vec<u64> = story.log.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=story.log.len() as u64).collect::<Vec<_>>());
     assert!(story.log.is_sorted_by_key(|event| event.at));
@@ -85,7 +85,7 @@ fn a123_numbers_are_dense_from_one_times_never_run_backwards_and_steps_are_named
 }
 
 #[test]
-fn a123_a_worker_whose_clock_is_behind_does_not_turn_the_log_back() {
+fn a123_a_worker_whose_clock_is_slow_does_not_turn_the_log_back() {
     let mut story = Story::begin();
     story.later(1_000);
     story.asks_for(&[("A", "echo")]);
@@ -97,7 +97,7 @@ fn a123_a_worker_whose_clock_is_behind_does_not_turn_the_log_back() {
 
 #[test]
 fn a124_the_first_and_the_last_event_and_the_ids_between_them() {
-    let story = told();
+    let story = finished_story();
     let all = names(&story.log);
     assert_eq!(all[..3], ["run.queued", "run.started", "message.added"]);
     assert_eq!(all.iter().filter(|name| *name == "run.ended").count(), 1);
@@ -130,7 +130,7 @@ fn a124_a_retried_model_call_has_the_same_message_id() {
 
 #[test]
 fn a125_the_end_carries_what_was_used_and_the_log_has_the_rest() {
-    let story = told();
+    let story = finished_story();
     let Fact::RunEnded { usage, termination, .. } = &story.log.last().unwrap().fact else {
         panic!("the last event is the end")
     };
@@ -171,7 +171,7 @@ fn a119_what_is_wrong_with_the_run_itself_ends_it_with_an_error() {
 
 #[test]
 fn a119_a_log_that_contradicts_itself_is_refused_loudly() {
-    let story = told();
+    let story = finished_story();
     let spoil = |change: &dyn Fn(&mut Vec<Event>)| {
         let mut log = story.log.clone();
         change(&mut log);
@@ -209,5 +209,5 @@ fn a119_a_failing_tool_is_no_failing_run() {
     story.fails("A");
     assert_eq!(story.run_status(), &RunStatus::Running);
     assert_eq!(story.run.control.consecutive_errors, 1);
-    assert!(story.run.control.recent.knows(1, &CallId::from("A"), story.now));
+    assert!(story.run.control.recent.contains(1, &CallId::from("A"), story.now));
 }

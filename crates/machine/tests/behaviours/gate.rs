@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use machine::event::{CallErrorCode, Fact, ResultFrom};
-use machine::grant::Reason;
+use machine::grant::HoldReason;
 use machine::id::{CallId, Principal};
-use machine::input::Gated;
+use machine::input::GateInput;
 use machine::phase::{Action, AskKind, HookAnswers, STATE_BYTES_MAX, SuppliedResult};
 use machine::policy::{ApprovalScope, OnBlock, Policy};
 use machine::revision::Revision;
-use machine::rules::{Asker, Condition, Rule, Test, Then};
+use machine::rules::{ArgumentTest, Asker, Condition, Rule, RuleAction};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::termination::Termination;
-use machine::tool::{Approval, EffectClass, ToolNow};
+use machine::tool::{Approval, EffectClass, ToolLookup};
 use machine::{Effect, Event, Input, Rejection};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ use crate::story::{Story, auto_approval, invalid, names, question, tool, tool_gr
 fn at_the_gate(revision: Revision, tool: &str) -> Story {
     let mut story = Story::begin_with(revision);
     let answered = story.answer("", &[("A", tool, json!({"amount": 5}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     assert_eq!(story.run.wanted().into_iter().collect::<Vec<_>>(), [Effect::Gate(CallId::from("A"))]);
     story
 }
@@ -53,17 +53,17 @@ fn verdict(events: &[Event]) -> Result<&'static str, CallErrorCode> {
 }
 
 /// Tool, what is wrong with the call, what the hooks say, what the gate makes of it.
-type Case = (&'static str, fn(Gated) -> Gated, HookAnswers, Result<&'static str, CallErrorCode>);
+type Case = (&'static str, fn(GateInput) -> GateInput, HookAnswers, Result<&'static str, CallErrorCode>);
 
-fn unknown_and_bad(gated: Gated) -> Gated {
-    Gated { tool: ToolNow::Unknown, ..bad(gated) }
+fn unknown_and_bad(gated: GateInput) -> GateInput {
+    GateInput { tool: ToolLookup::Unknown, ..bad(gated) }
 }
 
-fn bad(gated: Gated) -> Gated {
-    Gated { arguments: invalid("no object"), ..gated }
+fn bad(gated: GateInput) -> GateInput {
+    GateInput { arguments: invalid("no object"), ..gated }
 }
 
-fn good(gated: Gated) -> Gated {
+fn good(gated: GateInput) -> GateInput {
     gated
 }
 
@@ -84,7 +84,7 @@ fn a93_a97_block_then_supplied_then_unknown_then_bad_arguments_then_suspend_then
     ];
     for (tool, change, hooks, wanted) in cases {
         let mut story = at_the_gate(Revision::default(), tool);
-        let gated = change(Gated { hooks, ..story.gated("A") });
+        let gated = change(GateInput { hooks, ..story.gated("A") });
         let events = story.ok(Input::Gated(gated));
         assert_eq!(verdict(&events), wanted);
     }
@@ -93,7 +93,7 @@ fn a93_a97_block_then_supplied_then_unknown_then_bad_arguments_then_suspend_then
 #[test]
 fn a97_bad_arguments_never_create_an_approval() {
     let mut story = at_the_gate(Revision::default(), "transfer");
-    let gated = Gated { arguments: invalid("`amount` is missing"), ..story.gated("A") };
+    let gated = GateInput { arguments: invalid("`amount` is missing"), ..story.gated("A") };
     let events = story.ok(Input::Gated(gated));
     assert_eq!(names(&events), ["tool.execution_failed", "message.added", "step.ended", "step.started"]);
     assert_eq!(story.tool_text("A"), "Error: `amount` is missing");
@@ -103,11 +103,11 @@ fn a97_bad_arguments_never_create_an_approval() {
 #[test]
 fn a93_b18_unknown_and_out_of_scope_tools_fail_without_a_start() {
     for (now, code, text) in [
-        (ToolNow::Unknown, CallErrorCode::UnknownTool, "Error: there is no such tool"),
-        (ToolNow::OutOfScope, CallErrorCode::OutOfScope, "Error: this agent may not use the tool"),
+        (ToolLookup::Unknown, CallErrorCode::UnknownTool, "Error: there is no such tool"),
+        (ToolLookup::OutOfScope, CallErrorCode::OutOfScope, "Error: this agent may not use the tool"),
     ] {
         let mut story = at_the_gate(Revision::default(), "echo");
-        let gated = Gated { tool: now, ..story.gated("A") };
+        let gated = GateInput { tool: now, ..story.gated("A") };
         let events = story.ok(Input::Gated(gated));
         assert_eq!(verdict(&events), Err(code));
         assert_eq!(names(&events), ["tool.execution_failed", "message.added", "step.ended", "step.started"]);
@@ -116,9 +116,9 @@ fn a93_b18_unknown_and_out_of_scope_tools_fail_without_a_start() {
 }
 
 #[test]
-fn a96_a104_a_blocked_call_fails_visibly_and_the_run_goes_on() {
+fn a96_a104_a_blocked_call_fails_visibly_and_the_run_continues() {
     let mut story = at_the_gate(Revision::default(), "echo");
-    let gated = Gated { hooks: one("guard", block("not on Sundays")), ..story.gated("A") };
+    let gated = GateInput { hooks: one("guard", block("not on Sundays")), ..story.gated("A") };
     let events = story.ok(Input::Gated(gated));
     assert_eq!(
         names(&events),
@@ -139,13 +139,13 @@ fn a96_with_end_run_a_block_ends_the_run_as_blocked() {
 
 #[test]
 fn a93_the_tools_own_block_and_a_denying_rule_beat_a_supplied_result() {
-    let rule = Rule { tool: "echo".into(), when: Vec::new(), then: Then::Deny };
+    let rule = Rule { tool: "echo".into(), when: Vec::new(), then: RuleAction::Deny };
     for (name, code, text) in [
         ("forbidden", CallErrorCode::BlockedByPolicy, "Error: blocked by policy"),
         ("echo", CallErrorCode::DeniedByRule, "Error: denied by rule 0"),
     ] {
         let mut story = at_the_gate(Revision { rules: vec![rule.clone()], ..Revision::default() }, name);
-        let gated = Gated { hooks: one("cache", supply(json!("cached"))), ..story.gated("A") };
+        let gated = GateInput { hooks: one("cache", supply(json!("cached"))), ..story.gated("A") };
         let events = story.ok(Input::Gated(gated));
         assert_eq!(verdict(&events), Err(code));
         assert_eq!(story.tool_text("A"), text);
@@ -166,14 +166,14 @@ fn a98_a_supplied_result_decides_the_outcome_and_the_body_never_runs() {
     ];
     for (result, event, text) in cases {
         let mut story = at_the_gate(Revision::default(), "transfer");
-        let gated = Gated { hooks: supplied(result), ..story.gated("A") };
+        let gated = GateInput { hooks: supplied(result), ..story.gated("A") };
         let events = story.ok(Input::Gated(gated));
         assert_eq!(names(&events), ["phase.answered", event, "message.added", "step.ended", "step.started"]);
         assert_eq!(story.tool_text("A"), text);
     }
     let mut story = at_the_gate(Revision::default(), "transfer");
     let pending = SuppliedResult::Pending(question(ResumeMode::UseDecisionAsToolResult));
-    let gated = Gated { hooks: supplied(pending), ..story.gated("A") };
+    let gated = GateInput { hooks: supplied(pending), ..story.gated("A") };
     let events = story.ok(Input::Gated(gated));
     assert_eq!(names(&events), ["phase.answered", "tool.suspended", "run.waiting"]);
     assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Person));
@@ -206,7 +206,7 @@ fn b19_b20_a_gate_that_fails_is_closed() {
     ];
     for (hooks, why) in cases {
         let mut story = at_the_gate(Revision::default(), "echo");
-        let gated = Gated { hooks, ..story.gated("A") };
+        let gated = GateInput { hooks, ..story.gated("A") };
         let events = story.ok(Input::Gated(gated));
         assert_eq!(verdict(&events), Err(CallErrorCode::GateFailed));
         assert!(!names(&story.log).contains(&"tool.execution_started".into()));
@@ -228,7 +228,7 @@ fn a93_of_several_answers_block_beats_suspend_beats_set_result_and_the_first_of_
     ];
     for (answers, wanted, text) in cases {
         let mut story = at_the_gate(Revision::default(), "echo");
-        let gated = Gated { hooks: together(&answers), ..story.gated("A") };
+        let gated = GateInput { hooks: together(&answers), ..story.gated("A") };
         let events = story.ok(Input::Gated(gated));
         assert_eq!(verdict(&events), wanted);
         if let Some(text) = text {
@@ -241,7 +241,7 @@ fn a93_of_several_answers_block_beats_suspend_beats_set_result_and_the_first_of_
 fn a77_what_a_hook_sets_is_announced_and_a_silent_hook_leaves_no_trace() {
     let mut story = at_the_gate(Revision::default(), "echo");
     let answers = [says("quiet", &[]), says("counter", &[set_state("calls", json!(1))])];
-    let gated = Gated { hooks: together(&answers), ..story.gated("A") };
+    let gated = GateInput { hooks: together(&answers), ..story.gated("A") };
     let events = story.ok(Input::Gated(gated));
     assert_eq!(names(&events), ["phase.answered", "state.changed", "tool.execution_started"]);
     assert!(matches!(
@@ -250,7 +250,7 @@ fn a77_what_a_hook_sets_is_announced_and_a_silent_hook_leaves_no_trace() {
             if plugin.as_str() == "counter" && key == "calls" && **value == json!(1)
     ));
     let mut story = at_the_gate(Revision::default(), "echo");
-    let gated = Gated { hooks: together(&[says("quiet", &[])]), ..story.gated("A") };
+    let gated = GateInput { hooks: together(&[says("quiet", &[])]), ..story.gated("A") };
     assert_eq!(names(&story.ok(Input::Gated(gated))), ["tool.execution_started"]);
 }
 
@@ -259,7 +259,7 @@ fn each_plugin_keeps_what_it_keeps_under_its_own_name() {
     let mut story = Story::begin();
     let calls = ["A", "B"].map(|id| (id, "echo", json!({"of": id})));
     let answered = story.answer("", &calls);
-    story.hears_model(answered);
+    story.model_answers(answered);
     for (call, plugin) in [("A", "left"), ("B", "right")] {
         story.gate_hooks.insert(call.into(), one(plugin, set_state("seen", json!(call))));
     }
@@ -282,8 +282,8 @@ fn each_plugin_keeps_what_it_keeps_under_its_own_name() {
 
 #[test]
 fn b4_a_held_call_shows_what_will_run_and_who_asks() {
-    let under_100 = Condition { path: vec!["amount".into()], test: Test::Lte(100.0) };
-    let rule = Rule { tool: "echo".into(), when: vec![under_100], then: Then::Ask };
+    let under_100 = Condition { path: vec!["amount".into()], test: ArgumentTest::Lte(100.0) };
+    let rule = Rule { tool: "echo".into(), when: vec![under_100], then: RuleAction::Ask };
     let mut story = at_the_gate(Revision { rules: vec![rule], ..Revision::default() }, "echo");
     story.tools.insert("echo".into(), tool(EffectClass::Write, Approval::Never));
     let events = story.pass_gate("A");
@@ -297,7 +297,7 @@ fn b4_a_held_call_shows_what_will_run_and_who_asks() {
 }
 
 #[test]
-fn b4_whoever_lifted_a_hold_is_named_on_the_call_that_it_let_through() {
+fn b4_the_call_names_who_lifted_its_hold() {
     let let_through = |story: &Story| {
         story.log.iter().find_map(|event| match &event.fact {
             Fact::ExecutionStarted { let_through_by, .. } => let_through_by.clone(),
@@ -306,7 +306,7 @@ fn b4_whoever_lifted_a_hold_is_named_on_the_call_that_it_let_through() {
     };
     let mut story = at_the_gate(Revision::default(), "transfer");
     let definition = story.tools["transfer"].definition;
-    story.grants = vec![tool_grant("transfer", definition, &[Reason::Tool])];
+    story.grants = vec![tool_grant("transfer", definition, &[HoldReason::Tool])];
     assert_eq!(names(&story.pass_gate("A")), ["tool.execution_started"]);
     assert_eq!(let_through(&story), Some(Principal::from("ana")));
     // A call that nobody would have held names nobody.
@@ -332,7 +332,7 @@ fn b4_a_call_that_a_front_end_performs_names_who_let_it_through_too() {
     story.tools.insert("pick_file".into(), machine::tool::Tool { approval: Approval::Ask, ..held });
     story.grants = vec![auto_approval()];
     let events = story.pass_gate("A");
-    let log: String = events.iter().map(|event| machine::stored::write(event).unwrap()).collect();
+    let log: String = events.iter().map(|event| machine::event_codec::encode(event).unwrap()).collect();
     assert_eq!(names(&events), ["tool.suspended", "run.waiting"]);
     assert!(log.contains("\"ana\""), "the log does not name whoever let the call through: {log}");
 }
@@ -344,8 +344,8 @@ fn a93_a_call_that_is_not_at_the_gate_cannot_pass_it() {
     story.pass_gate("A");
     let refused = story.refused(Input::Gated(gated.clone()));
     let call = CallId::from("A");
-    assert_eq!(refused, Rejection::NotAtTheGate { call: call.clone(), status: CallStatus::Running });
-    let nobody = Gated { call: CallId::from("nobody"), ..gated };
+    assert_eq!(refused, Rejection::NotAtGate { call: call.clone(), status: CallStatus::Running });
+    let nobody = GateInput { call: CallId::from("nobody"), ..gated };
     assert_eq!(story.refused(Input::Gated(nobody)), Rejection::UnknownCall(CallId::from("nobody")));
 }
 
@@ -359,7 +359,7 @@ fn a93_what_a_hook_holds_is_shown_as_the_hook_wants_it() {
     ] {
         let mut story = at_the_gate(Revision::default(), "echo");
         let request = machine::phase::SuspendRequest { kind, ..question(ResumeMode::ReplayToolCall) };
-        let gated = Gated { hooks: one("asker", Action::Suspend(request)), ..story.gated("A") };
+        let gated = GateInput { hooks: one("asker", Action::Suspend(request)), ..story.gated("A") };
         let events = story.ok(Input::Gated(gated));
         let opens = if kind == AskKind::Approval { "tool.approval_requested" } else { "tool.suspended" };
         assert_eq!(names(&events), ["phase.answered", opens, "run.waiting"]);

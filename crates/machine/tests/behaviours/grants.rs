@@ -1,18 +1,18 @@
 //! What a grant lifts: the reasons that its giver was asked about, for that agent and that tool, and nothing else.
 
 use machine::decision::{DecisionAction, Resume};
-use machine::event::{Fact, Order};
-use machine::grant::{Covered, Grant, Reason};
+use machine::event::{Fact, RunRequest};
+use machine::grant::{Grant, GrantCoverage, HoldReason};
 use machine::id::Principal;
-use machine::inbox::{Item, Refusal, Shown, Verdict, judge};
+use machine::inbox::{Item, Refusal, SubmitContext, Verdict, judge_item};
 use machine::phase::{Action, AskKind, SuspendRequest};
 use machine::policy::{ApprovalScope, Policy};
+use machine::projection_rows::{InboxPosition, ProjectionRows};
 use machine::revision::Revision;
-use machine::rows::{Heard, Rows};
-use machine::rules::{Rule, Test};
+use machine::rules::{ArgumentTest, Rule};
 use machine::status::CallStatus;
 use machine::suspension::ResumeMode;
-use machine::tool::{Approval, EffectClass, OnExpiry, Terms, Tool};
+use machine::tool::{Approval, ApprovalTerms, EffectClass, OnExpiry, Tool};
 use machine::{Input, Rejection};
 use serde_json::json;
 
@@ -33,7 +33,7 @@ fn begin(revision: Revision, run: ApprovalScope) -> Story {
     started(revision, order)
 }
 
-fn started(revision: Revision, order: Order) -> Story {
+fn started(revision: Revision, order: RunRequest) -> Story {
     let mut story = Story::queued_with(revision, order);
     story.ok(Input::Start { after: None });
     story
@@ -42,7 +42,7 @@ fn started(revision: Revision, order: Order) -> Story {
 /// The model asks for a transfer of this amount, and the gate judges it.
 fn transfer(story: &mut Story, call: &str, amount: u64) -> CallStatus {
     let answered = story.answer("", &[(call, "transfer", json!({"amount": amount}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     story.status(call)
 }
@@ -56,8 +56,8 @@ fn granted(mut story: Story, amount: u64) -> Vec<Grant> {
     assert_eq!(transfer(&mut story, "A", amount), Suspended);
     let before = story.run.control.clone();
     let events = story.decides("A", for_later_calls());
-    let mut rows = Rows::default();
-    rows.hear(Some(&before), &events, Heard::default());
+    let mut rows = ProjectionRows::default();
+    rows.add_events(Some(&before), &events, InboxPosition::default());
     assert_eq!(rows.grants.len(), 1);
     rows.grants.into_iter().map(|row| row.grant).collect()
 }
@@ -73,7 +73,7 @@ use ApprovalScope::{AllTools, Never, Policy as Usual, WriteTools};
 use CallStatus::{Running, Suspended};
 
 fn large() -> Rule {
-    Rule::ask("transfer").when("amount", Test::Gt(100.0))
+    Rule::ask("transfer").when("amount", ArgumentTest::Gt(100.0))
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn what_is_granted_after_a_loosening_ended_covers_the_agents_policy_that_held_th
     story.loosening_ended = true;
     let grants = granted(story, 5);
     assert!(
-        matches!(&grants[0].covers, Covered::Tool(granted) if granted.reasons == [Reason::Agent(AllTools)]),
+        matches!(&grants[0].covers, GrantCoverage::Tool(granted) if granted.reasons == [HoldReason::Agent(AllTools)]),
         "{grants:?}"
     );
     let mut story = started(agent_with(Vec::new(), AllTools), loose);
@@ -104,9 +104,9 @@ fn a_grant_for_the_tools_own_ask_lifts_no_rule() {
 }
 
 #[test]
-fn a_grant_for_a_rule_lifts_this_rule_wherever_it_stands_and_no_other() {
+fn a_grant_for_a_rule_lifts_this_rule_at_any_position_and_no_other() {
     let grants = granted(begin(agent_with(vec![large()], Usual), Usual), 500);
-    let huge = Rule::ask("transfer").when("amount", Test::Gt(10_000.0));
+    let huge = Rule::ask("transfer").when("amount", ArgumentTest::Gt(10_000.0));
     let moved = agent_with(vec![Rule::ask("refund"), large(), huge.clone()], Usual);
     assert_eq!(later(moved.clone(), Usual, &grants, 700), Running);
     // Another rule asks as well.
@@ -135,10 +135,11 @@ fn a_grant_is_for_the_agent_whose_call_was_approved() {
     assert_eq!(transfer(&mut story, "B", 5), Suspended);
     // One that was stored before grants named their agent counts for each of them.
     let unnamed = grants.into_iter().map(|grant| match grant.covers {
-        Covered::Tool(covered) => {
-            Grant { covers: Covered::Tool(machine::grant::ToolGrant { agent: None, ..covered }), ..grant }
-        }
-        Covered::Thread => panic!("it is for one tool"),
+        GrantCoverage::Tool(covered) => Grant {
+            covers: GrantCoverage::Tool(machine::grant::ToolGrant { agent: None, ..covered }),
+            ..grant
+        },
+        GrantCoverage::Thread => panic!("it is for one tool"),
     });
     let mut other = order(scope(Usual));
     other.agent = "porter".into();
@@ -212,9 +213,9 @@ fn a_plugin_that_asked_will_ask_again_so_nothing_can_be_granted() {
     story.asks_for(&[("A", "echo")]);
     assert_eq!(story.status("A"), Suspended);
     let decision = story.decision("A", for_later_calls());
-    let judged = judge(
+    let judged = judge_item(
         &Item::Decision(decision.clone()),
-        &Shown { control: &story.run.control, inbox: &[], earlier: None },
+        &SubmitContext { control: &story.run.control, inbox: &[], earlier: None },
     );
     let Verdict::Refused(Refusal::Invalid(why)) = judged else { panic!("{judged:?}") };
     assert!(why.contains("apply_to_future"), "{why}");
@@ -224,7 +225,7 @@ fn a_plugin_that_asked_will_ask_again_so_nothing_can_be_granted() {
 }
 
 #[test]
-fn an_approval_from_an_older_log_covers_the_tools_own_ask_alone() {
+fn an_approval_from_an_older_log_covers_only_the_tools_own_ask() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer")]);
     for call in &mut story.run.control.calls {
@@ -233,10 +234,10 @@ fn an_approval_from_an_older_log_covers_the_tools_own_ask_alone() {
     let before = story.run.control.clone();
     let approved = story.decision("A", for_later_calls());
     let decided = story.run.decide(&Input::Decide(approved), story.now).unwrap();
-    let mut rows = Rows::default();
-    rows.hear(Some(&before), &decided.events, Heard::default());
-    let Covered::Tool(covered) = &rows.grants[0].grant.covers else { panic!("it is for one tool") };
-    assert_eq!(covered.reasons, [Reason::Tool]);
+    let mut rows = ProjectionRows::default();
+    rows.add_events(Some(&before), &decided.events, InboxPosition::default());
+    let GrantCoverage::Tool(covered) = &rows.grants[0].grant.covers else { panic!("it is for one tool") };
+    assert_eq!(covered.reasons, [HoldReason::Tool]);
 }
 
 #[test]
@@ -261,7 +262,7 @@ fn a_pinned_run_has_the_stricter_of_the_frozen_and_the_current_terms() {
         ..tool(EffectClass::Write, approval)
     };
     for (now, frozen, expected) in strictest {
-        let terms = Terms { approval: frozen, expires_in_ms: None, on_expiry: OnExpiry::Deny };
+        let terms = ApprovalTerms { approval: frozen, expires_in_ms: None, on_expiry: OnExpiry::Deny };
         let tightened = live(now, None, OnExpiry::Deny).tightened_by(&terms);
         assert_eq!(tightened, live(expected, None, OnExpiry::Deny));
     }
@@ -271,11 +272,11 @@ fn a_pinned_run_has_the_stricter_of_the_frozen_and_the_current_terms() {
         (Some(9), Some(5), Some(5)),
         (Some(5), Some(9), Some(5)),
     ] {
-        let terms = Terms { approval: Ask, expires_in_ms: frozen, on_expiry: OnExpiry::Deny };
+        let terms = ApprovalTerms { approval: Ask, expires_in_ms: frozen, on_expiry: OnExpiry::Deny };
         assert_eq!(live(Ask, now, OnExpiry::Deny).tightened_by(&terms).expires_in_ms, expected);
     }
     for (now, frozen) in [(OnExpiry::EndRun, OnExpiry::Deny), (OnExpiry::Deny, OnExpiry::EndRun)] {
-        let terms = Terms { approval: Ask, expires_in_ms: None, on_expiry: frozen };
+        let terms = ApprovalTerms { approval: Ask, expires_in_ms: None, on_expiry: frozen };
         assert_eq!(live(Ask, Some(5), now).tightened_by(&terms).on_expiry, OnExpiry::EndRun);
     }
 }
@@ -286,6 +287,6 @@ fn the_log_says_what_a_grant_covers() {
     transfer(&mut story, "A", 5);
     let events = story.decides("A", for_later_calls());
     assert_eq!(names(&events)[0], "tool.approved");
-    let stored = machine::stored::write(&events[0]).unwrap();
+    let stored = machine::event_codec::encode(&events[0]).unwrap();
     assert!(stored.contains(r#""covers":["tool",{"agent":"write_tools"}]"#), "{stored}");
 }

@@ -17,12 +17,12 @@ use machine::{Effect, Fact, Input, Rejection, Revision};
 use serde_json::json;
 
 use crate::order_of_phases::{Tour, by, labels, mark};
-use crate::run_status::{fails_for_good, interrupts};
+use crate::run_status::{fails_permanently, interrupts};
 use crate::story::{Story, names, order, success};
 
 const WAITING: RunStatus = RunStatus::Waiting(WaitingOn::Person);
 
-fn hears_run_end() -> Revision {
+fn with_run_end_hooks() -> Revision {
     Revision { phases: [Phase::RunEnd].into_iter().collect(), ..Revision::default() }
 }
 
@@ -36,7 +36,7 @@ fn ended(story: &Story) -> &Termination {
 
 #[test]
 fn a15_end_and_its_reason_are_recorded_before_the_hooks_of_run_end_are_asked() {
-    let mut story = Story::begin_with(hears_run_end());
+    let mut story = Story::begin_with(with_run_end_hooks());
     let events = story.says("done");
     assert_eq!(names(&events), ["message.added", "step.ended", "run.ending"]);
     assert_eq!(story.run.control.stage, Stage::Ending(Termination::NaturalEnd));
@@ -63,7 +63,7 @@ fn a44_early_end_hands_out_the_last_text_of_the_run() {
         let mut story = Story::queued_with(Revision { phases, ..Revision::default() }, order);
         story.ok(Input::Start { after: None });
         let asked = story.answer(said, &[("A", "echo", json!({}))]);
-        story.hears_model(asked);
+        story.model_answers(asked);
         story.pass_gates();
         story.succeeds("A");
         let before = story.run.control.clone();
@@ -121,7 +121,7 @@ fn a45_interrupt_during_the_model_call_ends_the_run_cancelled() {
 }
 
 #[test]
-fn a45_successful_model_call_is_heard_with_the_hooks_of_after_inference() {
+fn a45_successful_model_call_is_processed_with_the_hooks_of_after_inference() {
     let mut tour = Tour::all_phases(Policy::default(), &[]);
     while !tour.did.contains(&"model".to_owned()) {
         let next = tour.story.run.wanted().into_iter().next().unwrap();
@@ -133,10 +133,10 @@ fn a45_successful_model_call_is_heard_with_the_hooks_of_after_inference() {
 }
 
 #[test]
-fn a46_model_error_closes_its_step_and_run_end_hears_the_message() {
+fn a46_model_error_closes_its_step_and_run_end_receives_the_message() {
     let phases = [Phase::AfterInference, Phase::StepEnd, Phase::RunEnd].into_iter().collect();
     let mut story = Story::begin_with(Revision { phases, ..Revision::default() });
-    let events = fails_for_good(&mut story, "no such model");
+    let events = fails_permanently(&mut story, "no such model");
     assert_eq!(names(&events), ["step.ended", "run.ending"]);
     assert_eq!(story.run.wanted(), [Effect::RunPhase(Phase::RunEnd)].into());
     let error = Termination::error(ErrorCode::Model, "no such model");
@@ -158,7 +158,7 @@ fn a48_answer_without_tool_calls_is_the_natural_end() {
 fn a48_answer_with_tool_calls_leads_to_their_gates() {
     let mut story = Story::begin();
     let asked = story.answer("", &[("A", "echo", json!({})), ("B", "transfer", json!({}))]);
-    assert_eq!(names(&story.hears_model(asked)), ["message.added", "tool.requested", "tool.requested"]);
+    assert_eq!(names(&story.model_answers(asked)), ["message.added", "tool.requested", "tool.requested"]);
     let gates = ["A", "B"].map(|id| Effect::Gate(CallId::from(id)));
     assert_eq!(story.run.wanted(), gates.into());
 }
@@ -168,7 +168,7 @@ fn a48_a49_plugin_that_asks_for_the_end_after_inference_ends_the_run_before_any_
     let mut story = Story::begin();
     let mut asked = story.answer("", &[("A", "echo", json!({})), ("B", "transfer", json!({}))]);
     asked.hooks = by("guard", vec![Action::End]);
-    let events = story.hears_model(asked);
+    let events = story.model_answers(asked);
     assert_eq!(
         names(&events),
         [
@@ -221,7 +221,7 @@ fn a50_held_calls_win_over_a_deferred_stop() {
 }
 
 #[test]
-fn a51_tool_round_that_commits_goes_on_and_one_that_is_cancelled_does_not() {
+fn a51_tool_round_that_commits_continues_and_one_that_is_cancelled_does_not() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo"), ("B", "post")]);
     story.succeeds("A");
@@ -245,7 +245,7 @@ fn a51_tool_round_that_commits_goes_on_and_one_that_is_cancelled_does_not() {
 }
 
 #[test]
-fn a51_tool_round_that_a_block_ends_does_not_go_on() {
+fn a51_tool_round_that_a_block_ends_does_not_continue() {
     let mut story = Story::with_policy(Policy { on_block: OnBlock::EndRun, ..Policy::default() });
     story.asks_for(&[("A", "echo"), ("B", "forbidden"), ("C", "echo")]);
     assert_eq!(
@@ -262,7 +262,7 @@ fn a51_tool_round_that_a_block_ends_does_not_go_on() {
 
 /// A run at each of its ends but interrupts, where RunEnd has been asked and has not answered.
 fn at_the_end() -> Vec<(Story, Termination)> {
-    let mut natural = Story::begin_with(hears_run_end());
+    let mut natural = Story::begin_with(with_run_end_hooks());
     natural.says("done");
 
     let phases = [Phase::StepStart, Phase::RunEnd].into_iter().collect();
@@ -270,16 +270,16 @@ fn at_the_end() -> Vec<(Story, Termination)> {
     let hooks = by("guard", vec![Action::SkipInference]);
     requested.ok(Input::PhaseAnswered { phase: Phase::StepStart, hooks });
 
-    let mut stopped = Story::begin_with(Revision { phases: hears_run_end().phases, ..stops_on("echo") });
+    let mut stopped = Story::begin_with(Revision { phases: with_run_end_hooks().phases, ..stops_on("echo") });
     stopped.asks_for(&[("A", "echo")]);
     stopped.succeeds("A");
 
     let policy = Policy { on_block: OnBlock::EndRun, ..Policy::default() };
-    let mut blocked = Story::begin_with(Revision { policy, ..hears_run_end() });
+    let mut blocked = Story::begin_with(Revision { policy, ..with_run_end_hooks() });
     blocked.asks_for(&[("A", "forbidden")]);
 
-    let mut failed = Story::begin_with(hears_run_end());
-    fails_for_good(&mut failed, "bad key");
+    let mut failed = Story::begin_with(with_run_end_hooks());
+    fails_permanently(&mut failed, "bad key");
 
     vec![
         (natural, Termination::NaturalEnd),
@@ -292,32 +292,32 @@ fn at_the_end() -> Vec<(Story, Termination)> {
 
 #[test]
 fn a52_a61_every_end_passes_through_run_end_and_closes_with_the_run_finished_commit() {
-    use machine::checkpoint::{Checkpoint, name};
+    use machine::checkpoint::{Checkpoint, from_events};
     for (mut story, termination) in at_the_end() {
         assert_eq!(story.run.wanted(), [Effect::RunPhase(Phase::RunEnd)].into(), "{termination:?}");
         assert_eq!(story.run_status(), &RunStatus::Running);
         let hooks = by("audit", vec![mark(Phase::RunEnd)]);
         let events = story.ok(Input::PhaseAnswered { phase: Phase::RunEnd, hooks });
         assert_eq!(names(&events), ["phase.answered", "state.changed", "run.ended"]);
-        assert_eq!((name(&events), ended(&story)), (Checkpoint::RunFinished, &termination));
+        assert_eq!((from_events(&events), ended(&story)), (Checkpoint::RunFinished, &termination));
     }
 }
 
 #[test]
 fn a52_a61_interrupt_does_not_wait_for_run_end_and_still_writes_the_run_finished_commit() {
-    use machine::checkpoint::{Checkpoint, name};
-    let mut story = Story::begin_with(hears_run_end());
+    use machine::checkpoint::{Checkpoint, from_events};
+    let mut story = Story::begin_with(with_run_end_hooks());
     let events = interrupts(&mut story);
     assert_eq!(names(&events), ["run.interrupting", "message.added", "step.ended", "run.ended"]);
-    assert_eq!(name(&events), Checkpoint::RunFinished);
+    assert_eq!(from_events(&events), Checkpoint::RunFinished);
 }
 
 #[test]
 fn a52_a61_run_that_only_waits_has_no_run_end_and_no_run_finished_commit() {
-    use machine::checkpoint::{Checkpoint, name};
-    let mut story = Story::begin_with(hears_run_end());
+    use machine::checkpoint::{Checkpoint, from_events};
+    let mut story = Story::begin_with(with_run_end_hooks());
     let events = story.asks_for(&[("A", "transfer")]);
-    assert_eq!((name(&events), story.run.wanted().len()), (Checkpoint::Waiting, 0));
+    assert_eq!((from_events(&events), story.run.wanted().len()), (Checkpoint::Waiting, 0));
     story.approves("A");
     story.succeeds("A");
     story.says("done");
@@ -343,7 +343,7 @@ fn a53_interrupt_between_two_steps_keeps_the_model_from_being_called_again() {
 
 #[test]
 fn a53_interrupt_after_an_answer_without_tools_wins_over_the_natural_end() {
-    let mut story = Story::begin_with(hears_run_end());
+    let mut story = Story::begin_with(with_run_end_hooks());
     story.says("done");
     let cause = InterruptCause::Person(Principal::from("ana"));
     let events = story.ok(Input::Interrupt { cause });
@@ -396,8 +396,8 @@ fn the_pause_before_a_model_call_doubles_with_each_failure_up_to_its_bound() {
 }
 
 #[test]
-fn the_hooks_of_run_end_are_not_heard_before_the_end_is_decided_and_every_call_is_settled() {
-    let mut story = Story::begin_with(hears_run_end());
+fn the_hooks_of_run_end_are_not_accepted_before_the_end_is_decided_and_every_call_is_settled() {
+    let mut story = Story::begin_with(with_run_end_hooks());
     let answered = || Input::PhaseAnswered { phase: Phase::RunEnd, hooks: Default::default() };
     let not_asked = Rejection::NotAsked(Phase::RunEnd);
     assert_eq!(story.refused(answered()), not_asked, "the run has no call, and no end");

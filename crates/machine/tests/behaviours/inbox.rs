@@ -4,11 +4,12 @@ use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{InterruptCause, Usage};
 use machine::id::{CallId, Digest, Principal, RunId, SuspensionId};
 use machine::inbox::{
-    Earlier, Item, Refusal, RunRow, Shown, SuspensionRow, Verdict, addressed, drain, hear, judge,
-    judge_decision, judge_late_answer, may_keep_early, suspension_row,
+    EarlierDecision, Item, Refusal, RunLifecycle, SubmitContext, SuspensionRow, Verdict, drain,
+    judge_decision, judge_item, judge_late_answer, may_keep_early, suspension_row, target_suspension,
+    to_input,
 };
 use machine::input::{ChildEnd, ChildEnded};
-use machine::policy::{Continuation, Decisions, OnReject, Policy};
+use machine::policy::{Continuation, DecisionTiming, OnReject, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::{Control, Effect, Input, Rejection, Timestamp};
@@ -17,7 +18,7 @@ use serde_json::json;
 use crate::story::{Story, cancel, invalid, names, resume, resume_with, success, unknown};
 
 fn at_boundary() -> Policy {
-    Policy { decisions: Decisions::AtBoundary, ..Policy::default() }
+    Policy { decisions: DecisionTiming::AtBoundary, ..Policy::default() }
 }
 
 fn decision_on(call: &str, action: DecisionAction) -> Decision {
@@ -72,7 +73,7 @@ const fn class(item: &Item) -> u8 {
 }
 
 #[test]
-fn b48_of_any_two_things_that_a_run_is_told_the_result_is_heard_first() {
+fn b48_of_any_two_items_the_result_is_processed_first() {
     let story = held_beside_running(Policy::default());
     let early = || {
         let Item::Decision(decision) = decided("A") else { panic!("it is one") };
@@ -107,35 +108,35 @@ fn b45_a_result_never_overtakes_an_earlier_decision_about_the_same_call() {
 }
 
 #[test]
-fn b45_a_result_does_not_overtake_a_decision_that_is_put_off() {
+fn b45_a_result_does_not_overtake_a_deferred_decision() {
     let story = held_beside_running(at_boundary());
     assert_eq!(drain(&story.run.control, &[decided("A"), late("A")], false), Vec::<usize>::new());
 }
 
 #[test]
-fn a109_a110_at_the_boundary_a_decision_waits_for_the_tools_and_is_heard_right_after() {
+fn a109_a110_at_boundary_a_decision_waits_for_the_tools_and_is_processed_right_after() {
     let mut story = held_beside_running(at_boundary());
     let inbox = [Item::Decision(story.decision("A", resume()))];
     assert_eq!(drain(&story.run.control, &inbox, false), Vec::<usize>::new());
     story.succeeds("C");
     assert_eq!(drain(&story.run.control, &inbox, false), [0]);
-    let heard = hear(&story.run.control, &inbox[0]).unwrap();
+    let heard = to_input(&story.run.control, &inbox[0]).unwrap();
     assert_eq!(names(&story.ok(heard)), ["tool.approved", "run.resumed"]);
 }
 
 #[test]
-fn a111_a112_heard_at_once_a_decision_starts_its_call_beside_the_running_one() {
+fn a111_a112_processed_at_once_a_decision_starts_its_call_beside_the_running_one() {
     let mut story = held_beside_running(Policy::default());
     let inbox = [Item::Decision(story.decision("A", resume()))];
     assert_eq!(drain(&story.run.control, &inbox, false), [0]);
-    let heard = hear(&story.run.control, &inbox[0]).unwrap();
+    let heard = to_input(&story.run.control, &inbox[0]).unwrap();
     assert_eq!(names(&story.ok(heard)), ["tool.approved"]);
     story.pass_gates();
     assert_eq!((story.status("A"), story.status("C")), (CallStatus::Running, CallStatus::Running));
 }
 
 #[test]
-fn a109_an_interrupt_or_a_store_that_is_behind_ends_the_putting_off() {
+fn a109_an_interrupt_or_an_outdated_store_ends_the_deferral() {
     let story = held_beside_running(at_boundary());
     // What comes after would close what the decision answers: it is heard before.
     assert_eq!(drain(&story.run.control, &[decided("A"), interrupt()], false), [0, 1]);
@@ -145,15 +146,15 @@ fn a109_an_interrupt_or_a_store_that_is_behind_ends_the_putting_off() {
 }
 
 #[test]
-fn a114_a_decision_is_heard_while_the_model_speaks() {
-    for decisions in [Decisions::Immediate, Decisions::AtBoundary] {
+fn a114_a_decision_is_processed_while_the_model_is_called() {
+    for decisions in [DecisionTiming::Immediate, DecisionTiming::AtBoundary] {
         let mut story =
             held_beside_running(Policy { continuation: Continuation::Eager, decisions, ..Policy::default() });
         story.succeeds("C");
         assert!(matches!(story.run.wanted().first(), Some(Effect::CallModel { step: 2, .. })));
         let inbox = [Item::Decision(story.decision("A", resume()))];
         assert_eq!(drain(&story.run.control, &inbox, false), [0]);
-        let heard = hear(&story.run.control, &inbox[0]).unwrap();
+        let heard = to_input(&story.run.control, &inbox[0]).unwrap();
         story.ok(heard);
         story.pass_gates();
         assert_eq!(story.status("A"), CallStatus::Running);
@@ -167,22 +168,23 @@ fn a114_a_decision_is_heard_while_the_model_speaks() {
 fn a79_an_early_decision_is_kept_and_applied_once_the_call_is_held() {
     let mut story = Story::begin();
     let answered = story.answer("", &[("A", "transfer", json!({"of": "A"}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     let call = CallId::from("A");
     assert!(may_keep_early(&story.run.control, &call));
     assert!(!may_keep_early(&story.run.control, &CallId::from("nobody")));
     let digest = story.call("A").arguments;
     let early = Item::Early { decision: decision_on("A", resume()), digest };
-    let other = Item::Early { decision: decision_on("A", resume()), digest: Digest::of(b"other arguments") };
+    let other =
+        Item::Early { decision: decision_on("A", resume()), digest: Digest::sha256(b"other arguments") };
     // New: it stays in the inbox.
     assert_eq!(drain(&story.run.control, &[early.clone(), other.clone()], false), Vec::<usize>::new());
-    assert_eq!(hear(&story.run.control, &early), None);
+    assert_eq!(to_input(&story.run.control, &early), None);
     story.pass_gates();
     assert!(!may_keep_early(&story.run.control, &call));
     // Held: the one that was given for these arguments is heard; the other is taken out and means nothing.
     assert_eq!(drain(&story.run.control, &[early.clone(), other.clone()], false), [0, 1]);
-    assert_eq!(hear(&story.run.control, &other), None);
-    let heard = hear(&story.run.control, &early).unwrap();
+    assert_eq!(to_input(&story.run.control, &other), None);
+    let heard = to_input(&story.run.control, &early).unwrap();
     let Input::Decide(decision) = &heard else { panic!("an early decision is a decision") };
     assert_eq!(decision.suspension, story.call("A").suspension().unwrap().id);
     assert_eq!(names(&story.ok(heard)), ["tool.approved", "run.resumed"]);
@@ -190,7 +192,7 @@ fn a79_an_early_decision_is_kept_and_applied_once_the_call_is_held() {
     story.pass_gates();
     story.succeeds("A");
     assert_eq!(drain(&story.run.control, std::slice::from_ref(&early), false), [0]);
-    assert_eq!(hear(&story.run.control, &early), None);
+    assert_eq!(to_input(&story.run.control, &early), None);
 }
 
 #[test]
@@ -201,7 +203,7 @@ fn a79_an_early_decision_approves_and_does_not_answer_another_question() {
         decision: decision_on("A", resume_with(json!(true))),
         digest: story.call("A").arguments,
     };
-    assert_eq!(hear(&story.run.control, &early), None);
+    assert_eq!(to_input(&story.run.control, &early), None);
     assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Tool));
 }
 
@@ -218,8 +220,8 @@ fn approval_row() -> SuspensionRow {
         id: SuspensionId::from("apr_A"),
         kind: SuspensionKind::Approval,
         mode: ResumeMode::ReplayToolCall,
-        arguments: Digest::of(b"arguments"),
-        definition: Some(Digest::of(b"definition")),
+        arguments: Digest::sha256(b"arguments"),
+        definition: Some(Digest::sha256(b"definition")),
         expires_at: None,
         answered: false,
         doubted_attempt: None,
@@ -228,7 +230,7 @@ fn approval_row() -> SuspensionRow {
 }
 
 fn seen(digest: &[u8]) -> Decision {
-    let expect_digest = Some(Digest::of(digest));
+    let expect_digest = Some(Digest::sha256(digest));
     decision_on("A", DecisionAction::Resume(Resume { expect_digest, ..Resume::default() }))
 }
 
@@ -241,30 +243,30 @@ fn b32_the_verdict_on_a_decision_in_every_situation() {
     let bare = decision_on("A", resume_with(json!(null)));
     let words = "an approval needs a plain yes: leave `result` out or set it to true";
     let cases = [
-        ("held", &yes, RunRow::Open, Some(row.clone()), Verdict::Accepted),
-        ("denied", &decision_on("A", cancel()), RunRow::Open, Some(row.clone()), Verdict::Accepted),
-        ("not held", &yes, RunRow::Open, None, no(Refusal::NotHeld)),
+        ("held", &yes, RunLifecycle::Open, Some(row.clone()), Verdict::Accepted),
+        ("denied", &decision_on("A", cancel()), RunLifecycle::Open, Some(row.clone()), Verdict::Accepted),
+        ("not held", &yes, RunLifecycle::Open, None, no(Refusal::NotHeld)),
         (
             "held by a later question",
             &yes,
-            RunRow::Open,
+            RunLifecycle::Open,
             Some(SuspensionRow { id: SuspensionId::from("apr_A2"), ..row.clone() }),
             no(Refusal::NotHeld),
         ),
         (
             "somebody was faster",
             &yes,
-            RunRow::Open,
+            RunLifecycle::Open,
             Some(SuspensionRow { answered: true, ..row.clone() }),
             no(Refusal::Answered),
         ),
-        ("in time", &yes, RunRow::Open, Some(expires(1_001)), Verdict::Accepted),
-        ("at its end", &yes, RunRow::Open, Some(expires(1_000)), no(Refusal::Expired)),
-        ("interrupting", &yes, RunRow::OnTheWayOut, Some(row.clone()), no(Refusal::RunOver)),
-        ("ended", &yes, RunRow::Ended, Some(row.clone()), no(Refusal::RunOver)),
-        ("null", &bare, RunRow::Open, Some(row.clone()), no(Refusal::Invalid(words.into()))),
-        ("what was seen", &seen(b"arguments"), RunRow::Open, Some(row.clone()), Verdict::Accepted),
-        ("something else", &seen(b"others"), RunRow::Open, Some(row), no(Refusal::DigestMismatch)),
+        ("in time", &yes, RunLifecycle::Open, Some(expires(1_001)), Verdict::Accepted),
+        ("at its end", &yes, RunLifecycle::Open, Some(expires(1_000)), no(Refusal::Expired)),
+        ("interrupting", &yes, RunLifecycle::Ending, Some(row.clone()), no(Refusal::RunOver)),
+        ("ended", &yes, RunLifecycle::Ended, Some(row.clone()), no(Refusal::RunOver)),
+        ("null", &bare, RunLifecycle::Open, Some(row.clone()), no(Refusal::Invalid(words.into()))),
+        ("what was seen", &seen(b"arguments"), RunLifecycle::Open, Some(row.clone()), Verdict::Accepted),
+        ("something else", &seen(b"others"), RunLifecycle::Open, Some(row), no(Refusal::DigestMismatch)),
     ];
     for (situation, decision, run, row, wanted) in cases {
         assert_eq!(judge_decision(decision, run, row.as_ref(), None), wanted, "{situation}");
@@ -275,15 +277,15 @@ fn b32_the_verdict_on_a_decision_in_every_situation() {
 fn b5_digest_and_definition_are_judged_before_an_edit() {
     let judged = |action, definition_now| {
         let decision = Decision { definition_now, ..decision_on("A", action) };
-        judge_decision(&decision, RunRow::Open, Some(&approval_row()), None)
+        judge_decision(&decision, RunLifecycle::Open, Some(&approval_row()), None)
     };
     let edit = |expect_digest| {
         let arguments = Some(invalid("`to` is missing"));
         DecisionAction::Resume(Resume { arguments, expect_digest, ..Resume::default() })
     };
-    let other = Some(Digest::of(b"definition 2"));
+    let other = Some(Digest::sha256(b"definition 2"));
     assert_eq!(judged(edit(None), other), Verdict::ToolChanged, "the edit is for what was shown");
-    let seen_other = Some(Digest::of(b"others"));
+    let seen_other = Some(Digest::sha256(b"others"));
     assert_eq!(judged(edit(seen_other), other), Verdict::Refused(Refusal::DigestMismatch));
     let why = "the edited arguments are bad: `to` is missing";
     assert_eq!(judged(edit(None), None), Verdict::Refused(Refusal::Invalid(why.into())));
@@ -295,21 +297,22 @@ fn b5_digest_and_definition_are_judged_before_an_edit() {
 /// Nothing but an interrupt is accepted behind the item: the run will end.
 fn ends_run(control: &Control, item: &Item) -> bool {
     let inbox = std::slice::from_ref(item);
-    judge(&late("C"), &Shown { control, inbox, earlier: None }) == Verdict::Refused(Refusal::RunOver)
+    judge_item(&late("C"), &SubmitContext { control, inbox, earlier: None })
+        == Verdict::Refused(Refusal::RunOver)
 }
 
 #[test]
 fn d38_a_denial_ends_the_run_where_it_or_the_policy_says_so_and_nothing_else_does() {
     let no = |then| DecisionAction::Cancel { reason: None, then };
-    let (go_on, end) = (Some(OnReject::Continue), Some(OnReject::EndRun));
+    let (continue_run, end) = (Some(OnReject::Continue), Some(OnReject::EndRun));
     let table = [
         (None, None, false),
-        (None, go_on, false),
+        (None, continue_run, false),
         (None, end, true),
-        (go_on, None, false),
-        (go_on, end, true),
+        (continue_run, None, false),
+        (continue_run, end, true),
         (end, None, true),
-        (end, go_on, false),
+        (end, continue_run, false),
         (end, end, true),
     ];
     for (on_reject, then, ends) in table {
@@ -320,10 +323,11 @@ fn d38_a_denial_ends_the_run_where_it_or_the_policy_says_so_and_nothing_else_doe
         let control = &story.run.control;
         assert_eq!(ends_run(control, &item), ends, "{on_reject:?}, then {then:?}");
         assert_eq!(ends_run(control, &early), ends, "{on_reject:?}, then {then:?}");
-        let others = Item::Early { decision: story.decision("A", no(then)), digest: Digest::of(b"others") };
+        let others =
+            Item::Early { decision: story.decision("A", no(then)), digest: Digest::sha256(b"others") };
         assert!(!ends_run(control, &others), "it is for other arguments");
         // And it is so once the run has heard it: what was foretold cannot turn out otherwise.
-        let heard = hear(control, &item).unwrap();
+        let heard = to_input(control, &item).unwrap();
         let ending = names(&story.ok(heard)).iter().any(|name| name == "run.ending");
         assert_eq!(ending, ends, "{on_reject:?}, then {then:?}");
     }
@@ -339,12 +343,13 @@ fn d38_a_denial_ends_the_run_where_it_or_the_policy_says_so_and_nothing_else_doe
 }
 
 #[test]
-fn b32_a_repeated_decision_has_its_answer_also_after_the_end() {
+fn b32_a_repeated_decision_has_its_answer_even_after_the_end() {
     let yes = decision_on("A", resume());
-    for run in [RunRow::Open, RunRow::OnTheWayOut, RunRow::Ended] {
+    for run in [RunLifecycle::Open, RunLifecycle::Ending, RunLifecycle::Ended] {
         for row in [None, Some(approval_row())] {
-            let judged =
-                |same_content| judge_decision(&yes, run, row.as_ref(), Some(Earlier { same_content }));
+            let judged = |same_content| {
+                judge_decision(&yes, run, row.as_ref(), Some(EarlierDecision { same_content }))
+            };
             assert_eq!(judged(true), Verdict::AlreadyApplied);
             assert_eq!(judged(false), Verdict::Refused(Refusal::IdUsed));
         }
@@ -355,63 +360,64 @@ fn b32_a_repeated_decision_has_its_answer_also_after_the_end() {
 fn b51_only_the_late_answer_of_the_attempt_that_is_lost_or_in_doubt_is_taken() {
     let doubt = SuspensionRow { kind: SuspensionKind::InDoubt, doubted_attempt: Some(2), ..approval_row() };
     let judged = |run, row: &SuspensionRow, attempt| judge_late_answer(run, None, Some(row), attempt);
-    assert_eq!(judged(RunRow::Open, &doubt, 2), Verdict::Accepted);
-    assert_eq!(judged(RunRow::Open, &doubt, 1), Verdict::Refused(Refusal::NotHeld));
-    assert_eq!(judged(RunRow::Open, &approval_row(), 1), Verdict::Refused(Refusal::NotHeld));
-    assert_eq!(judge_late_answer(RunRow::Open, None, None, 2), Verdict::Refused(Refusal::NotHeld));
+    assert_eq!(judged(RunLifecycle::Open, &doubt, 2), Verdict::Accepted);
+    assert_eq!(judged(RunLifecycle::Open, &doubt, 1), Verdict::Refused(Refusal::NotHeld));
+    assert_eq!(judged(RunLifecycle::Open, &approval_row(), 1), Verdict::Refused(Refusal::NotHeld));
+    assert_eq!(judge_late_answer(RunLifecycle::Open, None, None, 2), Verdict::Refused(Refusal::NotHeld));
     let decided = SuspensionRow { answered: true, ..doubt.clone() };
-    assert_eq!(judged(RunRow::Open, &decided, 2), Verdict::Refused(Refusal::Answered));
-    assert_eq!(judged(RunRow::OnTheWayOut, &doubt, 2), Verdict::Refused(Refusal::RunOver));
-    assert_eq!(judged(RunRow::Ended, &doubt, 2), Verdict::Refused(Refusal::RunOver));
+    assert_eq!(judged(RunLifecycle::Open, &decided, 2), Verdict::Refused(Refusal::Answered));
+    assert_eq!(judged(RunLifecycle::Ending, &doubt, 2), Verdict::Refused(Refusal::RunOver));
+    assert_eq!(judged(RunLifecycle::Ended, &doubt, 2), Verdict::Refused(Refusal::RunOver));
 }
 
 #[test]
 fn b51_between_the_take_over_and_the_doubt_the_late_answer_of_the_lost_attempt_is_taken() {
     // The call is still Running, so that no suspension is open that could be in doubt.
     let judged = |run, attempt| judge_late_answer(run, Some(2), None, attempt);
-    assert_eq!(judged(RunRow::Open, 2), Verdict::Accepted);
-    assert_eq!(judged(RunRow::Open, 1), Verdict::Refused(Refusal::NotHeld));
-    assert_eq!(judged(RunRow::OnTheWayOut, 2), Verdict::Refused(Refusal::RunOver));
-    assert_eq!(judged(RunRow::Ended, 2), Verdict::Refused(Refusal::RunOver));
+    assert_eq!(judged(RunLifecycle::Open, 2), Verdict::Accepted);
+    assert_eq!(judged(RunLifecycle::Open, 1), Verdict::Refused(Refusal::NotHeld));
+    assert_eq!(judged(RunLifecycle::Ending, 2), Verdict::Refused(Refusal::RunOver));
+    assert_eq!(judged(RunLifecycle::Ended, 2), Verdict::Refused(Refusal::RunOver));
 }
 
 #[test]
-fn b5_whoever_approves_a_tool_that_changed_is_told_so_at_once_and_heard_all_the_same() {
+fn b5_the_approval_of_a_changed_tool_is_reported_at_once_and_still_processed() {
     let now = |definition: &[u8], action| {
-        let definition_now = Some(Digest::of(definition));
+        let definition_now = Some(Digest::sha256(definition));
         Decision { definition_now, ..decision_on("A", action) }
     };
-    let judged = |decision: &Decision| judge_decision(decision, RunRow::Open, Some(&approval_row()), None);
+    let judged =
+        |decision: &Decision| judge_decision(decision, RunLifecycle::Open, Some(&approval_row()), None);
     assert_eq!(judged(&now(b"definition", resume())), Verdict::Accepted);
     assert_eq!(judged(&now(b"another", resume())), Verdict::ToolChanged);
     // A denial is a denial, whatever became of the tool; and one that is gone is found out by the gate.
     assert_eq!(judged(&now(b"another", cancel())), Verdict::Accepted);
     assert_eq!(judged(&decision_on("A", resume())), Verdict::Accepted);
     // What is wrong with the decision itself comes first.
-    let other = Decision { definition_now: Some(Digest::of(b"another")), ..seen(b"others") };
+    let other = Decision { definition_now: Some(Digest::sha256(b"another")), ..seen(b"others") };
     assert_eq!(judged(&other), Verdict::Refused(Refusal::DigestMismatch));
     // Only an approval is bound to a definition.
     let question = SuspensionRow { kind: SuspensionKind::Question, definition: None, ..approval_row() };
     let answer = now(b"another", resume());
-    assert_eq!(judge_decision(&answer, RunRow::Open, Some(&question), None), Verdict::Accepted);
+    assert_eq!(judge_decision(&answer, RunLifecycle::Open, Some(&question), None), Verdict::Accepted);
 }
 
 #[test]
-fn b46_every_item_is_heard_as_what_it_says() {
+fn b46_every_item_becomes_its_input() {
     let story = held_beside_running(Policy::default());
     let control = &story.run.control;
-    assert_eq!(hear(control, &decided("A")), Some(Input::Decide(decision_on("A", resume()))));
+    assert_eq!(to_input(control, &decided("A")), Some(Input::Decide(decision_on("A", resume()))));
     let cause = InterruptCause::Person(Principal::from("ana"));
-    assert_eq!(hear(control, &interrupt()), Some(Input::Interrupt { cause }));
+    assert_eq!(to_input(control, &interrupt()), Some(Input::Interrupt { cause }));
     let Item::ChildEnded(ended) = child_end("D") else { panic!("a child's end") };
-    assert_eq!(hear(control, &child_end("D")), Some(Input::ChildEnded(ended)));
+    assert_eq!(to_input(control, &child_end("D")), Some(Input::ChildEnded(ended)));
     let call = CallId::from("C");
     let wanted = Input::ToolReturned { step: 1, call, attempt: 1, outcome: success(json!("late")) };
-    assert_eq!(hear(control, &late("C")), Some(wanted));
+    assert_eq!(to_input(control, &late("C")), Some(wanted));
 }
 
 #[test]
-fn a81_b32_a_decision_for_nobodys_call_leaves_the_held_ones_held() {
+fn a81_b32_a_decision_for_an_unknown_call_leaves_the_held_ones_held() {
     let mut story = held_beside_running(Policy::default());
     let before = story.run.clone();
     let refused = story.refused(Input::Decide(decision_on("nobody", resume())));
@@ -429,7 +435,7 @@ fn a79_an_early_decision_for_a_call_that_has_settled_is_taken_out_and_leads_to_n
     assert_eq!(drain(&story.run.control, &early, false), Vec::<usize>::new(), "A may still be held");
     story.succeeds("A");
     assert_eq!(drain(&story.run.control, &early, false), [0]);
-    assert_eq!(hear(&story.run.control, &early[0]), None);
+    assert_eq!(to_input(&story.run.control, &early[0]), None);
 }
 
 #[test]
@@ -440,9 +446,9 @@ fn a_decision_without_a_suspension_answers_the_open_one_but_never_a_doubt() {
     let open = |call: &str| story.call(call).suspension().unwrap().id.clone();
     let named = SuspensionId::from("apr_named");
     let control = &story.run.control;
-    let at = |call: &str, named| addressed(control, &CallId::from(call), named);
+    let at = |call: &str, named| target_suspension(control, &CallId::from(call), named);
     assert_eq!(at("A", None), Ok(open("A")));
-    assert_eq!(at("B", None), Err(Refusal::DoubtNotNamed));
+    assert_eq!(at("B", None), Err(Refusal::SuspensionNotNamed));
     assert_eq!(at("C", None), Err(Refusal::NotHeld));
     assert_eq!(at("nobody", None), Err(Refusal::NotHeld));
     for call in ["A", "B", "C", "nobody"] {
@@ -450,7 +456,7 @@ fn a_decision_without_a_suspension_answers_the_open_one_but_never_a_doubt() {
     }
     let mut ended = Story::begin();
     ended.says("done");
-    assert_eq!(addressed(&ended.run.control, &CallId::from("A"), None), Err(Refusal::RunOver));
+    assert_eq!(target_suspension(&ended.run.control, &CallId::from("A"), None), Err(Refusal::RunOver));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use machine::policy::{Execution, OnBlock, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::termination::Termination;
-use machine::tool::{OnExpiry, ToolNow};
+use machine::tool::{OnExpiry, ToolLookup};
 use machine::{Effect, Event, Input};
 use serde_json::json;
 
@@ -35,11 +35,11 @@ fn statuses(story: &Story, ids: &[&str]) -> Vec<CallStatus> {
 }
 
 #[test]
-fn c54_c58_each_call_passes_the_gate_alone_and_only_the_allowed_ones_start() {
+fn c54_c58_each_call_passes_the_gate_separately_and_only_the_allowed_ones_start() {
     let mut story = Story::begin();
     let calls = [("A", "transfer", json!({})), ("B", "forbidden", json!({})), ("C", "echo", json!({}))];
     let answered = story.answer("", &calls);
-    story.hears_model(answered);
+    story.model_answers(answered);
     let gates: Vec<Effect> = ["A", "B", "C"].map(|id| Effect::Gate(id.into())).into();
     assert_eq!(story.run.wanted().into_iter().collect::<Vec<_>>(), gates);
     assert_eq!(names(&story.pass_gate("A")), ["tool.approval_requested"]);
@@ -78,7 +78,7 @@ fn c56_c63_a_block_that_ends_the_run_starts_nothing_and_leaves_nothing_dangling(
     story.gate_hooks.insert("B".into(), hook(block("not today")));
     let calls = [("A", "transfer", json!({})), ("B", "echo", json!({})), ("C", "echo", json!({}))];
     let answered = story.answer("", &calls);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gate("A");
     let events = story.pass_gate("B");
     assert_eq!(
@@ -221,7 +221,7 @@ fn c64_a_held_call_is_announced_with_all_that_a_person_needs_to_see() {
     let mut story = Story::begin();
     story.tools.get_mut("transfer").unwrap().expires_in_ms = Some(5_000);
     let answered = story.answer("", &[("A", "transfer", json!({"to": "bob", "amount": 5}))]);
-    let mut events = story.hears_model(answered);
+    let mut events = story.model_answers(answered);
     events.extend(story.pass_gates());
     let digest = story.call("A").arguments.to_string();
     let definition = story.tools["transfer"].definition.to_string();
@@ -242,10 +242,10 @@ fn c64_a_held_call_is_announced_with_all_that_a_person_needs_to_see() {
 }
 
 /// What the gate says of a call for which everything comes together that `says` puts into the gate's knowledge.
-fn code(says: impl FnOnce(&mut machine::input::Gated)) -> String {
+fn code(says: impl FnOnce(&mut machine::input::GateInput)) -> String {
     let mut story = Story::begin();
     let answered = story.answer("", &[("A", "transfer", json!({})), ("B", "transfer", json!({}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     let mut gated = story.gated("A");
     says(&mut gated);
     let events = story.ok(Input::Gated(gated));
@@ -264,7 +264,7 @@ fn the_gate_asks_in_its_order_and_bad_arguments_never_create_an_approval() {
                 gated.hooks = hook(action);
             }
             if !known {
-                gated.tool = ToolNow::Unknown;
+                gated.tool = ToolLookup::Unknown;
             }
             if !good {
                 gated.arguments = invalid("not an object");
@@ -277,7 +277,7 @@ fn the_gate_asks_in_its_order_and_bad_arguments_never_create_an_approval() {
     assert_eq!(all(Some(suspend("x")), true, false), "BAD_ARGUMENTS");
     assert_eq!(all(None, true, false), "BAD_ARGUMENTS");
     assert_eq!(all(None, true, true), "tool.approval_requested");
-    assert_eq!(code(|gated| gated.tool = ToolNow::OutOfScope), "OUT_OF_SCOPE");
+    assert_eq!(code(|gated| gated.tool = ToolLookup::OutOfScope), "OUT_OF_SCOPE");
 }
 
 #[test]

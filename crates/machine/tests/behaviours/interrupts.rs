@@ -8,7 +8,7 @@ use machine::policy::{OnReject, Policy};
 use machine::revision::Revision;
 use machine::status::{CallStatus, RunStatus};
 use machine::termination::{Cancelled, StopCode, Termination};
-use machine::thread::{Admission, IfBusy, Thread, admit};
+use machine::thread::{Admission, IfBusy, ThreadState, admit};
 use machine::transcript::ModelMessage;
 use machine::{Effect, Event, Input, Rejection};
 use serde_json::json;
@@ -119,7 +119,7 @@ fn a106_b51_what_the_model_was_about_to_say_is_not_part_of_the_conversation() {
     let failed = Input::ModelFailed { step: 1, attempt: 1, failure };
     assert!(matches!(story.refused(failed), Rejection::RunEnded(_)));
     // The next run reads that there was no answer, and not what might have become one.
-    let text = machine::wording::INTERRUPTION.into();
+    let text = machine::model_text::INTERRUPTION.into();
     assert_eq!(story.transcript()[1..], [ModelMessage::Notice { text }]);
 }
 
@@ -188,7 +188,7 @@ fn b53_the_next_message_of_the_thread_works_and_reads_what_happened() {
     first.asks_for(&[("A", "post")]);
     first.ok(by_ana());
     let if_busy = IfBusy::resolve(None, &machine::policy::PolicyRequest::default(), &Policy::default());
-    assert_eq!(admit(&Thread::Free, if_busy), Admission::Hold);
+    assert_eq!(admit(&ThreadState::Free, if_busy), Admission::Hold);
     let mut next = order(Policy::default());
     next.run_id = RunId::from("run_2");
     next.message.as_mut().unwrap().id = "msg_user_2".into();

@@ -6,7 +6,7 @@ use machine::input::{Outcome, ToolAnswer};
 use machine::phase::{Action, SuppliedResult, SuspendRequest};
 use machine::status::CallStatus;
 use machine::suspension::{Held, ResumeMode};
-use machine::{Answer, Input, Rejection};
+use machine::{Input, InputOutcome, Rejection};
 use serde_json::json;
 
 use crate::hooks::one;
@@ -54,11 +54,11 @@ fn the_late_success_of_the_attempt_in_doubt_makes_a_retry_needless_that_has_not_
 }
 
 #[test]
-fn any_other_late_answer_leaves_a_retry_that_was_wished_for_as_it_is() {
+fn any_other_late_answer_leaves_a_requested_retry_as_it_is() {
     for outcome in [error("no"), not_sent(), unknown(), pending(ResumeMode::ReplayToolCall)] {
         let mut story = to_be_retried();
         assert_eq!(story.ok(returned(1, outcome)), []);
-        assert_eq!(story.last_answer, Some(Answer::Duplicate));
+        assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
         story.pass_gates();
         assert_eq!((story.status("A"), story.call("A").attempts), (CallStatus::Running, 2));
     }
@@ -67,7 +67,7 @@ fn any_other_late_answer_leaves_a_retry_that_was_wished_for_as_it_is() {
 #[test]
 fn the_late_answer_settles_a_call_whose_retry_is_held_because_the_tool_changed() {
     let mut story = in_doubt("transfer");
-    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 2");
     story.decides("A", resume());
     let open = story.call("A").suspension().unwrap().clone();
     assert!(matches!(open.held, Held::Approval { .. }));

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use machine::event::{Fact, Pending};
 use machine::id::CallId;
 use machine::suspension::ResumeMode;
-use machine::{Event, Input, fold, stored};
+use machine::{Event, Input, event_codec, fold};
 use serde_json::{Value, json};
 
 use crate::story::{Story, cancel, names, pending, success, unknown};
 
 fn as_stored(event: &Event) -> Value {
-    serde_json::from_str(&stored::write(event).unwrap()).unwrap()
+    serde_json::from_str(&event_codec::encode(event).unwrap()).unwrap()
 }
 
 /// The family's events of one call, in order.
@@ -27,7 +27,7 @@ fn of_call(story: &Story, call: &str) -> Vec<String> {
 }
 
 /// One turn in which every way of a call occurs.
-fn every_way() -> Story {
+fn story_of_every_ending() -> Story {
     let mut story = Story::begin();
     story.asks_for(&[
         ("auto", "echo"),
@@ -57,7 +57,7 @@ fn every_way() -> Story {
 
 #[test]
 fn b1_b3_an_automatic_call_is_requested_started_and_settled() {
-    let story = every_way();
+    let story = story_of_every_ending();
     assert_eq!(
         of_call(&story, "auto"),
         ["tool.requested", "tool.execution_started", "tool.execution_succeeded"]
@@ -69,7 +69,7 @@ fn b1_b3_an_automatic_call_is_requested_started_and_settled() {
 }
 
 #[test]
-fn b1_a_call_says_that_it_is_done_as_soon_as_it_is() {
+fn b1_a_call_is_recorded_as_done_as_soon_as_it_is() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo"), ("B", "echo")]);
     assert_eq!(names(&story.succeeds("B")), ["tool.execution_succeeded"]);
@@ -84,7 +84,7 @@ fn b5_an_approved_call_is_taken_from_the_list_and_runs_like_any_other() {
     story.ok(Input::Decide(decision));
     assert_eq!(story.run.control.pending(), []);
     assert_eq!(
-        of_call(&every_way(), "approved"),
+        of_call(&story_of_every_ending(), "approved"),
         [
             "tool.requested",
             "tool.approval_requested",
@@ -97,14 +97,14 @@ fn b5_an_approved_call_is_taken_from_the_list_and_runs_like_any_other() {
 
 #[test]
 fn b6_b8_a_denied_call_is_over_without_ever_starting() {
-    let story = every_way();
+    let story = story_of_every_ending();
     assert_eq!(of_call(&story, "denied"), ["tool.requested", "tool.approval_requested", "tool.denied"]);
     assert_eq!(story.tool_text("denied"), "Denied by ana: no");
 }
 
 #[test]
 fn b15_b18_exactly_one_end_per_call_and_a_start_only_where_the_body_runs() {
-    let story = every_way();
+    let story = story_of_every_ending();
     let ends = ["tool.execution_succeeded", "tool.execution_failed", "tool.cancelled", "tool.denied"];
     for call in ["auto", "throws", "approved", "denied", "asks", "blocked", "client", "doubted", "missing"] {
         let events = of_call(&story, call);
@@ -134,7 +134,7 @@ fn b15_b18_exactly_one_end_per_call_and_a_start_only_where_the_body_runs() {
 fn known_types() -> Vec<String> {
     let strange =
         json!({"v": 1, "seq": 1, "ts": 1, "step": null, "type": "tool.auto_executing", "payload": {}});
-    let refused = stored::read(&strange.to_string()).unwrap_err().to_string();
+    let refused = event_codec::decode(&strange.to_string()).unwrap_err().to_string();
     let (_, listed) = refused.split_once("expected one of").expect("the types are listed");
     listed.split('`').filter(|word| word.contains('.')).map(str::to_owned).collect()
 }
@@ -161,13 +161,13 @@ fn b9_b10_b11_the_family_is_exactly_this_and_neither_logs_nor_legacy_events_are_
     for diagnostic in ["tool.log", "tool.progress", "tool.auto_executing"] {
         let line = json!({"v": 1, "seq": 1, "ts": 1, "step": 1, "type": diagnostic,
                           "payload": {"call_id": "A", "text": "done"}});
-        assert!(stored::read(&line.to_string()).is_err(), "{diagnostic} would change a status");
+        assert!(event_codec::decode(&line.to_string()).is_err(), "{diagnostic} would change a status");
     }
 }
 
 #[test]
 fn b13_every_event_names_its_call_and_its_turn_and_carries_what_it_is_about() {
-    let story = every_way();
+    let story = story_of_every_ending();
     let has = |event: &Value, field: &str| !event["payload"][field].is_null();
     for event in story.log.iter().map(as_stored) {
         let Some(kind) = event["type"].as_str().filter(|kind| kind.starts_with("tool.")) else { continue };
@@ -202,7 +202,7 @@ fn b13_every_event_names_its_call_and_its_turn_and_carries_what_it_is_about() {
 fn b14_a_denial_without_a_reason_has_a_text_of_its_own() {
     let mut story = Story::begin();
     let answered = story.answer("", &[("", "transfer", json!({})), ("", "transfer", json!({}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     let ids: Vec<CallId> = story.run.control.calls.iter().map(|call| call.id.clone()).collect();
     assert_ne!(ids[0], ids[1], "a call without an id gets one");
@@ -251,8 +251,8 @@ fn watch(log: &[Event]) -> BTreeMap<CallId, String> {
 }
 
 #[test]
-fn b12_b21_what_is_held_can_be_told_from_the_events_alone_call_by_call() {
-    let story = every_way();
+fn b12_b21_held_calls_can_be_derived_from_the_events_alone() {
+    let story = story_of_every_ending();
     let mut most = 0;
     for end in 1..=story.log.len() {
         let (log, _) = story.log.split_at(end);

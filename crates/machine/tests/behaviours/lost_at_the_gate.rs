@@ -7,7 +7,7 @@ use machine::input::{Outcome, ToolAnswer};
 use machine::phase::{Action, SuspendRequest};
 use machine::policy::OnReject;
 use machine::revision::{ATTEMPT_COUNT_MAX, Revision};
-use machine::rules::{Rule, Then};
+use machine::rules::{Rule, RuleAction};
 use machine::status::{CallStatus, RunStatus};
 use machine::suspension::{Held, ResumeMode};
 use machine::tool::{Approval, EffectClass, Performer};
@@ -70,7 +70,7 @@ fn an_attempt_that_is_under_way_is_not_at_the_gate_nor_is_a_lost_write() {
     let refused = |mut story: Story| {
         let gated = story.gated("A");
         let status = CallStatus::Running;
-        let not_there = Rejection::NotAtTheGate { call: CallId::from("A"), status };
+        let not_there = Rejection::NotAtGate { call: CallId::from("A"), status };
         assert_eq!(story.refused(Input::Gated(gated)), not_there);
     };
     let mut under_way = Story::begin();
@@ -89,7 +89,7 @@ fn the_approval_of_a_lost_attempt_holds_for_its_repeat_while_the_tool_stays_what
 #[test]
 fn a_lost_attempt_whose_tool_changed_meanwhile_is_held_again() {
     let mut story = approved_and_lost();
-    story.tools.get_mut("refund").unwrap().definition = Digest::of(b"definition 2");
+    story.tools.get_mut("refund").unwrap().definition = Digest::sha256(b"definition 2");
     let told = ["tool.approval_voided", "tool.approval_requested", "run.waiting"];
     assert_eq!(names(&story.pass_gates()), told);
     assert_eq!((story.status("A"), story.call("A").attempts), (CallStatus::Suspended, 1));
@@ -140,7 +140,7 @@ fn a_gate_that_fails_before_a_repeat_is_closed() {
 
 #[test]
 fn the_repeat_names_the_rule_that_let_it_through_like_the_first_attempt() {
-    let rules = vec![Rule { tool: "echo".into(), when: Vec::new(), then: Then::Allow }];
+    let rules = vec![Rule { tool: "echo".into(), when: Vec::new(), then: RuleAction::Allow }];
     let mut story = Story::begin_with(Revision { rules, ..Revision::default() });
     story.asks_for(&[("A", "echo")]);
     take_over(&mut story);
@@ -180,7 +180,7 @@ fn after_a_hundred_lost_attempts_the_next_gate_gives_the_call_up() {
 }
 
 #[test]
-fn a_run_that_ends_does_not_wait_for_a_lost_attempt_that_nobody_will_repeat() {
+fn a_run_that_ends_does_not_wait_for_a_lost_attempt_that_will_not_be_repeated() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo"), ("B", "transfer")]);
     take_over(&mut story);
@@ -192,7 +192,7 @@ fn a_run_that_ends_does_not_wait_for_a_lost_attempt_that_nobody_will_repeat() {
 }
 
 #[test]
-fn a_run_that_ends_waits_for_a_lost_write_until_its_doubt_can_be_told() {
+fn a_run_that_ends_waits_for_a_lost_write_until_its_doubt_is_due() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "post"), ("B", "transfer")]);
     take_over(&mut story);
@@ -220,7 +220,7 @@ fn a_run_that_was_ending_when_its_worker_was_lost_cancels_what_cannot_have_writt
 }
 
 #[test]
-fn a_plugin_that_asks_before_a_lost_attempt_is_repeated_leaves_the_tools_state_and_answer_alone() {
+fn a_plugin_that_asks_before_a_lost_attempt_is_repeated_keeps_the_tools_state_and_answer() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "upsert")]);
     story.returns("A", pending(ResumeMode::ReplayToolCall));
@@ -247,7 +247,7 @@ fn a_lost_attempt_whose_tool_moved_to_the_front_end_is_performed_there() {
 }
 
 #[test]
-fn what_the_lost_attempt_says_before_the_gate_is_passed_settles_the_call() {
+fn the_answer_of_a_lost_attempt_before_the_gate_settles_the_call() {
     for (tool, outcome, text) in [
         ("echo", success(json!("in time")), "in time"),
         ("post", success(json!("in time")), "in time"),
@@ -268,7 +268,7 @@ fn what_the_lost_attempt_says_before_the_gate_is_passed_settles_the_call() {
 }
 
 #[test]
-fn a_run_that_was_ending_hears_the_late_answers_of_all_lost_attempts() {
+fn a_run_that_was_ending_processes_the_late_answers_of_all_lost_attempts() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo"), ("B", "upsert"), ("C", "transfer")]);
     story.denies("C", Some(OnReject::EndRun));

@@ -71,7 +71,7 @@ fn arguments_at_the_limit_run_and_deeper_ones_are_bad_arguments() {
     let asked = |value: Value| {
         let mut story = Story::begin();
         let answered = story.answer("", &[("A", "echo", json!({"deep": value}))]);
-        story.hears_model(answered);
+        story.model_answers(answered);
         story.pass_gates();
         story
     };

@@ -1,7 +1,7 @@
 //! Answers of the model that are empty, or ask for more calls than a run can take.
 
 use machine::event::{Message, Usage};
-use machine::input::{AskedCall, ModelFailure};
+use machine::input::{ModelFailure, RequestedCall};
 use machine::phase::{Action, Phase};
 use machine::policy::{Continuation, Policy};
 use machine::revision::{CALLS_OPEN_MAX, Limits, Revision};
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::hooks::{hooked, one};
 use crate::story::{Story, names, success, valid};
 
-fn says_nothing(story: &mut Story) -> Vec<String> {
+fn answers_empty(story: &mut Story) -> Vec<String> {
     let answered = story.answer("", &[]);
     names(&story.ok(Input::ModelAnswered(answered)))
 }
@@ -28,9 +28,9 @@ const NATURAL_END: [&str; 3] = ["message.added", "step.ended", "run.ended"];
 #[test]
 fn an_empty_answer_is_tried_again_once_on_the_first_step_and_then_ends_the_run() {
     let mut story = Story::begin();
-    assert_eq!(says_nothing(&mut story), ["model.retrying"]);
+    assert_eq!(answers_empty(&mut story), ["model.retrying"]);
     story.later(500);
-    assert_eq!(says_nothing(&mut story), NATURAL_END);
+    assert_eq!(answers_empty(&mut story), NATURAL_END);
     assert_eq!(ended(&story), Some(&Termination::NaturalEnd));
     let Some(Fact::MessageAdded(Message::Assistant { text, calls, .. })) =
         story.log.iter().rev().nth(2).map(|event| &event.fact)
@@ -45,7 +45,7 @@ fn an_empty_answer_is_tried_again_once_on_the_first_step_and_then_ends_the_run()
 #[test]
 fn words_after_an_empty_answer_are_the_answer() {
     let mut story = Story::begin();
-    assert_eq!(says_nothing(&mut story), ["model.retrying"]);
+    assert_eq!(answers_empty(&mut story), ["model.retrying"]);
     let answered = story.answer("done", &[]);
     assert_eq!(names(&story.ok(Input::ModelAnswered(answered))), NATURAL_END);
 }
@@ -56,7 +56,7 @@ fn an_empty_answer_on_a_later_step_ends_the_run_at_once() {
     story.asks_for(&[("A", "echo")]);
     story.returns("A", success(json!(1)));
     assert_eq!(story.run.control.step, 2);
-    assert_eq!(says_nothing(&mut story), NATURAL_END);
+    assert_eq!(answers_empty(&mut story), NATURAL_END);
     assert_eq!(ended(&story), Some(&Termination::NaturalEnd));
 }
 
@@ -65,15 +65,15 @@ fn a_failed_call_of_the_model_does_not_use_up_the_one_retry_of_an_empty_answer()
     let mut story = Story::begin();
     let failure = ModelFailure { message: "503".into(), retryable: true, retry_after_ms: None };
     story.ok(Input::ModelFailed { step: 1, attempt: 1, failure });
-    assert_eq!(says_nothing(&mut story), ["model.retrying"]);
-    assert_eq!(says_nothing(&mut story), NATURAL_END);
+    assert_eq!(answers_empty(&mut story), ["model.retrying"]);
+    assert_eq!(answers_empty(&mut story), NATURAL_END);
 }
 
 #[test]
 fn an_empty_answer_on_the_last_permitted_try_ends_the_run_and_does_not_fail_it() {
     let limits = Limits { model_try_count_max: 1, ..Limits::default() };
     let mut story = Story::begin_with(Revision { limits, ..Revision::default() });
-    assert_eq!(says_nothing(&mut story), NATURAL_END);
+    assert_eq!(answers_empty(&mut story), NATURAL_END);
 }
 
 #[test]
@@ -82,16 +82,20 @@ fn an_empty_answer_beside_open_calls_waits_for_them() {
     story.asks_for(&[("A", "echo"), ("B", "transfer")]);
     story.returns("A", success(json!(1)));
     assert_eq!(story.run.control.step, 2);
-    assert_eq!(says_nothing(&mut story), ["message.added", "step.ended", "run.waiting"]);
+    assert_eq!(answers_empty(&mut story), ["message.added", "step.ended", "run.waiting"]);
     assert_eq!(ended(&story), None);
 }
 
 fn asks_for(story: &mut Story, count: usize) -> Vec<Event> {
     let mut answered = story.answer("", &[]);
     answered.calls = (0..count)
-        .map(|n| AskedCall { id: format!("c{n}"), tool: "echo".into(), arguments: valid(json!({"n": n})) })
+        .map(|n| RequestedCall {
+            id: format!("c{n}"),
+            tool: "echo".into(),
+            arguments: valid(json!({"n": n})),
+        })
         .collect();
-    story.hears_model(answered)
+    story.model_answers(answered)
 }
 
 fn dropped(events: &[Event]) -> Option<(u32, u32)> {
@@ -149,7 +153,7 @@ fn calls_that_a_plugin_drops_take_no_room_and_are_not_in_the_note() {
     let mut story = Story::begin_with(hooked(&[Phase::AfterInference]));
     let mut answered = story.answer("", &[]);
     answered.calls = (0..CALLS_OPEN_MAX + 2)
-        .map(|n| AskedCall { id: format!("c{n}"), tool: "echo".into(), arguments: valid(json!({})) })
+        .map(|n| RequestedCall { id: format!("c{n}"), tool: "echo".into(), arguments: valid(json!({})) })
         .collect();
     answered.hooks = one("guard", Action::DropCall { index: 0 });
     let events = story.ok(Input::ModelAnswered(answered));

@@ -9,7 +9,7 @@ use machine::event::{CallErrorCode, Message};
 use machine::id::{CallId, MessageId, PluginName, ToolName};
 use machine::inbox::{self, Item};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase, PhaseSet, Scope, SuppliedResult};
-use machine::policy::{Decisions, Policy, StepEnd};
+use machine::policy::{DecisionTiming, Policy, StepEnd};
 use machine::status::{CallStatus, RunStatus};
 use machine::suspension::ResumeMode;
 use machine::termination::{ErrorCode, Termination};
@@ -92,7 +92,7 @@ impl Tour {
                 let calls: Vec<_> = calls.iter().map(|(id, tool)| (*id, *tool, json!({"of": id}))).collect();
                 let mut answered = self.story.answer(if calls.is_empty() { "done" } else { "" }, &calls);
                 answered.hooks = self.hooks(Phase::AfterInference, "");
-                self.story.hears_model(answered);
+                self.story.model_answers(answered);
             }
             Effect::Gate(call) => {
                 let mut gated = self.story.gated(call.as_str());
@@ -104,7 +104,7 @@ impl Tour {
                 let step = self.story.call(call.as_str()).step;
                 self.story.ok(Input::ToolReturned { step, call, attempt, outcome: success(json!("ok")) });
             }
-            Effect::HearAfterTool { call, status } => {
+            Effect::RunAfterToolHooks { call, status } => {
                 let about = match status {
                     CallStatus::Succeeded => format!(" {call}"),
                     other => format!(" {call} {other}"),
@@ -163,11 +163,11 @@ fn a38_run_begins_with_its_start_and_the_users_message_and_ends_with_its_end() {
     // Its commits: the message with the start, what the hooks of RunStart said, the answer, and the end.
     let phases = [Phase::RunStart, Phase::RunEnd].into_iter().collect();
     let mut story = Story::begin_with(Revision { phases, ..Revision::default() });
-    assert_eq!(checkpoint::name(&story.log), Checkpoint::UserMessage);
+    assert_eq!(checkpoint::from_events(&story.log), Checkpoint::UserMessage);
     let said = |phase| Input::PhaseAnswered { phase, hooks: by("audit", vec![mark(phase)]) };
-    assert_eq!(checkpoint::name(&story.ok(said(Phase::RunStart))), Checkpoint::UserMessage);
-    assert_eq!(checkpoint::name(&story.says("done")), Checkpoint::AssistantTurn);
-    assert_eq!(checkpoint::name(&story.ok(said(Phase::RunEnd))), Checkpoint::RunFinished);
+    assert_eq!(checkpoint::from_events(&story.ok(said(Phase::RunStart))), Checkpoint::UserMessage);
+    assert_eq!(checkpoint::from_events(&story.says("done")), Checkpoint::AssistantTurn);
+    assert_eq!(checkpoint::from_events(&story.ok(said(Phase::RunEnd))), Checkpoint::RunFinished);
 }
 
 #[test]
@@ -203,9 +203,9 @@ fn a39_with_step_end_after_inference_no_call_meets_the_gate_before_the_step_has_
     let phases = [Phase::StepEnd].into_iter().collect();
     let mut story = Story::begin_with(Revision { policy: after_inference(), phases, ..Revision::default() });
     let asked = story.answer("", &[("A", "echo", json!({}))]);
-    story.hears_model(asked);
+    story.model_answers(asked);
     assert_eq!(story.run.wanted(), [Effect::RunPhase(Phase::StepEnd)].into());
-    let too_early = Rejection::NotAtTheGate { call: CallId::from("A"), status: CallStatus::New };
+    let too_early = Rejection::NotAtGate { call: CallId::from("A"), status: CallStatus::New };
     assert_eq!(story.refused(Input::Gated(story.gated("A"))), too_early);
     story.ok(Input::PhaseAnswered { phase: Phase::StepEnd, hooks: HookAnswers::default() });
     assert_eq!(story.run.wanted(), [Effect::Gate(CallId::from("A"))].into());
@@ -238,9 +238,9 @@ fn a39_a40_by_default_the_step_ends_after_its_tool_round() {
 }
 
 /// The run hears what its inbox lets through now.
-fn hears(story: &mut Story, rows: &mut Vec<Item>) {
+fn process_inbox(story: &mut Story, rows: &mut Vec<Item>) {
     for index in inbox::drain(&story.run.control, rows, false) {
-        let input = inbox::hear(&story.run.control, &rows[index]).unwrap();
+        let input = inbox::to_input(&story.run.control, &rows[index]).unwrap();
         story.ok(input);
         rows.remove(index);
     }
@@ -248,14 +248,14 @@ fn hears(story: &mut Story, rows: &mut Vec<Item>) {
 }
 
 /// A is approved while B runs; both succeed; the model says "done".
-fn approved_in_the_round(decisions: Decisions) -> (Story, [CallStatus; 2]) {
+fn approved_in_the_round(decisions: DecisionTiming) -> (Story, [CallStatus; 2]) {
     let mut story = Story::with_policy(Policy { decisions, ..Policy::default() });
     story.asks_for(&[("A", "transfer"), ("B", "echo")]);
     let mut rows = vec![Item::Decision(story.decision("A", resume()))];
-    hears(&mut story, &mut rows);
+    process_inbox(&mut story, &mut rows);
     let while_b_runs = ["A", "B"].map(|id| story.status(id));
     story.succeeds("B");
-    hears(&mut story, &mut rows);
+    process_inbox(&mut story, &mut rows);
     assert_eq!(rows, []);
     story.succeeds("A");
     story.says("done");
@@ -263,10 +263,10 @@ fn approved_in_the_round(decisions: Decisions) -> (Story, [CallStatus; 2]) {
 }
 
 #[test]
-fn a39_a41_decisions_are_heard_before_the_next_step_and_streaming_only_hears_them_earlier() {
-    let (at_once, while_b_runs) = approved_in_the_round(Decisions::Immediate);
+fn a39_a41_decisions_are_processed_before_the_next_step_and_streaming_only_processes_them_earlier() {
+    let (at_once, while_b_runs) = approved_in_the_round(DecisionTiming::Immediate);
     assert_eq!(while_b_runs, [CallStatus::Running, CallStatus::Running]);
-    let (blocking, while_b_runs) = approved_in_the_round(Decisions::AtBoundary);
+    let (blocking, while_b_runs) = approved_in_the_round(DecisionTiming::AtBoundary);
     assert_eq!(while_b_runs, [CallStatus::Suspended, CallStatus::Running]);
     let from_the_gate = |story: &Story| labels(&story.log)[6..].to_vec();
     let ending = [
@@ -279,7 +279,7 @@ fn a39_a41_decisions_are_heard_before_the_next_step_and_streaming_only_hears_the
         "step.ended",
         "run.ended",
     ];
-    let heard_at_once = [
+    let processed_at_once = [
         "tool.requested",
         "tool.approval_requested",
         "tool.execution_started",
@@ -287,8 +287,8 @@ fn a39_a41_decisions_are_heard_before_the_next_step_and_streaming_only_hears_the
         "tool.execution_started",
         "tool.execution_succeeded",
     ];
-    assert_eq!(from_the_gate(&at_once), [&heard_at_once[..], &ending].concat());
-    let heard_after_the_round = [
+    assert_eq!(from_the_gate(&at_once), [&processed_at_once[..], &ending].concat());
+    let processed_after_the_round = [
         "tool.requested",
         "tool.approval_requested",
         "tool.execution_started",
@@ -298,17 +298,18 @@ fn a39_a41_decisions_are_heard_before_the_next_step_and_streaming_only_hears_the
         "run.resumed",
         "tool.execution_started",
     ];
-    assert_eq!(from_the_gate(&blocking), [&heard_after_the_round[..], &ending].concat());
+    assert_eq!(from_the_gate(&blocking), [&processed_after_the_round[..], &ending].concat());
     assert_eq!(at_once.transcript(), blocking.transcript());
 }
 
 #[test]
-fn a41_phases_come_in_the_same_order_whenever_decisions_are_heard() {
+fn a41_phases_come_in_the_same_order_whenever_decisions_are_processed() {
     for step_end in [StepEnd::AfterTools, StepEnd::AfterInference] {
-        let [streaming, blocking] = [Decisions::Immediate, Decisions::AtBoundary].map(|decisions| {
-            let policy = Policy { decisions, step_end, ..Policy::default() };
-            Tour::all_phases(policy, &[&[("A", "echo"), ("B", "echo")], &[("C", "echo")]]).at_rest()
-        });
+        let [streaming, blocking] =
+            [DecisionTiming::Immediate, DecisionTiming::AtBoundary].map(|decisions| {
+                let policy = Policy { decisions, step_end, ..Policy::default() };
+                Tour::all_phases(policy, &[&[("A", "echo"), ("B", "echo")], &[("C", "echo")]]).at_rest()
+            });
         assert_eq!(streaming.did, blocking.did);
         assert_eq!(labels(&streaming.story.log), labels(&blocking.story.log));
     }
@@ -392,7 +393,7 @@ fn a54_action_outside_its_phase_takes_nothing_of_its_answer_into_the_state() {
 }
 
 #[test]
-fn a54_plugins_are_heard_in_the_order_of_their_registration() {
+fn a54_plugins_are_asked_in_the_order_of_their_registration() {
     let mut story = Story::begin_with(Revision {
         phases: [Phase::BeforeToolExecute].into_iter().collect(),
         ..Revision::default()

@@ -18,7 +18,7 @@ use crate::story::{Story, names, valid};
 
 /// What every plugin is asked for, in the order in which it is wanted, while a run goes its way by itself: the
 /// model asks for `first` in step 1 and answers in words in step 2. Every hook sets one key.
-fn told(revision: Revision, first: &[(&str, &str)]) -> (Story, Vec<String>) {
+fn run_to_end(revision: Revision, first: &[(&str, &str)]) -> (Story, Vec<String>) {
     let mut story = Story::begin_with(revision);
     let mut asked = Vec::new();
     for _ in 0..100 {
@@ -46,7 +46,7 @@ fn follow(story: &mut Story, effect: &Effect, first: &[(&str, &str)]) -> Vec<Eve
             if story.run.revision.phases.has(Phase::AfterInference) {
                 answered.hooks = hook(set_state("k"));
             }
-            story.hears_model(answered)
+            story.model_answers(answered)
         }
         Effect::Gate(call) => {
             story.gate_hooks.insert(call.to_string(), hook(set_state("k")));
@@ -57,7 +57,7 @@ fn follow(story: &mut Story, effect: &Effect, first: &[(&str, &str)]) -> Vec<Eve
             let (step, attempt) = (story.call(call.as_str()).step, story.call(call.as_str()).attempts);
             story.ok(Input::ToolReturned { step, call: call.clone(), attempt, outcome })
         }
-        Effect::HearAfterTool { call, .. } => {
+        Effect::RunAfterToolHooks { call, .. } => {
             story.ok(Input::AfterTools { heard: vec![(call.clone(), hook(set_state("k")))] })
         }
     }
@@ -65,7 +65,7 @@ fn follow(story: &mut Story, effect: &Effect, first: &[(&str, &str)]) -> Vec<Eve
 
 #[test]
 fn c10_c11_c12_c15_eight_phases_in_order_the_gate_once_per_call() {
-    let (story, asked) = told(subscribing(&Phase::ALL), &[("A", "echo")]);
+    let (story, asked) = run_to_end(subscribing(&Phase::ALL), &[("A", "echo")]);
     assert_eq!(
         asked,
         [
@@ -86,7 +86,7 @@ fn c10_c11_c12_c15_eight_phases_in_order_the_gate_once_per_call() {
     assert_eq!(story.run_status(), &RunStatus::Done(Termination::NaturalEnd));
 
     let gate_only = subscribing(&[Phase::BeforeToolExecute, Phase::AfterToolExecute]);
-    let (_, asked) = told(gate_only, &[("A", "echo"), ("B", "echo")]);
+    let (_, asked) = run_to_end(gate_only, &[("A", "echo"), ("B", "echo")]);
     assert_eq!(
         asked,
         ["before_tool_execute", "before_tool_execute", "after_tool_execute", "after_tool_execute"]
@@ -211,7 +211,7 @@ fn c14_after_inference_drops_calls_sets_arguments_and_may_end() {
     let mut answered = story.answer("", &calls);
     let set = Action::SetArguments { index: 2, arguments: valid(json!({"n": 30})) };
     answered.hooks = crate::props::hooks(&[("editor", vec![Action::DropCall { index: 1 }, set])]);
-    let events = story.hears_model(answered);
+    let events = story.model_answers(answered);
     assert_eq!(names(&events), ["phase.answered", "message.added", "tool.requested", "tool.requested"]);
     let requested: Vec<_> = payloads(&events, "tool.requested")
         .iter()
@@ -224,7 +224,7 @@ fn c14_after_inference_drops_calls_sets_arguments_and_may_end() {
     let mut ended = Story::begin_with(subscribing(&[Phase::AfterInference]));
     let mut answered = ended.answer("", &[("A", "echo", json!({}))]);
     answered.hooks = hook(Action::End);
-    ended.hears_model(answered);
+    ended.model_answers(answered);
     assert_eq!(termination(&ended), Termination::BehaviorRequested);
     assert_eq!(lines(&ended), ["user: hello", "assistant: [A]", "A: Cancelled: run_ended"]);
 }
@@ -246,13 +246,13 @@ fn what_a_provider_sealed_goes_back_to_it_with_the_whole_answer_or_not_at_all() 
     let calls = [("A", "echo", json!({"n": 1})), ("B", "echo", json!({"n": 2}))];
     let mut whole = Story::begin();
     let answered = ModelAnswered { origin: origin.clone(), ..whole.answer("", &calls) };
-    let events = whole.hears_model(answered);
+    let events = whole.model_answers(answered);
     assert_eq!(payload(&events, "message.added")["origin"]["model"], "backup");
     assert_eq!(given_back(&whole), Some(Some(sealed)));
 
     let mut part = Story::begin_with(subscribing(&[Phase::AfterInference]));
     let answered = ModelAnswered { origin, ..part.answer("", &calls) };
-    let events = part.hears_model(ModelAnswered { hooks: hook(Action::DropCall { index: 1 }), ..answered });
+    let events = part.model_answers(ModelAnswered { hooks: hook(Action::DropCall { index: 1 }), ..answered });
     assert_eq!(payload(&events, "message.added")["origin"], json!({"model": "backup"}));
     assert_eq!(given_back(&part), Some(None));
 }
@@ -289,7 +289,7 @@ fn c16_after_tool_execute_sees_each_result_and_may_note_it() {
     let mut story = Story::begin_with(subscribing(&[Phase::AfterToolExecute]));
     story.asks_for(&[("A", "echo")]);
     story.succeeds("A");
-    let hear = Effect::HearAfterTool { call: "A".into(), status: CallStatus::Succeeded };
+    let hear = Effect::RunAfterToolHooks { call: "A".into(), status: CallStatus::Succeeded };
     assert_eq!(story.run.wanted().into_iter().collect::<Vec<_>>(), [hear]);
     let heard = vec![("A".into(), hook(Action::AddNote { text: "checked".into() }))];
     let events = story.ok(Input::AfterTools { heard });
@@ -352,7 +352,7 @@ fn c18_a_step_that_is_cut_short_is_closed_without_asking_the_hooks_of_step_end()
     let mut story = Story::begin_with(subscribing(&[Phase::AfterInference, Phase::StepEnd]));
     let mut answered = story.answer("enough", &[]);
     answered.hooks = hook(Action::End);
-    let events = story.hears_model(answered);
+    let events = story.model_answers(answered);
     assert_eq!(names(&events), ["phase.answered", "message.added", "step.ended", "run.ended"]);
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use machine::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody, UserMessage};
 use machine::id::{CallId, MessageId, Principal, ToolName};
+use machine::model_text::{
+    ChangedBy, INTERRUPTION, bounded, calls_dropped, correction, late_result, placeholder, result_text,
+};
 use machine::phase::Action;
 use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
 use machine::transcript::{AssistantCall, Messages, ModelMessage, Transcript};
-use machine::wording::{
-    ChangedBy, INTERRUPTION, bounded, calls_dropped, correction, late_result, placeholder, result_text,
-};
 use serde_json::Value;
 
 /// Both forms of the transcript of one thread.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use machine::Event;
+use machine::event_codec;
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase, Scope};
 use machine::revision::{Revision, StopCondition};
-use machine::stored;
 use machine::termination::Termination;
 use machine::transcript::ModelMessage;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub(crate) fn stopping(stop: Vec<StopCondition>) -> Revision {
 }
 
 pub(crate) fn stored_json(event: &Event) -> Value {
-    serde_json::from_str(&stored::write(event).unwrap()).unwrap()
+    serde_json::from_str(&event_codec::encode(event).unwrap()).unwrap()
 }
 
 /// The payloads of all events of this type.

@@ -2,8 +2,8 @@
 
 use machine::id::CallId;
 use machine::input::Outcome;
-use machine::recent::{RECENT_SETTLED_MAX, RECENT_SETTLED_TTL_MS};
-use machine::{Answer, Input, Rejection};
+use machine::recently_settled::{RECENT_SETTLED_MAX, RECENT_SETTLED_TTL_MS};
+use machine::{Input, InputOutcome, Rejection};
 use serde_json::json;
 
 use crate::story::{Story, success, unknown};
@@ -31,7 +31,7 @@ fn b27_b30_a_late_duplicate_after_the_turn_closed_is_recognised_and_dropped() {
     let before = story.run.clone();
     for outcome in [success(json!("again")), unknown()] {
         assert_eq!(story.ok(late(1, "A", outcome)), []);
-        assert_eq!(story.last_answer, Some(Answer::Duplicate));
+        assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
     }
     assert_eq!(story.run, before);
     // While the next turn is open it changes nothing there either.
@@ -46,13 +46,13 @@ fn b36_the_key_is_turn_and_id_so_that_a_reused_id_is_a_call_of_its_own() {
     round(&mut story, &["call_0"]);
     let recent = story.run.control.recent.clone();
     let id = CallId::from("call_0");
-    assert!(recent.knows(1, &id, story.now));
-    assert!(!recent.knows(2, &id, story.now));
-    assert!(!recent.knows(1, &CallId::from("call_1"), story.now));
+    assert!(recent.contains(1, &id, story.now));
+    assert!(!recent.contains(2, &id, story.now));
+    assert!(!recent.contains(1, &CallId::from("call_1"), story.now));
     // The provider uses the id again: the second turn has its own call, and its result settles it.
     let mut answered = story.answer("", &[("call_0", "echo", json!({}))]);
     answered.taken.insert(id);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     assert_eq!(story.run.control.calls[0].id.as_str(), "call_0~2");
     let refused = story.refused(late(2, "call_0", success(json!("for nobody"))));
@@ -68,7 +68,7 @@ fn b33_b34_an_entry_is_known_for_five_minutes_and_not_a_millisecond_longer() {
     round(&mut story, &["A"]);
     story.later(RECENT_SETTLED_TTL_MS);
     assert_eq!(story.ok(late(1, "A", success(json!("late")))), []);
-    assert_eq!(story.last_answer, Some(Answer::Duplicate));
+    assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
     // The hit did not make it any younger.
     story.later(1);
     assert_eq!(
@@ -85,11 +85,11 @@ fn b33_the_memory_is_bounded_and_the_oldest_goes_first() {
     }
     let recent = &story.run.control.recent;
     assert_eq!(recent.len(), RECENT_SETTLED_MAX);
-    let knows = |step: usize| {
+    let contains = |step: usize| {
         let turn = u32::try_from(step + 1).unwrap();
-        recent.knows(turn, &CallId::from(format!("call_{step}")), story.now)
+        recent.contains(turn, &CallId::from(format!("call_{step}")), story.now)
     };
-    assert_eq!([0, 1, 2, RECENT_SETTLED_MAX + 1].map(knows), [false, false, true, true]);
+    assert_eq!([0, 1, 2, RECENT_SETTLED_MAX + 1].map(contains), [false, false, true, true]);
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use machine::event::{Fact, InterruptCause, LostAttempt};
 use machine::id::{CallId, Principal};
-use machine::inbox::{Item, drain, hear};
+use machine::inbox::{Item, drain, to_input};
 use machine::input::{ModelFailure, Outcome};
 use machine::revision::ATTEMPT_COUNT_MAX;
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::Held;
 use machine::termination::{ErrorCode, Termination};
-use machine::{Answer, Deadline, DeadlineReason, Effect, Input, Rejection, Timestamp, fold};
+use machine::{Deadline, DeadlineReason, Effect, Input, InputOutcome, Rejection, Timestamp, fold};
 use serde_json::json;
 
 use crate::story::{Story, names, resume, resume_with, success, unknown};
@@ -23,10 +23,10 @@ fn crash(story: &mut Story) -> Vec<String> {
 }
 
 /// Each item that the run hears in this pass, in its order.
-fn hear_all(story: &mut Story, inbox: &[Item]) -> Vec<String> {
+fn process_inbox(story: &mut Story, inbox: &[Item]) -> Vec<String> {
     let mut told = Vec::new();
     for index in drain(&story.run.control, inbox, true) {
-        if let Some(input) = hear(&story.run.control, &inbox[index]) {
+        if let Some(input) = to_input(&story.run.control, &inbox[index]) {
             told.extend(names(&story.ok(input)));
         }
     }
@@ -77,7 +77,7 @@ fn a89_a_lost_write_is_offered_to_a_person_one_lease_later_and_not_before() {
     assert_eq!((story.status("A"), story.run_status()), (CallStatus::Running, &RunStatus::Running));
     assert!(story.run.wanted().is_empty());
     let at = story.now.plus_ms(LEASE_MS);
-    let wanted = Deadline { at, reason: DeadlineReason::DoubtMayBeAsked, call: CallId::from("A") };
+    let wanted = Deadline { at, reason: DeadlineReason::InDoubtDue, call: CallId::from("A") };
     assert_eq!(story.run.next_deadline(), Some(wanted));
     story.later(LEASE_MS - 1);
     assert_eq!(story.refused(Input::DeadlineReached), Rejection::NothingDue);
@@ -96,27 +96,27 @@ fn a89_where_the_old_process_is_surely_gone_doubt_is_offered_at_once() {
 }
 
 #[test]
-fn a89_what_was_accepted_before_the_crash_is_heard_before_anything_starts() {
+fn a89_what_was_accepted_before_the_crash_is_processed_before_anything_starts() {
     // The lost attempt had answered after all: no second attempt.
     let mut story = running(&[("A", "echo")]);
     crash(&mut story);
     let call = CallId::from("A");
     let late = Item::LateAnswer { step: 1, call, attempt: 1, outcome: success(json!("in time")) };
-    assert_eq!(hear_all(&mut story, &[late])[0], "tool.execution_succeeded");
+    assert_eq!(process_inbox(&mut story, &[late])[0], "tool.execution_succeeded");
     assert_eq!(story.ok(Input::InboxDrained), []);
     assert_eq!(story.tool_text("A"), "in time");
     // The run had been interrupted: nothing is tried again.
     let mut story = running(&[("A", "echo")]);
     crash(&mut story);
     let cause = InterruptCause::Person(Principal::from("ana"));
-    hear_all(&mut story, &[Item::Interrupt { cause }]);
+    process_inbox(&mut story, &[Item::Interrupt { cause }]);
     assert!(story.run.control.ended().is_some());
     let starts = story.names().iter().filter(|name| *name == "tool.execution_started").count();
     assert_eq!(starts, 1);
 }
 
 #[test]
-fn a88_a_call_left_resuming_by_a_crash_goes_on_without_asking() {
+fn a88_a_call_left_resuming_by_a_crash_continues_without_asking() {
     let mut story = running(&[("A", "transfer")]);
     let decision = story.decision("A", resume());
     story.ok(Input::Decide(decision));
@@ -151,11 +151,11 @@ fn a89_a_finished_sibling_is_never_run_again() {
     assert_eq!(wanted, [again]);
     // The answer that settled A arrives once more: it had been said.
     assert_eq!(story.ok(returned("A", 1, success(json!("ok")))), []);
-    assert_eq!(story.last_answer, Some(Answer::Duplicate));
+    assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
 }
 
 #[test]
-fn a89_a_run_that_waits_is_loaded_and_goes_on_where_it_was() {
+fn a89_a_run_that_waits_is_loaded_and_continues_where_it_was() {
     let mut story = running(&[("A", "transfer")]);
     assert_eq!(crash(&mut story), Vec::<String>::new());
     assert_eq!(story.ok(Input::InboxDrained), []);
@@ -268,11 +268,11 @@ fn a89_a_second_take_over_names_nothing_twice() {
 }
 
 #[test]
-fn a89_a_decision_on_a_held_sibling_is_heard_before_lost_attempts_are_replaced() {
+fn a89_a_decision_on_a_held_sibling_is_processed_before_lost_attempts_are_replaced() {
     let mut story = running(&[("A", "transfer"), ("B", "echo")]);
     let decision = story.decision("A", resume());
     crash(&mut story);
-    assert_eq!(hear_all(&mut story, &[Item::Decision(decision)]), ["tool.approved"]);
+    assert_eq!(process_inbox(&mut story, &[Item::Decision(decision)]), ["tool.approved"]);
     assert_eq!(story.ok(Input::InboxDrained), []);
     assert_eq!((story.status("A"), story.call("B").attempts), (CallStatus::Resuming, 1));
     assert_eq!(names(&story.pass_gates()), ["tool.execution_started", "tool.execution_started"]);

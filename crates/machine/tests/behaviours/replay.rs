@@ -7,7 +7,7 @@ use machine::event::{CallErrorCode, Fact};
 use machine::id::{CallId, DecisionId};
 use machine::phase::{Action, SuppliedResult};
 use machine::revision::{ASK_ROUNDS_MAX, PENDING_ROUNDS_MAX, Revision};
-use machine::rules::{Condition, Rule, Test, Then};
+use machine::rules::{ArgumentTest, Condition, Rule, RuleAction};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::ResumeMode;
 use machine::transcript::ModelMessage;
@@ -80,7 +80,7 @@ fn a72_a_decision_that_matches_nothing_leaves_no_trace() {
 }
 
 #[test]
-fn a75_a84_b31_a_denied_call_gets_one_message_and_the_model_goes_on() {
+fn a75_a84_b31_a_denied_call_gets_one_message_and_the_model_continues() {
     let mut story = holding("transfer");
     let events = story.denies("A", None);
     assert_eq!(names(&events), ["tool.denied", "run.resumed", "message.added", "step.ended", "step.started"]);
@@ -122,7 +122,7 @@ fn a76_a92_a_tool_that_asks_again_opens_a_new_question_and_closes_the_old_one() 
     assert_ne!(first, second);
     // The decision on the first question does not spill over.
     let refused = story.refused(Input::Decide(stale));
-    assert_eq!(refused, Rejection::OtherSuspension { call: CallId::from("A"), open: second });
+    assert_eq!(refused, Rejection::WrongSuspension { call: CallId::from("A"), open: second });
     story.answers("A", json!("two"));
     story.succeeds("A");
     assert_eq!(story.tool_text("A"), "ok");
@@ -241,7 +241,7 @@ fn a86_arguments_that_an_answer_brings_need_an_approval_of_their_own() {
 }
 
 #[test]
-fn a86_edited_arguments_are_what_was_approved_and_what_the_model_is_told() {
+fn a86_edited_arguments_are_what_was_approved_and_what_the_model_reads() {
     let mut story = holding("transfer");
     let events = story.decides("A", edited(json!({"of": "less"})));
     assert_eq!(names(&events), ["tool.approved", "run.resumed", "tool.execution_started"]);
@@ -272,7 +272,7 @@ fn a86_what_is_dispatched_is_compared_with_what_was_approved() {
 }
 
 #[test]
-fn a86_whoever_says_what_they_saw_is_held_to_it() {
+fn a86_a_decision_with_an_expected_digest_is_refused_for_other_arguments() {
     let mut story = holding("transfer");
     let saw = |digest| DecisionAction::Resume(Resume { expect_digest: Some(digest), ..Resume::default() });
     let other = story.decision("A", saw(valid(json!({"of": "B"})).digest()));
@@ -284,7 +284,7 @@ fn a86_whoever_says_what_they_saw_is_held_to_it() {
 }
 
 #[test]
-fn a85_a_replay_meets_the_hooks_again_and_whoever_asked_does_not_ask_again() {
+fn a85_a_replay_runs_the_hooks_again_and_an_asker_does_not_ask_again() {
     let mut story = Story::begin();
     let ask = Action::Suspend(question(ReplayToolCall));
     story.gate_hooks.insert("A".into(), one("first", ask.clone()));
@@ -305,12 +305,12 @@ fn a85_a_replay_meets_the_hooks_again_and_whoever_asked_does_not_ask_again() {
 }
 
 #[test]
-fn a85_rules_judge_edited_arguments_anew() {
-    let over_100 = Condition { path: vec!["amount".into()], test: Test::Gt(100.0) };
-    let rule = Rule { tool: "transfer".into(), when: vec![over_100], then: Then::Deny };
+fn a85_rules_judge_edited_arguments_again() {
+    let over_100 = Condition { path: vec!["amount".into()], test: ArgumentTest::Gt(100.0) };
+    let rule = Rule { tool: "transfer".into(), when: vec![over_100], then: RuleAction::Deny };
     let mut story = Story::begin_with(Revision { rules: vec![rule], ..Revision::default() });
     let answered = story.answer("", &[("A", "transfer", json!({"amount": 5}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     assert_eq!(story.status("A"), CallStatus::Suspended);
     story.decides("A", edited(json!({"amount": 5_000})));
@@ -337,7 +337,7 @@ fn a85_after_three_rounds_of_asking_the_call_fails() {
 }
 
 #[test]
-fn a85_a_plugin_that_always_supplies_pending_is_not_heard_for_ever() {
+fn a85_a_plugin_that_always_supplies_pending_fails_the_call_after_the_limit() {
     let mut story = Story::begin();
     let supplied = SuppliedResult::Pending(question(ReplayToolCall));
     story.gate_hooks.insert("A".into(), one("asker", Action::SetResult(supplied)));
@@ -351,7 +351,7 @@ fn a85_a_plugin_that_always_supplies_pending_is_not_heard_for_ever() {
 }
 
 #[test]
-fn a76_a_tool_that_answers_pending_for_ever_fails_in_the_end() {
+fn a76_a_tool_that_answers_pending_too_often_fails() {
     let mut story = asking(ReplayToolCall);
     for _ in 1..PENDING_ROUNDS_MAX {
         story.answers("A", json!("again"));
@@ -422,7 +422,7 @@ fn a80_a_decision_names_the_call_and_the_very_question_it_answers() {
     let mut crossed = story.decision("A", resume());
     crossed.suspension = ids(1).1;
     let refused = story.refused(Input::Decide(crossed));
-    assert_eq!(refused, Rejection::OtherSuspension { call: ids(0).0, open: ids(0).1 });
+    assert_eq!(refused, Rejection::WrongSuspension { call: ids(0).0, open: ids(0).1 });
     let mut right = story.decision("A", resume());
     (right.call, right.suspension) = ids(0);
     assert_eq!(names(&story.ok(Input::Decide(right))), ["tool.approved", "run.resumed"]);
@@ -443,13 +443,13 @@ fn a113_the_pending_answer_of_an_attempt_that_was_resolved_meanwhile_opens_nothi
     assert_eq!(story.refused(late.clone()), stale);
     story.returns("A", success(json!("done")));
     assert_eq!(story.ok(late), []);
-    assert_eq!(story.last_answer, Some(machine::Answer::Duplicate));
+    assert_eq!(story.last_outcome, Some(machine::InputOutcome::Duplicate));
     let opened = story.names().iter().filter(|name| *name == "tool.suspended").count();
     assert_eq!(opened, 1);
 }
 
 #[test]
-fn a91_a_run_that_nobody_answers_waits_and_costs_nothing() {
+fn a91_a_run_without_an_answer_waits_and_costs_nothing() {
     let mut story = holding("transfer");
     story.later(365 * 24 * 3_600 * 1_000);
     assert!(story.run.wanted().is_empty());
@@ -461,7 +461,7 @@ fn a91_a_run_that_nobody_answers_waits_and_costs_nothing() {
 }
 
 #[test]
-fn b32_a_decision_counts_by_when_it_was_accepted_and_not_by_when_it_is_heard() {
+fn b32_a_decision_counts_by_when_it_was_accepted_and_not_by_when_it_is_processed() {
     let expiring = || {
         let mut story = Story::begin();
         let tool = story.tools["transfer"].clone();

@@ -53,7 +53,7 @@ fn takes(story: &Story, expected_bytes: usize) {
 fn a_call_is_held_only_where_the_state_has_room_for_it() {
     let mut story = Story::begin();
     let answered = story.answer("", &[("A", "transfer", json!({}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     takes(&story, HELD_BYTES + DOUBT_BYTES);
 }
 
@@ -62,7 +62,7 @@ fn room_is_kept_for_the_doubt_of_running_calls_and_not_for_settled_or_held_ones(
     let asked = || {
         let mut story = Story::begin();
         let answered = story.answer("", &[("B", "post", json!({})), ("A", "transfer", json!({}))]);
-        story.hears_model(answered);
+        story.model_answers(answered);
         story.pass_gate("B");
         story
     };

@@ -6,7 +6,7 @@ use machine::input::ModelFailure;
 use machine::policy::{OnReject, Policy};
 use machine::status::{RunStatus, WaitingOn};
 use machine::termination::{Cancelled, ErrorCode, StopCode, Termination};
-use machine::{Answer, Event, Fact, Input, Rejection, Timestamp};
+use machine::{Event, Fact, Input, InputOutcome, Rejection, Timestamp};
 use serde_json::json;
 
 use crate::story::{Story, names, success};
@@ -56,7 +56,7 @@ fn a4_a5_a6_a12_every_pair_of_run_statuses_is_legal_or_an_error_that_names_both(
         let cells: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(cells.len(), statuses().len(), "{from_name}");
         for ((to, to_name), cell) in statuses().iter().zip(cells) {
-            let became = from.become_(to.clone()).map_err(|illegal| illegal.to_string());
+            let became = from.transition_to(to.clone()).map_err(|illegal| illegal.to_string());
             let expected = match cell {
                 "y" => Ok(to.clone()),
                 _ => Err(format!("a run that is {from_name} cannot become {to_name}")),
@@ -90,13 +90,13 @@ fn ends() -> Vec<(Story, Termination)> {
     let mut requested = Story::begin();
     let mut answered = requested.answer("enough", &[]);
     answered.hooks = crate::order_of_phases::by("guard", vec![machine::phase::Action::End]);
-    requested.hears_model(answered);
+    requested.model_answers(answered);
 
     let mut cancelled = Story::begin();
     interrupts(&mut cancelled);
 
     let mut failed = Story::begin();
-    fails_for_good(&mut failed, "bad key");
+    fails_permanently(&mut failed, "bad key");
 
     vec![
         (natural, Termination::NaturalEnd),
@@ -112,7 +112,7 @@ pub(crate) fn interrupts(story: &mut Story) -> Vec<Event> {
 }
 
 /// The model refuses in a way that another try would not change.
-pub(crate) fn fails_for_good(story: &mut Story, message: &str) -> Vec<Event> {
+pub(crate) fn fails_permanently(story: &mut Story, message: &str) -> Vec<Event> {
     let failure = ModelFailure { message: message.into(), retryable: false, retry_after_ms: None };
     let (step, attempt) = (story.run.control.step, story.model_attempt());
     story.ok(Input::ModelFailed { step, attempt, failure })
@@ -294,7 +294,7 @@ fn a12_saying_again_what_the_run_is_already_has_an_answer_and_no_event() {
     story.asks_for(&[("A", "echo"), ("B", "echo")]);
     story.succeeds("A");
     assert_eq!(names(&story.succeeds("A")), [] as [&str; 0]);
-    assert_eq!(story.last_answer, Some(Answer::Duplicate));
+    assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
 
     interrupts(&mut story);
     let ended = Rejection::RunEnded(Termination::Cancelled(Cancelled::Interrupted));

@@ -11,7 +11,7 @@ use machine::{Event, Fact, Input, Revision};
 use crate::plain_transcript::Compared;
 use crate::story::{Story, order, unknown};
 
-fn heard<'a>(events: impl IntoIterator<Item = &'a Event>) -> Transcript {
+fn transcript_of<'a>(events: impl IntoIterator<Item = &'a Event>) -> Transcript {
     let mut transcript = Transcript::default();
     events.into_iter().for_each(|event| transcript.push(event));
     transcript
@@ -39,7 +39,7 @@ fn user(number: usize) -> ModelMessage {
 }
 
 #[test]
-fn what_was_read_at_any_event_does_not_change_when_the_thread_goes_on() {
+fn what_was_read_at_any_event_does_not_change_when_the_thread_continues() {
     let mut story = eager();
     story.asks_for(&[("A", "transfer"), ("B", "echo"), ("C", "post")]);
     story.succeeds("B");
@@ -65,7 +65,7 @@ fn what_was_read_at_any_event_does_not_change_when_the_thread_goes_on() {
 fn reading_again_shares_every_message_and_every_full_chunk() {
     let mut story = Story::begin();
     take_steps(&mut story, 0..CHUNK_MESSAGES);
-    let mut transcript = heard(&story.log);
+    let mut transcript = transcript_of(&story.log);
     let earlier = transcript.model_input();
     let before = story.log.len();
     take_steps(&mut story, CHUNK_MESSAGES..CHUNK_MESSAGES + 5);
@@ -82,11 +82,11 @@ fn reading_again_shares_every_message_and_every_full_chunk() {
 }
 
 #[test]
-fn a_model_call_reads_shared_messages_also_while_calls_are_held() {
+fn a_model_call_reads_shared_messages_even_while_calls_are_held() {
     let mut story = eager();
     story.asks_for(&[("A", "transfer"), ("B", "echo")]);
     story.succeeds("B");
-    let transcript = heard(&story.log);
+    let transcript = transcript_of(&story.log);
     let (one, other) = (transcript.model_input(), transcript.model_input());
     assert_eq!(one.len(), 4);
     assert!((0..4).all(|index| Arc::ptr_eq(one.get(index).unwrap(), other.get(index).unwrap())));
@@ -95,7 +95,7 @@ fn a_model_call_reads_shared_messages_also_while_calls_are_held() {
 #[test]
 fn what_is_kept_beside_the_messages_does_not_grow() {
     let kept = |story: &Story| {
-        let transcript = heard(&story.log);
+        let transcript = transcript_of(&story.log);
         format!("{transcript:?}").len() - format!("{:?}", transcript.model_input()).len()
     };
     let mut story = eager();
@@ -162,12 +162,12 @@ fn a_list_of_messages_is_read_by_place_and_from_both_ends_whatever_its_length() 
 #[test]
 fn a_transcript_that_begins_after_given_messages_continues_them() {
     let story = Story::begin();
-    let mut earlier = Messages::behind(12);
+    let mut earlier = Messages::after_omitted(12);
     earlier.extend((0..3).map(user));
-    let mut transcript = Transcript::behind(earlier.clone());
+    let mut transcript = Transcript::after_messages(earlier.clone());
     story.log.iter().for_each(|event| transcript.push(event));
     let mut expected = earlier;
-    expected.append(&heard(&story.log).model_input());
+    expected.append(&transcript_of(&story.log).model_input());
     let read = transcript.model_input();
     assert_eq!((&read, read.left_out(), read.len()), (&expected, 12, 4));
     assert_eq!(read.last_user(), Some(3));
@@ -181,12 +181,12 @@ fn a_message_is_found_by_the_id_that_the_log_shows() {
     story.approves("A");
     story.succeeds("A");
     take_steps(&mut story, 0..1);
-    let messages = heard(&story.log).model_input();
+    let messages = transcript_of(&story.log).model_input();
     for event in &story.log {
         let Fact::MessageAdded(added) = &event.fact else { continue };
-        let found = messages.iter().filter(|message| message.is(added.id())).count();
+        let found = messages.iter().filter(|message| message.has_id(added.id())).count();
         assert_eq!(found, 1, "{added:?}");
     }
     let notice = ModelMessage::Notice { text: "msg_0".into() };
-    assert!(!notice.is(&"msg_0".into()));
+    assert!(!notice.has_id(&"msg_0".into()));
 }

@@ -1,8 +1,8 @@
 //! What the states of its calls make of a step, against a second opinion written from the words of the rules.
 
 use machine::policy::{Execution, Policy};
-use machine::projection::{Projection, of_run, of_step, project};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
+use machine::step_projection::{StepProjection, project_calls, project_run, project_step};
 use serde_json::json;
 
 use crate::story::Story;
@@ -11,7 +11,7 @@ use CallStatus::{Cancelled, Failed, New, Resuming, Running, Succeeded, Suspended
 
 /// Any call Running or Resuming, or New and next in line: executing. Else any Suspended: waiting. Else settled.
 /// Parallel: every New call is next in line. Sequential: only the first unsettled one.
-fn by_the_words(statuses: &[CallStatus], execution: Execution) -> Projection {
+fn expected_projection(statuses: &[CallStatus], execution: Execution) -> StepProjection {
     let first_unsettled =
         statuses.iter().position(|status| !matches!(status, Succeeded | Failed | Cancelled));
     let next_in_line = |place: usize| match execution {
@@ -22,11 +22,11 @@ fn by_the_words(statuses: &[CallStatus], execution: Execution) -> Projection {
         matches!(status, Running | Resuming) || (*status == New && next_in_line(place))
     });
     if executes {
-        Projection::Executing
+        StepProjection::Executing
     } else if statuses.contains(&Suspended) {
-        Projection::Waiting
+        StepProjection::Waiting
     } else {
-        Projection::Settled
+        StepProjection::Settled
     }
 }
 
@@ -53,8 +53,8 @@ fn c45_c46_c47_c51_projection_of_every_sequence_up_to_four_calls_in_both_modes()
     for execution in [Execution::Parallel, Execution::Sequential] {
         for statuses in &sequences {
             assert_eq!(
-                project(statuses.iter().copied(), execution),
-                by_the_words(statuses, execution),
+                project_calls(statuses.iter().copied(), execution),
+                expected_projection(statuses, execution),
                 "{statuses:?} {execution:?}"
             );
         }
@@ -66,8 +66,8 @@ fn c45_any_running_or_resuming_call_keeps_the_step_executing() {
     for busy in [Running, Resuming] {
         for other in CallStatus::ALL {
             for execution in [Execution::Parallel, Execution::Sequential] {
-                assert_eq!(project([other, busy], execution), Projection::Executing);
-                assert_eq!(project([busy, other], execution), Projection::Executing);
+                assert_eq!(project_calls([other, busy], execution), StepProjection::Executing);
+                assert_eq!(project_calls([busy, other], execution), StepProjection::Executing);
             }
         }
     }
@@ -75,16 +75,16 @@ fn c45_any_running_or_resuming_call_keeps_the_step_executing() {
 
 #[test]
 fn c51_new_calls_count_as_executing() {
-    assert_eq!(project([New, New, New], Execution::Parallel), Projection::Executing);
-    assert_eq!(project([Suspended, New], Execution::Parallel), Projection::Executing);
-    assert_eq!(project([Succeeded, New], Execution::Sequential), Projection::Executing);
-    assert_eq!(project([Suspended, New], Execution::Sequential), Projection::Waiting);
+    assert_eq!(project_calls([New, New, New], Execution::Parallel), StepProjection::Executing);
+    assert_eq!(project_calls([Suspended, New], Execution::Parallel), StepProjection::Executing);
+    assert_eq!(project_calls([Succeeded, New], Execution::Sequential), StepProjection::Executing);
+    assert_eq!(project_calls([Suspended, New], Execution::Sequential), StepProjection::Waiting);
 }
 
 #[test]
 fn c52_a_step_without_calls_is_settled() {
-    assert_eq!(project([], Execution::Parallel), Projection::Settled);
-    assert_eq!(project([], Execution::Sequential), Projection::Settled);
+    assert_eq!(project_calls([], Execution::Parallel), StepProjection::Settled);
+    assert_eq!(project_calls([], Execution::Sequential), StepProjection::Settled);
 }
 
 #[test]
@@ -94,22 +94,22 @@ fn c53_the_order_of_the_calls_does_not_matter_in_parallel_mode() {
         sorted.sort();
         let mut reversed = statuses.clone();
         reversed.reverse();
-        let expected = project(statuses, Execution::Parallel);
-        assert_eq!(project(sorted, Execution::Parallel), expected);
-        assert_eq!(project(reversed, Execution::Parallel), expected);
+        let expected = project_calls(statuses, Execution::Parallel);
+        assert_eq!(project_calls(sorted, Execution::Parallel), expected);
+        assert_eq!(project_calls(reversed, Execution::Parallel), expected);
     }
 }
 
 #[test]
-fn c48_the_status_is_derived_anew_at_every_transition_of_a_call() {
+fn c48_the_status_is_derived_again_at_every_transition_of_a_call() {
     let mut story = Story::begin();
     let calls = [("A", "transfer", json!({})), ("B", "echo", json!({}))];
     let answered = story.answer("", &calls);
-    story.hears_model(answered);
-    let mut seen = vec![(of_step(&story.run.control), story.run_status().clone())];
+    story.model_answers(answered);
+    let mut seen = vec![(project_step(&story.run.control), story.run_status().clone())];
     let mut note = |story: &Story| {
-        assert_eq!(of_step(&story.run.control), of_run(&story.run.control));
-        seen.push((of_step(&story.run.control), story.run_status().clone()));
+        assert_eq!(project_step(&story.run.control), project_run(&story.run.control));
+        seen.push((project_step(&story.run.control), story.run_status().clone()));
     };
     story.pass_gate("A");
     note(&story);
@@ -122,8 +122,8 @@ fn c48_the_status_is_derived_anew_at_every_transition_of_a_call() {
     note(&story);
     story.pass_gate("A");
     note(&story);
-    let executing = (Projection::Executing, RunStatus::Running);
-    let waiting = (Projection::Waiting, RunStatus::Waiting(WaitingOn::Person));
+    let executing = (StepProjection::Executing, RunStatus::Running);
+    let waiting = (StepProjection::Waiting, RunStatus::Waiting(WaitingOn::Person));
     assert_eq!(
         seen,
         [executing.clone(), executing.clone(), executing.clone(), waiting, executing.clone(), executing]

@@ -1,6 +1,6 @@
 //! What a step writes, how its commits are called, and what a worker finds that takes the run over.
 
-use machine::checkpoint::{Checkpoint, name};
+use machine::checkpoint::{Checkpoint, from_events};
 use machine::control::Stage;
 use machine::event::InterruptCause;
 use machine::phase::{Action, HookAnswers, Phase};
@@ -24,7 +24,7 @@ fn c18_the_open_step_is_closed_by_a_cancel_a_block_and_a_request_to_end() {
     cancelled.asks_for(&[("A", "echo")]);
     let events = cancelled.ok(Input::Interrupt { cause: InterruptCause::Person("ana".into()) });
     assert!(ends_step_then_run(&events));
-    assert_eq!(name(&events), Checkpoint::RunFinished);
+    assert_eq!(from_events(&events), Checkpoint::RunFinished);
 
     let mut blocked = Story::with_policy(Policy { on_block: OnBlock::EndRun, ..Policy::default() });
     let events = blocked.asks_for(&[("A", "forbidden")]);
@@ -79,40 +79,44 @@ fn c20_the_calls_of_a_step_are_gone_when_the_next_one_starts() {
     story.fails("B");
     assert_eq!(story.run.control.step, 2);
     assert!(story.run.control.calls.is_empty());
-    assert!(story.run.control.recent.knows(1, &"A".into(), story.now));
+    assert!(story.run.control.recent.contains(1, &"A".into(), story.now));
 }
 
 #[test]
 fn c39_each_round_is_committed_when_it_ends() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo"), ("B", "echo")]);
-    assert_eq!(name(&story.succeeds("A")), Checkpoint::ToolResults, "a result commits when it settles");
+    assert_eq!(
+        from_events(&story.succeeds("A")),
+        Checkpoint::ToolResults,
+        "a result commits when it settles"
+    );
     let events = story.succeeds("B");
     assert!(names(&events).contains(&"step.ended".to_owned()));
-    assert_eq!(name(&events), Checkpoint::ToolResults);
+    assert_eq!(from_events(&events), Checkpoint::ToolResults);
     let events = story.says("bye");
     assert!(names(&events).contains(&"step.ended".to_owned()));
-    assert_eq!(name(&events), Checkpoint::RunFinished);
+    assert_eq!(from_events(&events), Checkpoint::RunFinished);
 }
 
 #[test]
 fn c39_every_commit_has_the_name_of_the_furthest_boundary_it_reaches() {
     let mut story = Story::queued_with(Revision::default(), crate::story::order(Policy::default()));
-    assert_eq!(name(&story.log), Checkpoint::UserMessage);
-    assert_eq!(name(&story.ok(Input::Start { after: None })), Checkpoint::UserMessage);
+    assert_eq!(from_events(&story.log), Checkpoint::UserMessage);
+    assert_eq!(from_events(&story.ok(Input::Start { after: None })), Checkpoint::UserMessage);
     let answered = story.answer("", &[("A", "transfer", json!({})), ("B", "echo", json!({}))]);
-    assert_eq!(name(&story.hears_model(answered)), Checkpoint::AssistantTurn);
+    assert_eq!(from_events(&story.model_answers(answered)), Checkpoint::AssistantTurn);
     story.pass_gates();
-    assert_eq!(name(&story.succeeds("B")), Checkpoint::Waiting);
+    assert_eq!(from_events(&story.succeeds("B")), Checkpoint::Waiting);
     let decision = story.decision("A", resume());
-    assert_eq!(name(&story.ok(Input::Decide(decision))), Checkpoint::ReplayResults);
+    assert_eq!(from_events(&story.ok(Input::Decide(decision))), Checkpoint::ReplayResults);
     story.pass_gates();
-    assert_eq!(name(&story.succeeds("A")), Checkpoint::ToolResults);
-    assert_eq!(name(&story.says("bye")), Checkpoint::RunFinished);
+    assert_eq!(from_events(&story.succeeds("A")), Checkpoint::ToolResults);
+    assert_eq!(from_events(&story.says("bye")), Checkpoint::RunFinished);
 }
 
 #[test]
-fn c40_the_stored_state_has_the_run_its_held_calls_and_the_way_to_its_messages() {
+fn c40_the_stored_state_has_the_run_its_held_calls_and_references_to_its_messages() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo"), ("B", "transfer")]);
     story.succeeds("A");
@@ -147,7 +151,7 @@ fn taken_over(story: &mut Story) {
 }
 
 #[test]
-fn c41_a_run_goes_on_after_a_crash_and_finished_siblings_are_not_run_again() {
+fn c41_a_run_continues_after_a_crash_and_finished_siblings_are_not_run_again() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo"), ("B", "echo"), ("C", "transfer")]);
     story.succeeds("A");
@@ -169,7 +173,7 @@ fn c41_a_run_goes_on_after_a_crash_and_finished_siblings_are_not_run_again() {
 }
 
 #[test]
-fn c41_a_suspended_run_goes_on_on_another_machine() {
+fn c41_a_suspended_run_continues_on_another_machine() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer")]);
     let before = story.log.len();
@@ -185,11 +189,11 @@ fn c44_the_commit_after_run_end_is_the_last() {
     let mut story = Story::begin_with(subscribing(&[Phase::RunEnd]));
     let events = story.says("bye");
     assert_eq!(names(&events), ["message.added", "step.ended", "run.ending"]);
-    assert_ne!(name(&events), Checkpoint::RunFinished);
+    assert_ne!(from_events(&events), Checkpoint::RunFinished);
     assert!(matches!(story.run.control.stage, Stage::Ending(_)));
     let events = story.ok(Input::PhaseAnswered { phase: Phase::RunEnd, hooks: HookAnswers::default() });
     assert_eq!(names(&events), ["run.ended"]);
-    assert_eq!(name(&events), Checkpoint::RunFinished);
+    assert_eq!(from_events(&events), Checkpoint::RunFinished);
     assert!(story.run.wanted().is_empty());
 }
 
@@ -197,10 +201,10 @@ fn c44_the_commit_after_run_end_is_the_last() {
 fn c60_a_pass_that_ends_held_is_committed_as_waiting_with_the_suspend_signal_last() {
     let mut story = Story::begin();
     let answered = story.answer("", &[("A", "transfer", json!({}))]);
-    let mut events = story.hears_model(answered);
+    let mut events = story.model_answers(answered);
     events.extend(story.pass_gates());
     assert_eq!(names(&events), ["message.added", "tool.requested", "tool.approval_requested", "run.waiting"]);
-    assert_eq!(name(&events), Checkpoint::Waiting);
+    assert_eq!(from_events(&events), Checkpoint::Waiting);
     let approval = payload(&events, "tool.approval_requested")["suspension_id"].clone();
     assert_eq!(
         payload(&events, "run.waiting"),

@@ -25,7 +25,7 @@ fn begin(stop: Vec<StopCondition>) -> Story {
 fn round_with(story: &mut Story, tool: &str, value: Value) {
     let id = format!("c{}", story.run.control.step);
     let answered = story.answer("", &[(&id, tool, value)]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     story.succeeds(&id);
 }
@@ -49,7 +49,7 @@ fn round_of(story: &mut Story, calls: &[&str], failing: &[&str]) {
     }
 }
 
-fn goes_on(story: &Story, step: u32) -> bool {
+fn continues(story: &Story, step: u32) -> bool {
     story.run.control.ended().is_none() && story.run.control.step == step
 }
 
@@ -57,7 +57,7 @@ fn goes_on(story: &Story, step: u32) -> bool {
 fn c24_c32_after_n_rounds_step_n_plus_one_never_starts() {
     let mut story = begin(vec![MaxRounds { rounds: 2 }]);
     round(&mut story);
-    assert!(goes_on(&story, 2));
+    assert!(continues(&story, 2));
     round(&mut story);
     assert_eq!(termination(&story), stopped(StopCode::MaxRounds, "2 of 2 rounds"));
     assert_eq!(story.names().iter().filter(|name| *name == "step.started").count(), 2);
@@ -72,7 +72,7 @@ fn c25_c32_time_beyond_the_limit_stops_and_waiting_is_left_out() {
     story.approves("A");
     story.later(4_000);
     story.succeeds("A");
-    assert!(goes_on(&story, 2), "exactly ten seconds do not exceed ten seconds");
+    assert!(continues(&story, 2), "exactly ten seconds do not exceed ten seconds");
     story.later(1);
     round(&mut story);
     assert_eq!(termination(&story), stopped(StopCode::Timeout, "10001 ms of 10 s"));
@@ -86,7 +86,7 @@ fn c25_time_in_the_queue_is_left_out() {
     story.ok(Input::Start { after: None });
     story.later(1_000);
     round(&mut story);
-    assert!(goes_on(&story, 2));
+    assert!(continues(&story, 2));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn c26_c32_no_model_call_once_more_tokens_than_the_budget_were_used() {
     let mut story = begin(vec![TokenBudget { max_total: 30 }]);
     round(&mut story);
     round(&mut story);
-    assert!(goes_on(&story, 3), "thirty of thirty is not too much");
+    assert!(continues(&story, 3), "thirty of thirty is not too much");
     round(&mut story);
     assert_eq!(termination(&story), stopped(StopCode::TokenBudget, "45 of 30 tokens"));
 }
@@ -104,7 +104,7 @@ fn c26_c32_no_model_call_once_more_tokens_than_the_budget_were_used() {
 fn c27_c32_tool_errors_without_a_success_stop_at_the_maximum() {
     let mut story = begin(vec![ConsecutiveErrors { max: 3 }]);
     round_of(&mut story, &["a"], &["a"]);
-    assert!(goes_on(&story, 2));
+    assert!(continues(&story, 2));
     round_of(&mut story, &["b", "c"], &["b", "c"]);
     let expected = stopped(StopCode::ConsecutiveErrors, "3 tool errors without a success");
     assert_eq!(termination(&story), expected);
@@ -115,9 +115,9 @@ fn c35_a_success_resets_and_a_mixed_round_does_not_count() {
     let mut story = begin(vec![ConsecutiveErrors { max: 2 }]);
     round_of(&mut story, &["a"], &["a"]);
     round_of(&mut story, &["b", "c", "d"], &["b", "c"]); // d succeeds
-    assert!(goes_on(&story, 3));
+    assert!(continues(&story, 3));
     round_of(&mut story, &["e"], &["e"]);
-    assert!(goes_on(&story, 4), "the error before the success is forgotten");
+    assert!(continues(&story, 4), "the error before the success is forgotten");
     round_of(&mut story, &["f"], &["f"]);
     assert!(story.run.control.ended().is_some());
 }
@@ -129,19 +129,19 @@ fn c27_denied_and_cancelled_calls_are_no_errors() {
     story.asks_for(&[("b", "transfer"), ("c", "pick_file")]);
     story.denies("b", None);
     story.decides("c", crate::story::cancel());
-    assert!(goes_on(&story, 3));
+    assert!(continues(&story, 3));
     round_of(&mut story, &["d"], &["d"]);
     assert!(story.run.control.ended().is_some(), "and they reset nothing");
 }
 
 #[test]
-fn c28_a_named_tool_stops_after_it_ran_whatever_came_of_it() {
+fn c28_a_named_tool_stops_after_it_ran_whatever_its_outcome() {
     let mut story = begin(vec![StopOnTool { tool_name: "post".into() }]);
     round(&mut story);
-    assert!(goes_on(&story, 2));
+    assert!(continues(&story, 2));
     story.asks_for(&[("p", "post"), ("q", "echo")]);
     story.succeeds("q");
-    assert!(goes_on(&story, 2), "the round is finished first");
+    assert!(continues(&story, 2), "the round is finished first");
     story.fails("p");
     assert_eq!(termination(&story), stopped(StopCode::StopOnTool, "post was called"));
 }
@@ -159,9 +159,9 @@ fn c29_text_that_matches_stops_with_and_without_tools() {
     let mut tools = begin(stop());
     let mut answered = tools.answer("all done after this", &[("a", "echo", json!({}))]);
     answered.matched = vec![1];
-    tools.hears_model(answered);
+    tools.model_answers(answered);
     tools.pass_gates();
-    assert!(goes_on(&tools, 1));
+    assert!(continues(&tools, 1));
     tools.succeeds("a");
     assert_eq!(termination(&tools), expected);
 
@@ -175,10 +175,10 @@ fn c29_a_match_at_the_place_of_another_condition_stops_nothing() {
     let mut story = begin(vec![MaxRounds { rounds: 0 }, ContentMatch { pattern: "x".into() }]);
     let mut answered = story.answer("y", &[("a", "echo", json!({}))]);
     answered.matched = vec![0]; // another condition's place
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     story.succeeds("a");
-    assert!(goes_on(&story, 2));
+    assert!(continues(&story, 2));
     story.says("z");
     assert_eq!(termination(&story), Termination::NaturalEnd);
 }
@@ -191,9 +191,9 @@ fn c30_c36_the_same_call_with_the_same_arguments_within_the_window_stops() {
     round_with(&mut story, "echo", json!({"n": 2}));
     round_with(&mut story, "echo", json!({"n": 3}));
     round_with(&mut story, "echo", json!({"n": 1})); // four calls apart: outside the window
-    assert!(goes_on(&story, 5));
+    assert!(continues(&story, 5));
     round_with(&mut story, "upsert", json!({"n": 1})); // another tool
-    assert!(goes_on(&story, 6));
+    assert!(continues(&story, 6));
     round_with(&mut story, "echo", json!({"n": 1}));
     assert_eq!(termination(&story), again);
 }
@@ -203,7 +203,7 @@ fn c36_a_window_below_two_counts_as_two() {
     for window in [0, 1, 2] {
         let mut story = begin(vec![LoopDetection { window }]);
         round_with(&mut story, "echo", json!({"n": 1}));
-        assert!(goes_on(&story, 2));
+        assert!(continues(&story, 2));
         round_with(&mut story, "echo", json!({"n": 1}));
         assert!(story.run.control.ended().is_some(), "window {window}");
     }
@@ -222,7 +222,7 @@ fn c33_zero_disables_a_limit() {
         story.later(3_600_000);
         let id = format!("c{step}");
         round_of(&mut story, &[&id], &[&id]);
-        assert!(goes_on(&story, step));
+        assert!(continues(&story, step));
     }
 }
 
@@ -246,7 +246,7 @@ fn one_round(stop: Vec<StopCondition>, step_end: StepEnd) -> Termination {
     let mut story = Story::begin_with(Revision { stop, policy, ..Revision::default() });
     let mut answered = story.answer("word", &[("a", "echo", json!({})), ("b", "echo", json!({}))]);
     answered.matched = matched;
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     story.later(3_600_000);
     story.fails("a");

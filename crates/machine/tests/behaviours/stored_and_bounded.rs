@@ -1,15 +1,15 @@
 //! What is stored: events with their version, a control that stays small, and deadlines that say why.
 
-use machine::control::{CONTROL_BYTES_MAX, ControlUnreadable, FOLD_VERSION};
+use machine::control::{CONTROL_BYTES_MAX, ControlDecodeError, FOLD_VERSION};
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::Message;
-use machine::input::{AskedCall, Outcome, ToolAnswer};
+use machine::event_codec::{EventDecodeError, decode, encode};
+use machine::input::{Outcome, RequestedCall, ToolAnswer};
 use machine::phase::{AskKind, SuspendRequest};
 use machine::policy::{ApprovalScope, Policy, PolicyRequest};
 use machine::revision::{CALLS_OPEN_MAX, TOOL_NAME_BYTES_MAX};
-use machine::rules::{Condition, Rule, Test, Then};
+use machine::rules::{ArgumentTest, Condition, Rule, RuleAction};
 use machine::status::CallStatus;
-use machine::stored::{Unreadable, read, write};
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::tool::{Approval, EffectClass};
 use machine::{Control, Deadline, DeadlineReason, Event, Fact, Input, Rejection, Revision, Timestamp};
@@ -28,17 +28,17 @@ fn a_stored_event_has_its_version_and_an_unknown_one_is_refused() {
     );
     let mut later = stored.clone();
     later["v"] = json!(2);
-    let refused = read(&later.to_string()).unwrap_err();
-    assert_eq!(refused, Unreadable::Version(2));
+    let refused = decode(&later.to_string()).unwrap_err();
+    assert_eq!(refused, EventDecodeError::Version(2));
     assert_eq!(refused.to_string(), "stored event of version 2; this software reads up to 1");
     let mut zero = stored;
     zero["v"] = json!(0);
-    assert_eq!(read(&zero.to_string()), Err(Unreadable::Version(0)));
+    assert_eq!(decode(&zero.to_string()), Err(EventDecodeError::Version(0)));
 }
 
 #[test]
 fn what_is_no_event_is_malformed_and_never_a_panic() {
-    let event = write(Story::begin().log.first().unwrap()).unwrap();
+    let event = encode(Story::begin().log.first().unwrap()).unwrap();
     for text in [
         "",
         "{",
@@ -51,26 +51,26 @@ fn what_is_no_event_is_malformed_and_never_a_panic() {
         r#"{"v":1,"seq":-1,"ts":1,"step":null,"type":"run.resumed","payload":{}}"#,
         &event[..event.len() - 1],
     ] {
-        assert!(matches!(read(text), Err(Unreadable::Malformed(_))), "{text}");
+        assert!(matches!(decode(text), Err(EventDecodeError::Malformed(_))), "{text}");
     }
-    assert_eq!(read("{}").unwrap_err().to_string(), "stored event cannot be read: it has no version");
+    assert_eq!(decode("{}").unwrap_err().to_string(), "stored event cannot be read: it has no version");
 }
 
 #[test]
-fn a_control_of_another_fold_is_told_from_a_broken_one() {
+fn a_control_of_another_fold_version_is_distinguished_from_a_corrupt_one() {
     let story = Story::begin();
     let bytes = story.run.control.encode().unwrap();
     assert_eq!(Control::decode(&bytes).as_ref(), Ok(&story.run.control));
     let mut other = bytes.clone();
     *other.first_mut().unwrap() = u8::try_from(FOLD_VERSION).unwrap() + 1;
-    assert_eq!(Control::decode(&other), Err(ControlUnreadable::OtherVersion(FOLD_VERSION + 1)));
+    assert_eq!(Control::decode(&other), Err(ControlDecodeError::UnsupportedVersion(FOLD_VERSION + 1)));
     for broken in [&bytes[..0], &bytes[..1], &bytes[..bytes.len() - 1]] {
-        assert!(matches!(Control::decode(broken), Err(ControlUnreadable::Corrupt(_))));
+        assert!(matches!(Control::decode(broken), Err(ControlDecodeError::Corrupt(_))));
     }
     // A longer layout under the same version is no control that can be trusted.
     let mut longer = bytes;
     longer.push(0);
-    assert_eq!(Control::decode(&longer), Err(ControlUnreadable::Corrupt("bytes are left over".into())));
+    assert_eq!(Control::decode(&longer), Err(ControlDecodeError::Corrupt("bytes are left over".into())));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_policy_of_an_older_or_newer_log_is_read_and_a_clients_with_a_strange_field_
     let with = |policy: serde_json::Value| {
         let mut stored = stored.clone();
         stored["payload"]["policy"] = policy;
-        match read(&stored.to_string()).map(|event| event.fact) {
+        match decode(&stored.to_string()).map(|event| event.fact) {
             Ok(Fact::RunQueued(order)) => order.policy,
             other => panic!("{other:?}"),
         }
@@ -113,9 +113,13 @@ fn many(name_bytes: usize, id_bytes: usize, revision: &Revision) -> (Story, Vec<
         let mut answered = story.answer("", &[]);
         answered.calls = ids
             .iter()
-            .map(|id| AskedCall { id: id.clone(), tool: name.as_str().into(), arguments: valid(json!({})) })
+            .map(|id| RequestedCall {
+                id: id.clone(),
+                tool: name.as_str().into(),
+                arguments: valid(json!({})),
+            })
             .collect();
-        story.hears_model(answered);
+        story.model_answers(answered);
         let dropped = |event: &Event| matches!(event.fact, Fact::MessageAdded(Message::CallsDropped { .. }));
         if !story.log.iter().any(dropped) {
             return (story, ids);
@@ -174,8 +178,8 @@ fn the_stored_control_stays_small_through_hold_and_approval_whatever_the_names()
 fn calls_that_are_approved_and_asked_about_again_stay_small_too() {
     let above = |limit| Rule {
         tool: "n".repeat(100).as_str().into(),
-        when: vec![Condition { path: vec!["amount".into()], test: Test::Gt(limit) }],
-        then: Then::Ask,
+        when: vec![Condition { path: vec!["amount".into()], test: ArgumentTest::Gt(limit) }],
+        then: RuleAction::Ask,
     };
     let rules = vec![above(1.0), above(2.0)];
     let (mut story, ids) = many(100, 32, &Revision { rules, ..Revision::default() });
@@ -262,7 +266,7 @@ fn the_earliest_deadline_is_the_next_and_a_due_one_takes_all_that_are_due() {
 }
 
 #[test]
-fn a_decision_counts_by_when_it_was_accepted_and_not_by_when_it_is_heard() {
+fn a_decision_counts_by_when_it_was_accepted_and_not_by_when_it_is_processed() {
     let mut story = held("transfer", 5_000);
     story.later(4_999);
     let in_time = story.decision("A", crate::story::resume());
@@ -284,7 +288,7 @@ fn a_lost_write_is_offered_as_in_doubt_no_earlier_than_its_time() {
     assert_eq!(story.ok(Input::InboxDrained), []);
     assert_eq!(story.status("A"), CallStatus::Running);
     assert!(story.run.wanted().is_empty(), "nobody continues an attempt that it did not start");
-    let reason = DeadlineReason::DoubtMayBeAsked;
+    let reason = DeadlineReason::InDoubtDue;
     assert_eq!(reason.to_string(), "a lost write may be offered as in doubt");
     assert_eq!(story.run.next_deadline(), Some(Deadline { at: doubt_at, reason, call: "A".into() }));
     story.later(10_000);
@@ -309,18 +313,18 @@ fn what_a_tool_leaves_for_itself_may_take_sixteen_kibibytes() {
 }
 
 #[test]
-fn only_a_decision_that_contradicts_the_log_is_our_fault() {
+fn only_a_decision_that_contradicts_the_log_is_an_internal_error() {
     let mut story = held("transfer", 5_000);
     let decision = story.decision("A", crate::story::resume());
     story.later(5_000);
     let late = Decision { accepted_at: story.now, ..decision };
     let refused = story.refused(Input::Decide(late));
     assert_eq!(refused.to_string(), "the time to decide on call A ended at 6000 ms");
-    assert!(!refused.is_our_fault());
+    assert!(!refused.is_internal_error());
     // The same event a second time does not continue the log.
     let again = story.log.last().unwrap().clone();
     let broken = Rejection::from(story.run.apply(&again).unwrap_err());
-    assert!(broken.is_our_fault(), "{broken}");
+    assert!(broken.is_internal_error(), "{broken}");
 }
 
 #[test]

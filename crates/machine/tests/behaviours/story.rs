@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
-use machine::event::{Order, Origin, Usage, UserMessage};
-use machine::grant::{Covered, Grant, Reason, ToolGrant};
+use machine::event::{Origin, RunRequest, Usage, UserMessage};
+use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use machine::id::{CallId, Digest, MessageId, Principal, RunId, ThreadId, ToolName};
-use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
+use machine::input::{GateInput, ModelAnswered, Outcome, RequestedCall, ToolAnswer};
 use machine::phase::{AskKind, HookAnswers, SuspendRequest};
 use machine::policy::{OnReject, Policy};
 use machine::revision::Revision;
 use machine::status::{CallStatus, RunStatus};
 use machine::suspension::ResumeMode;
-use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolLookup};
 use machine::transcript::ModelMessage;
 use machine::{
-    Answer, Control, Decided, Effect, Event, Input, Rejection, Run, Timestamp, fold, queue, stored,
+    Control, Decided, Effect, Event, Input, InputOutcome, Rejection, Run, Timestamp, event_codec, fold, queue,
 };
 use serde_json::{Value, json};
 
@@ -35,14 +35,14 @@ pub(crate) struct Story {
     pub(crate) gate_hooks: BTreeMap<String, HookAnswers>,
     /// What each call's arguments are in the row that the engine would read.
     pub(crate) arguments: BTreeMap<CallId, Arguments>,
-    pub(crate) last_answer: Option<Answer>,
+    pub(crate) last_outcome: Option<InputOutcome>,
     read: Compared,
 }
 
 /// A tool of the live configuration.
 pub(crate) fn tool(class: EffectClass, approval: Approval) -> Tool {
     Tool {
-        definition: Digest::of(b"definition 1"),
+        definition: Digest::sha256(b"definition 1"),
         class,
         approval,
         performer: Performer::Server,
@@ -73,7 +73,7 @@ fn default_tools() -> BTreeMap<String, Tool> {
 }
 
 pub(crate) fn valid(value: Value) -> Arguments {
-    let digest = Digest::of(value.to_string().as_bytes());
+    let digest = Digest::sha256(value.to_string().as_bytes());
     Arguments::Valid { value: Arc::new(value), digest }
 }
 
@@ -81,12 +81,12 @@ pub(crate) fn invalid(why: &str) -> Arguments {
     Arguments::Invalid { raw: "{".into(), why: why.into() }
 }
 
-pub(crate) fn order(policy: Policy) -> Order {
-    Order {
+pub(crate) fn order(policy: Policy) -> RunRequest {
+    RunRequest {
         run_id: RunId::from("run_1"),
         thread_id: ThreadId::from("thr_1"),
         agent: "assistant".into(),
-        revision: Digest::of(b"revision"),
+        revision: Digest::sha256(b"revision"),
         policy,
         loosened_by: None,
         message: Some(UserMessage {
@@ -100,23 +100,23 @@ pub(crate) fn order(policy: Policy) -> Order {
 
 /// Auto-approve of the thread, given by ana.
 pub(crate) fn auto_approval() -> Grant {
-    Grant { id: "grt_all".into(), by: Principal::from("ana"), covers: Covered::Thread }
+    Grant { id: "grt_all".into(), by: Principal::from("ana"), covers: GrantCoverage::Thread }
 }
 
 /// What ana granted for one tool of the agent of every story.
-pub(crate) fn tool_grant(tool: &str, definition: Digest, reasons: &[Reason]) -> Grant {
+pub(crate) fn tool_grant(tool: &str, definition: Digest, reasons: &[HoldReason]) -> Grant {
     let granted = ToolGrant {
         tool: tool.into(),
         agent: Some("assistant".into()),
         definition,
         reasons: reasons.to_vec(),
     };
-    Grant { id: "grt_one".into(), by: Principal::from("ana"), covers: Covered::Tool(granted) }
+    Grant { id: "grt_one".into(), by: Principal::from("ana"), covers: GrantCoverage::Tool(granted) }
 }
 
 impl Story {
     /// Queued, not started.
-    pub(crate) fn queued_with(revision: Revision, order: Order) -> Self {
+    pub(crate) fn queued_with(revision: Revision, order: RunRequest) -> Self {
         let now = Timestamp(1_000);
         let first = queue(order, now);
         let control = fold([&first]).unwrap();
@@ -131,7 +131,7 @@ impl Story {
             loosening_ended: false,
             gate_hooks: BTreeMap::new(),
             arguments: BTreeMap::new(),
-            last_answer: None,
+            last_outcome: None,
             read,
         }
     }
@@ -168,15 +168,15 @@ impl Story {
         let decided = match decided {
             Ok(decided) => decided,
             Err(rejection) => {
-                assert!(!matches!(rejection, Rejection::Broken(_)), "{rejection}");
+                assert!(!matches!(rejection, Rejection::InternalError(_)), "{rejection}");
                 assert_eq!(before, self.run);
                 return Err(rejection);
             }
         };
         for event in &decided.events {
             self.run.apply(event).unwrap();
-            let text = stored::write(event).unwrap();
-            assert_eq!(&stored::read(&text).unwrap(), event, "{text}");
+            let text = event_codec::encode(event).unwrap();
+            assert_eq!(&event_codec::decode(&text).unwrap(), event, "{text}");
             self.log.push(event.clone());
             self.read.push(event);
         }
@@ -184,7 +184,7 @@ impl Story {
         let reloaded = Control::decode(&control.encode().unwrap()).unwrap();
         assert_eq!(&reloaded, control);
         assert_eq!(fold(&self.log).unwrap(), reloaded);
-        self.last_answer = Some(decided.answer);
+        self.last_outcome = Some(decided.outcome);
         Ok(decided.events)
     }
 
@@ -206,7 +206,7 @@ impl Story {
     pub(crate) fn answer(&mut self, text: &str, calls: &[(&str, &str, Value)]) -> ModelAnswered {
         let calls = calls
             .iter()
-            .map(|(id, tool, value)| AskedCall {
+            .map(|(id, tool, value)| RequestedCall {
                 id: (*id).into(),
                 tool: ToolName::from(*tool),
                 arguments: valid(value.clone()),
@@ -244,13 +244,13 @@ impl Story {
         let calls: Vec<(&str, &str, Value)> =
             calls.iter().map(|(id, tool)| (*id, *tool, json!({"of": id}))).collect();
         let answered = self.answer("", &calls);
-        let mut events = self.hears_model(answered);
+        let mut events = self.model_answers(answered);
         events.extend(self.pass_gates());
         events
     }
 
     #[track_caller]
-    pub(crate) fn hears_model(&mut self, answered: ModelAnswered) -> Vec<Event> {
+    pub(crate) fn model_answers(&mut self, answered: ModelAnswered) -> Vec<Event> {
         let events = self.ok(Input::ModelAnswered(answered));
         self.note_arguments(&events);
         events
@@ -278,11 +278,14 @@ impl Story {
     }
 
     /// What the engine would tell the gate about this call.
-    pub(crate) fn gated(&self, call: &str) -> Gated {
+    pub(crate) fn gated(&self, call: &str) -> GateInput {
         let id = CallId::from(call);
         let name = self.call(call).tool.clone();
-        Gated {
-            tool: self.tools.get(name.as_str()).map_or(ToolNow::Unknown, |tool| ToolNow::Known(tool.clone())),
+        GateInput {
+            tool: self
+                .tools
+                .get(name.as_str())
+                .map_or(ToolLookup::Unknown, |tool| ToolLookup::Known(tool.clone())),
             arguments: self.arguments.get(&id).unwrap().clone(),
             hits: Vec::new(),
             grants: self.grants.clone(),
@@ -451,7 +454,7 @@ pub(crate) fn names(events: &[Event]) -> Vec<String> {
     events
         .iter()
         .map(|event| {
-            let stored: Value = serde_json::from_str(&stored::write(event).unwrap()).unwrap();
+            let stored: Value = serde_json::from_str(&event_codec::encode(event).unwrap()).unwrap();
             stored["type"].as_str().unwrap().to_owned()
         })
         .collect()

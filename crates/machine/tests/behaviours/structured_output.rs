@@ -3,7 +3,7 @@
 use machine::control::Stage;
 use machine::event::{Event, Fact, Message};
 use machine::input::ModelAnswered;
-use machine::output::{JudgedOutput, OutputFit, object_in, stored_output};
+use machine::output::{JudgedOutput, OutputFit, parse_output, stored_output};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase};
 use machine::policy::{Continuation, Policy};
 use machine::revision::{Revision, StopCondition};
@@ -107,7 +107,7 @@ fn the_one_correction_is_for_the_whole_run_whatever_comes_between() {
 fn an_answer_that_asks_for_calls_is_not_the_last_one_and_is_not_judged() {
     let mut story = Story::begin();
     let asks = story.answer("Let me look.", &[("A", "echo", json!({}))]);
-    let events = story.hears_model(ModelAnswered { output: Some(unfit()), ..asks });
+    let events = story.model_answers(ModelAnswered { output: Some(unfit()), ..asks });
     let Fact::MessageAdded(Message::Assistant { output, .. }) = &events[0].fact else { panic!("no answer") };
     assert_eq!(*output, None);
     story.pass_gates();
@@ -121,7 +121,7 @@ fn an_answer_whose_calls_were_all_dropped_is_the_last_one_and_is_judged() {
     let mut story = Story::begin_with(hooked(&[Phase::AfterInference]));
     let asks = story.answer("Let me look.", &[("A", "echo", json!({}))]);
     let hooks = actions(vec![Action::DropCall { index: 0 }]);
-    let events = story.hears_model(ModelAnswered { output: Some(unfit()), hooks, ..asks });
+    let events = story.model_answers(ModelAnswered { output: Some(unfit()), hooks, ..asks });
     assert!(names(&events).ends_with(&["message.added".into(), "step.started".into()]), "{events:?}");
     assert!(story.run.control.output_corrected);
 }
@@ -226,10 +226,10 @@ fn json_is_taken_with_a_fence_around_it_and_with_nothing_else() {
         "```\n{\"total\": 3}\n```\n",
         "```JSON\r\n{\"total\": 3}\r\n```",
     ] {
-        assert_eq!(object_in(text).as_ref(), Ok(&object), "{text:?}");
+        assert_eq!(parse_output(text).as_ref(), Ok(&object), "{text:?}");
     }
-    assert_eq!(object_in("[1]"), Ok(json!([1])));
-    assert_eq!(object_in("null"), Ok(Value::Null));
+    assert_eq!(parse_output("[1]"), Ok(json!([1])));
+    assert_eq!(parse_output("null"), Ok(Value::Null));
     for text in [
         "",
         "```",
@@ -240,10 +240,10 @@ fn json_is_taken_with_a_fence_around_it_and_with_nothing_else() {
         "```yaml\n{\"total\": 3}\n```",
         "{\"total\": 3}{}",
     ] {
-        assert!(object_in(text).is_err(), "{text:?}");
+        assert!(parse_output(text).is_err(), "{text:?}");
     }
     let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
-    let why = object_in(&deep).expect_err("too deep");
+    let why = parse_output(&deep).expect_err("too deep");
     assert!(why.starts_with("it cannot be used: nested too deeply"), "{why}");
 }
 

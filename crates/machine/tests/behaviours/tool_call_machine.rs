@@ -22,7 +22,7 @@ use CallStatus::{Cancelled, Failed, New, Resuming, Running, Succeeded, Suspended
 fn asked(tool: &str) -> Story {
     let mut story = Story::begin();
     let asked = story.answer("", &[("A", tool, json!({"to": "bob"})), ("S", "echo", json!({}))]);
-    story.hears_model(asked);
+    story.model_answers(asked);
     story.pass_gate("S");
     assert_eq!(story.status("A"), New);
     story
@@ -128,7 +128,7 @@ fn a20_resuming_call_runs_is_held_again_or_ends_in_each_way() {
     assert_eq!(replayed.status("A"), Running);
 
     let mut asked_again = resuming();
-    asked_again.tools.get_mut("transfer").unwrap().definition = machine::id::Digest::of(b"definition 2");
+    asked_again.tools.get_mut("transfer").unwrap().definition = machine::id::Digest::sha256(b"definition 2");
     assert_eq!(names(&asked_again.pass_gates()), ["tool.approval_voided", "tool.approval_requested"]);
     assert_eq!(asked_again.status("A"), Suspended);
 
@@ -336,7 +336,7 @@ fn a26_answer_is_kept_while_the_call_runs_again_and_cleared_when_it_is_held_agai
     assert_ne!(second.id, first.id);
     assert_eq!(payload(&story), (None, Some(second.seq)));
     let late = machine::decision::Decision { suspension: first.id, ..story.decision("A", resume()) };
-    let rejection = Rejection::OtherSuspension { call: CallId::from("A"), open: second.id };
+    let rejection = Rejection::WrongSuspension { call: CallId::from("A"), open: second.id };
     assert_eq!(story.refused(Input::Decide(late)), rejection);
 }
 
@@ -391,7 +391,7 @@ fn a19_client_tool_that_is_given_up_is_cancelled_without_having_run() {
 }
 
 #[test]
-fn a20_whoever_ran_a_held_call_may_report_that_it_failed() {
+fn a20_the_performer_of_a_held_call_may_report_that_it_failed() {
     let mut story = asked("webhook");
     story.pass_gate("A");
     let failed = Resume { payload: Payload::Error("no route".into()), ..Resume::default() };

@@ -8,7 +8,7 @@ use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode};
 use machine::termination::{StopCode, Termination};
 use machine::tool::Tool;
-use machine::{Answer, Input, Rejection};
+use machine::{Input, InputOutcome, Rejection};
 use serde_json::json;
 
 use crate::story::{Story, invalid, names, pending, resume, unknown, valid};
@@ -22,7 +22,7 @@ fn holding(tool: &str) -> Story {
 /// Another description, other parameters or another effect: all of them are in the definition.
 fn redefine(story: &mut Story, name: &str) {
     let before = story.tools[name].clone();
-    story.tools.insert(name.into(), Tool { definition: Digest::of(b"definition 2"), ..before });
+    story.tools.insert(name.into(), Tool { definition: Digest::sha256(b"definition 2"), ..before });
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn b5_a_changed_tool_voids_the_approval_when_it_is_decided() {
     let decision = story.decision("A", resume());
     let events = story.ok(Input::Decide(decision));
     assert_eq!(names(&events), ["tool.approval_voided", "run.resumed"]);
-    assert_eq!(story.last_answer, Some(Answer::ToolChanged { voided: first.clone() }));
+    assert_eq!(story.last_outcome, Some(InputOutcome::ToolChanged { voided: first.clone() }));
     assert!(matches!(
         &events[0].fact,
         Fact::ApprovalVoided { approval_id, reason: VoidReason::ToolChanged, .. } if *approval_id == first
@@ -42,7 +42,7 @@ fn b5_a_changed_tool_voids_the_approval_when_it_is_decided() {
     assert_eq!(names(&story.pass_gates()), ["tool.approval_requested", "run.waiting"]);
     let open = story.call("A").suspension().unwrap();
     assert_ne!(open.id, first);
-    assert_eq!(open.held, Held::Approval { definition: Digest::of(b"definition 2") });
+    assert_eq!(open.held, Held::Approval { definition: Digest::sha256(b"definition 2") });
     assert!(!story.names().contains(&"tool.approved".into()));
     story.approves("A");
     assert_eq!(story.status("A"), CallStatus::Running);
@@ -73,7 +73,7 @@ fn b5_edited_arguments_of_a_void_approval_are_not_taken_over() {
 }
 
 #[test]
-fn b5_an_edit_that_does_not_fit_the_changed_tool_voids_the_approval_and_runs_nowhere() {
+fn b5_an_edit_that_does_not_fit_the_changed_tool_voids_the_approval_and_never_runs() {
     let edit = || {
         let arguments = Some(invalid("`to` is missing"));
         DecisionAction::Resume(Resume { arguments, ..Resume::default() })
@@ -92,7 +92,7 @@ fn b5_an_edit_that_does_not_fit_the_changed_tool_voids_the_approval_and_runs_now
 }
 
 #[test]
-fn b5_a_changed_tool_is_held_even_where_nobody_would_ask_any_more() {
+fn b5_a_changed_tool_is_held_even_without_another_asker() {
     // A grant for the thread, or a tool that needs no approval now, was not what the person was shown.
     let mut story = holding("transfer");
     redefine(&mut story, "transfer");
@@ -144,7 +144,7 @@ fn b5_a_call_in_doubt_is_not_retried_with_a_tool_that_changed() {
 }
 
 #[test]
-fn b5_a_tool_that_changed_while_it_asked_the_user_is_approved_again_before_it_goes_on() {
+fn b5_a_tool_that_changed_while_it_asked_the_user_is_approved_again_before_it_continues() {
     let mut story = holding("transfer");
     story.approves("A");
     story.returns("A", pending(ResumeMode::ReplayToolCall));
@@ -183,7 +183,7 @@ fn an_approval_that_expires_while_an_attempt_is_in_doubt_ends_the_run_like_a_den
     story.asks_for(&[("A", "transfer")]);
     story.approves("A");
     story.returns("A", unknown());
-    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 2");
     story.decides("A", resume());
     assert!(matches!(story.call("A").suspension().unwrap().held, Held::Approval { .. }));
     story.later(60_000);

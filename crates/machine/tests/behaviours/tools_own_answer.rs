@@ -54,7 +54,7 @@ fn an_approval_between_the_answer_and_the_replay_keeps_state_and_answer() {
 fn a_tool_that_changed_while_it_asked_gets_its_state_and_its_answer_after_the_new_approval() {
     let mut story = asking(ReplayToolCall);
     let state = story.call("A").resume_state_seq;
-    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 2");
     let events = story.answers("A", json!("this one"));
     assert_eq!(kind(&story), SuspensionKind::Approval);
     story.approves("A");
@@ -81,7 +81,7 @@ fn the_answer_to_a_plugin_that_asks_at_the_replay_is_not_handed_to_the_tool() {
 }
 
 #[test]
-fn a_tool_that_goes_on_without_an_answer_still_hears_that_it_goes_on() {
+fn a_tool_that_continues_without_an_answer_still_gets_its_resume_state() {
     let mut story = asking(ReplayToolCall);
     let state = story.call("A").resume_state_seq;
     let events = story.decides("A", resume());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machine::id::Digest;
 use machine::tool::Arguments;
 use machine::transcript::{AssistantCall, Messages, ModelMessage};
-use machine::trim::{ReadBack, Trim, chars};
+use machine::trim::{ReadBack, Trim, char_count};
 use serde_json::json;
 
 fn user(id: usize, text: &str) -> ModelMessage {
@@ -16,7 +16,7 @@ fn assistant(id: usize, text: &str, calls: &[&str]) -> ModelMessage {
     let call = |id: &&str| AssistantCall {
         id: (*id).into(),
         tool: "echo".into(),
-        arguments: Arguments::Valid { value: Arc::new(json!({})), digest: Digest::of(b"{}") },
+        arguments: Arguments::Valid { value: Arc::new(json!({})), digest: Digest::sha256(b"{}") },
     };
     ModelMessage::Assistant {
         id: format!("msg_{id}").into(),
@@ -59,7 +59,7 @@ fn conversation() -> Vec<ModelMessage> {
 fn without_a_bound_and_within_it_everything_is_shown() {
     let all: Messages = conversation().into_iter().collect();
     for trim in [Trim::default(), at_most(6), Trim { chars_max: Some(1_000), ..Trim::default() }] {
-        assert_eq!(trim.of(&all), all, "{trim:?}");
+        assert_eq!(trim.apply(&all), all, "{trim:?}");
     }
 }
 
@@ -68,11 +68,11 @@ fn the_oldest_turns_are_left_out_and_a_line_says_how_many_messages_they_had() {
     let told = conversation();
     let all: Messages = told.clone().into_iter().collect();
     let rest = |from: usize, line: &str| [vec![notice(line)], told[from..].to_vec()].concat();
-    assert_eq!(listed(&at_most(5).of(&all)), rest(1, "[1 earlier message left out]"));
+    assert_eq!(listed(&at_most(5).apply(&all)), rest(1, "[1 earlier message left out]"));
     // Four would cut the answer off from its results, so neither is shown.
-    assert_eq!(listed(&at_most(4).of(&all)), rest(4, "[4 earlier messages left out]"));
-    assert_eq!(listed(&at_most(2).of(&all)), rest(4, "[4 earlier messages left out]"));
-    assert_eq!(listed(&at_most(1).of(&all)), rest(5, "[5 earlier messages left out]"));
+    assert_eq!(listed(&at_most(4).apply(&all)), rest(4, "[4 earlier messages left out]"));
+    assert_eq!(listed(&at_most(2).apply(&all)), rest(4, "[4 earlier messages left out]"));
+    assert_eq!(listed(&at_most(1).apply(&all)), rest(5, "[5 earlier messages left out]"));
 }
 
 #[test]
@@ -90,17 +90,17 @@ fn what_the_user_said_last_and_the_newest_turn_are_shown_however_long_they_are()
     let trim = Trim { messages_max: Some(1), chars_max: Some(10) };
     let line = "[2 earlier messages left out]";
     let shown = [user(0, &long), notice(line), assistant(2, "second", &["b"]), tool("b", &long)];
-    assert_eq!(listed(&trim.of(&all)), shown);
+    assert_eq!(listed(&trim.apply(&all)), shown);
 }
 
 #[test]
 fn characters_are_counted_and_not_bytes_and_arguments_count_too() {
-    assert_eq!(chars(&user(0, "äöü")), 3);
-    assert_eq!(chars(&assistant(1, "ab", &["a"])), 2 + "echo".len() + "{}".len());
+    assert_eq!(char_count(&user(0, "äöü")), 3);
+    assert_eq!(char_count(&assistant(1, "ab", &["a"])), 2 + "echo".len() + "{}".len());
     let all: Messages = vec![user(0, "äöü"), assistant(1, "ab", &[]), user(2, "c")].into_iter().collect();
     let trim = |max| Trim { chars_max: Some(max), ..Trim::default() };
-    assert_eq!(trim(6).of(&all).len(), 3);
-    assert_eq!(listed(&trim(5).of(&all))[0], notice("[1 earlier message left out]"));
+    assert_eq!(trim(6).apply(&all).len(), 3);
+    assert_eq!(listed(&trim(5).apply(&all))[0], notice("[1 earlier message left out]"));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_correction_is_not_shown_without_the_answer_that_it_corrects() {
     let told = vec![user(0, "one"), user(1, "two"), assistant(2, "words", &[]), notice("not JSON")];
     let all: Messages = told.clone().into_iter().collect();
     let line = notice("[1 earlier message left out]");
-    assert_eq!(listed(&at_most(1).of(&all)), [vec![line], told[1..].to_vec()].concat());
+    assert_eq!(listed(&at_most(1).apply(&all)), [vec![line], told[1..].to_vec()].concat());
 }
 
 /// Numbers that look random and are the same in every process.
@@ -177,7 +177,7 @@ fn check_results(shown: &[ModelMessage]) {
 }
 
 fn fits(trim: &Trim, told: &[&ModelMessage]) -> bool {
-    let length: usize = told.iter().map(|message| chars(message)).sum();
+    let length: usize = told.iter().map(|message| char_count(message)).sum();
     trim.messages_max.is_none_or(|max| told.len() as u64 <= max)
         && trim.chars_max.is_none_or(|max| length as u64 <= max)
 }
@@ -193,8 +193,8 @@ fn of_any_conversation_as_many_whole_turns_are_shown_as_fit_and_no_more() {
             messages_max: (round % 3 != 0).then(|| 1 + numbers.below(60)),
             chars_max: (round % 3 != 1).then(|| 1 + numbers.below(2_000)),
         };
-        let shown = trim.of(&all);
-        assert_eq!(trim.of(&all), shown, "the same twice");
+        let shown = trim.apply(&all);
+        assert_eq!(trim.apply(&all), shown, "the same twice");
         let shown = listed(&shown);
         check_results(&shown);
         // By brute force: the longest run of newest turns that fits beside what the user said last.
@@ -229,7 +229,7 @@ fn of_any_conversation_as_many_whole_turns_are_shown_as_fit_and_no_more() {
 #[test]
 fn what_is_shown_is_shared_and_not_copied() {
     let all: Messages = (0..500).map(|id| user(id, "text")).collect();
-    let shown = at_most(10).of(&all);
+    let shown = at_most(10).apply(&all);
     assert_eq!(shown.len(), 11);
     for index in 1..shown.len() {
         let (one, other) = (shown.get(index).unwrap(), all.get(489 + index).unwrap());
@@ -263,24 +263,24 @@ fn reading_back_stops_once_the_bound_is_passed_and_the_last_user_message_was_rea
 fn only_a_trim_without_any_bound_shows_everything() {
     let by_chars = Trim { chars_max: Some(1), ..Trim::default() };
     let both = Trim { messages_max: Some(1), ..by_chars };
-    let shows = [Trim::default(), at_most(1), by_chars, both].map(|trim| trim.shows_everything());
+    let shows = [Trim::default(), at_most(1), by_chars, both].map(|trim| trim.is_unlimited());
     assert_eq!(shows, [true, false, false, false]);
 }
 
 #[test]
 fn messages_that_were_never_read_are_counted_among_those_left_out() {
-    let mut all = Messages::behind(7);
+    let mut all = Messages::after_omitted(7);
     all.extend(conversation());
-    assert_eq!(listed(&at_most(5).of(&all))[0], notice("[8 earlier messages left out]"));
-    assert_eq!(listed(&at_most(6).of(&all))[0], notice("[7 earlier messages left out]"));
-    assert_eq!(Trim::default().of(&all), all);
+    assert_eq!(listed(&at_most(5).apply(&all))[0], notice("[8 earlier messages left out]"));
+    assert_eq!(listed(&at_most(6).apply(&all))[0], notice("[7 earlier messages left out]"));
+    assert_eq!(Trim::default().apply(&all), all);
 }
 
 #[test]
 fn a_list_that_begins_within_a_turn_is_shown_from_its_first_message() {
-    let mut all = Messages::behind(3);
+    let mut all = Messages::after_omitted(3);
     all.extend([tool("a", "A"), assistant(1, "answer", &[]), user(2, "next")]);
-    let shown = listed(&at_most(3).of(&all));
+    let shown = listed(&at_most(3).apply(&all));
     assert_eq!(shown[0], notice("[3 earlier messages left out]"));
     assert_eq!(shown[1..], listed(&all));
 }

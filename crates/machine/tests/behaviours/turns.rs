@@ -6,9 +6,9 @@ use machine::input::Outcome;
 use machine::phase::Phase;
 use machine::policy::{Continuation, Execution, OnBusy, Policy, PolicyRequest, WhileWaiting};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
-use machine::thread::{Admission, Busy, Front, IfBusy, Thread, admit};
+use machine::thread::{Admission, Busy, FrontState, IfBusy, ThreadState, admit};
 use machine::transcript::ModelMessage;
-use machine::{Answer, Effect, Event, Input, Rejection, fold};
+use machine::{Effect, Event, Input, InputOutcome, Rejection, fold};
 use serde_json::json;
 
 use crate::hooks::hooked;
@@ -25,7 +25,7 @@ fn returned(step: u32, call: &str, attempt: u32, outcome: Outcome) -> Input {
 }
 
 /// The calls whose tool messages an input added, in order.
-fn told(events: &[Event]) -> Vec<&str> {
+fn tool_messages(events: &[Event]) -> Vec<&str> {
     events
         .iter()
         .filter_map(|event| match &event.fact {
@@ -45,7 +45,7 @@ fn b22_the_turn_is_declared_in_the_models_order_before_anything_runs() {
     let calls =
         [("C", "echo"), ("A", "transfer"), ("B", "echo")].map(|(id, tool)| (id, tool, json!({"of": id})));
     let answered = story.answer("", &calls);
-    let events = story.hears_model(answered);
+    let events = story.model_answers(answered);
     assert_eq!(names(&events), ["message.added", "tool.requested", "tool.requested", "tool.requested"]);
     let declared: Vec<(&str, CallStatus)> =
         story.run.control.calls.iter().map(|call| (call.id.as_str(), call.status())).collect();
@@ -71,7 +71,7 @@ fn b2_b23_b24_first_and_middle_results_only_settle_and_the_last_closes_the_turn_
         ]
     );
     // In the model's order, whatever came first.
-    assert_eq!(told(&events), ["A", "B", "C"]);
+    assert_eq!(tool_messages(&events), ["A", "B", "C"]);
     assert_eq!(continuations(&story), 1);
 }
 
@@ -126,7 +126,7 @@ fn b26_b35_a_duplicate_result_in_an_open_turn_changes_nothing() {
     let before = story.run.clone();
     for outcome in [success(json!("first")), success(json!("second")), crate::story::unknown()] {
         assert_eq!(story.ok(returned(1, "A", 1, outcome)), []);
-        assert_eq!(story.last_answer, Some(Answer::Duplicate));
+        assert_eq!(story.last_outcome, Some(InputOutcome::Duplicate));
     }
     assert_eq!(story.run, before);
     story.succeeds("B");
@@ -155,7 +155,7 @@ fn b29_a_result_of_another_turn_changes_nothing_even_if_the_id_fits() {
     let mut story = three_reads();
     for step in [0, 2] {
         let refused = story.refused(returned(step, "A", 1, success(json!(1))));
-        assert_eq!(refused, Rejection::OtherTurn { call: CallId::from("A"), step, current: 1 });
+        assert_eq!(refused, Rejection::WrongStep { call: CallId::from("A"), step, current: 1 });
     }
     assert_eq!(story.status("A"), CallStatus::Running);
 }
@@ -173,7 +173,7 @@ fn b40_a_posted_result_names_no_turn_and_settles_in_the_open_one() {
 }
 
 #[test]
-fn b44_a_completion_that_is_heard_twice_continues_once() {
+fn b44_a_completion_that_is_processed_twice_continues_once() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo"), ("B", "echo")]);
     story.succeeds("A");
@@ -198,16 +198,16 @@ fn a120_every_result_is_stored_when_it_settles_and_not_with_its_round() {
 }
 
 #[test]
-fn a118_what_goes_wrong_with_a_tool_is_told_to_the_model_and_the_run_goes_on() {
+fn a118_a_tool_error_is_reported_to_the_model_and_the_run_continues() {
     let mut story = Story::begin();
     let calls = [("A", "nothing_of_this_name"), ("B", "echo"), ("C", "forbidden"), ("D", "echo")]
         .map(|(id, tool)| (id, tool, json!({"of": id})));
     let mut answered = story.answer("", &calls);
     answered.calls[1].arguments = invalid("not an object");
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     let events = story.fails("D");
-    assert_eq!(told(&events), ["A", "B", "C", "D"]);
+    assert_eq!(tool_messages(&events), ["A", "B", "C", "D"]);
     let texts = ["A", "B", "C", "D"].map(|call| story.tool_text(call));
     assert_eq!(
         texts,
@@ -225,7 +225,7 @@ fn a69_a_turn_with_a_held_call_never_goes_to_the_model() {
     assert!(story.run.wanted().is_empty());
     // The decision is replayed first, and only its result leads to the model.
     assert_eq!(names(&story.approves("A"))[2..], ["tool.execution_started"]);
-    assert_eq!(told(&story.succeeds("A")), ["A", "C"]);
+    assert_eq!(tool_messages(&story.succeeds("A")), ["A", "C"]);
     assert_eq!(continuations(&story), 1);
 }
 
@@ -241,7 +241,7 @@ fn a70_a_decision_that_came_while_tools_ran_keeps_the_run_from_waiting() {
 }
 
 #[test]
-fn a121_with_eager_one_settled_call_is_enough_to_go_on() {
+fn a121_with_eager_one_settled_call_is_enough_to_continue() {
     let mut story = Story::with_policy(Policy { continuation: Continuation::Eager, ..Policy::default() });
     story.asks_for(&[("A", "transfer"), ("C", "echo")]);
     let events = story.succeeds("C");
@@ -249,7 +249,7 @@ fn a121_with_eager_one_settled_call_is_enough_to_go_on() {
         names(&events),
         ["tool.execution_succeeded", "message.added", "message.added", "step.ended", "step.started"]
     );
-    assert_eq!(told(&events), ["A", "C"]);
+    assert_eq!(tool_messages(&events), ["A", "C"]);
     assert_eq!(story.tool_text("A"), "Not executed yet: awaiting approval");
     // With nothing but held calls there is nothing to tell: it waits.
     let mut story = Story::with_policy(Policy { continuation: Continuation::Eager, ..Policy::default() });
@@ -266,16 +266,16 @@ fn a121_with_eager_one_settled_call_is_enough_to_go_on() {
 fn a116_a117_a_sequential_turn_stops_at_a_held_call_and_runs_the_rest_after_it() {
     let mut story = Story::with_policy(Policy { execution: Execution::Sequential, ..Policy::default() });
     story.asks_for(&[("A", "echo"), ("B", "transfer"), ("C", "echo")]);
-    let stand = |story: &Story| ["A", "B", "C"].map(|id| story.status(id));
-    assert_eq!(stand(&story), [CallStatus::Running, CallStatus::New, CallStatus::New]);
+    let statuses = |story: &Story| ["A", "B", "C"].map(|id| story.status(id));
+    assert_eq!(statuses(&story), [CallStatus::Running, CallStatus::New, CallStatus::New]);
     story.succeeds("A");
-    assert_eq!(stand(&story), [CallStatus::Succeeded, CallStatus::Suspended, CallStatus::New]);
+    assert_eq!(statuses(&story), [CallStatus::Succeeded, CallStatus::Suspended, CallStatus::New]);
     assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Person));
     assert!(story.run.wanted().is_empty());
     story.denies("B", None);
-    assert_eq!(stand(&story), [CallStatus::Succeeded, CallStatus::Cancelled, CallStatus::Running]);
+    assert_eq!(statuses(&story), [CallStatus::Succeeded, CallStatus::Cancelled, CallStatus::Running]);
     let events = story.succeeds("C");
-    assert_eq!(told(&events), ["A", "B", "C"]);
+    assert_eq!(tool_messages(&events), ["A", "B", "C"]);
     assert_eq!(continuations(&story), 1);
 }
 
@@ -285,7 +285,7 @@ fn a117_calls_that_were_never_reached_are_cancelled_with_a_message_when_the_run_
     story.asks_for(&[("A", "transfer"), ("B", "echo")]);
     let cause = InterruptCause::Person(Principal::from("ana"));
     let events = story.ok(Input::Interrupt { cause });
-    assert_eq!(told(&events), ["A", "B"]);
+    assert_eq!(tool_messages(&events), ["A", "B"]);
     assert_eq!(story.tool_text("B"), "Cancelled: interrupted");
 }
 
@@ -305,7 +305,8 @@ fn b43_a_message_that_meets_an_open_turn_never_gets_into_it() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer")]);
     let front = story.run.control.run.clone();
-    let waits = Thread::Busy { front: front.clone(), front_is: Front::Waits, in_doubt: false, queued: 0 };
+    let waits =
+        ThreadState::Busy { front: front.clone(), front_is: FrontState::Waiting, in_doubt: false, queued: 0 };
     let agent = Policy::default();
     let asks = PolicyRequest::default();
     assert_eq!(
@@ -315,7 +316,7 @@ fn b43_a_message_that_meets_an_open_turn_never_gets_into_it() {
     let enqueue = PolicyRequest { while_waiting: Some(WhileWaiting::Enqueue), ..asks };
     assert_eq!(admit(&waits, IfBusy::resolve(None, &enqueue, &agent)), Admission::Enqueue);
     let interrupt = Some(OnBusy::Interrupt);
-    assert_eq!(admit(&waits, IfBusy::resolve(interrupt, &asks, &agent)), Admission::TakeOver);
+    assert_eq!(admit(&waits, IfBusy::resolve(interrupt, &asks, &agent)), Admission::Supersede);
     // Whatever becomes of it, the open run has no door for a second user message.
     assert_eq!(story.refused(Input::Start { after: None }), Rejection::AlreadyStarted);
     story.approves("A");
@@ -325,7 +326,7 @@ fn b43_a_message_that_meets_an_open_turn_never_gets_into_it() {
 }
 
 #[test]
-fn b2_b24_with_hooks_after_tools_the_turn_closes_once_they_are_heard() {
+fn b2_b24_with_hooks_after_tools_the_turn_closes_once_they_answered() {
     let mut story = Story::begin_with(hooked(&[Phase::AfterToolExecute]));
     story.asks_for(&[("A", "echo")]);
     assert_eq!(names(&story.succeeds("A")), ["tool.execution_succeeded"]);

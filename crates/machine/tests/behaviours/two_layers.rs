@@ -11,7 +11,7 @@ use machine::{Effect, delivery};
 use serde_json::json;
 
 use crate::order_of_phases::by;
-use crate::run_status::{fails_for_good, interrupts};
+use crate::run_status::{fails_permanently, interrupts};
 use crate::story::{Story, names, order};
 
 use CallStatus::{New, Resuming, Running, Succeeded, Suspended};
@@ -58,7 +58,7 @@ fn a3_a31_run_waits_when_every_outcome_of_the_round_is_suspended() {
 }
 
 #[test]
-fn a3_a31_also_under_eager_nothing_goes_on_while_all_are_held() {
+fn a3_a31_even_under_eager_nothing_continues_while_all_are_held() {
     let mut story = Story::with_policy(eager());
     story.asks_for(&[("A", "transfer"), ("B", "transfer")]);
     assert_eq!((story.run_status(), story.run.control.step), (&WAITING, 1));
@@ -66,7 +66,7 @@ fn a3_a31_also_under_eager_nothing_goes_on_while_all_are_held() {
 }
 
 #[test]
-fn a29_each_call_walks_its_own_way_and_leaves_its_siblings_where_they_are() {
+fn a29_each_call_changes_state_independently_of_its_siblings() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer"), ("B", "post"), ("C", "echo"), ("D", "nowhere")]);
     let all = |story: &Story| ["A", "B", "C", "D"].map(|id| story.status(id));
@@ -272,7 +272,7 @@ fn a13_plugin_that_asks_for_the_end_does_not_wait_for_a_held_call() {
     let mut story = mixed_round();
     let mut answered = story.answer("enough", &[]);
     answered.hooks = by("guard", vec![Action::End]);
-    let events = story.hears_model(answered);
+    let events = story.model_answers(answered);
     assert_eq!(
         names(&events),
         ["phase.answered", "message.added", "tool.cancelled", "message.added", "step.ended", "run.ended"]
@@ -298,7 +298,7 @@ fn a14_interrupt_ends_the_run_whatever_is_held() {
 #[test]
 fn a14_error_ends_the_run_whatever_is_held() {
     let mut story = mixed_round();
-    let events = fails_for_good(&mut story, "no such model");
+    let events = fails_permanently(&mut story, "no such model");
     assert_eq!(names(&events), ["tool.cancelled", "message.added", "step.ended", "run.ended"]);
     assert_eq!(story.run_status(), &RunStatus::Done(Termination::error(ErrorCode::Model, "no such model")));
     assert_eq!(held(&story), [] as [&str; 0]);
@@ -308,7 +308,7 @@ fn a14_error_ends_the_run_whatever_is_held() {
 fn a29_new_call_waits_at_the_gate_by_itself() {
     let mut story = Story::begin();
     let asked = story.answer("", &[("A", "echo", json!({})), ("B", "echo", json!({}))]);
-    story.hears_model(asked);
+    story.model_answers(asked);
     story.pass_gate("B");
     assert_eq!((story.status("A"), story.status("B")), (New, Running));
     story.succeeds("B");

@@ -2,9 +2,9 @@
 
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::InterruptCause;
-use machine::inbox::{Item, RunRow, drain, hear, judge_decision};
+use machine::inbox::{Item, RunLifecycle, drain, judge_decision, to_input};
 use machine::phase::Action;
-use machine::policy::{Decisions, Policy};
+use machine::policy::{DecisionTiming, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::ResumeMode;
 use machine::tool::{Approval, EffectClass};
@@ -31,7 +31,7 @@ fn two_held() -> Story {
 fn asking(mode: ResumeMode) -> Story {
     let mut story = Story::begin();
     let answered = story.answer("", &[("A", "echo", json!({"path": "a.txt"}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     story.returns("A", pending(mode));
     story
@@ -71,7 +71,7 @@ fn decided_in(groups: &[&[&str]]) -> (Vec<String>, u32) {
     for group in groups {
         let inbox: Vec<Item> = group.iter().map(|id| Item::Decision(story.decision(id, resume()))).collect();
         for index in drain(&story.run.control, &inbox, false) {
-            let input = hear(&story.run.control, inbox.get(index).unwrap()).unwrap();
+            let input = to_input(&story.run.control, inbox.get(index).unwrap()).unwrap();
             story.ok(input);
         }
         story.pass_gates();
@@ -106,7 +106,7 @@ fn c69_only_resuming_calls_are_replayed_and_settled_ones_are_skipped() {
 fn c70_replay_runs_the_original_arguments_in_full() {
     let mut story = Story::begin();
     let answered = story.answer("", &[("A", "transfer", json!({"amount": 5}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     let asked = story.call("A").arguments;
     story.approves("A");
@@ -151,7 +151,7 @@ fn c72_a_decision_passed_to_the_tool_becomes_its_arguments() {
 }
 
 #[test]
-fn c73_the_mode_stands_with_the_suspension_and_a_decision_may_name_another() {
+fn c73_the_mode_belongs_to_the_suspension_and_a_decision_may_name_another() {
     let mut held = two_held();
     assert_eq!(held.call("A").suspension().unwrap().mode, ResumeMode::ReplayToolCall);
     held.approves("A");
@@ -224,7 +224,7 @@ fn c76_c88_a_replay_passes_the_full_gate_and_may_be_held_again_with_a_new_questi
     let open = story.call("A").suspension().unwrap().id.clone();
     assert_ne!(open, first.suspension);
     let refused = story.refused(Input::Decide(first));
-    assert_eq!(refused, Rejection::OtherSuspension { call: "A".into(), open });
+    assert_eq!(refused, Rejection::WrongSuspension { call: "A".into(), open });
     // Whoever asked does not ask again: the next decision is not lost, and the call runs.
     story.answers("A", json!("go"));
     assert_eq!(story.status("A"), Running);
@@ -255,14 +255,14 @@ fn after_three_rounds_of_asking_the_call_fails() {
 }
 
 #[test]
-fn c77_an_accepted_decision_is_heard_before_a_later_cancel() {
+fn c77_an_accepted_decision_is_processed_before_a_later_cancel() {
     let mut story = two_held();
     let cause = InterruptCause::Person("ana".into());
     let inbox = [Item::Decision(story.decision("A", resume())), Item::Interrupt { cause: cause.clone() }];
     let order = drain(&story.run.control, &inbox, false);
     assert_eq!(order, [0, 1]);
     for index in order {
-        let input = hear(&story.run.control, inbox.get(index).unwrap()).unwrap();
+        let input = to_input(&story.run.control, inbox.get(index).unwrap()).unwrap();
         story.ok(input);
     }
     let told: Vec<String> = story.names().into_iter().skip_while(|name| name != "tool.approved").collect();
@@ -288,13 +288,13 @@ fn c77_a_decision_after_the_cancel_is_refused() {
     use machine::inbox::{Refusal, Verdict};
     let story = two_held();
     let decision = story.decision("A", resume());
-    for row in [RunRow::OnTheWayOut, RunRow::Ended] {
+    for row in [RunLifecycle::Ending, RunLifecycle::Ended] {
         assert_eq!(judge_decision(&decision, row, None, None), Verdict::Refused(Refusal::RunOver));
     }
 }
 
 #[test]
-fn c78_with_nobody_to_decide_the_run_stays_waiting_as_a_stored_row() {
+fn c78_without_a_decision_the_run_stays_waiting_as_a_stored_row() {
     let story = two_held();
     let stored = Control::decode(&story.run.control.encode().unwrap()).unwrap();
     assert_eq!(stored.status, waiting());
@@ -340,7 +340,7 @@ fn c81_one_bad_decision_in_a_batch_does_not_discard_the_good_ones() {
 
 #[test]
 fn c82_at_the_boundary_a_decision_waits_for_the_tools_and_immediately_it_does_not() {
-    for (decisions, heard) in [(Decisions::AtBoundary, 0), (Decisions::Immediate, 1)] {
+    for (decisions, heard) in [(DecisionTiming::AtBoundary, 0), (DecisionTiming::Immediate, 1)] {
         let mut story = Story::with_policy(Policy { decisions, ..Policy::default() });
         story.asks_for(&[("A", "transfer"), ("C", "echo")]);
         let inbox = [Item::Decision(story.decision("A", resume()))];
@@ -351,18 +351,18 @@ fn c82_at_the_boundary_a_decision_waits_for_the_tools_and_immediately_it_does_no
 }
 
 #[test]
-fn edited_arguments_are_judged_anew_by_rules_and_whoever_asked_does_not_ask_again() {
-    use machine::rules::{Condition, Rule, Test, Then};
+fn edited_arguments_are_judged_again_by_rules_and_an_asker_does_not_ask_again() {
+    use machine::rules::{ArgumentTest, Condition, Rule, RuleAction};
     let rule = Rule {
         tool: "transfer".into(),
-        when: vec![Condition { path: vec!["amount".into()], test: Test::Gt(100.0) }],
-        then: Then::Ask,
+        when: vec![Condition { path: vec!["amount".into()], test: ArgumentTest::Gt(100.0) }],
+        then: RuleAction::Ask,
     };
     let revision = machine::Revision { rules: vec![rule], ..machine::Revision::default() };
     let mut story = Story::begin_with(revision);
     story.tools.insert("transfer".into(), tool(EffectClass::Write, Approval::Ask));
     let answered = story.answer("", &[("A", "transfer", json!({"amount": 5}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     let edited = DecisionAction::Resume(Resume {
         arguments: Some(valid(json!({"amount": 500}))),

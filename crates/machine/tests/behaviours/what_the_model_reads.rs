@@ -6,11 +6,11 @@ use machine::decision::{DecisionAction, Payload, Resume};
 use machine::event::{Message, UserMessage};
 use machine::id::{Digest, idempotency_key};
 use machine::input::{Outcome, ToolAnswer};
+use machine::model_text::calls_dropped;
 use machine::phase::SuspendRequest;
 use machine::policy::Policy;
 use machine::suspension::ResumeMode;
 use machine::transcript::{AssistantCall, ModelMessage, Transcript};
-use machine::wording::calls_dropped;
 use machine::{Effect, Fact, Input, Revision};
 use serde_json::{Value, json};
 
@@ -93,10 +93,10 @@ fn an_expired_call_says_so() {
 }
 
 #[test]
-fn arguments_that_the_approver_changed_are_told_with_the_result() {
+fn arguments_that_the_approver_changed_are_reported_with_the_result() {
     let mut story = Story::begin();
     let answered = story.answer("", &[("A", "transfer", json!({"to": "bob", "amount": 500}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     story.pass_gates();
     let edited = json!({"to": "bob", "amount": 5});
     let action =
@@ -231,7 +231,7 @@ fn the_idempotency_key_is_stable_over_attempts_and_another_one_for_edited_argume
     let action = DecisionAction::Resume(Resume { arguments: Some(valid(json!({}))), ..Resume::default() });
     edited.decides("A", action);
     assert_ne!(key(&edited), before);
-    let digest = Digest::of(b"x");
+    let digest = Digest::sha256(b"x");
     assert_ne!(
         idempotency_key(&"ab".into(), &"c".into(), &digest),
         idempotency_key(&"a".into(), &"bc".into(), &digest),
@@ -258,7 +258,7 @@ fn a_model_call_says_how_many_messages_it_reads() {
 }
 
 #[test]
-fn arguments_that_an_answer_set_are_told_with_the_result() {
+fn arguments_that_an_answer_set_are_reported_with_the_result() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "echo")]);
     story.returns("A", pending(ResumeMode::PassDecisionToTool));
@@ -308,7 +308,7 @@ fn each_of_several_queued_runs_begins_with_what_its_own_user_said() {
 }
 
 #[test]
-fn arguments_that_an_answer_set_are_told_as_the_answers_and_not_as_the_approvers() {
+fn arguments_that_an_answer_set_are_reported_as_the_answers_and_not_as_the_approvers() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "post")]);
     story.returns("A", pending(ResumeMode::PassDecisionToTool));

@@ -2,13 +2,13 @@
 
 use machine::decision::{DecisionAction, Payload, Resume};
 use machine::event::{CallErrorCode, Fact};
-use machine::grant::Reason;
+use machine::grant::HoldReason;
 use machine::id::{Digest, Principal};
 use machine::input::{Outcome, ToolAnswer};
 use machine::phase::{Action, AskKind, SuppliedResult, SuspendRequest};
 use machine::policy::{ApprovalScope, Policy, for_child};
 use machine::revision::Revision;
-use machine::rules::{Asker, Condition, Rule, Test, Then};
+use machine::rules::{ArgumentTest, Asker, Condition, Rule, RuleAction};
 use machine::status::CallStatus;
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::tool::Approval;
@@ -103,7 +103,7 @@ fn a_changed_tool_that_a_plugin_asks_about_first_is_still_approved_before_it_run
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer")]);
     let tool = story.tools.get_mut("transfer").unwrap();
-    tool.definition = Digest::of(b"definition 2");
+    tool.definition = Digest::sha256(b"definition 2");
     tool.approval = Approval::Never;
     let supplied = Action::SetResult(SuppliedResult::Pending(question(ReplayToolCall)));
     story.gate_hooks.insert("A".into(), one("guard", supplied));
@@ -117,16 +117,16 @@ fn a_changed_tool_that_a_plugin_asks_about_first_is_still_approved_before_it_run
 }
 
 #[test]
-fn a_changed_tool_is_approved_also_after_a_doubt_that_came_between() {
+fn a_changed_tool_is_approved_even_after_a_doubt_in_between() {
     // The repeat under another definition must be approved, and the gate fails before it can ask for that.
     let mut story = running("transfer");
     story.returns("A", unknown());
     let decision = story.decision("A", resume());
     story.ok(Input::Decide(decision));
-    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 2");
     story.pass_gates();
     assert_eq!(kind(&story), SuspensionKind::Approval);
-    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 3");
+    story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 3");
     let decision = story.decision("A", resume());
     story.ok(Input::Decide(decision));
     story.gate_hooks.insert("A".into(), crate::props::hook_failed("guard"));
@@ -166,18 +166,18 @@ fn a_pending_result_asks_a_question_and_only_the_gate_asks_for_an_approval() {
 
 /// Rule 0 asks about every transfer; a plugin asks after it.
 fn asked_by_a_rule_then_by_a_plugin(asks: SuspendRequest) -> Story {
-    let condition = Condition { path: vec!["amount".into()], test: Test::Gte(100.0) };
-    let rules = vec![Rule { tool: "post".into(), when: vec![condition], then: Then::Ask }];
+    let condition = Condition { path: vec!["amount".into()], test: ArgumentTest::Gte(100.0) };
+    let rules = vec![Rule { tool: "post".into(), when: vec![condition], then: RuleAction::Ask }];
     let mut story = Story::begin_with(Revision { rules, ..Revision::default() });
     story.gate_hooks.insert("A".into(), one("four_eyes", Action::Suspend(asks)));
     let answered = story.answer("", &[("A", "post", json!({"amount": 200}))]);
-    story.hears_model(answered);
+    story.model_answers(answered);
     assert_eq!(askers(&story.pass_gates()), [[Asker::Rule(0)]]);
     story
 }
 
 #[test]
-fn a_rule_that_was_answered_judges_the_arguments_that_a_later_approver_sets_anew() {
+fn a_rule_that_was_answered_judges_arguments_again_that_a_later_approver_sets() {
     let asks = SuspendRequest { kind: AskKind::Approval, ..question(ReplayToolCall) };
     let mut story = asked_by_a_rule_then_by_a_plugin(asks);
     assert_eq!(askers(&story.approves("A")), [[Asker::Plugin("four_eyes".into())]]);
@@ -189,7 +189,7 @@ fn a_rule_that_was_answered_judges_the_arguments_that_a_later_approver_sets_anew
 }
 
 #[test]
-fn whoever_set_the_arguments_is_not_asked_about_them_again() {
+fn the_approver_who_set_the_arguments_is_not_asked_about_them_again() {
     let asks = SuspendRequest { kind: AskKind::Approval, ..question(ReplayToolCall) };
     let mut story = asked_by_a_rule_then_by_a_plugin(asks);
     let arguments = Some(valid(json!({"amount": 200_000})));
@@ -200,7 +200,7 @@ fn whoever_set_the_arguments_is_not_asked_about_them_again() {
 }
 
 #[test]
-fn arguments_that_answer_a_plugins_question_are_judged_anew_by_all_but_that_plugin() {
+fn arguments_that_answer_a_plugins_question_are_judged_again_by_all_but_that_plugin() {
     let mut story = asked_by_a_rule_then_by_a_plugin(question(PassDecisionToTool));
     story.approves("A");
     assert_eq!(kind(&story), SuspensionKind::Question);
@@ -215,21 +215,21 @@ fn arguments_that_answer_a_plugins_question_are_judged_anew_by_all_but_that_plug
 
 #[test]
 fn a_grant_for_a_tool_is_for_the_definition_that_was_approved() {
-    let grant = |definition| vec![crate::story::tool_grant("transfer", definition, &[Reason::Tool])];
+    let grant = |definition| vec![crate::story::tool_grant("transfer", definition, &[HoldReason::Tool])];
     let mut story = Story::begin();
     story.grants = grant(story.tools["transfer"].definition);
     story.asks_for(&[("A", "transfer"), ("B", "transfer")]);
     assert_eq!(story.status("A"), CallStatus::Running);
     let mut story = Story::begin();
     story.grants = grant(story.tools["transfer"].definition);
-    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 2");
     story.asks_for(&[("A", "transfer")]);
-    let definition = Digest::of(b"definition 2");
+    let definition = Digest::sha256(b"definition 2");
     assert_eq!(story.call("A").suspension().unwrap().held, Held::Approval { definition });
 }
 
 #[test]
-fn a_policy_that_nobody_is_named_for_loosening_counts_as_the_agents_own() {
+fn a_policy_without_the_name_of_who_loosened_it_counts_as_the_agents_own() {
     let own = Policy { approval: ApprovalScope::AllTools, ..Policy::default() };
     let held = |approval, loosened_by: Option<&str>| {
         let mut order = order(Policy { approval, ..own });

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::InterruptCause;
-use machine::grant::{Covered, Grant, Reason, ToolGrant};
+use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use machine::id::{
     AgentName, CallId, DecisionId, Digest, GrantId, MessageId, Principal, RunId, SuspensionId, ToolName,
 };
-use machine::input::{AskedCall, ChildEnd, ChildEnded, Gated, ModelAnswered, ModelFailure};
+use machine::input::{ChildEnd, ChildEnded, GateInput, ModelAnswered, ModelFailure, RequestedCall};
 use machine::phase::{HookAnswers, Phase};
 use machine::policy::{ApprovalScope, OnReject};
 use machine::rules::PatternHit;
 use machine::suspension::Held;
-use machine::tool::ToolNow;
+use machine::tool::ToolLookup;
 use machine::{Effect, Input, Timestamp};
 
 use crate::chance::Chance;
-use crate::laws::Fuzzed;
+use crate::invariants::Fuzzed;
 use crate::parts;
 use crate::world::{self, TOOLS};
 
@@ -51,12 +51,12 @@ fn answer_to_wanted(chance: &mut Chance, run: &Fuzzed) -> Option<Input> {
             let step = run.run.control.call(&call).map_or(0, |call| call.step);
             Input::ToolReturned { step, call, attempt, outcome: parts::outcome(chance) }
         }
-        Effect::HearAfterTool { .. } => {
+        Effect::RunAfterToolHooks { .. } => {
             let heard = wanted.iter().filter_map(|effect| match effect {
-                Effect::HearAfterTool { call, .. } if !chance.one_in(4) => {
+                Effect::RunAfterToolHooks { call, .. } if !chance.one_in(4) => {
                     Some((call.clone(), parts::hooks(chance, Phase::AfterToolExecute)))
                 }
-                Effect::HearAfterTool { .. }
+                Effect::RunAfterToolHooks { .. }
                 | Effect::RunPhase(_)
                 | Effect::CallModel { .. }
                 | Effect::Gate(_)
@@ -156,7 +156,7 @@ fn model(chance: &mut Chance, run: &Fuzzed, step: u32, attempt: u32) -> Input {
     };
     // One impossible name spoils the whole answer, so most answers have none.
     let odd = chance.one_in(8);
-    let asked = |_| AskedCall {
+    let asked = |_| RequestedCall {
         id: parts::asked_id(chance),
         tool: if odd { parts::tool_name(chance) } else { ToolName::from(*chance.pick(&TOOLS)) },
         arguments: parts::arguments(chance),
@@ -183,17 +183,17 @@ fn model(chance: &mut Chance, run: &Fuzzed, step: u32, attempt: u32) -> Input {
     })
 }
 
-fn gated(chance: &mut Chance, run: &Fuzzed, call: CallId) -> Gated {
+fn gated(chance: &mut Chance, run: &Fuzzed, call: CallId) -> GateInput {
     let name = run.run.control.call(&call).map(|call| call.tool.clone());
     let configured = name.and_then(|name| run.tools.get(&name)).cloned();
     let tool = match (chance.below(20), configured) {
-        (0, _) => ToolNow::Unknown,
-        (1, _) => ToolNow::OutOfScope,
-        (2, _) | (_, None) => ToolNow::Known(world::tool(chance)),
-        (_, Some(tool)) => ToolNow::Known(tool),
+        (0, _) => ToolLookup::Unknown,
+        (1, _) => ToolLookup::OutOfScope,
+        (2, _) | (_, None) => ToolLookup::Known(world::tool(chance)),
+        (_, Some(tool)) => ToolLookup::Known(tool),
     };
     let right = run.arguments.get(&call).filter(|_| !chance.one_in(20)).cloned();
-    Gated {
+    GateInput {
         tool,
         arguments: right.unwrap_or_else(|| parts::arguments(chance)),
         hits: chance
@@ -207,13 +207,13 @@ fn gated(chance: &mut Chance, run: &Fuzzed, call: CallId) -> Gated {
 
 fn grant(chance: &mut Chance) -> Grant {
     let covers = if chance.one_in(4) {
-        Covered::Thread
+        GrantCoverage::Thread
     } else {
-        Covered::Tool(ToolGrant {
+        GrantCoverage::Tool(ToolGrant {
             tool: ToolName::from(*chance.pick(&TOOLS)),
             agent: chance.maybe(|_| AgentName::from("assistant")),
-            definition: Digest::of(&[u8::from(chance.one_in(4))]),
-            reasons: vec![Reason::Tool, Reason::Agent(ApprovalScope::AllTools)],
+            definition: Digest::sha256(&[u8::from(chance.one_in(4))]),
+            reasons: vec![HoldReason::Tool, HoldReason::Agent(ApprovalScope::AllTools)],
         })
     };
     Grant { id: GrantId::from("grt_1"), by: Principal::from("ops"), covers }
@@ -292,5 +292,5 @@ fn time(chance: &mut Chance, run: &Fuzzed) -> Timestamp {
 }
 
 fn digest(chance: &mut Chance) -> Option<Digest> {
-    chance.maybe(|chance| Digest::of(&[u8::from(chance.one_in(2))]))
+    chance.maybe(|chance| Digest::sha256(&[u8::from(chance.one_in(2))]))
 }

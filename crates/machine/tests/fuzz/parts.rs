@@ -55,7 +55,7 @@ pub(crate) fn arguments(chance: &mut Chance) -> Arguments {
         return Arguments::Invalid { raw: text(chance), why: text(chance) };
     }
     let value = value(chance);
-    let digest = Digest::of(value.to_string().as_bytes());
+    let digest = Digest::sha256(value.to_string().as_bytes());
     Arguments::Valid { value: Arc::new(value), digest }
 }
 

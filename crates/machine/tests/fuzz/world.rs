@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use machine::event::{Order, Parent, UserMessage};
+use machine::event::{Parent, RunRequest, UserMessage};
 use machine::id::{Digest, ToolName};
 use machine::phase::{Phase, PhaseSet};
 use machine::policy::{
-    ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnBusy, OnReject, Policy, StepEnd,
+    ApprovalScope, Continuation, DecisionTiming, Execution, OnBlock, OnBusy, OnReject, Policy, StepEnd,
     WhileWaiting,
 };
 use machine::revision::{Limits, Revision, StopCondition};
-use machine::rules::{Condition, Rule, Test, Then};
+use machine::rules::{ArgumentTest, Condition, Rule, RuleAction};
 use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Tool};
 
 use crate::chance::Chance;
@@ -37,7 +37,7 @@ pub(crate) fn policy(chance: &mut Chance) -> Policy {
         on_reject: *chance.pick(&on_reject),
         on_block: if chance.one_in(4) { OnBlock::EndRun } else { OnBlock::FailCall },
         step_end: *chance.pick(&[StepEnd::AfterTools, StepEnd::AfterInference]),
-        decisions: *chance.pick(&[Decisions::Immediate, Decisions::AtBoundary]),
+        decisions: *chance.pick(&[DecisionTiming::Immediate, DecisionTiming::AtBoundary]),
         execution: *chance.pick(&[Execution::Parallel, Execution::Sequential]),
         approval: *chance.pick(&[
             ApprovalScope::Never,
@@ -55,21 +55,21 @@ pub(crate) fn policy(chance: &mut Chance) -> Policy {
 
 fn rule(chance: &mut Chance) -> Rule {
     let test = |chance: &mut Chance| match chance.below(10) {
-        0 => Test::Eq(parts::value(chance)),
-        1 => Test::Ne(parts::value(chance)),
-        2 => Test::Lt(100.0),
-        3 => Test::Lte(f64::NAN),
-        4 => Test::Gt(-1.0),
-        5 => Test::Gte(f64::INFINITY),
-        6 => Test::In(chance.some(2, parts::value)),
-        7 => Test::Present,
-        8 => Test::Absent,
-        _ => Test::Matches("^a+$".into()),
+        0 => ArgumentTest::Eq(parts::value(chance)),
+        1 => ArgumentTest::Ne(parts::value(chance)),
+        2 => ArgumentTest::Lt(100.0),
+        3 => ArgumentTest::Lte(f64::NAN),
+        4 => ArgumentTest::Gt(-1.0),
+        5 => ArgumentTest::Gte(f64::INFINITY),
+        6 => ArgumentTest::In(chance.some(2, parts::value)),
+        7 => ArgumentTest::Present,
+        8 => ArgumentTest::Absent,
+        _ => ArgumentTest::Matches("^a+$".into()),
     };
     Rule {
         tool: ToolName::from(*chance.pick(&TOOLS)),
         when: chance.some(1, |chance| Condition { path: vec!["amount".into()], test: test(chance) }),
-        then: *chance.pick(&[Then::Allow, Then::Ask, Then::Ask, Then::Deny]),
+        then: *chance.pick(&[RuleAction::Allow, RuleAction::Ask, RuleAction::Ask, RuleAction::Deny]),
     }
 }
 
@@ -97,13 +97,13 @@ fn odd_limits(chance: &mut Chance) -> Limits {
     }
 }
 
-pub(crate) fn order(chance: &mut Chance, revision: &Revision) -> Order {
+pub(crate) fn order(chance: &mut Chance, revision: &Revision) -> RunRequest {
     let policy = if chance.one_in(3) { policy(chance) } else { revision.policy };
-    Order {
+    RunRequest {
         run_id: "run_1".into(),
         thread_id: "thr_1".into(),
         agent: "assistant".into(),
-        revision: Digest::of(b"revision"),
+        revision: Digest::sha256(b"revision"),
         policy,
         loosened_by: chance.maybe(|_| "ops".into()),
         // How deep a message may be is checked at the door, before a run is queued.
@@ -128,7 +128,7 @@ pub(crate) fn tool(chance: &mut Chance) -> Tool {
         budget_tokens_max: chance.maybe(|chance| chance.below(1_000)),
     };
     Tool {
-        definition: Digest::of(&[u8::from(chance.one_in(8))]),
+        definition: Digest::sha256(&[u8::from(chance.one_in(8))]),
         class: *chance.pick(&[EffectClass::Read, EffectClass::Idempotent, EffectClass::Write]),
         approval: match chance.below(12) {
             0 => Approval::Block,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use machine::{Event, stored};
+use machine::{Event, event_codec};
 use serde_json::Value;
 
 pub(crate) struct StoryFile {
@@ -39,10 +39,12 @@ pub(crate) fn all() -> Vec<StoryFile> {
 pub(crate) fn read(name: &str) -> StoryFile {
     let text = fs::read_to_string(folder().join(format!("{name}.golden"))).unwrap();
     let (log, rest) = text.split_once("\n== ").unwrap_or_else(|| panic!("{name} expects nothing"));
-    let lines: Vec<String> = said(log).map(str::to_owned).collect();
+    let lines: Vec<String> = content_lines(log).map(str::to_owned).collect();
     let events: Vec<Event> = lines
         .iter()
-        .map(|line| stored::read(line).unwrap_or_else(|unreadable| panic!("{name}: {unreadable}\n{line}")))
+        .map(|line| {
+            event_codec::decode(line).unwrap_or_else(|unreadable| panic!("{name}: {unreadable}\n{line}"))
+        })
         .collect();
     let sections = rest.split("\n== ").map(|section| read_section(name, section, events.len())).collect();
     StoryFile { name: name.to_owned(), lines, events, sections }
@@ -53,7 +55,7 @@ fn folder() -> PathBuf {
 }
 
 /// The lines that are neither empty nor prose.
-fn said(text: &str) -> impl Iterator<Item = &str> {
+fn content_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
@@ -68,7 +70,7 @@ fn read_section(name: &str, section: &str, event_count: usize) -> Section {
         "control" => Expected::Control(
             serde_json::from_str(body).unwrap_or_else(|error| panic!("{name}, {title}: {error}")),
         ),
-        "model input" => Expected::ModelInput(said(body).map(str::to_owned).collect()),
+        "model input" => Expected::ModelInput(content_lines(body).map(str::to_owned).collect()),
         other => panic!("{name}: nobody knows what `{other}` expects"),
     };
     Section { after, expected }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use machine::call::Call;
-use machine::control::ControlUnreadable;
+use machine::control::ControlDecodeError;
 use machine::suspension::Held;
 use machine::transcript::Transcript;
-use machine::{Control, Event, Fact, Input, Timestamp, fold, stored};
+use machine::{Control, Event, Fact, Input, Timestamp, event_codec, fold};
 use serde_json::{Value, json};
 
 use crate::file::{self, Expected, StoryFile};
@@ -92,7 +92,7 @@ fn a_control_of_fold_version_1_is_shown_as_the_fold_of_its_log() {
             .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
             .collect();
         let folded = folded(story, length.parse().unwrap());
-        let shown = Control::decode_to_show(&stored).unwrap();
+        let shown = Control::decode_read_only(&stored).unwrap();
         // Version 1 counted no child run that had ended.
         let expected = Control { descendants: shown.descendants, ..folded.clone() };
         assert_eq!(shown, expected, "{name} after event {length}");
@@ -100,9 +100,9 @@ fn a_control_of_fold_version_1_is_shown_as_the_fold_of_its_log() {
             |call: &Call| call.suspension().is_some_and(|open| matches!(open.held, Held::ChildRun { .. }));
         assert_eq!(shown.descendants == 1, shown.calls.iter().any(waits), "{name} after event {length}");
         // A worker writes the control back, so it needs that count.
-        assert_eq!(Control::decode(&stored), Err(ControlUnreadable::OtherVersion(1)));
+        assert_eq!(Control::decode(&stored), Err(ControlDecodeError::UnsupportedVersion(1)));
         let shorter = &stored[..stored.len() - 1];
-        assert!(matches!(Control::decode_to_show(shorter), Err(ControlUnreadable::Corrupt(_))));
+        assert!(matches!(Control::decode_read_only(shorter), Err(ControlDecodeError::Corrupt(_))));
         seen += 1;
     }
     // Later stories have no control of that version.
@@ -117,7 +117,7 @@ fn every_stored_event_is_written_back_as_it_was_read() {
     for story in file::all() {
         for (line, event) in story.lines.iter().zip(&story.events) {
             let read: Value = serde_json::from_str(line).unwrap();
-            let mut written: Value = serde_json::from_str(&stored::write(event).unwrap()).unwrap();
+            let mut written: Value = serde_json::from_str(&event_codec::encode(event).unwrap()).unwrap();
             remove_added(&mut written, &read);
             assert_eq!(written, read, "{}", story.name);
         }
@@ -159,14 +159,14 @@ fn every_type_of_event_occurs_in_a_story() {
 }
 
 #[test]
-fn the_machine_tells_the_plain_answer_as_it_is_written() {
+fn the_machine_records_the_plain_answer_as_written() {
     let mut story = Story::begin();
     story.says("Paris.");
     assert_eq!(story.names(), types(&file::read("plain_answer")));
 }
 
 #[test]
-fn the_machine_tells_the_held_call_as_it_is_written() {
+fn the_machine_records_the_held_call_as_written() {
     let mut story = Story::begin();
     story.asks_for(&[("call_1", "transfer")]);
     story.approves("call_1");
@@ -176,7 +176,7 @@ fn the_machine_tells_the_held_call_as_it_is_written() {
 }
 
 #[test]
-fn the_machine_tells_the_late_answer_as_it_is_written() {
+fn the_machine_records_the_late_answer_as_written() {
     let mut story = Story::begin();
     story.asks_for(&[("call_1", "post"), ("call_2", "echo"), ("call_3", "post")]);
     let doubt_at = story.now.plus_ms(10_000);
@@ -199,7 +199,7 @@ fn an_event_of_an_unknown_version_is_refused() {
         let event = json!({
             "v": version, "seq": 2, "ts": 5, "step": null, "type": "run.started", "payload": {"after": null}
         });
-        stored::read(&event.to_string()).map_err(|unreadable| unreadable.to_string())
+        event_codec::decode(&event.to_string()).map_err(|unreadable| unreadable.to_string())
     };
     let event = Event { seq: 2, at: Timestamp(5), step: None, fact: Fact::RunStarted { after: None } };
     assert_eq!(refused(json!(1)), Ok(event));
@@ -212,7 +212,7 @@ fn an_event_of_an_unknown_version_is_refused() {
 
 #[test]
 fn an_event_that_cannot_be_read_is_refused() {
-    let refused = |text: &str| stored::read(text).map(|event| event.seq).unwrap_err().to_string();
+    let refused = |text: &str| event_codec::decode(text).map(|event| event.seq).unwrap_err().to_string();
     for text in [
         "",
         "{",
@@ -265,7 +265,7 @@ fn a_log_that_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn a_field_that_nobody_knows_is_a_difference() {
+fn an_unknown_field_is_a_difference() {
     let state = json!({"step": 1, "calls": [{"id": "call_1", "status": "New"}]});
     let differences = |expected: Value| view::differences(&expected, &state, "control");
     assert_eq!(differences(json!({"calls": [{"status": "New"}]})), <[String; 0]>::default());

@@ -1,7 +1,7 @@
 //! The state and the model input as a person reads them, under names that outlive the layout of the control.
 
 use machine::Control;
-use machine::call::{Call, CallState, Said};
+use machine::call::{Call, CallState, Reported};
 use machine::control::Stage;
 use machine::phase::Phase;
 use machine::suspension::Suspension;
@@ -48,7 +48,7 @@ const fn stage(stage: &Stage) -> &'static str {
         Stage::Inferring(_) => "Inferring",
         Stage::Acting => "Acting",
         Stage::StepEnding => "StepEnding",
-        Stage::Resting => "Resting",
+        Stage::BetweenSteps => "Resting",
         Stage::Ending(_) => "Ending",
         Stage::Ended => "Ended",
     }
@@ -76,10 +76,10 @@ fn call(call: &Call) -> Value {
         CallState::Running(attempt) => attempt.lost,
         _ => None,
     };
-    let said = match call.said {
-        Said::Nothing => "nothing",
-        Said::Placeholder => "placeholder",
-        Said::Result => "result",
+    let said = match call.reported {
+        Reported::Nothing => "nothing",
+        Reported::Placeholder => "placeholder",
+        Reported::Result => "result",
     };
     json!({
         "id": call.id,

@@ -109,7 +109,7 @@ fn told(id: &str, answer: &ModelAnswer) -> Vec<ModelMessage> {
     let call = |call: &engine::model::ModelCall| AssistantCall {
         id: call.id.as_str().into(),
         tool: call.tool.as_str().into(),
-        arguments: Arguments::Valid { value: Arc::new(json!({})), digest: Digest::of(b"") },
+        arguments: Arguments::Valid { value: Arc::new(json!({})), digest: Digest::sha256(b"") },
     };
     let asked = ModelMessage::Assistant {
         id: id.into(),

@@ -26,7 +26,7 @@ async fn body(provider: Provider, request: ModelRequest) -> Value {
 }
 
 fn call(id: &str, tool: &str, arguments: Value) -> AssistantCall {
-    let arguments = Arguments::Valid { value: Arc::new(arguments), digest: Digest::of(b"") };
+    let arguments = Arguments::Valid { value: Arc::new(arguments), digest: Digest::sha256(b"") };
     AssistantCall { id: id.into(), tool: tool.into(), arguments }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use machine::Timestamp;
 use machine::id::GrantId;
-use machine::rows::GrantRow;
+use machine::projection_rows::GrantRow;
 
 use super::{FindingCode, Findings};
 use crate::grants::GrantColumns;

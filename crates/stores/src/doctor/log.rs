@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::arguments;
-use machine::apply::{apply, born};
-use machine::event::{Event, Fact, Opened};
+use machine::apply::{apply, initial_control};
+use machine::event::{Event, Fact, OpenedSuspension};
 use machine::id::{DecisionId, SuspensionId};
-use machine::rows::{ClosedRow, Heard, OpenedRow, Rows};
+use machine::projection_rows::{ClosedRow, InboxPosition, OpenedRow, ProjectionRows};
 use machine::tool::Arguments;
-use machine::{Control, Timestamp, checkpoint, stored};
+use machine::{Control, Timestamp, checkpoint, event_codec};
 
 use super::fault::{Fault, broken};
 use super::finding::FindingCode;
@@ -89,12 +89,12 @@ pub(crate) struct Log {
 
 impl Log {
     /// The next commit of a log of this tenant. Gives the rows that it writes beside the log.
-    pub(crate) fn read(&mut self, tenant: &str, commit: &Commit<'_>) -> Result<Rows, Fault> {
+    pub(crate) fn read(&mut self, tenant: &str, commit: &Commit<'_>) -> Result<ProjectionRows, Fault> {
         let next = self.told.as_ref().map_or(1, |told| told.control.seq.saturating_add(1));
         let events = events(commit, next, tenant)?;
-        let mut rows = Rows::default();
+        let mut rows = ProjectionRows::default();
         let before = self.told.as_ref().map(|told| told.control.clone());
-        rows.hear(before.as_ref(), &events, Heard::default());
+        rows.add_events(before.as_ref(), &events, InboxPosition::default());
         for event in &events {
             match &mut self.told {
                 Some(told) => apply(&mut told.control, event).map_err(impossible)?,
@@ -116,7 +116,7 @@ impl Log {
 impl Told {
     fn begun_by(first: &Event) -> Result<Self, Fault> {
         Ok(Self {
-            control: born(first).map_err(impossible)?,
+            control: initial_control(first).map_err(impossible)?,
             created_at: first.at,
             started_at: None,
             epoch: 0,
@@ -125,7 +125,7 @@ impl Told {
         })
     }
 
-    fn hear(&mut self, events: &[Event], rows: &Rows) {
+    fn hear(&mut self, events: &[Event], rows: &ProjectionRows) {
         for opened in &rows.opened {
             let told = ToldSuspension { opened: opened.clone(), closed: None };
             self.suspensions.insert(opened.id.clone(), told);
@@ -160,7 +160,7 @@ fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fa
     }
     let mut events = Vec::new();
     for (line, seq) in body.lines().zip(first..) {
-        let event = stored::read(line)
+        let event = event_codec::decode(line)
             .map_err(|why| broken(FindingCode::Unreadable, format!("event {seq}: {why}")))?;
         if event.seq != seq {
             return Err(log_broken(format!("event {} stands where {seq} belongs", event.seq)));
@@ -170,7 +170,7 @@ fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fa
         }
         events.push(event);
     }
-    let told = checkpoint_word(checkpoint::name(&events));
+    let told = checkpoint_word(checkpoint::from_events(&events));
     if word != told {
         return Err(log_broken(format!(
             "the commit of events {first} to {last} is called {word}, and is a {told}"
@@ -185,7 +185,7 @@ fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fa
     Ok(events)
 }
 
-fn impossible(why: machine::Impossible) -> Fault {
+fn impossible(why: machine::ImpossibleEvent) -> Fault {
     broken(FindingCode::LogBroken, why.to_string())
 }
 
@@ -193,8 +193,8 @@ fn impossible(why: machine::Impossible) -> Fault {
 fn false_digest(event: &Event) -> Option<String> {
     let arguments = match &event.fact {
         Fact::ToolRequested { arguments, .. } => Some(arguments),
-        Fact::ApprovalRequested(Opened { arguments, .. })
-        | Fact::ToolSuspended(Opened { arguments, .. })
+        Fact::ApprovalRequested(OpenedSuspension { arguments, .. })
+        | Fact::ToolSuspended(OpenedSuspension { arguments, .. })
         | Fact::ToolApproved { arguments, .. }
         | Fact::ToolResumed { arguments, .. } => arguments.as_ref(),
         Fact::RunQueued(_)

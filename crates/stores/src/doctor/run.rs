@@ -1,11 +1,11 @@
 //! What the log of a run says about the columns that stand beside it.
 
 use machine::Control;
-use machine::control::ControlUnreadable;
+use machine::control::ControlDecodeError;
 use machine::decision::Decision;
 use machine::id::{CallId, DecisionId, MessageId, RunId};
 use machine::inbox::Item;
-use machine::rows::Standing;
+use machine::projection_rows::RunSummary;
 use machine::suspension::Held;
 
 use super::fault::{Fault, broken};
@@ -33,8 +33,8 @@ pub(crate) const RUN_COLUMNS: [&str; 12] = [
 /// In the order of [`RUN_COLUMNS`].
 pub(crate) fn run_columns(tenant: &str, has_parent: bool, told: &Told) -> [Value; 12] {
     let control = &told.control;
-    let standing = Standing::of(control);
-    let ended = standing.status.ended();
+    let summary = RunSummary::from_control(control);
+    let ended = summary.status.ended();
     let waits_to_join = told.started_at.is_none() && !ended;
     let message = control.user_message.as_ref().filter(|_| waits_to_join).map(MessageId::as_str);
     // One whose parent was gone when it was created names neither.
@@ -42,10 +42,10 @@ pub(crate) fn run_columns(tenant: &str, has_parent: bool, told: &Told) -> [Value
     [
         text(control.run.as_str()),
         text(control.agent.as_str()),
-        text(standing.status.as_str()),
+        text(summary.status.as_str()),
         whole(control.seq),
-        whole(u64::from(standing.in_doubt)),
-        maybe_time(standing.wake_at.filter(|_| !ended)),
+        whole(u64::from(summary.in_doubt)),
+        maybe_time(summary.wake_at.filter(|_| !ended)),
         time(told.created_at),
         maybe_time(told.started_at),
         maybe_time(ended.then_some(control.at)),
@@ -58,8 +58,8 @@ pub(crate) fn run_columns(tenant: &str, has_parent: bool, told: &Told) -> [Value
 /// The stored state is the fold of the log.
 pub(crate) fn control_fault(stored: &[u8], told: &Told) -> Option<Fault> {
     let (decoded, is_older) = match Control::decode(stored) {
-        Err(ControlUnreadable::OtherVersion(_)) => (Control::decode_to_show(stored), true),
-        decoded @ (Ok(_) | Err(ControlUnreadable::Corrupt(_))) => (decoded, false),
+        Err(ControlDecodeError::UnsupportedVersion(_)) => (Control::decode_read_only(stored), true),
+        decoded @ (Ok(_) | Err(ControlDecodeError::Corrupt(_))) => (decoded, false),
     };
     match decoded {
         Ok(stored) if stored == told.control => None,
@@ -78,8 +78,8 @@ pub(crate) fn control_fault(stored: &[u8], told: &Told) -> Option<Fault> {
             ),
         )),
         // It is folded from the log whenever it is read.
-        Err(ControlUnreadable::OtherVersion(_)) => None,
-        Err(ControlUnreadable::Corrupt(why)) => {
+        Err(ControlDecodeError::UnsupportedVersion(_)) => None,
+        Err(ControlDecodeError::Corrupt(why)) => {
             Some(broken(FindingCode::ControlDiffers, format!("the stored state cannot be read: {why}")))
         }
     }

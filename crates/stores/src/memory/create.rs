@@ -85,7 +85,7 @@ fn keep_beside(state: &mut State, create: &Create) {
 /// Interrupts the runs whose place the new one takes.
 fn supersede(state: &mut State, create: &Create, admission: &Admission) -> Vec<Row> {
     match admission {
-        Admission::TakeOver => {}
+        Admission::Supersede => {}
         Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => return Vec::new(),
     }
     let Some(thread) = state.thread_of(&create.tenant, &create.seen.id) else { return Vec::new() };
@@ -103,7 +103,7 @@ fn take_place(state: &mut State, create: &Create, admission: &Admission, row: Ro
     let Some(thread) = thread else { return };
     match admission {
         Admission::Hold => thread.holder = Some(row),
-        Admission::Enqueue | Admission::TakeOver => thread.queue.push(row),
+        Admission::Enqueue | Admission::Supersede => thread.queue.push(row),
         Admission::Refuse(_) => {}
     }
 }

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, Refused, Tenant};
 use machine::Timestamp;
-use machine::grant::{Covered, Grant};
+use machine::grant::{Grant, GrantCoverage};
 use machine::id::{GrantId, Principal, ThreadId, ToolName};
-use machine::rows::GrantRow;
+use machine::projection_rows::GrantRow;
 
 use super::lists::newest_first;
 use super::state::{State, StoredThread};
 
 const fn tool_of(grant: &Grant) -> Option<&ToolName> {
     match &grant.covers {
-        Covered::Thread => None,
-        Covered::Tool(granted) => Some(&granted.tool),
+        GrantCoverage::Thread => None,
+        GrantCoverage::Tool(granted) => Some(&granted.tool),
     }
 }
 
@@ -55,7 +55,7 @@ impl State {
             return Ok(());
         };
         thread.grants.retain(|row| tool_of(&row.grant).is_some());
-        let grant = Grant { id: id.clone(), by: by.clone(), covers: Covered::Thread };
+        let grant = Grant { id: id.clone(), by: by.clone(), covers: GrantCoverage::Thread };
         thread.grants.push(GrantRow { grant, since: now });
         Ok(())
     }

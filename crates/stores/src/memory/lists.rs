@@ -10,11 +10,11 @@ use engine::store::{
 };
 use machine::Timestamp;
 use machine::decision::DecisionAction;
-use machine::event::{Fact, Opened};
+use machine::event::{Fact, OpenedSuspension};
 use machine::id::{AgentName, MessageId, SuspensionId, ThreadId};
-use machine::rows::{ApprovalStatus, ClosedRow, ShownStatus};
+use machine::projection_rows::{ApprovalStatus, ClosedRow, PublicRunStatus};
 use machine::suspension::SuspensionKind;
-use machine::thread::Thread;
+use machine::thread::ThreadState;
 
 use super::state::{State, StoredRun, StoredSuspension, StoredThread};
 
@@ -40,21 +40,21 @@ impl State {
         }
     }
 
-    fn thread_state(&self, thread: &StoredThread) -> Thread {
+    fn thread_state(&self, thread: &StoredThread) -> ThreadState {
         let front = thread.holder.or_else(|| thread.queue.first().copied());
-        let Some(front) = front.and_then(|row| self.runs.get(&row)) else { return Thread::Free };
-        Thread::Busy {
+        let Some(front) = front.and_then(|row| self.runs.get(&row)) else { return ThreadState::Free };
+        ThreadState::Busy {
             front: front.id.clone(),
-            front_is: front.standing.status.front(),
-            in_doubt: front.standing.in_doubt,
+            front_is: front.summary.status.front_state(),
+            in_doubt: front.summary.in_doubt,
             queued: thread.queue.len(),
         }
     }
 
     pub(super) fn census(&self) -> Census {
         let mut census = Census::default();
-        for run in self.runs.values().filter(|run| !run.standing.status.ended()) {
-            *census.runs.entry(run.standing.status).or_default() += 1;
+        for run in self.runs.values().filter(|run| !run.summary.status.ended()) {
+            *census.runs.entry(run.summary.status).or_default() += 1;
             census.inbox += run.inbox.len() as u64;
             census.approved += approved_count(run);
         }
@@ -179,7 +179,7 @@ impl State {
             status: status_of(suspension),
             answered: false,
             edited: None,
-            opened: Some(Arc::<Opened>::new(shown.clone())),
+            opened: Some(Arc::<OpenedSuspension>::new(shown.clone())),
             answer_is_unreadable: false,
             opened_seq: opened.seq,
             closed_seq: closed.map(|closed| closed.seq),
@@ -223,8 +223,8 @@ impl State {
     }
 }
 
-fn shown_status(run: &StoredRun) -> ShownStatus {
-    run.standing.status.with_an_interrupt(run.interrupt_accepted)
+fn shown_status(run: &StoredRun) -> PublicRunStatus {
+    run.summary.status.with_interrupt(run.interrupt_accepted)
 }
 
 pub(super) fn run_view(run: &StoredRun) -> RunView {
@@ -232,7 +232,7 @@ pub(super) fn run_view(run: &StoredRun) -> RunView {
         id: run.id.clone(),
         thread: run.thread.clone(),
         agent: run.control.agent.clone(),
-        status: run.standing.status,
+        status: run.summary.status,
         seq: run.seq(),
         control: Some((*run.control).clone()),
         interrupt_accepted: run.interrupt_accepted,

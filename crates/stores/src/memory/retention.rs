@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use engine::store::{Refused, Tenant};
-use machine::event::{Fact, Opened};
+use machine::event::{Fact, OpenedSuspension};
 use machine::id::ThreadId;
 use machine::suspension::Held;
 
@@ -33,7 +33,7 @@ impl State {
     fn threads_of_children(&self, run: &StoredRun) -> Vec<ThreadId> {
         let mut threads = Vec::new();
         for committed in &run.log {
-            if let Fact::ToolSuspended(Opened { held: Held::ChildRun { run: child, .. }, .. }) =
+            if let Fact::ToolSuspended(OpenedSuspension { held: Held::ChildRun { run: child, .. }, .. }) =
                 &committed.event.fact
                 && let Some(child) = self.run_of(&run.tenant, child)
             {

@@ -8,8 +8,8 @@ use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Rem
 use machine::decision::Decision;
 use machine::id::{CallId, DecisionId, Digest, MessageId, PluginName, RunId, SuspensionId, ThreadId};
 use machine::inbox::{Item, Ticket};
-use machine::rows::{ClosedRow, GrantRow, OpenedRow, ShownStatus, Standing, StateRow};
-use machine::thread::Unended;
+use machine::projection_rows::{ClosedRow, GrantRow, OpenedRow, PublicRunStatus, RunSummary, StateRow};
+use machine::thread::UnendedRun;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
@@ -75,7 +75,7 @@ pub(super) struct StoredRun {
     pub(super) thread: ThreadId,
     pub(super) id: RunId,
     pub(super) control: Arc<Control>,
-    pub(super) standing: Standing,
+    pub(super) summary: RunSummary,
     /// Event n stands at n - 1.
     pub(super) log: Vec<Committed>,
     pub(super) inbox: BTreeMap<Ticket, Item>,
@@ -131,7 +131,7 @@ impl StoredRun {
             tenant,
             thread: control.thread.clone(),
             id: control.run.clone(),
-            standing: Standing::of(&control),
+            summary: RunSummary::from_control(&control),
             control,
             log: Vec::new(),
             inbox: BTreeMap::new(),
@@ -152,7 +152,7 @@ impl StoredRun {
     }
 
     pub(super) const fn ended(&self) -> bool {
-        self.standing.status.ended()
+        self.summary.status.ended()
     }
 
     pub(super) fn seq(&self) -> u64 {
@@ -185,17 +185,17 @@ impl State {
     }
 
     /// The holder of a thread, then those in line in the order in which they came.
-    pub(super) fn unended<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = Unended<'s>> {
+    pub(super) fn unended<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = UnendedRun<'s>> {
         self.shown(thread.holder.iter().chain(&thread.queue))
     }
 
-    pub(super) fn line<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = Unended<'s>> {
+    pub(super) fn line<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = UnendedRun<'s>> {
         self.shown(thread.queue.iter())
     }
 
-    fn shown<'s>(&'s self, rows: impl Iterator<Item = &'s Row>) -> impl Iterator<Item = Unended<'s>> {
+    fn shown<'s>(&'s self, rows: impl Iterator<Item = &'s Row>) -> impl Iterator<Item = UnendedRun<'s>> {
         rows.filter_map(|row| self.runs.get(row))
-            .map(|run| Unended { run: &run.id, interrupted: run.interrupt_accepted })
+            .map(|run| UnendedRun { run: &run.id, interrupted: run.interrupt_accepted })
     }
 
     pub(super) const fn ticket(&mut self) -> Ticket {
@@ -277,15 +277,15 @@ impl State {
         let Some(run) = self.runs.get(&row) else { return };
         let line = if run.held || run.ended() {
             Line::Nowhere
-        } else if is_under_way(run.standing.status) || !run.inbox.is_empty() {
+        } else if is_under_way(run.summary.status) || !run.inbox.is_empty() {
             Line::Urgent
-        } else if run.standing.status == ShownStatus::Queued && self.holds(run, row) {
+        } else if run.summary.status == PublicRunStatus::Queued && self.holds(run, row) {
             Line::Queued
         } else {
             Line::Nowhere
         };
         let Some(run) = self.runs.get_mut(&row) else { return };
-        let wake_at = if run.held || run.ended() { None } else { run.standing.wake_at };
+        let wake_at = if run.held || run.ended() { None } else { run.summary.wake_at };
         self.ready.put(row, run, line, wake_at, now);
     }
 
@@ -306,15 +306,15 @@ impl State {
 }
 
 /// Without a worker such a run stands still although nothing is waited for.
-const fn is_under_way(status: ShownStatus) -> bool {
+const fn is_under_way(status: PublicRunStatus) -> bool {
     match status {
-        ShownStatus::Running | ShownStatus::Interrupting => true,
-        ShownStatus::Queued
-        | ShownStatus::WaitingApproval
-        | ShownStatus::WaitingTool
-        | ShownStatus::Completed
-        | ShownStatus::Failed
-        | ShownStatus::Interrupted => false,
+        PublicRunStatus::Running | PublicRunStatus::Interrupting => true,
+        PublicRunStatus::Queued
+        | PublicRunStatus::WaitingApproval
+        | PublicRunStatus::WaitingTool
+        | PublicRunStatus::Completed
+        | PublicRunStatus::Failed
+        | PublicRunStatus::Interrupted => false,
     }
 }
 

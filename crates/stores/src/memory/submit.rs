@@ -4,7 +4,7 @@ use engine::store::{Refused, Tenant};
 use machine::Timestamp;
 use machine::decision::Decision;
 use machine::id::{RunId, SuspensionId};
-use machine::inbox::{Item, Shown, Verdict, judge};
+use machine::inbox::{Item, SubmitContext, Verdict, judge_item};
 
 use super::state::{State, StoredRun};
 use super::write::put_item;
@@ -19,8 +19,8 @@ pub(super) fn submit(
     let row = state.row_of(tenant, run).ok_or(Refused::NotFound)?;
     let stored = state.runs.get(&row).ok_or(Refused::NotFound)?;
     let inbox: Vec<Item> = stored.inbox.values().cloned().collect();
-    let shown = Shown { control: &stored.control, inbox: &inbox, earlier: earlier(stored, item) };
-    let verdict = judge(item, &shown);
+    let context = SubmitContext { control: &stored.control, inbox: &inbox, earlier: earlier(stored, item) };
+    let verdict = judge_item(item, &context);
     if !verdict.is_taken() {
         return Ok(verdict);
     }

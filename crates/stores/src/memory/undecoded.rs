@@ -7,7 +7,7 @@ use machine::Timestamp;
 use machine::event::InterruptCause;
 use machine::id::Principal;
 use machine::inbox::Item;
-use machine::undecoded::{HeldCall, LastCommit, Plain, end as ended_by};
+use machine::undecodable::{FinalCommit, HeldCall, UndecodedRun, final_commit};
 
 use super::append::append;
 use super::state::{State, StoredRun};
@@ -18,8 +18,8 @@ pub(super) fn end(state: &mut State, lease: &Lease, now: Timestamp) -> Result<Ap
         return Err(Refused::Stale);
     }
     let control = (*run.control).clone();
-    let LastCommit { events, rows, deliver, control } =
-        ended_by(&plain(run, now), Some(control), &cause(run));
+    let FinalCommit { events, rows, deliver, control } =
+        final_commit(&plain(run, now), Some(control), &cause(run));
     let control =
         control.ok_or_else(|| Refused::Impossible("the state does not agree with its rows".into()))?;
     let append_last = Append {
@@ -36,14 +36,14 @@ pub(super) fn end(state: &mut State, lease: &Lease, now: Timestamp) -> Result<Ap
     append(state, lease, &append_last, now)
 }
 
-fn plain(run: &StoredRun, now: Timestamp) -> Plain {
+fn plain(run: &StoredRun, now: Timestamp) -> UndecodedRun {
     let open = run.suspensions.values().filter(|held| held.closed.is_none()).map(|held| &held.opened);
     let held = open.map(|opened| HeldCall {
         call: opened.call.clone(),
         suspension: opened.id.clone(),
         kind: opened.kind,
     });
-    Plain {
+    UndecodedRun {
         run: run.id.clone(),
         seq: run.seq(),
         now: now.max(run.control.at),

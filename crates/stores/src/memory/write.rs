@@ -10,7 +10,7 @@ use machine::event::{Event, Fact};
 use machine::id::{RunId, SuspensionId};
 use machine::inbox::{Item, Ticket};
 use machine::phase::Scope;
-use machine::rows::{OpenedRow, Rows, Standing};
+use machine::projection_rows::{OpenedRow, ProjectionRows, RunSummary};
 use machine::suspension::SuspensionKind;
 use machine::thread::promote;
 use serde_json::Value;
@@ -84,14 +84,14 @@ fn write_log(run: &mut StoredRun, append: &Append) {
         }
     }
     run.control = append.control.clone();
-    run.standing = Standing::of(&run.control);
+    run.summary = RunSummary::from_control(&run.control);
 }
 
 fn checkpoint_of(events: &[Arc<Event>]) -> Option<Checkpoint> {
-    (!events.is_empty()).then(|| checkpoint::name_of(events.iter().map(Arc::as_ref)))
+    (!events.is_empty()).then(|| checkpoint::from_event_iter(events.iter().map(Arc::as_ref)))
 }
 
-fn write_thread(run: &mut StoredRun, thread: &mut StoredThread, rows: &Rows) {
+fn write_thread(run: &mut StoredRun, thread: &mut StoredThread, rows: &ProjectionRows) {
     for message in &rows.messages {
         let place = MessagePlace { run: run.id.clone(), seq: message.seq, role: message.role };
         thread.messages.insert(message.id.clone(), place);
@@ -113,7 +113,7 @@ fn write_suspensions(run: &mut StoredRun, tenant: &mut TenantRows, append: &Appe
     let row_of_run = tenant.runs.get(&run.id).copied();
     for opened in &append.rows.opened {
         let key = (opened.at, opened.id.clone());
-        if opened.kind.asks_a_person() {
+        if opened.kind.needs_person() {
             tenant.approvals_by_age.insert(key.clone());
             tenant.pending_by_age.insert(key);
         }

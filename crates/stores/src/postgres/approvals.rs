@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView, Tenant};
-use machine::event::{Event, Fact, Opened};
+use machine::event::{Event, Fact, OpenedSuspension};
 use machine::id::{AgentName, CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::inbox::Item;
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use tokio_postgres::Row;
 
 use super::connection::{Connections, Parameters};
@@ -148,7 +148,7 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
 }
 
 /// What a person needs to see stands in the event. None where it says something else.
-fn opening(event: Event) -> Option<(u32, Opened)> {
+fn opening(event: Event) -> Option<(u32, OpenedSuspension)> {
     let Event { step, fact, .. } = event;
     let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = fact else { return None };
     Some((step.unwrap_or_default(), opened))

@@ -2,13 +2,13 @@
 //! and the function does not even look for it.
 
 use engine::store::{PostKey, ThreadView};
-use machine::grant::{Covered, Reason};
+use machine::grant::{GrantCoverage, HoldReason};
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
 use machine::phase::Scope;
 use machine::policy::OnBusy;
-use machine::rows::{ClosedRow, GrantRow, OpenedRow, ShownStatus};
-use machine::thread::{Front, IfBusy, LINE_MAX, QUEUE_MAX};
+use machine::projection_rows::{ClosedRow, GrantRow, OpenedRow, PublicRunStatus};
+use machine::thread::{FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX};
 use serde::Serialize;
 
 use super::text::Text;
@@ -132,15 +132,15 @@ struct BoundGrant<'e> {
     tool: Option<Text<'e>>,
     agent: Option<Text<'e>>,
     definition: Option<String>,
-    reasons: Option<&'e [Reason]>,
+    reasons: Option<&'e [HoldReason]>,
 }
 
 impl<'e> BoundGrant<'e> {
     fn of(row: &'e GrantRow) -> Self {
         let GrantRow { grant, since } = row;
         let granted = match &grant.covers {
-            Covered::Thread => None,
-            Covered::Tool(granted) => Some(granted),
+            GrantCoverage::Thread => None,
+            GrantCoverage::Tool(granted) => Some(granted),
         };
         Self {
             id: Text(grant.id.as_str()),
@@ -214,7 +214,7 @@ pub(super) struct Asked<'s> {
 
 impl<'e> Bound<'e> {
     pub(super) fn of(tenant: &'e str, lease_of: &'e RunId, entry: &'e Entry) -> Self {
-        let State { run, thread, seq, standing, .. } = &entry.state;
+        let State { run, thread, seq, summary, .. } = &entry.state;
         let rows = &entry.rows;
         Self {
             tenant: Text(tenant),
@@ -222,9 +222,9 @@ impl<'e> Bound<'e> {
             of_run: Text(run.as_str()),
             of_thread: Text(thread.as_str()),
             seq: number(*seq),
-            status: standing.status.as_str(),
+            status: summary.status.as_str(),
             wake_at: wake_at(&entry.state),
-            in_doubt: standing.in_doubt,
+            in_doubt: summary.in_doubt,
             started_at: entry.started_at.map(millis),
             ended_at: entry.state.ended_at().map(millis),
             interrupts: entry.accepted.iter().any(|one| matches!(one.item, Item::Interrupt { .. })),
@@ -363,16 +363,16 @@ impl<'e> BoundSuspension<'e> {
 impl<'e> BoundNewborn<'e> {
     fn of(born: &'e Newborn) -> Self {
         let Newborn { thread, state, log } = born;
-        let standing = state.standing;
-        let unstarted = standing.status == ShownStatus::Queued;
+        let summary = state.summary;
+        let unstarted = summary.status == PublicRunStatus::Queued;
         Self {
             thread: Text(thread.as_str()),
             id: Text(state.run.as_str()),
             agent: Text(state.agent.as_str()),
             parent_call: state.parent.as_ref().map(|parent| Text(parent.call_id.as_str())),
             promised: state.user_message.as_ref().filter(|_| unstarted).map(|message| Text(message.as_str())),
-            status: standing.status.as_str(),
-            in_doubt: standing.in_doubt,
+            status: summary.status.as_str(),
+            in_doubt: summary.in_doubt,
             wake_at: wake_at(state),
             first_seq: number(log.first_seq),
             last_seq: number(log.last_seq),
@@ -393,16 +393,16 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 impl<'s> Asked<'s> {
     pub(super) fn of(seen: &'s ThreadView, if_busy: IfBusy, starts: bool) -> Self {
-        let waits = |status: &ShownStatus| status.front() == Front::Waits;
+        let waits = |status: &PublicRunStatus| status.front_state() == FrontState::Waiting;
         Self {
             thread: seen.created_at.map(|_| seen.row),
             head: seen.head.as_ref().map(|head| Text(head.as_str())),
             starts,
             executes: word_of(if_busy.executes),
             waits: word_of(if_busy.waits),
-            waits_in: ShownStatus::ALL.into_iter().filter(waits).map(ShownStatus::as_str).collect(),
+            waits_in: PublicRunStatus::ALL.into_iter().filter(waits).map(PublicRunStatus::as_str).collect(),
             queue_max: QUEUE_MAX,
-            line_max: LINE_MAX,
+            line_max: QUEUE_WITH_SUPERSEDING_MAX,
         }
     }
 }

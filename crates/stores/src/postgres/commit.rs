@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
-use machine::inbox::{Item, Shown, Verdict, judge, judge_after_the_end};
-use machine::thread::{Admission, Busy, IfBusy, LINE_MAX, QUEUE_MAX};
-use machine::undecoded::judge_undecoded;
+use machine::inbox::{Item, SubmitContext, Verdict, judge_after_end, judge_item};
+use machine::thread::{Admission, Busy, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX};
+use machine::undecodable::judge_without_control;
 use serde::Serialize;
 use tokio_postgres::Row;
 
@@ -69,7 +69,7 @@ impl Shared {
         };
         self.tally.commit(entry.bytes);
         self.announce(lease, &entry);
-        if entry.state.standing.status.ended() {
+        if entry.state.summary.status.ended() {
             self.leases.forget(lease);
         } else {
             self.leases.stored(lease, entry.state.seq);
@@ -119,7 +119,7 @@ impl Shared {
         key.as_ref().map_or(Ok(()), PostKey::check)?;
         let entry = Arc::new(Entry::born(append, brought)?);
         check(&seen, &entry)?;
-        let leased = lease && !entry.state.standing.status.ended();
+        let leased = lease && !entry.state.summary.status.ended();
         let alone = begins_after.is_some() || key.is_some() || entry.state.parent.is_some();
         if leased
             && !alone
@@ -163,13 +163,15 @@ impl Shared {
         let admission = match row.try_get(0)? {
             "hold" => Admission::Hold,
             "enqueue" => Admission::Enqueue,
-            "take_over" => Admission::TakeOver,
+            "take_over" => Admission::Supersede,
             "stale" => return Err(Refused::Stale.into()),
             "gone" => return Err(Refused::NotFound.into()),
             "active_run" => return Err(Refused::Busy(Busy::ActiveRun(front()?)).into()),
             "in_doubt" => return Err(Refused::Busy(Busy::InDoubt(front()?)).into()),
             "queue_full" => return Err(Refused::Busy(Busy::QueueFull { max: QUEUE_MAX }).into()),
-            "line_full" => return Err(Refused::Busy(Busy::QueueFull { max: LINE_MAX }).into()),
+            "line_full" => {
+                return Err(Refused::Busy(Busy::QueueFull { max: QUEUE_WITH_SUPERSEDING_MAX }).into());
+            }
             "lapsed" => return Err(lapsed()),
             // The node is gone; the next one who asks joins again.
             "fenced" => {
@@ -236,16 +238,16 @@ impl Shared {
         let ended: bool = row.try_get(6)?;
         // What is left of a run that was ended by its columns need not be decodable.
         if ended {
-            return Ok(Judged { number, version, verdict: judge_after_the_end(item, earlier.as_ref()) });
+            return Ok(Judged { number, version, verdict: judge_after_end(item, earlier.as_ref()) });
         }
-        if let Some(verdict) = judge_undecoded(item, ended, row.try_get(5)?) {
+        if let Some(verdict) = judge_without_control(item, ended, row.try_get(5)?) {
             return Ok(Judged { number, version, verdict });
         }
         let control = control_to_show(&self.connections, number, row.try_get(2)?).await?;
         let inbox: Vec<&str> = row.try_get(3)?;
         let inbox = inbox.into_iter().map(item_of).collect::<Result<Vec<_>, _>>()?;
-        let shown = Shown { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
-        Ok(Judged { number, version, verdict: judge(item, &shown) })
+        let context = SubmitContext { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
+        Ok(Judged { number, version, verdict: judge_item(item, &context) })
     }
 
     /// The runs that a commit woke, from the column `first` on. Whoever holds one of them elsewhere is told.
@@ -261,7 +263,7 @@ impl Shared {
     /// Whoever watches the run on another node is told, and whoever shows what people have to answer. Of the latter
     /// nobody knows whether there is one: a look would not find what they missed.
     pub(super) fn announce(&self, lease: &Lease, entry: &Entry) {
-        if entry.rows.change_what_is_held() {
+        if entry.rows.changes_suspensions() {
             self.posts.approvals(&lease.tenant, &lease.run);
         }
         if entry.log.is_some() && self.has_company.load(Ordering::Relaxed) {

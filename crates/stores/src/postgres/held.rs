@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::store::{Refused, Tenant, Trouble};
 use machine::Control;
-use machine::control::ControlUnreadable;
+use machine::control::ControlDecodeError;
 use machine::id::{AgentName, CallId, Digest, RunId};
 
 use super::doctor::log::{Page, commit_of};
@@ -117,10 +117,10 @@ async fn holder(look: &Look<'_>, run: i64, revisions: &mut Revisions) -> Result<
     let rows = look.read("SELECT tenant, control FROM runs WHERE run = $1", &[&run]).await?;
     let row = rows.first().ok_or_else(|| corrupt(format!("run {run} is not there")))?;
     let tenant = told(row.try_get(0)?);
-    let control = match Control::decode_to_show(row.try_get(1)?) {
+    let control = match Control::decode_read_only(row.try_get(1)?) {
         Ok(control) => control,
-        Err(ControlUnreadable::OtherVersion(_)) => folded(look, run, &tenant).await?,
-        Err(ControlUnreadable::Corrupt(why)) => {
+        Err(ControlDecodeError::UnsupportedVersion(_)) => folded(look, run, &tenant).await?,
+        Err(ControlDecodeError::Corrupt(why)) => {
             return Err(corrupt(format!("control of run {run}: {why}")));
         }
     };

@@ -4,12 +4,12 @@ use std::iter::repeat;
 use std::sync::Arc;
 
 use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, UnreadableEvent};
-use machine::apply::{apply, born};
-use machine::control::ControlUnreadable;
+use machine::apply::{apply, initial_control};
+use machine::control::ControlDecodeError;
 use machine::event::Event;
 use machine::id::{MessageId, RunId};
 use machine::inbox::{Item, Ticket};
-use machine::{Control, Timestamp, stored};
+use machine::{Control, Timestamp, event_codec};
 use tokio_postgres::Row;
 
 use super::claim::lease_of;
@@ -34,18 +34,18 @@ pub(super) async fn control_to_show(
     run: i64,
     stored: &[u8],
 ) -> Result<Control, Stop> {
-    control_or_fold(connections, run, Control::decode_to_show(stored)).await
+    control_or_fold(connections, run, Control::decode_read_only(stored)).await
 }
 
 async fn control_or_fold(
     connections: &Connections,
     run: i64,
-    decoded: Result<Control, ControlUnreadable>,
+    decoded: Result<Control, ControlDecodeError>,
 ) -> Result<Control, Stop> {
     match decoded {
         Ok(control) => Ok(control),
-        Err(ControlUnreadable::OtherVersion(_)) => folded(connections, run).await,
-        Err(ControlUnreadable::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
+        Err(ControlDecodeError::UnsupportedVersion(_)) => folded(connections, run).await,
+        Err(ControlDecodeError::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn folded(connections: &Connections, run: i64) -> Result<Contro
             let Committed { event, .. } = logged.decoded()?;
             let folded = match &mut control {
                 Some(control) => apply(control, event),
-                None => born(event).map(|born| control = Some(born)),
+                None => initial_control(event).map(|born| control = Some(born)),
             };
             folded.map_err(|why| corrupt(why.to_string()))?;
         }
@@ -247,7 +247,7 @@ pub(super) fn event_in(body: &str, first_seq: u64, seq: u64) -> Result<Event, St
 }
 
 pub(super) fn event(line: &str, seq: u64) -> Result<Event, Stop> {
-    let event = stored::read(line).map_err(|why| corrupt(why.to_string()))?;
+    let event = event_codec::decode(line).map_err(|why| corrupt(why.to_string()))?;
     if event.seq == seq {
         Ok(event)
     } else {

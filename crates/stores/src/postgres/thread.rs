@@ -2,7 +2,7 @@
 
 use engine::store::{Listed, Page, Refused, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
-use machine::thread::Thread;
+use machine::thread::ThreadState;
 use tokio_postgres::Row;
 
 use super::Shared;
@@ -70,13 +70,13 @@ fn shown(row: &Row) -> Result<ThreadView, Stop> {
     let metadata = serde_json::from_str(row.try_get(2)?).ok();
     let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(told));
     let state = match text(5)? {
-        Some(front) => Thread::Busy {
+        Some(front) => ThreadState::Busy {
             front: RunId::from(front),
-            front_is: status_of(row.try_get(6)?)?.front(),
+            front_is: status_of(row.try_get(6)?)?.front_state(),
             in_doubt: row.try_get(7)?,
             queued: usize::try_from(row.try_get::<_, i64>(8)?).unwrap_or(usize::MAX),
         },
-        None => Thread::Free,
+        None => ThreadState::Free,
     };
     let tools: Vec<String> = row.try_get(9)?;
     Ok(ThreadView {

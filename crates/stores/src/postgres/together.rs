@@ -9,7 +9,7 @@ use std::sync::Arc;
 use engine::store::{Brought, Lease, Refused, Tenant, ThreadView};
 use machine::id::{CallId, ThreadId};
 use machine::inbox::Item;
-use machine::rows::MessageRow;
+use machine::projection_rows::MessageRow;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::Shared;
@@ -391,9 +391,9 @@ impl<'e> Columns<'e> {
     fn add(&mut self, entry: &'e Entry, place: i32) {
         let state = &entry.state;
         self.seqs.push(number(state.seq));
-        self.statuses.push(state.standing.status.as_str());
+        self.statuses.push(state.summary.status.as_str());
         self.wake_ats.push(super::binding::wake_at(state));
-        self.in_doubt.push(state.standing.in_doubt);
+        self.in_doubt.push(state.summary.in_doubt);
         self.started_ats.push(entry.started_at.map(millis));
         self.checkpoints.push(entry.log.as_ref().map(|log| log.checkpoint));
         self.controls.push(&state.control);

@@ -4,7 +4,7 @@ use engine::clock::Clock as _;
 use engine::store::{Appended, Lease, Refused};
 use machine::Control;
 use machine::id::{AgentName, CallId, RunId, SuspensionId, ThreadId};
-use machine::undecoded::{HeldCall, ParentCall, Plain, end as ended_by};
+use machine::undecodable::{HeldCall, ParentCall, UndecodedRun, final_commit};
 use tokio_postgres::Row;
 
 use super::Shared;
@@ -50,7 +50,7 @@ impl Shared {
         };
         let (tickets, items): (Vec<i64>, Vec<&str>) = (row.try_get(12)?, row.try_get(13)?);
         let plain = self.plain(lease, row, tickets.len())?;
-        let last = ended_by(&plain, decoded, &cause_in(items));
+        let last = final_commit(&plain, decoded, &cause_in(items));
         let ended = Ended {
             id: lease.run.clone(),
             thread: ThreadId::from(told(row.try_get(1)?)),
@@ -67,7 +67,7 @@ impl Shared {
         Ok(Appended { woken, version: entry.expected_version + 1 })
     }
 
-    fn plain(&self, lease: &Lease, row: &Row, inbox_count: usize) -> Result<Plain, Stop> {
+    fn plain(&self, lease: &Lease, row: &Row, inbox_count: usize) -> Result<UndecodedRun, Stop> {
         let name = |column: usize| row.try_get::<_, Option<String>>(column).map(|name| name.map(told));
         let (calls, ids): (Vec<String>, Vec<String>) = (row.try_get(8)?, row.try_get(9)?);
         let (kinds, children): (Vec<&str>, Vec<String>) = (row.try_get(10)?, row.try_get(11)?);
@@ -77,7 +77,7 @@ impl Shared {
             held.push(HeldCall { call, suspension, kind: kind_of(kind)? });
         }
         let parent = name(3)?.zip(name(4)?);
-        Ok(Plain {
+        Ok(UndecodedRun {
             run: lease.run.clone(),
             seq: unsigned(row.try_get(0)?),
             now: self.clock.now().max(timestamp(row.try_get(5)?)),

@@ -10,7 +10,7 @@ use engine::store::{
 use machine::decision::Decision;
 use machine::id::{AgentName, DecisionId, MessageId, PluginName, RunId, ThreadId};
 use machine::phase::Scope;
-use machine::rows::{ShownStatus, StateRow};
+use machine::projection_rows::{PublicRunStatus, StateRow};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -84,18 +84,18 @@ pub(super) async fn runs(
     let agent = filter.agent.as_ref().map(|agent| kept(AgentName::as_str(agent)));
     let (tenant, after_id, count) = (kept(tenant.as_str()), kept(&behind.id), asked.row_count());
     let mut found = if let Some(thread) = &filter.thread {
-        let status = filter.status.map(ShownStatus::as_str);
+        let status = filter.status.map(PublicRunStatus::as_str);
         let parameters: Parameters<'_> =
             &[&tenant, &status, &behind.at, &after_id, &count, &agent, &kept(thread.as_str())];
         run_views(connections, include_str!("sql/runs_of_thread.sql"), parameters).await?
     } else {
         // One index serves what is interrupting, another one all the rest, a third one all the rest of an agent: the pages
         // of all that is asked for are merged.
-        let asked_for = |one: ShownStatus| filter.status.is_none_or(|asked| asked == one);
-        let interrupting = asked_for(ShownStatus::Interrupting);
-        let rest = ShownStatus::ALL.into_iter();
-        let rest = rest.filter(|one| asked_for(*one) && *one != ShownStatus::Interrupting);
-        let rest: Vec<&str> = rest.map(ShownStatus::as_str).collect();
+        let asked_for = |one: PublicRunStatus| filter.status.is_none_or(|asked| asked == one);
+        let interrupting = asked_for(PublicRunStatus::Interrupting);
+        let rest = PublicRunStatus::ALL.into_iter();
+        let rest = rest.filter(|one| asked_for(*one) && *one != PublicRunStatus::Interrupting);
+        let rest: Vec<&str> = rest.map(PublicRunStatus::as_str).collect();
         let parameters: [&(dyn ToSql + Sync); 7] =
             [&tenant, &rest, &behind.at, &after_id, &count, &interrupting, &agent];
         match agent {

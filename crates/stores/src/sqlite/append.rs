@@ -3,7 +3,7 @@
 use engine::store::{Appended, Lease, Refused};
 use machine::id::RunId;
 use machine::phase::Scope;
-use machine::rows::{ClosedRow, GrantRow};
+use machine::projection_rows::{ClosedRow, GrantRow};
 use machine::suspension::SuspensionKind;
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
@@ -82,7 +82,7 @@ pub(super) fn write(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<V
         remember(desk, &target.tenant, target.row, one)?;
     }
     let mut woken = Vec::new();
-    if entry.state.standing.status.ended() {
+    if entry.state.summary.status.ended() {
         desk.forget_after_commit(target.row);
         if target.holds {
             woken.extend(promote_next(desk, target.thread)?);
@@ -106,7 +106,7 @@ fn take_from_inbox(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<()
             return Err(impossible(format!("the inbox has no row {ticket}")));
         }
     }
-    if entry.state.standing.status.ended() {
+    if entry.state.summary.status.ended() {
         desk.execute("DELETE FROM inbox WHERE run = ?1", [target.row])?;
     }
     Ok(())
@@ -114,7 +114,7 @@ fn take_from_inbox(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<()
 
 fn write_run(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<(), Stop> {
     let state = &entry.state;
-    let standing = state.standing;
+    let summary = state.summary;
     let mut statement = desk.prepare("SELECT EXISTS (SELECT 1 FROM inbox WHERE run = ?1)")?;
     let has_items: bool = statement.query_row([target.row], |row| row.get(0))?;
     let interrupted = entry.accepted.iter().any(|one| item_word(&one.item) == "interrupt");
@@ -126,10 +126,10 @@ fn write_run(desk: &Desk<'_>, target: &Target, entry: &Entry) -> Result<(), Stop
             target.row,
             number(state.seq),
             number(target.epoch),
-            standing.status.as_str(),
-            target.holds && !standing.status.ended(),
+            summary.status.as_str(),
+            target.holds && !summary.status.ended(),
             state.wake_at().map(millis),
-            standing.in_doubt,
+            summary.in_doubt,
             interrupted,
             entry.started_at.map(millis),
             state.ended_at().map(millis),

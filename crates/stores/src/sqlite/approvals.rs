@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use engine::store::{ApprovalFilter, Listed, Page, PathEntry, Refused, SuspensionView, Tenant, Trouble};
-use machine::event::{Fact, Opened};
+use machine::event::{Fact, OpenedSuspension};
 use machine::id::{AgentName, CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::inbox::Item;
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::stored_run::event_at;
@@ -161,7 +161,7 @@ fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<Susp
 }
 
 /// What a person needs to see stands in the event. None where it cannot be decoded, is missing or says something else.
-fn opening(connection: &Connection, run: i64, seq: u64) -> Result<Option<(u32, Opened)>, Stop> {
+fn opening(connection: &Connection, run: i64, seq: u64) -> Result<Option<(u32, OpenedSuspension)>, Stop> {
     let event = match event_at(connection, run, seq) {
         Ok(event) => event,
         Err(Stop(Refused::Trouble(Trouble::Corrupt(_)) | Refused::NotFound)) => return Ok(None),

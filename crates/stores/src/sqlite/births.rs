@@ -4,7 +4,7 @@ use engine::store::{Created, Lease, PostKey, Refused, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::thread::{Admission, IfBusy};
 use rusqlite::{OptionalExtension, params};
 
@@ -63,11 +63,11 @@ pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) 
     let thread = thread_row(desk, tenant, &seen.id)?;
     check_message(desk, thread, &entry.state)?;
     let superseded = match admission {
-        Admission::TakeOver => to_supersede(desk, thread)?,
+        Admission::Supersede => to_supersede(desk, thread)?,
         Admission::Hold | Admission::Enqueue | Admission::Refuse(_) => Vec::new(),
     };
     let holds = admission == Admission::Hold;
-    let leased = creation.lease && holds && !entry.state.standing.status.ended();
+    let leased = creation.lease && holds && !entry.state.summary.status.ended();
     // Nobody can hold a run that has just been given its row, so no epoch was used for it.
     let epoch = if leased { desk.leases.lock().next_epoch(None, 0) } else { 0 };
     let place = Place { tenant, thread, holds, epoch, startable: false };
@@ -154,14 +154,14 @@ fn insert(
     begins_after: Option<&MessageId>,
     parent: Option<i64>,
 ) -> Result<i64, Stop> {
-    let standing = state.standing;
+    let summary = state.summary;
     let parent = match (&state.parent, parent) {
         (Some(_), Some(row)) => Some(row),
         (Some(known), None) => parent_row(desk, place.tenant, &known.run_id)?,
         (None, _) => None,
     };
     let parent_call = state.parent.as_ref().filter(|_| parent.is_some()).map(|known| known.call_id.as_str());
-    let unstarted = standing.status == ShownStatus::Queued;
+    let unstarted = summary.status == PublicRunStatus::Queued;
     let promised = state.user_message.as_ref().filter(|_| unstarted).map(MessageId::as_str);
     desk.execute(
         include_str!("sql/run_insert.sql"),
@@ -174,11 +174,11 @@ fn insert(
             parent_call,
             begins_after.map(MessageId::as_str),
             promised,
-            standing.status.as_str(),
-            place.holds && !standing.status.ended(),
+            summary.status.as_str(),
+            place.holds && !summary.status.ended(),
             number(state.seq),
             number(place.epoch),
-            standing.in_doubt,
+            summary.in_doubt,
             if place.startable { 2 } else { 0 },
             place.startable.then(|| desk.arrival()),
             state.wake_at().map(millis),

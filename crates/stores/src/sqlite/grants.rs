@@ -2,7 +2,7 @@
 
 use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, Refused, Tenant};
 use machine::Timestamp;
-use machine::grant::{Covered, Grant};
+use machine::grant::{Grant, GrantCoverage};
 use machine::id::{GrantId, Principal, ThreadId, ToolName};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
@@ -41,7 +41,7 @@ pub(super) fn set_auto_approve(
         desk.execute(include_str!("sql/grants_revoke_of_thread.sql"), [row])?;
         return Ok(());
     };
-    let grant = Grant { id: id.clone(), by: by.clone(), covers: Covered::Thread };
+    let grant = Grant { id: id.clone(), by: by.clone(), covers: GrantCoverage::Thread };
     insert(desk, tenant.as_str(), row, &grant, desk.now)
 }
 

@@ -3,8 +3,8 @@
 use engine::store::{Refused, Tenant};
 use machine::decision::Decision;
 use machine::id::RunId;
-use machine::inbox::{Item, Shown, Ticket, Verdict, judge, judge_after_the_end};
-use machine::undecoded::judge_undecoded;
+use machine::inbox::{Item, SubmitContext, Ticket, Verdict, judge_after_end, judge_item};
+use machine::undecodable::judge_without_control;
 use rusqlite::{OptionalExtension, params};
 
 use super::desk::Desk;
@@ -24,9 +24,9 @@ pub(super) fn submit(
     let item = &written.item;
     // What is left of a run that was ended by its columns need not be decodable.
     if found.ended {
-        return Ok(judge_after_the_end(item, earlier(desk, found.row, item)?.as_ref()));
+        return Ok(judge_after_end(item, earlier(desk, found.row, item)?.as_ref()));
     }
-    if let Some(verdict) = judge_undecoded(item, found.ended, found.interrupt_accepted) {
+    if let Some(verdict) = judge_without_control(item, found.ended, found.interrupt_accepted) {
         if verdict.is_taken() {
             put(desk, tenant, found.row, written)?;
             desk.count_commit(written.text.len() as u64);
@@ -36,8 +36,8 @@ pub(super) fn submit(
     let control = control_to_show(desk.connection(), found.row, &found.control)?;
     let inbox: Vec<Item> = inbox(desk.connection(), found.row)?.into_iter().map(|(_, item)| item).collect();
     let earlier = earlier(desk, found.row, item)?;
-    let shown = Shown { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
-    let verdict = judge(item, &shown);
+    let context = SubmitContext { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
+    let verdict = judge_item(item, &context);
     if !verdict.is_taken() {
         return Ok(verdict);
     }

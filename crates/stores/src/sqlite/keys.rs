@@ -45,7 +45,7 @@ pub(super) fn seal_of_answer(scope: &str, body: &[u8], status: i64, answer: &str
 /// Each part with its length, so that none runs into the next.
 fn seal<const COUNT: usize>(parts: [&[u8]; COUNT]) -> Digest {
     let sized = parts.iter().flat_map(|part| [&part.len().to_le_bytes()[..], part].concat());
-    Digest::of(&sized.collect::<Vec<u8>>())
+    Digest::sha256(&sized.collect::<Vec<u8>>())
 }
 
 /// What is kept: of the current ones the first.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use engine::store::{Refused, Tenant};
 use machine::Timestamp;
-use machine::event::{Fact, Opened};
+use machine::event::{Fact, OpenedSuspension};
 use machine::id::{RunId, ThreadId};
 use machine::suspension::Held;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -261,7 +261,9 @@ fn children(connection: &Connection, thread: i64) -> Result<Vec<i64>, Stop> {
     let mut children = Vec::new();
     for (run, seq) in rows {
         let event = event_at(connection, run, seq)?;
-        let Fact::ToolSuspended(Opened { held: Held::ChildRun { run: child, .. }, .. }) = &event.fact else {
+        let Fact::ToolSuspended(OpenedSuspension { held: Held::ChildRun { run: child, .. }, .. }) =
+            &event.fact
+        else {
             return Err(corrupt(format!("event {seq} of run {run} names no child")));
         };
         children.extend(thread_of(connection, run, child)?);

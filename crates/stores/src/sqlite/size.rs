@@ -99,7 +99,7 @@ fn count_runs(connection: &Connection, size: &mut Size) -> rusqlite::Result<()> 
             size.events = size.events.saturating_add(unsigned(row.get(1)?));
             size.control_bytes += control.len() as u64;
             // One of an unknown version is not counted: its log would have to be read.
-            size.steps += Control::decode_to_show(control).map_or(0, |control| u64::from(control.step));
+            size.steps += Control::decode_read_only(control).map_or(0, |control| u64::from(control.step));
         }
         if size.runs == before {
             return Ok(());

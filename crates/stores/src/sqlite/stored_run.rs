@@ -4,13 +4,13 @@ use std::iter::repeat;
 use std::sync::Arc;
 
 use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, UnreadableEvent};
-use machine::apply::{apply, born};
+use machine::apply::{apply, initial_control};
 use machine::checkpoint::Checkpoint;
-use machine::control::ControlUnreadable;
+use machine::control::ControlDecodeError;
 use machine::event::Event;
 use machine::id::{MessageId, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
-use machine::{Control, stored};
+use machine::{Control, event_codec};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::trouble::{Stop, corrupt};
@@ -28,7 +28,7 @@ pub(super) fn control_if_readable(
 
 /// To show the run or to judge an item, without a look at its log where an earlier version stored the control.
 pub(super) fn control_to_show(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {
-    control_or_fold(connection, run, Control::decode_to_show(stored))
+    control_or_fold(connection, run, Control::decode_read_only(stored))
 }
 
 /// For a worker, which writes the control back: one that another version wrote is folded from the log again.
@@ -39,12 +39,12 @@ fn control_to_continue(connection: &Connection, run: i64, stored: &[u8]) -> Resu
 fn control_or_fold(
     connection: &Connection,
     run: i64,
-    decoded: Result<Control, ControlUnreadable>,
+    decoded: Result<Control, ControlDecodeError>,
 ) -> Result<Control, Stop> {
     match decoded {
         Ok(control) => Ok(control),
-        Err(ControlUnreadable::OtherVersion(_)) => folded(connection, run),
-        Err(ControlUnreadable::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
+        Err(ControlDecodeError::UnsupportedVersion(_)) => folded(connection, run),
+        Err(ControlDecodeError::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn folded(connection: &Connection, run: i64) -> Result<Control, Stop>
             let Committed { event, .. } = logged.decoded()?;
             let folded = match &mut control {
                 Some(control) => apply(control, event),
-                None => born(event).map(|born| control = Some(born)),
+                None => initial_control(event).map(|born| control = Some(born)),
             };
             folded.map_err(|why| corrupt(why.to_string()))?;
         }
@@ -224,7 +224,7 @@ impl StoredCommit {
 }
 
 fn event(line: &str, seq: u64) -> Result<Event, Stop> {
-    let event = stored::read(line).map_err(|why| corrupt(why.to_string()))?;
+    let event = event_codec::decode(line).map_err(|why| corrupt(why.to_string()))?;
     if event.seq == seq {
         Ok(event)
     } else {

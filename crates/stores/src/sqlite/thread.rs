@@ -2,7 +2,7 @@
 
 use engine::store::{Refused, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId};
-use machine::thread::{Thread, Unended, promote};
+use machine::thread::{ThreadState, UnendedRun, promote};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
@@ -75,7 +75,7 @@ impl ThreadColumns {
 }
 
 /// Its unended runs.
-fn state(connection: &Connection, thread: i64) -> Result<Thread, Stop> {
+fn state(connection: &Connection, thread: i64) -> Result<ThreadState, Stop> {
     let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let mut holder = connection.prepare_cached(include_str!("sql/thread_holder.sql"))?;
     let holder: Option<(String, String, bool)> = holder.query_row([thread], columns).optional()?;
@@ -83,9 +83,14 @@ fn state(connection: &Connection, thread: i64) -> Result<Thread, Stop> {
     let line = line.query_map([thread], columns)?.collect::<rusqlite::Result<Vec<_>>>()?;
     let queued = line.len();
     let Some((front, status, in_doubt)) = holder.or_else(|| line.into_iter().next()) else {
-        return Ok(Thread::Free);
+        return Ok(ThreadState::Free);
     };
-    Ok(Thread::Busy { front: RunId::from(front), front_is: status_of(&status)?.front(), in_doubt, queued })
+    Ok(ThreadState::Busy {
+        front: RunId::from(front),
+        front_is: status_of(&status)?.front_state(),
+        in_doubt,
+        queued,
+    })
 }
 
 /// The runs that a superseding message interrupts.
@@ -112,8 +117,8 @@ struct UnendedColumns {
 }
 
 impl UnendedColumns {
-    const fn shown(&self) -> Unended<'_> {
-        Unended { run: &self.id, interrupted: self.interrupt_accepted }
+    const fn shown(&self) -> UnendedRun<'_> {
+        UnendedRun { run: &self.id, interrupted: self.interrupt_accepted }
     }
 }
 
@@ -133,7 +138,7 @@ pub(super) fn delete_thread(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId)
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
     let Some(row) = row else { return Err(Refused::NotFound.into()) };
-    if state(desk.connection(), row)? != Thread::Free {
+    if state(desk.connection(), row)? != ThreadState::Free {
         return Err(Refused::Stale.into());
     }
     for sql in include_str!("sql/thread_delete.sql").split_inclusive(";\n") {

@@ -5,7 +5,7 @@ use machine::Control;
 use machine::id::{AgentName, CallId, RunId, SuspensionId, ThreadId};
 use machine::inbox::Ticket;
 use machine::suspension::SuspensionKind;
-use machine::undecoded::{HeldCall, ParentCall, Plain, end as ended_by};
+use machine::undecodable::{HeldCall, ParentCall, UndecodedRun, final_commit};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::append::{Target, write};
@@ -55,7 +55,7 @@ pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended
     let (inbox, texts) = inbox(connection, lease.row)?;
     let cause = cause_in(texts.iter().map(String::as_str));
     let held = held(connection, lease.row)?;
-    let plain = Plain {
+    let plain = UndecodedRun {
         run: run.id.clone(),
         seq: run.seq,
         now: desk.now.max(timestamp(known_at)),
@@ -72,7 +72,7 @@ pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended
         },
         Ends::ByColumns => None,
     };
-    let entry = Entry::ending(run, ended_by(&plain, decoded, &cause), control)?;
+    let entry = Entry::ending(run, final_commit(&plain, decoded, &cause), control)?;
     let woken = write(desk, &target, &entry)?;
     desk.count_commit(entry.bytes);
     Ok(Appended { woken, version: entry.expected_version + 1 })

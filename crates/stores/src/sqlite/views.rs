@@ -10,7 +10,7 @@ use engine::store::{
 use machine::decision::Decision;
 use machine::id::{AgentName, CallId, DecisionId, MessageId, PluginName, RunId, ThreadId};
 use machine::phase::Scope;
-use machine::rows::{ShownStatus, StateRow};
+use machine::projection_rows::{PublicRunStatus, StateRow};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::json;
 
@@ -102,16 +102,16 @@ pub(super) fn runs(
     let snapshot = connection.unchecked_transaction()?;
     let mut found = Vec::new();
     if let Some(thread) = &filter.thread {
-        let status = filter.status.map(ShownStatus::as_str);
+        let status = filter.status.map(PublicRunStatus::as_str);
         let params =
             params![tenant.as_str(), status, behind.at, behind.id, asked.row_count(), agent, thread.as_str()];
         found = run_views(connection, include_str!("sql/runs_of_thread.sql"), params)?;
     } else {
         // An index by status serves every filter but one: without a status, the pages of all of them are merged.
         for status in
-            ShownStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
+            PublicRunStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
         {
-            if status == ShownStatus::Interrupting {
+            if status == PublicRunStatus::Interrupting {
                 let params = params![tenant.as_str(), behind.at, behind.id, asked.row_count(), agent];
                 found.extend(run_views(connection, include_str!("sql/runs_interrupting.sql"), params)?);
                 continue;

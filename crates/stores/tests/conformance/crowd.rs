@@ -22,7 +22,7 @@ use crate::worker::{
 
 /// The frozen agent that every run of these tests is pinned to.
 pub(crate) async fn freeze_agent(world: &World) {
-    world.store.put_revision(&Digest::of(b"revision"), "revision").await.unwrap();
+    world.store.put_revision(&Digest::sha256(b"revision"), "revision").await.unwrap();
 }
 
 /// Runs that wait, stand in line, have ended, delegate, and have something in their inboxes; two tenants. One of them is
@@ -117,7 +117,7 @@ pub(crate) fn child_id(parent: &Worker, call: &str) -> RunId {
 /// A run whose message has a key, and an answer that is remembered.
 async fn keyed(world: &World) {
     let create = creation(world, order("thr_keyed", "keyed"), OnBusy::Reject, false).await;
-    let body = Digest::of(b"body");
+    let body = Digest::sha256(b"body");
     let key = Some(PostKey { scope: "ana k".into(), body });
     world.store.create(Create { key, ..create }).await.unwrap();
     let answer = Remembered { body, status: 200, answer: "{}".into() };

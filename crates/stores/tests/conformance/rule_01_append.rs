@@ -7,7 +7,7 @@ use machine::checkpoint::Checkpoint;
 use machine::id::{CallId, MessageId};
 use machine::inbox::Item;
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
-use machine::rows::{Role, ShownStatus, StateRow};
+use machine::projection_rows::{PublicRunStatus, Role, StateRow};
 use machine::suspension::SuspensionKind;
 use serde_json::json;
 
@@ -32,7 +32,7 @@ pub(crate) async fn rule_01_an_append_writes_all_that_its_events_say<F: Fixture>
 
     let run = world.run("run").await;
     assert_eq!(run.control.as_ref(), Some(&worker.run.control));
-    assert_eq!(run.status, ShownStatus::WaitingApproval);
+    assert_eq!(run.status, PublicRunStatus::WaitingApproval);
     assert_eq!((run.created_at.0, run.started_at.unwrap().0, run.ended_at), (1_000_000, 1_000_000, None));
     let log = world.store.events(&world.tenant, &run.id, 0, 1_000).await.unwrap();
     let numbers: Vec<u64> = log.iter().map(|committed| committed.readable().unwrap().event.seq).collect();
@@ -145,7 +145,7 @@ pub(crate) async fn rule_01_the_lease_of_an_ended_run_is_let_go<F: Fixture>() {
     worker.says("done");
     worker.commit(&world).await.unwrap();
     let run = world.run("run").await;
-    assert_eq!((run.status, run.ended_at), (ShownStatus::Completed, Some(world.clock.now())));
+    assert_eq!((run.status, run.ended_at), (PublicRunStatus::Completed, Some(world.clock.now())));
     assert!(!world.store.may_send(&worker.lease));
     assert_eq!(world.store.release(&worker.lease).await, Err(Refused::Fenced));
     assert_eq!(worker.commit(&world).await, Err(Refused::Fenced));

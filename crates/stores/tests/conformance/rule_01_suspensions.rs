@@ -3,7 +3,7 @@
 use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::event::{Event, Fact};
 use machine::inbox::Item;
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 
 use crate::fixture::{Fixture, World};
 use crate::worker::{approve, reject, started};

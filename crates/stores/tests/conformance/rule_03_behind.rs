@@ -10,7 +10,7 @@ use machine::event::InterruptCause;
 use machine::id::RunId;
 use machine::inbox::{Item, Verdict};
 use machine::policy::{OnBusy, OnReject};
-use machine::rows::{ApprovalStatus, ShownStatus};
+use machine::projection_rows::{ApprovalStatus, PublicRunStatus};
 use machine::suspension::Held;
 use tokio::sync::Barrier;
 
@@ -178,7 +178,7 @@ pub(crate) async fn rule_03_an_interrupt_at_the_worker_does_not_overtake_an_acce
     worker.accept(interrupt());
     worker.commit(&world).await.unwrap();
     assert_eq!(status(&world, &worker, &decision).await, ApprovalStatus::Approved);
-    assert_eq!(world.run("run").await.status, ShownStatus::Interrupted);
+    assert_eq!(world.run("run").await.status, PublicRunStatus::Interrupted);
 }
 
 pub(crate) async fn rule_03_a_decision_that_came_first_may_close_what_a_later_one_answers<F: Fixture>() {
@@ -230,7 +230,7 @@ pub(crate) async fn rule_03_nothing_is_accepted_after_an_accepted_interrupt<F: F
     worker.reload(&world).await;
     worker.drain();
     worker.commit(&world).await.unwrap();
-    assert_eq!(world.run("run").await.status, ShownStatus::Interrupted);
+    assert_eq!(world.run("run").await.status, PublicRunStatus::Interrupted);
 }
 
 pub(crate) async fn rule_03_a_row_that_closed_nothing_answers_nothing_any_more<F: Fixture>() {
@@ -311,13 +311,13 @@ pub(crate) async fn rule_03_an_interrupt_and_the_last_commit_race_and_one_of_the
             let ended = worker.commit(&world).await;
             match (ended, person.await.unwrap()) {
                 (Ok(_), Verdict::Refused(_)) => {
-                    assert_eq!(world.run(&run).await.status, ShownStatus::Completed);
+                    assert_eq!(world.run(&run).await.status, PublicRunStatus::Completed);
                 }
                 (Err(Refused::Behind), Verdict::Accepted) => {
                     worker.reload(&world).await;
                     worker.drain();
                     worker.commit(&world).await.unwrap();
-                    assert_eq!(world.run(&run).await.status, ShownStatus::Interrupted);
+                    assert_eq!(world.run(&run).await.status, PublicRunStatus::Interrupted);
                 }
                 (ended, verdict) => panic!("the last commit: {ended:?}; the interrupt: {verdict:?}"),
             }

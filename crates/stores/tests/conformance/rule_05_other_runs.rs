@@ -6,7 +6,7 @@ use machine::event::InterruptCause;
 use machine::id::RunId;
 use machine::inbox::{Item, Verdict};
 use machine::input::ChildEnd;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::suspension::Held;
 
 use crate::fixture::{Fixture, World};
@@ -48,7 +48,7 @@ pub(crate) async fn rule_05_a_child_is_created_in_its_parents_commit<F: Fixture>
     assert_eq!(appended.woken, std::slice::from_ref(&child));
     assert_eq!(world.store.counts().commits, commits + 1);
     let shown = world.run(child.as_str()).await;
-    assert_eq!((shown.status, shown.control.as_ref().unwrap().seq), (ShownStatus::Queued, 1));
+    assert_eq!((shown.status, shown.control.as_ref().unwrap().seq), (PublicRunStatus::Queued, 1));
     assert_eq!(shown.control.as_ref().unwrap().parent.clone().unwrap().run_id.as_str(), "parent");
     let log = world.store.events(&world.tenant, &child, 0, 10).await.unwrap();
     assert_eq!(log.len(), 1);
@@ -110,7 +110,7 @@ pub(crate) async fn rule_05_an_interrupt_of_the_parent_is_an_accepted_one<F: Fix
     child.drain();
     let appended = child.commit(&world).await.unwrap();
     assert!(appended.woken.is_empty(), "nothing is delivered to a parent that has ended");
-    assert_eq!(world.run(run.as_str()).await.status, ShownStatus::Interrupted);
+    assert_eq!(world.run(run.as_str()).await.status, PublicRunStatus::Interrupted);
     assert!(next(&world, 10).await.is_empty());
 }
 
@@ -156,7 +156,7 @@ pub(crate) async fn rule_05_a_thread_is_deleted_with_those_of_its_child_runs<F: 
     // The parent has ended, and its child has not heard of it.
     parent.accept(interrupt());
     parent.commit(&world).await.unwrap();
-    assert_eq!(world.run("parent").await.status, ShownStatus::Interrupted);
+    assert_eq!(world.run("parent").await.status, PublicRunStatus::Interrupted);
     assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(Refused::Stale));
     assert_eq!(thread_names().await.len(), 3, "nothing was deleted");
     child.reload(&world).await;

@@ -3,7 +3,7 @@
 use engine::store::{ApprovalFilter, AutoApproval, Claim, Lease, Listed, Page, Refused, RunFilter};
 use machine::event::InterruptCause;
 use machine::inbox::Item;
-use machine::rows::{ApprovalStatus, ShownStatus};
+use machine::projection_rows::{ApprovalStatus, PublicRunStatus};
 use serde_json::json;
 
 use crate::fixture::{Fixture, World};
@@ -85,8 +85,8 @@ pub(crate) async fn rule_06_two_tenants_may_use_the_same_names<F: Fixture>() {
     here.accept(Item::Decision(here.decision("call_run", None, reject())));
     here.says("done");
     here.commit(&world).await.unwrap();
-    assert_eq!(world.run("run").await.status, ShownStatus::Completed);
-    assert_eq!(other.run("run").await.status, ShownStatus::WaitingApproval);
+    assert_eq!(world.run("run").await.status, PublicRunStatus::Completed);
+    assert_eq!(other.run("run").await.status, PublicRunStatus::WaitingApproval);
     assert_eq!(other.run("run").await.control.as_ref(), Some(&there.run.control));
     world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!(other.run("run").await.control.as_ref(), Some(&there.run.control));
@@ -161,13 +161,13 @@ pub(crate) async fn rule_06_runs_are_filtered_by_status_thread_and_agent<F: Fixt
     parked(&world, "thr_0", "waits", "transfer").await;
     queued(&world, "thr_1", "queued").await;
     let filters = [
-        (RunFilter { status: Some(ShownStatus::Queued), ..RunFilter::default() }, vec!["queued"]),
-        (RunFilter { status: Some(ShownStatus::WaitingApproval), ..RunFilter::default() }, vec!["waits"]),
-        (RunFilter { status: Some(ShownStatus::Failed), ..RunFilter::default() }, vec![]),
+        (RunFilter { status: Some(PublicRunStatus::Queued), ..RunFilter::default() }, vec!["queued"]),
+        (RunFilter { status: Some(PublicRunStatus::WaitingApproval), ..RunFilter::default() }, vec!["waits"]),
+        (RunFilter { status: Some(PublicRunStatus::Failed), ..RunFilter::default() }, vec![]),
         (RunFilter { agent: Some("writer".into()), ..RunFilter::default() }, vec!["run_2", "run_1", "run_0"]),
         (
             RunFilter {
-                status: Some(ShownStatus::Completed),
+                status: Some(PublicRunStatus::Completed),
                 thread: Some("thr_1".into()),
                 agent: Some("reader".into()),
             },
@@ -201,26 +201,26 @@ pub(crate) async fn rule_06_a_run_whose_interrupt_is_accepted_is_listed_as_inter
     };
     let of = |status| listed(Some(status), None);
     let nobody: [&str; 0] = [];
-    assert_eq!(of(ShownStatus::Interrupting).await, nobody);
+    assert_eq!(of(PublicRunStatus::Interrupting).await, nobody);
     let interrupt = || Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
     for run in ["executes", "waits_2", "queued"] {
         world.tell(run, interrupt()).await;
-        assert_eq!(world.run(run).await.shown_status(), ShownStatus::Interrupting);
+        assert_eq!(world.run(run).await.shown_status(), PublicRunStatus::Interrupting);
     }
-    assert_eq!(of(ShownStatus::Interrupting).await, ["queued", "waits_2", "executes"]);
-    assert_eq!(of(ShownStatus::WaitingApproval).await, ["waits_3", "waits_1"]);
-    assert_eq!(of(ShownStatus::Running).await, nobody);
-    assert_eq!(of(ShownStatus::Queued).await, nobody);
+    assert_eq!(of(PublicRunStatus::Interrupting).await, ["queued", "waits_2", "executes"]);
+    assert_eq!(of(PublicRunStatus::WaitingApproval).await, ["waits_3", "waits_1"]);
+    assert_eq!(of(PublicRunStatus::Running).await, nobody);
+    assert_eq!(of(PublicRunStatus::Queued).await, nobody);
     assert_eq!(listed(None, None).await, ["queued", "waits_3", "waits_2", "waits_1", "executes"]);
-    assert_eq!(listed(Some(ShownStatus::Interrupting), Some("thr_2")).await, ["waits_2"]);
-    assert_eq!(listed(Some(ShownStatus::WaitingApproval), Some("thr_2")).await, nobody);
-    assert_eq!(listed(Some(ShownStatus::WaitingApproval), Some("thr_1")).await, ["waits_1"]);
+    assert_eq!(listed(Some(PublicRunStatus::Interrupting), Some("thr_2")).await, ["waits_2"]);
+    assert_eq!(listed(Some(PublicRunStatus::WaitingApproval), Some("thr_2")).await, nobody);
+    assert_eq!(listed(Some(PublicRunStatus::WaitingApproval), Some("thr_1")).await, ["waits_1"]);
     executes.reload(&world).await;
     executes.drain();
     executes.commit(&world).await.unwrap();
-    assert_eq!(of(ShownStatus::Interrupting).await, ["queued", "waits_2"]);
-    assert_eq!(of(ShownStatus::Interrupted).await, ["executes"]);
-    assert_eq!(listed(Some(ShownStatus::Interrupted), Some("thr_0")).await, ["executes"]);
+    assert_eq!(of(PublicRunStatus::Interrupting).await, ["queued", "waits_2"]);
+    assert_eq!(of(PublicRunStatus::Interrupted).await, ["executes"]);
+    assert_eq!(listed(Some(PublicRunStatus::Interrupted), Some("thr_0")).await, ["executes"]);
 }
 
 pub(crate) async fn rule_06_approvals_are_listed_oldest_first_in_pages<F: Fixture>() {

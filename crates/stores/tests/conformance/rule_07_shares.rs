@@ -11,7 +11,7 @@ use engine::posting::Message;
 use engine::store::{Task, Tenant};
 use engine::tool::{FunctionTool, ToolDefinition, ToolRequest};
 use engine::{Engine, Pass, Settings};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use machine::termination::Termination;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -74,10 +74,11 @@ pub(crate) async fn rule_07_waiting_and_sleeping_runs_of_one_tenant_keep_no_othe
     assert_eq!(paid.load(Ordering::SeqCst), 1, "the approved call has run, and no other");
     let census = world.store.census().await.unwrap();
     let count = |status| census.runs.get(&status).copied().unwrap_or(0);
-    let of_the_other_tenant = [ShownStatus::Queued, ShownStatus::Running, ShownStatus::WaitingApproval]
-        .map(count)
-        .iter()
-        .sum::<u64>();
+    let of_the_other_tenant =
+        [PublicRunStatus::Queued, PublicRunStatus::Running, PublicRunStatus::WaitingApproval]
+            .map(count)
+            .iter()
+            .sum::<u64>();
     assert_eq!(
         of_the_other_tenant,
         (WAITING + PLACES + QUEUED) as u64,

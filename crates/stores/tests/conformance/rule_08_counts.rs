@@ -66,7 +66,7 @@ pub(crate) async fn rule_08_the_writing_of_a_decision_and_its_tool_start_is_one_
     worker.commit(&world).await.unwrap();
     let before = world.store.counts().commits;
     worker.accept(Item::Decision(worker.decision("a", None, approve())));
-    assert!(worker.call("a").under_way().is_some());
+    assert!(worker.call("a").running_attempt().is_some());
     worker.commit(&world).await.unwrap();
     assert_eq!(world.store.counts().commits, before + 1);
 }

@@ -8,8 +8,10 @@ use machine::event::InterruptCause;
 use machine::id::{AgentName, MessageId, RunId};
 use machine::inbox::Item;
 use machine::policy::OnBusy;
-use machine::rows::ShownStatus;
-use machine::thread::{Admission, Busy, Front, IfBusy, LINE_MAX, QUEUE_MAX, Thread};
+use machine::projection_rows::PublicRunStatus;
+use machine::thread::{
+    Admission, Busy, FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX, ThreadState,
+};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, World};
@@ -18,19 +20,19 @@ use crate::worker::{
     Worker, claim, creation, enqueued, held, next, next_workers, order, parked, queued, started,
 };
 
-async fn state(world: &World, thread: &str) -> Thread {
+async fn state(world: &World, thread: &str) -> ThreadState {
     world.store.thread(&world.tenant, &thread.into()).await.unwrap().state
 }
 
-fn busy(front: &str, front_is: Front, queued: usize) -> Thread {
-    Thread::Busy { front: RunId::from(front), front_is, in_doubt: false, queued }
+fn busy(front: &str, front_is: FrontState, queued: usize) -> ThreadState {
+    ThreadState::Busy { front: RunId::from(front), front_is, in_doubt: false, queued }
 }
 
 /// The runs that it interrupts.
 async fn supersedes(world: &World, thread: &str, run: &str) -> Vec<String> {
     let create = creation(world, order(thread, run), OnBusy::Interrupt, false).await;
     let created = world.store.create(create).await.unwrap();
-    assert_eq!(created.admission, Admission::TakeOver);
+    assert_eq!(created.admission, Admission::Supersede);
     created.woken.iter().map(ToString::to_string).collect()
 }
 
@@ -53,17 +55,17 @@ pub(crate) async fn rule_09_metadata_that_could_not_be_read_back_is_refused<F: F
 
 pub(crate) async fn rule_09_a_thread_shows_who_is_in_front<F: Fixture>() {
     let (_fixture, world) = F::open().await;
-    assert_eq!(state(&world, "thr").await, Thread::Free);
+    assert_eq!(state(&world, "thr").await, ThreadState::Free);
     queued(&world, "thr", "front").await;
-    assert_eq!(state(&world, "thr").await, busy("front", Front::Queued, 0));
+    assert_eq!(state(&world, "thr").await, busy("front", FrontState::Queued, 0));
     enqueued(&world, "thr", "behind").await;
     let mut worker = claim(&world, "front").await.unwrap();
     worker.say(&Input::Start { after: None });
     worker.commit(&world).await.unwrap();
-    assert_eq!(state(&world, "thr").await, busy("front", Front::Executes, 1));
+    assert_eq!(state(&world, "thr").await, busy("front", FrontState::Executing, 1));
     worker.asks(&[("a", "transfer")]);
     worker.commit(&world).await.unwrap();
-    assert_eq!(state(&world, "thr").await, busy("front", Front::Waits, 1));
+    assert_eq!(state(&world, "thr").await, busy("front", FrontState::Waiting, 1));
 }
 
 pub(crate) async fn rule_09_a_thread_has_other_agents_or_only_these<F: Fixture>() {
@@ -89,8 +91,10 @@ pub(crate) async fn rule_09_a_thread_shows_that_its_front_is_in_doubt<F: Fixture
     let mut worker = claim(&world, "run").await.unwrap();
     worker.take_over();
     worker.commit(&world).await.unwrap();
-    let Thread::Busy { in_doubt, front_is, .. } = state(&world, "thr").await else { panic!("it is free") };
-    assert!(in_doubt && front_is == Front::Waits);
+    let ThreadState::Busy { in_doubt, front_is, .. } = state(&world, "thr").await else {
+        panic!("it is free")
+    };
+    assert!(in_doubt && front_is == FrontState::Waiting);
 }
 
 pub(crate) async fn rule_09_a_run_that_starts_at_once_needs_the_thread_as_it_was_seen<F: Fixture>() {
@@ -132,9 +136,9 @@ pub(crate) async fn rule_09_a_run_is_admitted_to_the_thread_as_it_is_and_not_as_
         admissions.push(world.store.create(create).await.map(|created| created.admission));
     }
     let refused = Err(Refused::Busy(Busy::ActiveRun("holds".into())));
-    let expected = [Ok(Admission::Hold), Ok(Admission::Enqueue), refused, Ok(Admission::TakeOver)];
+    let expected = [Ok(Admission::Hold), Ok(Admission::Enqueue), refused, Ok(Admission::Supersede)];
     assert_eq!(admissions, expected);
-    assert_eq!(state(&world, "thr").await, busy("holds", Front::Queued, 2));
+    assert_eq!(state(&world, "thr").await, busy("holds", FrontState::Queued, 2));
     assert_eq!(world.store.run(&world.tenant, &"is_refused".into()).await.unwrap(), None);
 }
 
@@ -179,14 +183,14 @@ pub(crate) async fn rule_09_the_line_has_an_end_and_the_refusal_names_it<F: Fixt
     }
     let one_more = creation(&world, order("thr", "one_more"), OnBusy::Enqueue, false).await;
     assert_eq!(world.store.create(one_more).await, full(QUEUE_MAX));
-    for index in QUEUE_MAX..LINE_MAX {
+    for index in QUEUE_MAX..QUEUE_WITH_SUPERSEDING_MAX {
         supersedes(&world, "thr", &format!("run_{index}")).await;
     }
     let one_more = creation(&world, order("thr", "one_more"), OnBusy::Interrupt, false).await;
-    assert_eq!(world.store.create(one_more).await, full(LINE_MAX));
+    assert_eq!(world.store.create(one_more).await, full(QUEUE_WITH_SUPERSEDING_MAX));
     front.reload(&world).await;
     front.drain();
-    let last = RunId::from(format!("run_{}", LINE_MAX - 1));
+    let last = RunId::from(format!("run_{}", QUEUE_WITH_SUPERSEDING_MAX - 1));
     assert_eq!(front.commit(&world).await.unwrap().woken, [last], "the last one runs");
 }
 
@@ -233,7 +237,7 @@ pub(crate) async fn rule_09_the_end_of_the_holder_promotes_the_first_in_line<F: 
         worker.take_over();
         worker.say(&Input::Start { after });
     }
-    assert_eq!(state(&world, "thr").await, Thread::Free);
+    assert_eq!(state(&world, "thr").await, ThreadState::Free);
 }
 
 /// Ends a run that was superseded while it was queued.
@@ -242,7 +246,7 @@ async fn ends_unstarted(world: &World, run: &str) {
     worker.drain();
     worker.commit(world).await.unwrap();
     let view = world.run(run).await;
-    assert_eq!((view.status, view.started_at), (ShownStatus::Interrupted, None), "{run}");
+    assert_eq!((view.status, view.started_at), (PublicRunStatus::Interrupted, None), "{run}");
 }
 
 pub(crate) async fn rule_09_a_superseding_run_takes_the_place_of_all_before_it<F: Fixture>() {
@@ -250,7 +254,7 @@ pub(crate) async fn rule_09_a_superseding_run_takes_the_place_of_all_before_it<F
     parked(&world, "thr", "front", "transfer").await;
     enqueued(&world, "thr", "patient").await;
     assert_eq!(supersedes(&world, "thr", "pushy").await, ["front", "patient"]);
-    assert_eq!(state(&world, "thr").await, busy("front", Front::Waits, 2));
+    assert_eq!(state(&world, "thr").await, busy("front", FrontState::Waiting, 2));
     enqueued(&world, "thr", "later").await;
     let mut worker = claim(&world, "front").await.unwrap();
     let cause = InterruptCause::Superseded("pushy".into());
@@ -258,8 +262,8 @@ pub(crate) async fn rule_09_a_superseding_run_takes_the_place_of_all_before_it<F
     assert_eq!(items, [Item::Interrupt { cause }]);
     worker.drain();
     assert_eq!(worker.commit(&world).await.unwrap().woken, [RunId::from("pushy")]);
-    assert_eq!(world.run("front").await.status, ShownStatus::Interrupted);
-    assert_eq!(state(&world, "thr").await, busy("pushy", Front::Queued, 2));
+    assert_eq!(world.run("front").await.status, PublicRunStatus::Interrupted);
+    assert_eq!(state(&world, "thr").await, busy("pushy", FrontState::Queued, 2));
     assert_eq!(next(&world, 10).await, ["patient", "pushy"], "both have something to do");
 }
 
@@ -281,7 +285,7 @@ pub(crate) async fn rule_09_of_several_superseding_runs_the_last_one_runs<F: Fix
         if !front_ends_first {
             assert_eq!(front.commit(&world).await.unwrap().woken, [RunId::from("third")]);
         }
-        assert_eq!(state(&world, "thr").await, busy("third", Front::Queued, 0));
+        assert_eq!(state(&world, "thr").await, busy("third", FrontState::Queued, 0));
         assert_eq!(next(&world, 10).await, ["third"]);
     }
 }
@@ -321,7 +325,7 @@ pub(crate) async fn rule_09_a_queued_run_that_ends_leaves_the_line<F: Fixture>()
     let mut first = claim(&world, "first").await.unwrap();
     first.accept(Item::Interrupt { cause: InterruptCause::Person("bob".into()) });
     first.commit(&world).await.unwrap();
-    assert_eq!(state(&world, "thr").await, busy("front", Front::Executes, 1));
+    assert_eq!(state(&world, "thr").await, busy("front", FrontState::Executing, 1));
     front.says("done");
     assert_eq!(front.commit(&world).await.unwrap().woken, [RunId::from("second")]);
 }
@@ -363,7 +367,7 @@ pub(crate) async fn rule_09_of_many_creations_on_one_thread_one_holds<F: Fixture
         }
     }
     assert_eq!(leases.len(), 1);
-    assert_eq!(state(&world, "thr").await, busy(leases[0].run.as_str(), Front::Executes, 0));
+    assert_eq!(state(&world, "thr").await, busy(leases[0].run.as_str(), FrontState::Executing, 0));
 }
 
 pub(crate) async fn rule_09_as_many_as_there_is_room_for_line_up_at_once<F: Fixture>() {

@@ -6,7 +6,7 @@ use machine::event::InterruptCause;
 use machine::id::{Digest, SuspensionId};
 use machine::inbox::{Item, Refusal, Verdict};
 use machine::policy::OnReject;
-use machine::rows::{ApprovalStatus, ShownStatus};
+use machine::projection_rows::{ApprovalStatus, PublicRunStatus};
 
 use crate::fixture::{Fixture, World};
 use crate::snapshot::snapshot;
@@ -46,7 +46,7 @@ pub(crate) async fn rule_10_what_is_not_taken_leaves_nothing_behind<F: Fixture>(
     let worker = held(&world, "thr", "run", "urgent").await;
     let good = worker.decision("call_run", Some("d1"), approve());
     let no = Resume { payload: Payload::Result(std::sync::Arc::new(false.into())), ..Resume::default() };
-    let seen_other = Resume { expect_digest: Some(Digest::of(b"other")), ..Resume::default() };
+    let seen_other = Resume { expect_digest: Some(Digest::sha256(b"other")), ..Resume::default() };
     let with = |action| Decision { action, ..good.clone() };
     let late = good.accepted_at.plus_ms(EXPIRES_IN_MS);
     let bad = [
@@ -169,7 +169,7 @@ pub(crate) async fn rule_10_an_accepted_denial_that_ends_the_run_lets_nothing_be
     worker.reload(&world).await;
     worker.drain();
     worker.commit(&world).await.unwrap();
-    assert_eq!(world.run("run").await.status, ShownStatus::Completed);
+    assert_eq!(world.run("run").await.status, PublicRunStatus::Completed);
     assert_eq!(submit(&world, "run", behind).await, Verdict::Refused(Refusal::RunOver));
 }
 
@@ -184,7 +184,7 @@ pub(crate) async fn rule_10_an_interrupt_is_accepted_behind_a_denial_that_ends_t
     // At the worker, in the very commit that hears the denial.
     worker.accept(interrupt());
     worker.commit(&world).await.unwrap();
-    assert_eq!(world.run("run").await.status, ShownStatus::Interrupted);
+    assert_eq!(world.run("run").await.status, PublicRunStatus::Interrupted);
     let worker = held(&world, "thr_2", "run_2", "transfer").await;
     world.tell("run_2", Item::Decision(worker.decision("call_run_2", None, end_run()))).await;
     assert_eq!(submit(&world, "run_2", interrupt()).await, Verdict::Accepted);
@@ -232,7 +232,7 @@ pub(crate) async fn rule_10_an_early_denial_ends_the_run_from_when_it_answers_an
         decision.action = end_run();
     }
     assert_eq!(submit(&world, "run", item).await, Verdict::Accepted);
-    let other = early(&worker, "a", Digest::of(b"other arguments"));
+    let other = early(&worker, "a", Digest::sha256(b"other arguments"));
     let other = match other {
         Item::Early { decision, digest } => {
             Item::Early { decision: Decision { id: Some("other".into()), ..decision }, digest }
@@ -311,7 +311,7 @@ pub(crate) async fn rule_10_a_changed_tool_is_said_and_the_item_taken<F: Fixture
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let decision = worker.decision("call_run", None, approve());
-    let changed = Decision { definition_now: Some(Digest::of(b"definition 2")), ..decision.clone() };
+    let changed = Decision { definition_now: Some(Digest::sha256(b"definition 2")), ..decision.clone() };
     assert_eq!(submit(&world, "run", Item::Decision(changed)).await, Verdict::ToolChanged);
     let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
     let void = (ApprovalStatus::Expired, Some("system".into()), Some("tool_changed"));
@@ -374,7 +374,7 @@ pub(crate) async fn rule_10_an_early_decision_answers_the_approval_as_it_opens<F
 pub(crate) async fn rule_10_an_early_decision_is_for_its_arguments_alone<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = at_the_gate(&world).await;
-    let item = early(&worker, "b", Digest::of(b"other arguments"));
+    let item = early(&worker, "b", Digest::sha256(b"other arguments"));
     assert_eq!(submit(&world, "run", item).await, Verdict::Accepted);
     let mut second = early(&worker, "b", arguments_of("b").digest());
     if let Item::Early { decision, .. } = &mut second {

@@ -6,7 +6,7 @@ use engine::store::{AutoApproval, Claim, Refused};
 use machine::event::InterruptCause;
 use machine::id::{Digest, RunId};
 use machine::inbox::{Item, Refusal, Verdict};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 use serde_json::json;
 
 use crate::fixture::Fixture;
@@ -20,7 +20,7 @@ pub(crate) async fn rule_12_logs_threads_and_approvals_are_there_again<F: Fixtur
     world.store.put_thread(&world.tenant, &"thr".into(), &metadata).await.unwrap();
     let given = AutoApproval { id: "grt_1".into(), by: "ana".into() };
     world.store.set_auto_approve(&world.tenant, &"thr".into(), Some(&given)).await.unwrap();
-    world.store.put_revision(&Digest::of(b"one"), "one").await.unwrap();
+    world.store.put_revision(&Digest::sha256(b"one"), "one").await.unwrap();
     let parked = parked(&world, "thr", "run", "urgent").await;
     enqueued(&world, "thr", "behind").await;
     let views = (
@@ -40,7 +40,7 @@ pub(crate) async fn rule_12_logs_threads_and_approvals_are_there_again<F: Fixtur
     assert_eq!(again, views);
     assert_eq!(again.1.metadata.as_ref(), Some(&metadata));
     let frozen = async |text: &[u8]| {
-        world.store.revision(&world.tenant, &"thr".into(), &Digest::of(text)).await.unwrap()
+        world.store.revision(&world.tenant, &"thr".into(), &Digest::sha256(text)).await.unwrap()
     };
     assert_eq!(frozen(b"one").await.as_deref(), Some("one"));
     assert_eq!(frozen(b"two").await, None);
@@ -62,7 +62,7 @@ pub(crate) async fn rule_12_an_accepted_decision_survives_and_nobody_else_can_de
     let mut worker = next_workers(&world, 10).await.remove(0);
     assert_eq!(worker.inbox.len(), 1);
     worker.take_over();
-    assert!(worker.call("call_run").under_way().is_some());
+    assert!(worker.call("call_run").running_attempt().is_some());
     worker.commit(&world).await.unwrap();
     let world = fixture.crash(world).await;
     let remembered = world.store.decision(&world.tenant, &"run".into(), &"d1".into()).await.unwrap();
@@ -160,7 +160,7 @@ pub(crate) async fn rule_12_what_plugins_keep_and_calls_used_survive<F: Fixture>
     assert_eq!(*kept[0].value, json!({"n": 1}));
     let taken = world.store.taken_call_ids(&later.lease, &["a".to_owned()]).await.unwrap();
     assert_eq!(taken.len(), 1);
-    assert_eq!(world.run("run").await.status, ShownStatus::Completed);
+    assert_eq!(world.run("run").await.status, PublicRunStatus::Completed);
 }
 
 pub(crate) async fn rule_12_a_call_under_way_is_in_doubt_after_the_crash<F: Fixture>() {
@@ -168,12 +168,12 @@ pub(crate) async fn rule_12_a_call_under_way_is_in_doubt_after_the_crash<F: Fixt
     let mut worker = started(&world, "thr", "run").await;
     worker.asks(&[("a", "post")]);
     worker.commit(&world).await.unwrap();
-    assert!(worker.call("a").under_way().is_some());
+    assert!(worker.call("a").running_attempt().is_some());
     let world = fixture.crash(world).await;
     let mut worker = next_workers(&world, 10).await.remove(0);
     worker.take_over();
     worker.commit(&world).await.unwrap();
-    assert_eq!(world.run("run").await.status, ShownStatus::WaitingApproval);
+    assert_eq!(world.run("run").await.status, PublicRunStatus::WaitingApproval);
     let shown = worker.call("a").suspension().unwrap().held.kind();
     assert_eq!(shown, machine::suspension::SuspensionKind::InDoubt);
 }

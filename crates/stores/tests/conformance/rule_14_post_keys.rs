@@ -11,14 +11,14 @@ use engine::store::{Create, Page, PostKey, Refused, RunFilter, SCOPE_BYTES_MAX, 
 use machine::event::InterruptCause;
 use machine::id::{Digest, RunId};
 use machine::inbox::Item;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 
 use crate::fixture::{Fixture, World};
 use crate::snapshot::snapshot;
 use crate::worker::{claim, creation, order, started};
 
 fn key(scope: &str, body: &str) -> PostKey {
-    PostKey { scope: scope.into(), body: Digest::of(body.as_bytes()) }
+    PostKey { scope: scope.into(), body: Digest::sha256(body.as_bytes()) }
 }
 
 async fn keyed(world: &World, thread: &str, run: &str, on_busy: OnBusy, key: PostKey) -> Create {
@@ -35,7 +35,7 @@ pub(crate) async fn rule_14_a_key_is_bound_with_its_run<F: Fixture>() {
     assert_eq!(posted(&world, "thr", "ana k").await, None);
     let create = keyed(&world, "thr", "run", OnBusy::Reject, key("ana k", "hello")).await;
     world.store.create(create).await.unwrap();
-    let bound = Some((RunId::from("run"), Digest::of(b"hello")));
+    let bound = Some((RunId::from("run"), Digest::sha256(b"hello")));
     assert_eq!(posted(&world, "thr", "ana k").await, bound);
     assert_eq!(posted(&world, "thr", "ana").await, None);
     assert_eq!(posted(&world, "thr_2", "ana k").await, None, "it counts within its thread");
@@ -44,7 +44,10 @@ pub(crate) async fn rule_14_a_key_is_bound_with_its_run<F: Fixture>() {
     assert_eq!(posted(&world, "thr", "ana k").await, bound);
     let other = keyed(&world, "thr_2", "run_2", OnBusy::Reject, key("ana k", "other")).await;
     world.store.create(other).await.unwrap();
-    assert_eq!(posted(&world, "thr_2", "ana k").await, Some((RunId::from("run_2"), Digest::of(b"other"))));
+    assert_eq!(
+        posted(&world, "thr_2", "ana k").await,
+        Some((RunId::from("run_2"), Digest::sha256(b"other")))
+    );
 }
 
 pub(crate) async fn rule_14_a_creation_whose_key_is_taken_is_stale<F: Fixture>() {
@@ -152,7 +155,7 @@ pub(crate) async fn rule_14_a_hundred_posts_under_one_key_start_one_run<F: Fixtu
         let run = runs.pop_first().unwrap();
         engine.ended(&world.tenant, &run).await.unwrap();
         let repeat = engine.post(says("hello")).await.unwrap();
-        assert_eq!((repeat.run, repeat.status), (run.clone(), ShownStatus::Completed));
+        assert_eq!((repeat.run, repeat.status), (run.clone(), PublicRunStatus::Completed));
         let other = Message { key: Some(key("ana k", "bye")), ..says("hello") };
         assert_eq!(engine.post(other).await, Err(PostRefused::KeyUsed { run }));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::store::{Committed, EVENTS_BYTES_MAX, decoded};
 use machine::id::CallId;
 use machine::input::{Outcome, ToolAnswer};
-use machine::{Input, stored};
+use machine::{Input, event_codec};
 use serde_json::Value;
 
 use crate::fixture::{Fixture, World};
@@ -33,7 +33,7 @@ async fn pages(world: &World, limit: usize) -> Vec<Vec<Committed>> {
 }
 
 fn bytes(events: &[Committed]) -> usize {
-    events.iter().map(|committed| stored::write(&committed.event).unwrap().len()).sum()
+    events.iter().map(|committed| event_codec::encode(&committed.event).unwrap().len()).sum()
 }
 
 pub(crate) async fn rule_18_what_is_read_at_once_has_a_largest_size<F: Fixture>() {

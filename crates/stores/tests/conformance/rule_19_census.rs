@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use engine::store::{Census, Countable};
 use machine::event::InterruptCause;
 use machine::inbox::Item;
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 
 use crate::fixture::{Fixture, World};
 use crate::worker::{approve, claim, enqueued, held, parked, queued, reject, started};
 
-async fn census(world: &World) -> (Vec<(ShownStatus, u64)>, u64) {
+async fn census(world: &World) -> (Vec<(PublicRunStatus, u64)>, u64) {
     let Census { runs, inbox, .. } = world.store.census().await.unwrap();
     (runs.into_iter().filter(|(_, count)| *count > 0).collect(), inbox)
 }
@@ -29,9 +29,9 @@ pub(crate) async fn rule_19_unended_runs_of_all_tenants_are_counted_by_status<F:
     ended.says("Done.");
     ended.commit(&world.of("zoo")).await.unwrap();
     let expected = BTreeMap::from([
-        (ShownStatus::Queued, 4),
-        (ShownStatus::Running, 1),
-        (ShownStatus::WaitingApproval, 3),
+        (PublicRunStatus::Queued, 4),
+        (PublicRunStatus::Running, 1),
+        (PublicRunStatus::WaitingApproval, 3),
     ]);
     assert_eq!(census(&world).await, (expected.into_iter().collect(), 0));
 }

@@ -20,7 +20,7 @@ const WORDS: &str = "the words of \0 acme";
 
 /// Whether a run of this thread would find what came with these words.
 async fn finds(world: &World, thread: &str, words: &str) -> bool {
-    let digest = Digest::of(words.as_bytes());
+    let digest = Digest::sha256(words.as_bytes());
     let found = world.store.revision(&world.tenant, &ThreadId::from(thread), &digest).await.unwrap();
     assert!(found.as_deref().is_none_or(|found| found == words), "{found:?}");
     found.is_some()
@@ -48,7 +48,7 @@ pub(crate) async fn rule_21_what_came_with_a_message_is_kept_with_its_run<F: Fix
         world.store.create(create).await.unwrap();
     }
     let keyed = bringing(&world, order("thr_2", "keyed"), OnBusy::Reject, false, "keyed words").await;
-    let key = Some(PostKey { scope: "k".into(), body: Digest::of(b"body") });
+    let key = Some(PostKey { scope: "k".into(), body: Digest::sha256(b"body") });
     world.store.create(Create { key, ..keyed }).await.unwrap();
     assert_eq!(world.store.counts().commits, 4);
     let world = fixture.crash(world).await;
@@ -68,7 +68,7 @@ pub(crate) async fn rule_21_it_is_found_for_its_own_thread_alone<F: Fixture>() {
     assert!(!finds(&stranger, "thr", WORDS).await);
     assert!(finds(&world, "thr", WORDS).await);
     // What was put is there for all.
-    world.store.put_revision(&Digest::of(b"configured"), "configured").await.unwrap();
+    world.store.put_revision(&Digest::sha256(b"configured"), "configured").await.unwrap();
     for world in [&world, &stranger] {
         assert!(finds(world, "thr", "configured").await && finds(world, "thr_3", "configured").await);
     }
@@ -77,7 +77,7 @@ pub(crate) async fn rule_21_it_is_found_for_its_own_thread_alone<F: Fixture>() {
 pub(crate) async fn rule_21_it_goes_with_its_thread_and_with_no_other<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let stranger = world.of("other");
-    world.store.put_revision(&Digest::of(b"configured"), "configured").await.unwrap();
+    world.store.put_revision(&Digest::sha256(b"configured"), "configured").await.unwrap();
     let mut worker = started_bringing(&world, "thr", "run").await;
     started_bringing(&world, "thr_2", "run_2").await;
     started_bringing(&stranger, "thr", "run").await;

@@ -3,7 +3,7 @@
 use engine::store::Refused;
 use machine::id::ThreadId;
 use machine::policy::OnBusy;
-use machine::thread::Thread;
+use machine::thread::ThreadState;
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, World};
@@ -46,7 +46,7 @@ pub(crate) async fn rule_22_another_thread_of_the_same_id_is_not_the_one_that_wa
         put(&world, &json!({"is": "new"})).await;
         assert_eq!(world.store.create(late).await, Err(Refused::Stale));
         let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
-        assert_eq!((thread.state, thread.metadata), (Thread::Free, Some(json!({"is": "new"}))));
+        assert_eq!((thread.state, thread.metadata), (ThreadState::Free, Some(json!({"is": "new"}))));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Lease, Page, Refused};
 use machine::decision::{DecisionAction, Resume};
-use machine::grant::{Covered, Grant, Reason, ToolGrant};
+use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use machine::id::GrantId;
 use machine::inbox::Item;
 
@@ -51,11 +51,11 @@ pub(crate) async fn rule_23_a_grant_counts_for_its_thread_as_it_was_given<F: Fix
     let grant = Grant {
         id: id.clone(),
         by: "ana".into(),
-        covers: Covered::Tool(ToolGrant {
+        covers: GrantCoverage::Tool(ToolGrant {
             tool: "transfer".into(),
             agent: Some("assistant".into()),
             definition: tool("transfer").definition,
-            reasons: vec![Reason::Tool],
+            reasons: vec![HoldReason::Tool],
         }),
     };
     let store = &world.store;
@@ -93,7 +93,7 @@ pub(crate) async fn rule_23_auto_approve_replaces_itself_and_its_end_revokes_eve
     // The one for every tool comes first, however old the others are.
     assert_eq!(for_transfer(&world, &later.lease).await, ["grt_second".to_owned(), of_the_tool[0].clone()]);
     let granted = world.store.grants_for(&later.lease, &"urgent".into()).await.unwrap();
-    let everything = Grant { id: "grt_second".into(), by: "bo".into(), covers: Covered::Thread };
+    let everything = Grant { id: "grt_second".into(), by: "bo".into(), covers: GrantCoverage::Thread };
     assert_eq!(granted, [everything]);
     let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!(thread.auto_approved_by, Some("bo".into()));

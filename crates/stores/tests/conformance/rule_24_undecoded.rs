@@ -4,7 +4,7 @@
 use engine::store::{ApprovalFilter, Logged, Page, Refused};
 use machine::event::{Fact, InterruptCause};
 use machine::inbox::Item;
-use machine::rows::{ApprovalStatus, ShownStatus};
+use machine::projection_rows::{ApprovalStatus, PublicRunStatus};
 
 use crate::fixture::{Fixture, World};
 use crate::worker::{claim, enqueued, parked};
@@ -24,7 +24,7 @@ pub(crate) async fn rule_24_an_interrupted_run_ends_by_its_columns<F: Fixture>()
     let ended = world.store.end_undecoded(&worker.lease).await.unwrap();
     assert_eq!(ended.woken, ["behind".into()], "the next one holds the thread");
     let run = world.run("run").await;
-    assert_eq!((run.status, run.ended_at.is_some()), (ShownStatus::Interrupted, true));
+    assert_eq!((run.status, run.ended_at.is_some()), (PublicRunStatus::Interrupted, true));
     let log = world.store.events(&world.tenant, &"run".into(), 0, 1_000).await.unwrap();
     let last = log.last().and_then(Logged::readable).unwrap();
     assert!(matches!(last.event.fact, Fact::RunEnded { .. }) && last.event.seq == run.seq, "{last:?}");
@@ -47,5 +47,5 @@ pub(crate) async fn rule_24_only_whoever_holds_the_run_ends_it<F: Fixture>() {
     assert_eq!(late.unwrap_err(), Refused::Fenced, "its lease died with its process");
     let worker = claim(&world, "run").await.unwrap();
     world.store.end_undecoded(&worker.lease).await.unwrap();
-    assert_eq!(world.run("run").await.status, ShownStatus::Interrupted);
+    assert_eq!(world.run("run").await.status, PublicRunStatus::Interrupted);
 }

@@ -9,8 +9,8 @@ use machine::event::InterruptCause;
 use machine::id::{DecisionId, RunId, ThreadId};
 use machine::inbox::Item;
 use machine::policy::OnBusy;
-use machine::rows::ShownStatus;
-use machine::thread::Thread;
+use machine::projection_rows::PublicRunStatus;
+use machine::thread::ThreadState;
 use machine::{Control, Effect, Input, Timestamp};
 use stores::memory::MemoryStore;
 
@@ -102,7 +102,7 @@ impl Twins {
             1 | 2 => OnBusy::Interrupt,
             _ => OnBusy::Enqueue,
         };
-        let starts = view.state == Thread::Free && self.choices.one_in(2);
+        let starts = view.state == ThreadState::Free && self.choices.one_in(2);
         let memory = creation(&self.memory, order.clone(), on_busy, starts).await;
         let other = creation(&self.other, order.clone(), on_busy, starts).await;
         // Each store numbers its threads by itself.
@@ -171,7 +171,9 @@ impl Twins {
             let mut pair = (Worker::of(&self.memory, memory), Worker::of(&self.other, other));
             for worker in [&mut pair.0, &mut pair.1] {
                 take_over(worker);
-                if starts && ShownStatus::of(&worker.run.control.status) == ShownStatus::Queued {
+                if starts
+                    && PublicRunStatus::from_status(&worker.run.control.status) == PublicRunStatus::Queued
+                {
                     worker.say(&Input::Start { after: after.clone() });
                 }
             }
@@ -311,7 +313,7 @@ impl Twins {
                 let second = format!("{call}_b");
                 self.both(index, |worker| worker.asks(&[(&call, tool), (&second, other)]));
             }
-        } else if let Some(call) = control.calls.iter().find(|call| call.under_way().is_some()) {
+        } else if let Some(call) = control.calls.iter().find(|call| call.running_attempt().is_some()) {
             self.both(index, |worker| worker.succeeds(call.id.as_str()));
         } else if let Some(call) = control.calls.iter().find(|call| call.suspension().is_some())
             && tool_asks(call.tool.as_str())

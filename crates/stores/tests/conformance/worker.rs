@@ -9,15 +9,15 @@ use engine::store::{
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::delivery;
-use machine::event::{Fact, Order, Origin, Parent, Usage, UserMessage};
+use machine::event::{Fact, Origin, Parent, RunRequest, Usage, UserMessage};
 use machine::id::{CallId, DecisionId, Digest, MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::inbox::{self, Item, Ticket};
-use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
+use machine::input::{GateInput, ModelAnswered, Outcome, RequestedCall, ToolAnswer};
 use machine::phase::HookAnswers;
 use machine::policy::{OnBusy, Policy};
-use machine::rows::{Heard, Rows};
+use machine::projection_rows::{InboxPosition, ProjectionRows};
 use machine::thread::IfBusy;
-use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolLookup};
 use machine::{Control, Effect, Event, Input, Rejection, Revision, Run, Timestamp, fold, queue};
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ struct Draft {
     events: Vec<Event>,
     consumed: Vec<Ticket>,
     accepted: Vec<Item>,
-    rows: Rows,
+    rows: ProjectionRows,
 }
 
 pub(crate) fn tool(name: &str) -> Tool {
@@ -62,7 +62,7 @@ pub(crate) fn tool(name: &str) -> Tool {
         other => panic!("no tool {other}"),
     };
     Tool {
-        definition: Digest::of(b"definition 1"),
+        definition: Digest::sha256(b"definition 1"),
         class,
         approval,
         performer,
@@ -73,16 +73,16 @@ pub(crate) fn tool(name: &str) -> Tool {
 
 pub(crate) fn arguments_of(call: &str) -> Arguments {
     let value = json!({"of": call});
-    let digest = Digest::of(value.to_string().as_bytes());
+    let digest = Digest::sha256(value.to_string().as_bytes());
     Arguments::Valid { value: Arc::new(value), digest }
 }
 
-pub(crate) fn order(thread: &str, run: &str) -> Order {
-    Order {
+pub(crate) fn order(thread: &str, run: &str) -> RunRequest {
+    RunRequest {
         run_id: RunId::from(run),
         thread_id: ThreadId::from(thread),
         agent: "assistant".into(),
-        revision: Digest::of(b"revision"),
+        revision: Digest::sha256(b"revision"),
         policy: Policy::default(),
         loosened_by: None,
         message: Some(UserMessage {
@@ -100,7 +100,7 @@ pub(crate) fn rounds(few: usize) -> usize {
 }
 
 /// A run that is created: its first event, and the start in the same commit where it is asked for.
-pub(crate) async fn creation(world: &World, order: Order, on_busy: OnBusy, starts: bool) -> Create {
+pub(crate) async fn creation(world: &World, order: RunRequest, on_busy: OnBusy, starts: bool) -> Create {
     let seen = world.store.thread(&world.tenant, &order.thread_id).await.unwrap();
     let now = world.clock.now();
     let first = queue(order, now);
@@ -111,8 +111,8 @@ pub(crate) async fn creation(world: &World, order: Order, on_busy: OnBusy, start
         start.iter().for_each(|event| run.apply(event).unwrap());
         events.extend(start);
     }
-    let mut rows = Rows::default();
-    rows.hear(None, &events, Heard::default());
+    let mut rows = ProjectionRows::default();
+    rows.add_events(None, &events, InboxPosition::default());
     let append = Append {
         expected_seq: 0,
         expected_version: 0,
@@ -133,13 +133,13 @@ pub(crate) async fn creation(world: &World, order: Order, on_busy: OnBusy, start
 /// The same with words that came along, to which the run is pinned.
 pub(crate) async fn bringing(
     world: &World,
-    order: Order,
+    order: RunRequest,
     on_busy: OnBusy,
     starts: bool,
     words: &str,
 ) -> Create {
     let brought = Brought::new(words);
-    let order = Order { revision: *brought.digest(), ..order };
+    let order = RunRequest { revision: *brought.digest(), ..order };
     Create { brought: Some(brought), ..creation(world, order, on_busy, starts).await }
 }
 
@@ -160,7 +160,7 @@ pub(crate) async fn started(world: &World, thread: &str, run: &str) -> Worker {
     started_with(world, order(thread, run)).await
 }
 
-pub(crate) async fn started_with(world: &World, order: Order) -> Worker {
+pub(crate) async fn started_with(world: &World, order: RunRequest) -> Worker {
     Worker::created(world, creation(world, order, OnBusy::Reject, true).await).await
 }
 
@@ -278,8 +278,8 @@ impl Worker {
                 self.arguments.insert(call_id.clone(), arguments.clone());
             }
         }
-        let heard = Heard { count: self.draft.consumed.len(), ticket };
-        self.draft.rows.hear(self.draft.before.as_ref(), &decided.events, heard);
+        let heard = InboxPosition { count: self.draft.consumed.len(), ticket };
+        self.draft.rows.add_events(self.draft.before.as_ref(), &decided.events, heard);
         self.draft.events.extend(decided.events);
         Ok(())
     }
@@ -292,7 +292,7 @@ impl Worker {
     /// Hears one row of the inbox and consumes it, whatever the machine says to it.
     pub(crate) fn hear_row(&mut self, ticket: Ticket, item: &Item) {
         self.draft.consumed.push(ticket);
-        if let Some(input) = inbox::hear(&self.run.control, item) {
+        if let Some(input) = inbox::to_input(&self.run.control, item) {
             let _ = self.hear(&input, Some(ticket));
         }
     }
@@ -324,7 +324,7 @@ impl Worker {
 
     /// An item that arrives at the worker itself.
     pub(crate) fn accept(&mut self, item: Item) {
-        let input = inbox::hear(&self.run.control, &item).expect("the item says nothing");
+        let input = inbox::to_input(&self.run.control, &item).expect("the item says nothing");
         self.say(&input);
         self.draft.accepted.push(item);
         self.pass_gates();
@@ -351,7 +351,7 @@ impl Worker {
     }
 
     fn hear_model(&mut self, calls: &[(&str, &str)], taken: BTreeSet<CallId>, hooks: HookAnswers) {
-        let asked = calls.iter().map(|(id, tool)| AskedCall {
+        let asked = calls.iter().map(|(id, tool)| RequestedCall {
             id: (*id).into(),
             tool: ToolName::from(*tool),
             arguments: arguments_of(id),
@@ -400,8 +400,8 @@ impl Worker {
         let name = self.call(call).tool.clone();
         let call = CallId::from(call);
         let arguments = self.arguments.get(&call).cloned();
-        self.say(&Input::Gated(Gated {
-            tool: ToolNow::Known(tool(name.as_str())),
+        self.say(&Input::Gated(GateInput {
+            tool: ToolLookup::Known(tool(name.as_str())),
             arguments: arguments.unwrap_or_else(|| arguments_of(call.as_str())),
             hits: Vec::new(),
             grants: Vec::new(),
@@ -454,7 +454,7 @@ impl Worker {
 
     fn birth(&self, spawn: delivery::Spawn) -> Birth {
         let first = queue(
-            Order {
+            RunRequest {
                 agent: spawn.agent,
                 parent: Some(Parent {
                     run_id: self.run.control.run.clone(),

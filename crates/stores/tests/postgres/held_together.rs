@@ -7,7 +7,7 @@ use engine::store::{Appended, Refused, Store};
 use machine::decision::DecisionAction;
 use machine::id::{CallId, DecisionId};
 use machine::inbox::{Item, Verdict};
-use machine::rows::ShownStatus;
+use machine::projection_rows::PublicRunStatus;
 
 use crate::nodes::Cluster;
 use crate::together::at_once;
@@ -52,10 +52,10 @@ async fn decisions_that_come_together_share_a_sync_and_each_has_its_own_answer()
             node.store.decision(&world.tenant, &worker.lease.run, &DecisionId::from("d")).await.unwrap();
         let shown = node.store.run(&world.tenant, &worker.lease.run).await.unwrap().unwrap();
         match index {
-            2 => assert!(kept.is_none() && shown.status == ShownStatus::WaitingApproval, "{shown:?}"),
+            2 => assert!(kept.is_none() && shown.status == PublicRunStatus::WaitingApproval, "{shown:?}"),
             4 => assert_eq!(kept.unwrap().call, CallId::from("b")),
             _ => {
-                assert_eq!((kept.unwrap().call, shown.status), (CallId::from("a"), ShownStatus::Running));
+                assert_eq!((kept.unwrap().call, shown.status), (CallId::from("a"), PublicRunStatus::Running));
                 let open = Item::Decision(worker.decision("b", Some("d"), approve()));
                 let verdict = node.store.submit(&world.tenant, &worker.lease.run, open).await.unwrap();
                 assert!(!matches!(verdict, Verdict::Accepted), "the id is used: {verdict:?}");

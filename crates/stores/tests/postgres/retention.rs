@@ -134,7 +134,7 @@ async fn nothing_is_left_of_what_went() {
 #[tokio::test]
 async fn what_came_with_a_message_goes_with_its_thread() {
     let kept = Kept::new().await;
-    kept.node.store.put_revision(&Digest::of(b"configured words"), "configured words").await.unwrap();
+    kept.node.store.put_revision(&Digest::sha256(b"configured words"), "configured words").await.unwrap();
     let mut workers = Vec::new();
     for name in ["deleted", "pruned", "held"] {
         let order = order(&format!("thr_{name}"), name);

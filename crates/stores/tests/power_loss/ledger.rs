@@ -10,12 +10,12 @@ use engine::store::{
     decoded,
 };
 use machine::decision::Decision;
-use machine::event::{Fact, Order};
+use machine::event::{Fact, RunRequest};
 use machine::fold;
 use machine::id::{DecisionId, RunId, ThreadId};
 use machine::inbox::Item;
 use machine::policy::OnBusy;
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 
 use crate::disk::{Disk, Op, Part};
@@ -123,7 +123,7 @@ impl Ledger {
         Ok(())
     }
 
-    pub(crate) async fn start(&self, world: &World, order: Order) -> Result<Worker, Refused> {
+    pub(crate) async fn start(&self, world: &World, order: RunRequest) -> Result<Worker, Refused> {
         let run = order.run_id.clone();
         let create = creation(world, order, OnBusy::Reject, true).await;
         let (control, seq) = ((*create.append.control).clone(), create.append.control.seq);

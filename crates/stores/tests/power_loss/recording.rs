@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::store::Refused;
 use machine::Input;
-use machine::event::{InterruptCause, Order, UserMessage};
+use machine::event::{InterruptCause, RunRequest, UserMessage};
 use machine::id::{MessageId, RunId, ThreadId};
 use machine::inbox::Item;
 use rusqlite::Connection;
@@ -204,6 +204,6 @@ pub(crate) async fn one_run_with_a_long_message(
 ) -> Result<(), Refused> {
     let id = MessageId::from(format!("msg_user_{run}"));
     let message = UserMessage { id, content: Arc::new(Value::from("x".repeat(100_000))), by: None };
-    let order = Order { message: Some(message), ..order(&format!("thr_{run}"), run) };
+    let order = RunRequest { message: Some(message), ..order(&format!("thr_{run}"), run) };
     ledger.start(world, order).await.map(drop)
 }

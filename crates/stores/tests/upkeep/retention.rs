@@ -345,7 +345,7 @@ async fn nothing_pending_goes_and_what_goes_makes_room() {
     let mut held = claim(&kept.world, "held").await.unwrap();
     held.take_over();
     held.commit(&kept.world).await.unwrap();
-    assert!(held.call("call_held").under_way().is_some(), "the decision was heard");
+    assert!(held.call("call_held").running_attempt().is_some(), "the decision was heard");
 }
 
 /// The tables in which these words stand, anywhere.

@@ -24,7 +24,7 @@ impl SigningSecret {
     /// The value of the header `webhook-signature`.
     pub(super) fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> String {
         let signed = [format!("{id}.{timestamp}.").as_bytes(), body].concat();
-        format!("v1,{}", encoded(&Digest::keyed(&self.0, &signed).0))
+        format!("v1,{}", encoded(&Digest::hmac_sha256(&self.0, &signed).0))
     }
 }
 

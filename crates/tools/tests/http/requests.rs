@@ -53,7 +53,7 @@ async fn a_request_names_the_approval_and_is_signed_so_that_the_tool_can_verify_
     let settings = HttpSettings { signing_secret: secret, ..HttpSettings::at(&fake.url()) };
     let tool = HttpTool::new(transfer(), &settings).unwrap();
     assert!(tool.wants_approval());
-    let digest = Digest::of(b"arguments");
+    let digest = Digest::sha256(b"arguments");
     let approval = ApprovedBy { approval: "apr_1".into(), by: "ann".into(), arguments: digest };
     tool.call(ToolRequest { approval: Some(approval), ..request() }).await;
     tool.call(request()).await;

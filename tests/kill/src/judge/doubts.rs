@@ -1,6 +1,6 @@
 //! Calls in doubt: a lost write becomes one, and nobody settles it who has no right to.
 
-use machine::event::{CancelReason, Event, Fact, Opened};
+use machine::event::{CancelReason, Event, Fact, OpenedSuspension};
 use machine::id::{CallId, Principal};
 use machine::suspension::Held;
 use machine::tool::EffectClass;
@@ -90,7 +90,7 @@ fn follows_a_loss(next: &Event, lost: u32) -> bool {
     cancelled_unknowing(next)
 }
 
-fn settles(next: &Event, opened: &Opened, doubted: u32) -> bool {
+fn settles(next: &Event, opened: &OpenedSuspension, doubted: u32) -> bool {
     if let Fact::ToolResumed { suspension_id, by, late_attempt, .. } = &next.fact {
         let by_right = match late_attempt {
             Some(late) => *late == doubted,

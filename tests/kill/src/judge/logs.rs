@@ -6,7 +6,7 @@ use machine::event::Fact;
 use machine::fold;
 use machine::id::MessageId;
 use machine::status::{CallStatus, RunStatus};
-use machine::thread::Thread;
+use machine::thread::ThreadState;
 use machine::transcript::Transcript;
 use sim::judge::hearing::Cause;
 use sim::judge::ledger::RunLedger;
@@ -128,7 +128,7 @@ fn ended(evidence: &Evidence, run: &RunEvidence, objections: &mut Objections) {
         objections.ensure(status.terminal(), rule, || format!("{id} ended, and {} is {status}", call.id));
     }
     let thread = evidence.threads.get(&run.view.thread);
-    objections.ensure(thread == Some(&Thread::Free), Rule::NothingIsStuck, || {
+    objections.ensure(thread == Some(&ThreadState::Free), Rule::NothingIsStuck, || {
         format!("everything ended, and {} is {thread:?}", run.view.thread)
     });
 }

@@ -209,7 +209,7 @@ fn judge_suspensions(evidence: &Evidence, people: &People, objections: &mut Obje
         let answered = |id: &SuspensionId| {
             evidence.suspensions.get(id).and_then(Option::as_ref).is_some_and(|shown| shown.answered)
         };
-        let asked_for = pending.filter(|open| open.held.kind().asks_a_person() && !answered(&open.id));
+        let asked_for = pending.filter(|open| open.held.kind().needs_person() && !answered(&open.id));
         open.extend(asked_for.map(|open| &open.id));
     }
     let listed: BTreeSet<&SuspensionId> = evidence.listed.iter().collect();

@@ -156,7 +156,7 @@ impl Agents {
             return Fate::Fail(Why::Blocked);
         }
         if held.opened.mode == ResumeMode::ReplayToolCall
-            && let (Some(schema), Some(arguments)) = (&tool.schema, held.opened.shown())
+            && let (Some(schema), Some(arguments)) = (&tool.schema, held.opened.shown_arguments())
             && schema.fault(arguments).is_some()
         {
             return Fate::Fail(Why::BadArguments);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use engine::agent::{Agent, Condition, Rule, StopCondition, Test, Trim};
+use engine::agent::{Agent, ArgumentTest, Condition, Rule, StopCondition, Trim};
 use engine::store::Tenant;
 use engine::tool::ToolDefinition;
 use machine::id::AgentName;
@@ -91,7 +91,7 @@ fn tenants<'a>(agent: &Agent, configuration: &'a Configuration) -> Option<Vec<&'
 /// Under the names of the file.
 fn trim_as_json(trim: &Trim) -> Option<Value> {
     let Trim { messages_max, chars_max } = trim;
-    (!trim.shows_everything()).then(|| json!({"max_messages": messages_max, "max_chars": chars_max}))
+    (!trim.is_unlimited()).then(|| json!({"max_messages": messages_max, "max_chars": chars_max}))
 }
 
 fn provider(model: &str, configuration: &Configuration) -> &'static str {
@@ -125,18 +125,18 @@ fn condition_as_json(condition: &Condition) -> Value {
 }
 
 /// As the file writes it, where every test has a value.
-fn test_as_json(test: &Test) -> Value {
+fn test_as_json(test: &ArgumentTest) -> Value {
     match test {
-        Test::Present => json!({"present": true}),
-        Test::Absent => json!({"absent": true}),
-        Test::Eq(_)
-        | Test::Ne(_)
-        | Test::Lt(_)
-        | Test::Lte(_)
-        | Test::Gt(_)
-        | Test::Gte(_)
-        | Test::In(_)
-        | Test::Matches(_) => json!(test),
+        ArgumentTest::Present => json!({"present": true}),
+        ArgumentTest::Absent => json!({"absent": true}),
+        ArgumentTest::Eq(_)
+        | ArgumentTest::Ne(_)
+        | ArgumentTest::Lt(_)
+        | ArgumentTest::Lte(_)
+        | ArgumentTest::Gt(_)
+        | ArgumentTest::Gte(_)
+        | ArgumentTest::In(_)
+        | ArgumentTest::Matches(_) => json!(test),
     }
 }
 

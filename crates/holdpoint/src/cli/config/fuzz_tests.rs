@@ -113,7 +113,7 @@ fn arbitrary_files_are_taken_or_refused() {
     let corpus = CORPUS.map(str::as_bytes);
     let (mut taken, mut refused) = (0_u64, 0_u64);
     for seed in seeds.clone() {
-        let bytes = mutated(&mut Chance::of(seed), &corpus, &PIECES);
+        let bytes = mutated(&mut Chance::from_seed(seed), &corpus, &PIECES);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let line_count = text.lines().count().max(1);
         let source = Source::with(&folder, text);

@@ -2,7 +2,7 @@
 
 use engine::agent::Policy;
 use machine::policy::{
-    ApprovalScope, Continuation, Decisions, Execution, OnBlock, OnBusy, OnReject, StepEnd, WhileWaiting,
+    ApprovalScope, Continuation, DecisionTiming, Execution, OnBlock, OnBusy, OnReject, StepEnd, WhileWaiting,
 };
 
 use super::table::{Entry, Table};
@@ -42,8 +42,8 @@ const ON_REJECT: [(&str, OnReject); 2] = [("continue", OnReject::Continue), ("en
 const ON_BLOCK: [(&str, OnBlock); 2] = [("fail_call", OnBlock::FailCall), ("end_run", OnBlock::EndRun)];
 const STEP_ENDS: [(&str, StepEnd); 2] =
     [("after_tools", StepEnd::AfterTools), ("after_inference", StepEnd::AfterInference)];
-const DECISIONS: [(&str, Decisions); 2] =
-    [("immediate", Decisions::Immediate), ("at_boundary", Decisions::AtBoundary)];
+const DECISIONS: [(&str, DecisionTiming); 2] =
+    [("immediate", DecisionTiming::Immediate), ("at_boundary", DecisionTiming::AtBoundary)];
 const EXECUTIONS: [(&str, Execution); 2] =
     [("parallel", Execution::Parallel), ("sequential", Execution::Sequential)];
 const APPROVALS: [(&str, ApprovalScope); 4] = [

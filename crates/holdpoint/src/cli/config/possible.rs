@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use engine::agent::Test;
+use engine::agent::ArgumentTest;
 use engine::arguments::Schema;
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -263,25 +263,25 @@ impl Values<'_> {
     }
 
     /// Whether some value may pass all of these tests at once.
-    pub(super) fn can_pass(&self, tests: &[&Test]) -> bool {
+    pub(super) fn can_pass(&self, tests: &[&ArgumentTest]) -> bool {
         self.shapes.iter().any(|shape| self.shape_can_pass(shape, tests))
     }
 
-    fn shape_can_pass(&self, shape: &Shape<'_>, tests: &[&Test]) -> bool {
+    fn shape_can_pass(&self, shape: &Shape<'_>, tests: &[&ArgumentTest]) -> bool {
         let mut types = Types::of(shape);
         let mut range = Range::default();
         let mut few: Option<Vec<&Value>> = shape.iter().find_map(|schema| listed(schema));
         for test in tests {
             match test {
-                Test::Eq(value) => few = Some(vec![value]),
-                Test::In(values) => few = Some(values.iter().collect()),
-                Test::Lt(_) | Test::Lte(_) | Test::Gt(_) | Test::Gte(_) => {
+                ArgumentTest::Eq(value) => few = Some(vec![value]),
+                ArgumentTest::In(values) => few = Some(values.iter().collect()),
+                ArgumentTest::Lt(_) | ArgumentTest::Lte(_) | ArgumentTest::Gt(_) | ArgumentTest::Gte(_) => {
                     types = types.and(Types::NUMBER);
                     range.narrow(test);
                 }
-                Test::Matches(_) => types = types.and(Types::TEXT),
-                Test::Absent => return false,
-                Test::Ne(_) | Test::Present => {}
+                ArgumentTest::Matches(_) => types = types.and(Types::TEXT),
+                ArgumentTest::Absent => return false,
+                ArgumentTest::Ne(_) | ArgumentTest::Present => {}
             }
         }
         if few.is_none() && Types::NULL.or(Types::BOOLEAN).include_all(types) {
@@ -318,10 +318,10 @@ impl Values<'_> {
     }
 }
 
-fn is_hit(test: &Test, value: &Value) -> bool {
+fn is_hit(test: &ArgumentTest, value: &Value) -> bool {
     match (test, value) {
         // What cannot be compiled is refused elsewhere.
-        (Test::Matches(pattern), Value::String(text)) => {
+        (ArgumentTest::Matches(pattern), Value::String(text)) => {
             Regex::new(pattern).map_or(true, |pattern| pattern.is_match(text))
         }
         _ => false,

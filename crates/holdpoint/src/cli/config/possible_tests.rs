@@ -1,6 +1,6 @@
 //! What the analysis of a schema excludes, the schema refuses: shown on drawn schemas, values and tests.
 
-use engine::agent::Test;
+use engine::agent::ArgumentTest;
 use engine::arguments::Schema;
 use machine::rules::at_path;
 use serde_json::{Map, Value, json};
@@ -77,18 +77,18 @@ fn value(chance: &mut Chance, depth: u8) -> Value {
     }
 }
 
-fn test(chance: &mut Chance) -> Test {
+fn test(chance: &mut Chance) -> ArgumentTest {
     let limit = number(chance);
     match chance.below(9) {
-        0 => Test::Eq(leaf(chance)),
-        1 => Test::Ne(leaf(chance)),
-        2 => Test::Lt(limit),
-        3 => Test::Lte(limit),
-        4 => Test::Gt(limit),
-        5 => Test::Gte(limit),
-        6 => Test::In(vec![leaf(chance), leaf(chance)]),
-        7 => Test::Matches("a$".into()),
-        _ => Test::Present,
+        0 => ArgumentTest::Eq(leaf(chance)),
+        1 => ArgumentTest::Ne(leaf(chance)),
+        2 => ArgumentTest::Lt(limit),
+        3 => ArgumentTest::Lte(limit),
+        4 => ArgumentTest::Gt(limit),
+        5 => ArgumentTest::Gte(limit),
+        6 => ArgumentTest::In(vec![leaf(chance), leaf(chance)]),
+        7 => ArgumentTest::Matches("a$".into()),
+        _ => ArgumentTest::Present,
     }
 }
 
@@ -112,7 +112,7 @@ fn gather_paths(value: &Value, above: &[String], found: &mut Vec<Vec<String>>) {
 fn what_is_excluded_is_refused_by_the_schema() {
     let (mut passed, mut excluded, mut required) = (0_u32, 0_u32, 0_u32);
     for seed in 0..SCHEMA_COUNT {
-        let chance = &mut Chance::of(seed);
+        let chance = &mut Chance::from_seed(seed);
         let mut whole = schema(chance, 3);
         if let Value::Object(fields) = &mut whole {
             fields.insert("$defs".to_owned(), json!({"x": schema(chance, 2)}));
@@ -134,8 +134,8 @@ fn what_is_excluded_is_refused_by_the_schema() {
                     !is_valid || found.is_some() || !requires,
                     "seed {seed}: {whole} requires {path:?}, not so {arguments}"
                 );
-                let tests: Vec<Test> = (0..=chance.below(2)).map(|_| test(chance)).collect();
-                let tests: Vec<&Test> = tests.iter().collect();
+                let tests: Vec<ArgumentTest> = (0..=chance.below(2)).map(|_| test(chance)).collect();
+                let tests: Vec<&ArgumentTest> = tests.iter().collect();
                 let can_pass = possible.at(&path).can_pass(&tests);
                 excluded += u32::from(!can_pass);
                 let hit = || found.and_then(Value::as_str).is_some_and(|text| text.ends_with('a'));
@@ -159,13 +159,13 @@ fn path(path: &str) -> Vec<String> {
 
 /// A rule on the path is impossible, for each of these schemas.
 #[track_caller]
-fn excludes(at: &str, tests: &[Test], schema: &Value) {
+fn excludes(at: &str, tests: &[ArgumentTest], schema: &Value) {
     let possible = Possible::new(schema).expect("it is analysed");
     assert!(!possible.at(&path(at)).can_pass(&tests.iter().collect::<Vec<_>>()), "{schema}");
 }
 
 #[track_caller]
-fn admits(at: &str, tests: &[Test], schema: &Value) {
+fn admits(at: &str, tests: &[ArgumentTest], schema: &Value) {
     let Some(possible) = Possible::new(schema) else { return };
     assert!(possible.at(&path(at)).can_pass(&tests.iter().collect::<Vec<_>>()), "{schema}");
 }
@@ -173,22 +173,22 @@ fn admits(at: &str, tests: &[Test], schema: &Value) {
 #[test]
 fn branches_exclude_a_value_only_where_all_of_them_do() {
     let branches = |second: Value| json!({"type": "object", "properties": {"n": {"anyOf": [{"type": "string"}, second]}}});
-    excludes("n", &[Test::Lt(5.0)], &branches(json!({"type": "boolean"})));
-    admits("n", &[Test::Lt(5.0)], &branches(json!({"type": "number"})));
-    excludes("n", &[Test::Lt(5.0)], &branches(json!({"type": "number", "minimum": 5})));
+    excludes("n", &[ArgumentTest::Lt(5.0)], &branches(json!({"type": "boolean"})));
+    admits("n", &[ArgumentTest::Lt(5.0)], &branches(json!({"type": "number"})));
+    excludes("n", &[ArgumentTest::Lt(5.0)], &branches(json!({"type": "number", "minimum": 5})));
     let both =
         json!({"allOf": [{"properties": {"n": {"type": "number"}}}, {"properties": {"n": {"maximum": 3}}}]});
-    excludes("n", &[Test::Gt(3.0)], &both);
-    admits("n", &[Test::Gt(2.5)], &both);
+    excludes("n", &[ArgumentTest::Gt(3.0)], &both);
+    admits("n", &[ArgumentTest::Gt(2.5)], &both);
 }
 
 #[test]
 fn whole_numbers_leave_gaps() {
     let whole = json!({"properties": {"n": {"type": "integer"}}});
-    excludes("n", &[Test::Gt(1.0), Test::Lt(2.0)], &whole);
-    excludes("n", &[Test::Eq(json!(1.5))], &whole);
-    admits("n", &[Test::Eq(json!(1.0))], &whole);
-    admits("n", &[Test::Gte(1.0), Test::Lt(2.0)], &whole);
+    excludes("n", &[ArgumentTest::Gt(1.0), ArgumentTest::Lt(2.0)], &whole);
+    excludes("n", &[ArgumentTest::Eq(json!(1.5))], &whole);
+    admits("n", &[ArgumentTest::Eq(json!(1.0))], &whole);
+    admits("n", &[ArgumentTest::Gte(1.0), ArgumentTest::Lt(2.0)], &whole);
 }
 
 #[test]
@@ -197,15 +197,15 @@ fn references_are_followed_inside_of_the_document_and_nowhere_else() {
         json!({"type": "object", "additionalProperties": false, "properties": {"a": {"type": "string"}}});
     excludes(
         "o.b",
-        &[Test::Present],
+        &[ArgumentTest::Present],
         &json!({"properties": {"o": {"$ref": "#/$defs/o"}}, "$defs": {"o": closed}}),
     );
-    admits("o.b", &[Test::Present], &json!({"properties": {"o": {"$ref": "other.json#/o"}}}));
+    admits("o.b", &[ArgumentTest::Present], &json!({"properties": {"o": {"$ref": "other.json#/o"}}}));
     // A tree of itself.
     let tree =
         json!({"type": "object", "additionalProperties": false, "properties": {"left": {"$ref": "#"}}});
-    admits("left.left.left", &[Test::Present], &tree);
-    excludes("left.left.right", &[Test::Present], &tree);
+    admits("left.left.left", &[ArgumentTest::Present], &tree);
+    excludes("left.left.right", &[ArgumentTest::Present], &tree);
     // Beside a reference, older drafts read nothing.
     for (dialect, is_read) in [
         ("http://json-schema.org/draft-07/schema#", false),
@@ -214,9 +214,9 @@ fn references_are_followed_inside_of_the_document_and_nowhere_else() {
         let beside = json!({"$schema": dialect, "$defs": {"any": {}}, "definitions": {},
             "properties": {"n": {"$ref": "#/$defs/any", "type": "string"}}});
         if is_read {
-            excludes("n", &[Test::Lt(1.0)], &beside)
+            excludes("n", &[ArgumentTest::Lt(1.0)], &beside)
         } else {
-            admits("n", &[Test::Lt(1.0)], &beside)
+            admits("n", &[ArgumentTest::Lt(1.0)], &beside)
         }
     }
 }
@@ -232,6 +232,6 @@ fn what_is_not_understood_is_not_excluded() {
         json!({"properties": {"n": {"$id": "other", "type": "string"}}}),
         json!({"additionalProperties": false, "patternProperties": {"^[a-z]$": {}}}),
     ] {
-        admits("n", &[Test::Lt(1.0)], &schema);
+        admits("n", &[ArgumentTest::Lt(1.0)], &schema);
     }
 }

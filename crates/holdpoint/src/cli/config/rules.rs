@@ -1,6 +1,6 @@
 //! `[[agents.NAME.rules]]`: what is decided by the arguments of a call.
 
-use engine::agent::{Condition, Rule, Test, Then};
+use engine::agent::{ArgumentTest, Condition, Rule, RuleAction};
 use machine::id::ToolName;
 use serde_json::Value;
 
@@ -11,7 +11,8 @@ use super::source::Place;
 use super::table::{Entry, Table};
 
 const OPERATORS: [&str; 10] = ["eq", "ne", "lt", "lte", "gt", "gte", "in", "matches", "present", "absent"];
-const THEN: [(&str, Then); 3] = [("allow", Then::Allow), ("ask", Then::Ask), ("deny", Then::Deny)];
+const THEN: [(&str, RuleAction); 3] =
+    [("allow", RuleAction::Allow), ("ask", RuleAction::Ask), ("deny", RuleAction::Deny)];
 
 /// In the order of the file: a refused call names its rule by its place, from 0.
 pub(super) fn read(entry: &Entry<'_>, tools: &Tools) -> Vec<Rule> {
@@ -105,24 +106,24 @@ fn gather<'f>(table: Table<'f>, above: &[String], found: &mut Vec<Placed<'f>>) {
     }
 }
 
-fn test(operator: &str, entry: &Entry<'_>) -> Option<Test> {
+fn test(operator: &str, entry: &Entry<'_>) -> Option<ArgumentTest> {
     match operator {
-        "eq" => entry.json().map(Test::Eq),
-        "ne" => entry.json().map(Test::Ne),
-        "lt" => entry.number().map(Test::Lt),
-        "lte" => entry.number().map(Test::Lte),
-        "gt" => entry.number().map(Test::Gt),
-        "gte" => entry.number().map(Test::Gte),
+        "eq" => entry.json().map(ArgumentTest::Eq),
+        "ne" => entry.json().map(ArgumentTest::Ne),
+        "lt" => entry.number().map(ArgumentTest::Lt),
+        "lte" => entry.number().map(ArgumentTest::Lte),
+        "gt" => entry.number().map(ArgumentTest::Gt),
+        "gte" => entry.number().map(ArgumentTest::Gte),
         "in" => {
             let items = entry.items("a list of values")?;
             if items.is_empty() {
                 return entry.place.refuse("nothing is in an empty list; write the values");
             }
-            items.iter().map(Entry::json).collect::<Option<Vec<_>>>().map(Test::In)
+            items.iter().map(Entry::json).collect::<Option<Vec<_>>>().map(ArgumentTest::In)
         }
-        "matches" => pattern::read(entry).map(Test::Matches),
-        "present" => is_true(entry, "absent").map(|()| Test::Present),
-        "absent" => is_true(entry, "present").map(|()| Test::Absent),
+        "matches" => pattern::read(entry).map(ArgumentTest::Matches),
+        "present" => is_true(entry, "absent").map(|()| ArgumentTest::Present),
+        "absent" => is_true(entry, "present").map(|()| ArgumentTest::Absent),
         other => entry.place.refuse(format!("{other:?} is no test")),
     }
 }
@@ -145,12 +146,12 @@ fn check(rule: &Rule, when: &[Placed<'_>], schema: &Value, all: &[Rule]) {
         if !checked.contains(&path) {
             checked.push(path);
             let here: Vec<&Placed<'_>> = when.iter().filter(|other| other.condition.path == path).collect();
-            if check_path(rule, &here, &possible) && rule.then != Then::Allow {
+            if check_path(rule, &here, &possible) && rule.then != RuleAction::Allow {
                 warn_if_optional(rule, &here, &possible, all);
             }
         }
     }
-    if rule.then == Then::Allow {
+    if rule.then == RuleAction::Allow {
         warn_if_open(rule, when, &possible);
     }
 }
@@ -177,20 +178,20 @@ fn check_path(rule: &Rule, here: &[&Placed<'_>], possible: &Possible<'_>) -> boo
     for placed in here {
         let test = &placed.condition.test;
         let can_hold = match test {
-            Test::Absent => !possible.requires(path),
-            Test::Eq(_)
-            | Test::Ne(_)
-            | Test::Lt(_)
-            | Test::Lte(_)
-            | Test::Gt(_)
-            | Test::Gte(_)
-            | Test::In(_)
-            | Test::Matches(_)
-            | Test::Present => values.can_pass(&[test]),
+            ArgumentTest::Absent => !possible.requires(path),
+            ArgumentTest::Eq(_)
+            | ArgumentTest::Ne(_)
+            | ArgumentTest::Lt(_)
+            | ArgumentTest::Lte(_)
+            | ArgumentTest::Gt(_)
+            | ArgumentTest::Gte(_)
+            | ArgumentTest::In(_)
+            | ArgumentTest::Matches(_)
+            | ArgumentTest::Present => values.can_pass(&[test]),
         };
         if !can_hold {
             each_can_hold = false;
-            placed.test.fault(if *test == Test::Absent {
+            placed.test.fault(if *test == ArgumentTest::Absent {
                 format!(
                     "the schema of tool {tool} requires {name:?}, so this rule never matches; remove the test, or \
                      make the argument optional"
@@ -204,8 +205,8 @@ fn check_path(rule: &Rule, here: &[&Placed<'_>], possible: &Possible<'_>) -> boo
             });
         }
     }
-    let tests: Vec<&Test> = here.iter().map(|placed| &placed.condition.test).collect();
-    if each_can_hold && tests != [&Test::Absent] && !values.can_pass(&tests) {
+    let tests: Vec<&ArgumentTest> = here.iter().map(|placed| &placed.condition.test).collect();
+    if each_can_hold && tests != [&ArgumentTest::Absent] && !values.can_pass(&tests) {
         first.path.fault(format!(
             "no {name:?} that the schema of tool {tool} allows passes all of these tests, so this rule never matches; \
              correct the tests, or write a rule for each"
@@ -219,11 +220,13 @@ fn check_path(rule: &Rule, here: &[&Placed<'_>], possible: &Possible<'_>) -> boo
 fn warn_if_optional(rule: &Rule, here: &[&Placed<'_>], possible: &Possible<'_>, all: &[Rule]) {
     let Some(first) = here.first() else { return };
     let path = first.condition.path.as_slice();
-    let asks_only_whether =
-        here.iter().all(|placed| matches!(placed.condition.test, Test::Present | Test::Absent));
+    let asks_only_whether = here
+        .iter()
+        .all(|placed| matches!(placed.condition.test, ArgumentTest::Present | ArgumentTest::Absent));
     let covers = |other: &Rule| {
-        let is_about_absence =
-            |condition: &Condition| condition.test == Test::Absent && path.starts_with(&condition.path);
+        let is_about_absence = |condition: &Condition| {
+            condition.test == ArgumentTest::Absent && path.starts_with(&condition.path)
+        };
         other.tool == rule.tool && other.then >= rule.then && other.when.iter().all(is_about_absence)
     };
     if asks_only_whether || possible.requires(path) || all.iter().any(covers) {

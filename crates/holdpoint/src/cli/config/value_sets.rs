@@ -1,6 +1,6 @@
 //! Sets of JSON types and of numbers, as schemas and tests describe them.
 
-use engine::agent::Test;
+use engine::agent::ArgumentTest;
 use serde_json::{Map, Value};
 
 /// The only values that a schema allows, where it lists them.
@@ -108,13 +108,18 @@ impl Default for Range {
 }
 
 impl Range {
-    pub(super) fn narrow(&mut self, test: &Test) {
+    pub(super) fn narrow(&mut self, test: &ArgumentTest) {
         match test {
-            Test::Lt(limit) => self.at_most(*limit, true),
-            Test::Lte(limit) => self.at_most(*limit, false),
-            Test::Gt(limit) => self.at_least(*limit, true),
-            Test::Gte(limit) => self.at_least(*limit, false),
-            Test::Eq(_) | Test::Ne(_) | Test::In(_) | Test::Matches(_) | Test::Present | Test::Absent => {}
+            ArgumentTest::Lt(limit) => self.at_most(*limit, true),
+            ArgumentTest::Lte(limit) => self.at_most(*limit, false),
+            ArgumentTest::Gt(limit) => self.at_least(*limit, true),
+            ArgumentTest::Gte(limit) => self.at_least(*limit, false),
+            ArgumentTest::Eq(_)
+            | ArgumentTest::Ne(_)
+            | ArgumentTest::In(_)
+            | ArgumentTest::Matches(_)
+            | ArgumentTest::Present
+            | ArgumentTest::Absent => {}
         }
     }
 

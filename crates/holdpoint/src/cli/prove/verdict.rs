@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::io;
 
 use engine::store::{ApprovalFilter, Page, Store, Tenant};
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 use serde_json::{Value, json};
 use stores::sqlite::SqliteStore;

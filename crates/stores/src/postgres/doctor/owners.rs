@@ -83,7 +83,7 @@ pub(super) async fn revisions(connections: &Connections, findings: &mut Findings
         let last: Vec<u8> = last.try_get(0)?;
         for row in &rows {
             let (digest, text): (&[u8], String) = (row.try_get(0)?, row.try_get(1)?);
-            let found = Digest::of(told(text).as_bytes());
+            let found = Digest::sha256(told(text).as_bytes());
             if digest != found.0 {
                 let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
                 let what = format!("its text has the digest {found}");

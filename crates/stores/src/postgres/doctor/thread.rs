@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use machine::id::{CallId, Digest, GrantId};
 use machine::phase::Scope;
-use machine::rows::{GrantRow, MessageRow, Rows};
+use machine::projection_rows::{GrantRow, MessageRow, ProjectionRows};
 use serde_json::Value as Json;
 use tokio_postgres::Row;
 
@@ -124,7 +124,7 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    pub(super) fn hear(&mut self, rows: Rows) {
+    pub(super) fn hear(&mut self, rows: ProjectionRows) {
         self.messages.extend(rows.messages);
         self.calls.extend(rows.calls);
     }
@@ -181,7 +181,7 @@ fn write<T>(written: &mut Written<T>, run: i64, value: T) {
 }
 
 impl ToldThread {
-    pub(super) fn hear(&mut self, run: i64, rows: &Rows) {
+    pub(super) fn hear(&mut self, run: i64, rows: &ProjectionRows) {
         self.messages += rows.messages.len() as u64;
         self.calls += rows.calls.len() as u64;
         self.grants.extend(rows.grants.iter().map(|row| (row.grant.id.clone(), row.clone())));

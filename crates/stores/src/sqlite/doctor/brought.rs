@@ -22,7 +22,7 @@ pub(super) fn examine(
     while let Some(row) = rows.next()? {
         let digest = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
         let ours: bool = row.get(1)?;
-        let told = Digest::of(row.get_ref(2)?.as_bytes().map_err(rusqlite::Error::from)?);
+        let told = Digest::sha256(row.get_ref(2)?.as_bytes().map_err(rusqlite::Error::from)?);
         let is_strange = |pinned: &BTreeSet<Digest>| pinned.iter().all(|known| known.0 != digest);
         let (code, what) = if digest != told.0 {
             (FindingCode::RevisionDiffers, format!("has a text with the digest {told}"))

@@ -1,6 +1,6 @@
 //! The log of a run as it stands in the file.
 
-use machine::rows::Rows;
+use machine::projection_rows::ProjectionRows;
 use rusqlite::Connection;
 
 use crate::doctor::{Commit, Fault, Log, Told};
@@ -14,7 +14,7 @@ pub(super) fn read(
     connection: &Connection,
     run: i64,
     tenant: &str,
-    mut each: impl FnMut(i64, &Rows) -> Result<(), Fault>,
+    mut each: impl FnMut(i64, &ProjectionRows) -> Result<(), Fault>,
 ) -> Result<Told, Fault> {
     let mut statement = connection.prepare_cached(COMMITS)?;
     let mut commits = statement.query([run])?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use machine::Control;
 use machine::id::{DecisionId, RunId, SuspensionId};
 use machine::inbox::Item;
-use machine::rows::Rows;
+use machine::projection_rows::ProjectionRows;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::log;
@@ -65,7 +65,7 @@ pub(super) fn examine(
     run: &RunColumns,
     row: &Row<'_>,
     findings: &mut Findings,
-    mut each_commit: impl FnMut(i64, &Rows, &mut Findings) -> Result<(), Fault>,
+    mut each_commit: impl FnMut(i64, &ProjectionRows, &mut Findings) -> Result<(), Fault>,
 ) -> Result<Option<Told>, Fault> {
     let place = format!("run {} on thread {} of {}", run.id, around.thread, around.tenant);
     let told = log::read(around.connection, run.row, around.tenant, |commit, rows| {

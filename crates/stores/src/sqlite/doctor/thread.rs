@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use machine::id::{Digest, GrantId, MessageId};
 use machine::phase::Scope;
-use machine::rows::{GrantRow, Rows};
+use machine::projection_rows::{GrantRow, ProjectionRows};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 
@@ -113,7 +113,7 @@ fn messages(
     thread: i64,
     around: &Around<'_>,
     run: i64,
-    rows: &Rows,
+    rows: &ProjectionRows,
     findings: &mut Findings,
 ) -> Result<(), Fault> {
     let place = || format!("thread {} of {}", around.thread, around.tenant);
@@ -152,7 +152,7 @@ fn messages(
 }
 
 impl Told {
-    fn hear(&mut self, commit: i64, run: i64, rows: &Rows) {
+    fn hear(&mut self, commit: i64, run: i64, rows: &ProjectionRows) {
         self.messages += rows.messages.len() as u64;
         self.calls += rows.calls.len() as u64;
         if let Some(last) = rows.messages.last()

@@ -8,21 +8,21 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::control::{Control, Stage};
-use crate::event::{CancelReason, Event, Fact, Message, Opened};
-use crate::grant::{Covered, Grant, Reason, ToolGrant};
+use crate::event::{CancelReason, Event, Fact, Message, OpenedSuspension};
+use crate::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, ToolName, grant_id};
-use crate::inbox::{RunRow, Ticket};
+use crate::inbox::{RunLifecycle, Ticket};
 use crate::phase::Scope;
 use crate::status::{RunStatus, WaitingOn};
 use crate::suspension::SuspensionKind;
 use crate::termination::Termination;
-use crate::thread::Front;
+use crate::thread::FrontState;
 use crate::time::Timestamp;
 use crate::wanted;
 
 /// The rows that one commit writes. Texts and values stay in the events; a row names the event that has them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rows {
+pub struct ProjectionRows {
     pub messages: Vec<MessageRow>,
     /// Ids that no call of the thread may have had before.
     pub calls: Vec<CallId>,
@@ -77,25 +77,25 @@ pub struct ClosedRow {
     pub by: Principal,
     pub reason: Option<String>,
     pub note: Option<String>,
-    pub heard: Heard,
+    pub inbox_position: InboxPosition,
 }
 
 /// How far the run had listened to its inbox when it closed a suspension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct InboxPosition {
     /// The first so many of the rows that the commit consumes.
     pub count: usize,
     /// The row that closed it, if one did.
     pub ticket: Option<Ticket>,
 }
 
-impl Heard {
+impl InboxPosition {
     /// Whether the suspension was closed over the head of an accepted answer that is still unheard. One that came
     /// before the answer was accepted may close it.
     #[must_use]
-    pub fn overtakes(self, answered_by: Ticket, consumed: &[Ticket]) -> bool {
-        let heard = consumed.iter().take(self.count).any(|ticket| *ticket == answered_by);
-        !heard && self.ticket.is_none_or(|closing| closing > answered_by)
+    pub fn overrides_answer(self, answered_by: Ticket, consumed: &[Ticket]) -> bool {
+        let processed = consumed.iter().take(self.count).any(|ticket| *ticket == answered_by);
+        !processed && self.ticket.is_none_or(|closing| closing > answered_by)
     }
 }
 
@@ -141,15 +141,15 @@ pub struct StateRow {
     pub value: Arc<Value>,
 }
 
-impl Rows {
+impl ProjectionRows {
     /// Whether what is shown of a suspension is another thing after this commit.
     #[must_use]
-    pub const fn change_what_is_held(&self) -> bool {
+    pub const fn changes_suspensions(&self) -> bool {
         !(self.opened.is_empty() && self.closed.is_empty() && self.voided.is_empty())
     }
 
     /// Adds what the events of one input write. `before` is the state at the beginning of the commit.
-    pub fn hear(&mut self, before: Option<&Control>, events: &[Event], heard: Heard) {
+    pub fn add_events(&mut self, before: Option<&Control>, events: &[Event], inbox_position: InboxPosition) {
         for event in events {
             match &event.fact {
                 Fact::MessageAdded(message) => self.messages.push(MessageRow {
@@ -204,7 +204,7 @@ impl Rows {
                     by: verdict.by,
                     reason: verdict.reason,
                     note: verdict.note,
-                    heard,
+                    inbox_position,
                 };
                 let void =
                     matches!(event.fact, Fact::ApprovalVoided { .. }) && !self.is_open(before, &row.id);
@@ -240,8 +240,8 @@ impl Rows {
         before: Option<&Control>,
         call: &CallId,
         approval: &SuspensionId,
-        reasons: &[Reason],
-    ) -> Option<Covered> {
+        reasons: &[HoldReason],
+    ) -> Option<GrantCoverage> {
         let control = before.filter(|_| !reasons.is_empty())?;
         let before = |call: &Call| Some((call.tool.clone(), call.suspension()?.held.definition()?));
         let (tool, definition) = match self.opened.iter().find(|opened| opened.id == *approval) {
@@ -249,10 +249,10 @@ impl Rows {
             None => control.call(call).and_then(before)?,
         };
         let (agent, reasons) = (Some(control.agent.clone()), reasons.to_vec());
-        Some(Covered::Tool(ToolGrant { tool, agent, definition, reasons }))
+        Some(GrantCoverage::Tool(ToolGrant { tool, agent, definition, reasons }))
     }
 
-    fn open(&mut self, event: &Event, opened: &Opened) {
+    fn open(&mut self, event: &Event, opened: &OpenedSuspension) {
         self.opened.push(OpenedRow {
             id: opened.suspension_id.clone(),
             call: opened.call_id.clone(),
@@ -377,7 +377,7 @@ const fn why_cancelled(reason: CancelReason) -> Option<&'static str> {
 /// The status of a run as everybody outside sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ShownStatus {
+pub enum PublicRunStatus {
     Queued,
     Running,
     WaitingApproval,
@@ -388,7 +388,7 @@ pub enum ShownStatus {
     Interrupted,
 }
 
-impl ShownStatus {
+impl PublicRunStatus {
     pub const ALL: [Self; 8] = [
         Self::Queued,
         Self::Running,
@@ -401,7 +401,7 @@ impl ShownStatus {
     ];
 
     #[must_use]
-    pub const fn of(status: &RunStatus) -> Self {
+    pub const fn from_status(status: &RunStatus) -> Self {
         match status {
             RunStatus::Queued => Self::Queued,
             RunStatus::Running => Self::Running,
@@ -432,7 +432,7 @@ impl ShownStatus {
 
     /// An interrupt that was accepted shows at once, heard or not.
     #[must_use]
-    pub const fn with_an_interrupt(self, accepted: bool) -> Self {
+    pub const fn with_interrupt(self, accepted: bool) -> Self {
         if accepted && !self.ended() { Self::Interrupting } else { self }
     }
 
@@ -448,12 +448,12 @@ impl ShownStatus {
 
     /// What a new message meets when this run is in front of its thread.
     #[must_use]
-    pub const fn front(self) -> Front {
+    pub const fn front_state(self) -> FrontState {
         match self {
-            Self::Queued => Front::Queued,
-            Self::WaitingApproval | Self::WaitingTool => Front::Waits,
+            Self::Queued => FrontState::Queued,
+            Self::WaitingApproval | Self::WaitingTool => FrontState::Waiting,
             Self::Running | Self::Interrupting | Self::Completed | Self::Failed | Self::Interrupted => {
-                Front::Executes
+                FrontState::Executing
             }
         }
     }
@@ -461,8 +461,8 @@ impl ShownStatus {
 
 /// The columns of a run that follow from its control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    pub status: ShownStatus,
+pub struct RunSummary {
+    pub status: PublicRunStatus,
     /// When the run must be looked at although nobody says anything.
     pub wake_at: Option<Timestamp>,
     /// A call is held because it may or may not have taken effect.
@@ -471,15 +471,15 @@ pub struct Standing {
     pub ending: bool,
 }
 
-impl Standing {
+impl RunSummary {
     #[must_use]
-    pub fn of(control: &Control) -> Self {
+    pub fn from_control(control: &Control) -> Self {
         let in_doubt = control
             .calls
             .iter()
             .any(|call| call.suspension().is_some_and(|open| open.held.kind() == SuspensionKind::InDoubt));
         Self {
-            status: ShownStatus::of(&control.status),
+            status: PublicRunStatus::from_status(&control.status),
             wake_at: wanted::next_deadline(control).map(|deadline| deadline.at),
             in_doubt,
             ending: matches!(control.stage, Stage::Ending(_)),
@@ -488,13 +488,13 @@ impl Standing {
 
     /// As a submitted item meets it. What ends the run may have been accepted and not heard.
     #[must_use]
-    pub const fn row(self, end_is_accepted: bool) -> RunRow {
+    pub const fn lifecycle(self, end_is_accepted: bool) -> RunLifecycle {
         if self.status.ended() {
-            RunRow::Ended
+            RunLifecycle::Ended
         } else if self.ending || end_is_accepted {
-            RunRow::OnTheWayOut
+            RunLifecycle::Ending
         } else {
-            RunRow::Open
+            RunLifecycle::Open
         }
     }
 }

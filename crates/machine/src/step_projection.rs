@@ -6,7 +6,7 @@ use crate::policy::Execution;
 use crate::status::{CallStatus, WaitingOn};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Projection {
+pub enum StepProjection {
     /// A call runs, resumes, or is new and next in line.
     Executing,
     /// Nothing executes, and a call is held.
@@ -17,14 +17,14 @@ pub enum Projection {
 /// Derived anew at every transition. In sequential mode a new call is next in line only when every call before
 /// it has settled.
 #[must_use]
-pub fn project(statuses: impl IntoIterator<Item = CallStatus>, execution: Execution) -> Projection {
+pub fn project_calls(statuses: impl IntoIterator<Item = CallStatus>, execution: Execution) -> StepProjection {
     let mut held = false;
     let mut all_before_settled = true;
     for status in statuses {
         match status {
-            CallStatus::Running | CallStatus::Resuming => return Projection::Executing,
+            CallStatus::Running | CallStatus::Resuming => return StepProjection::Executing,
             CallStatus::New if execution == Execution::Parallel || all_before_settled => {
-                return Projection::Executing;
+                return StepProjection::Executing;
             }
             CallStatus::New => {}
             CallStatus::Suspended => held = true,
@@ -32,36 +32,36 @@ pub fn project(statuses: impl IntoIterator<Item = CallStatus>, execution: Execut
         }
         all_before_settled &= status.terminal();
     }
-    if held { Projection::Waiting } else { Projection::Settled }
+    if held { StepProjection::Waiting } else { StepProjection::Settled }
 }
 
 /// Of the last step.
 #[must_use]
-pub fn of_step(control: &Control) -> Projection {
-    project(control.step_calls().map(Call::status), control.policy.execution)
+pub fn project_step(control: &Control) -> StepProjection {
+    project_calls(control.step_calls().map(Call::status), control.policy.execution)
 }
 
 /// Of every open call, those that `eager` left behind in earlier steps included. Each step has a line of its own.
 #[must_use]
-pub fn of_run(control: &Control) -> Projection {
+pub fn project_run(control: &Control) -> StepProjection {
     let mut held = false;
     let mut rest = control.calls.as_slice();
     while let Some(first) = rest.first() {
         let end = rest.iter().position(|call| call.step != first.step).unwrap_or(rest.len());
         let (step, later) = rest.split_at(end);
-        match project(step.iter().map(Call::status), control.policy.execution) {
-            Projection::Executing => return Projection::Executing,
-            Projection::Waiting => held = true,
-            Projection::Settled => {}
+        match project_calls(step.iter().map(Call::status), control.policy.execution) {
+            StepProjection::Executing => return StepProjection::Executing,
+            StepProjection::Waiting => held = true,
+            StepProjection::Settled => {}
         }
         rest = later;
     }
-    if held { Projection::Waiting } else { Projection::Settled }
+    if held { StepProjection::Waiting } else { StepProjection::Settled }
 }
 
 /// The call may pass the gate now.
 #[must_use]
-pub fn at_the_gate(control: &Control, call: &Call) -> bool {
+pub fn is_at_gate(control: &Control, call: &Call) -> bool {
     match call.status() {
         CallStatus::Resuming => true,
         CallStatus::New => {
@@ -85,6 +85,6 @@ pub fn waiting_on(control: &Control) -> WaitingOn {
         .calls
         .iter()
         .filter_map(Call::suspension)
-        .any(|suspension| suspension.held.kind().asks_a_person());
+        .any(|suspension| suspension.held.kind().needs_person());
     if person { WaitingOn::Person } else { WaitingOn::Tool }
 }

@@ -2,12 +2,12 @@
 //! say.
 
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
-use machine::event::{Event, Fact, Opened};
-use machine::foretold::{Foretold, foretell};
+use machine::event::{Event, Fact, OpenedSuspension};
 use machine::id::Digest;
-use machine::inbox::{Item, hear};
+use machine::inbox::{Item, to_input};
 use machine::policy::OnReject;
-use machine::rows::{ApprovalStatus, Heard, Rows};
+use machine::preview::{AnswerPreview, preview_answer};
+use machine::projection_rows::{ApprovalStatus, InboxPosition, ProjectionRows};
 use machine::suspension::ResumeMode;
 use serde_json::json;
 
@@ -36,13 +36,13 @@ fn asked_again_in_doubt() -> Story {
     let mut story = holding("transfer");
     story.approves("A");
     story.returns("A", unknown());
-    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 2");
     story.decides("A", resume());
     story
 }
 
 /// The event that holds the call now.
-fn opened(story: &Story) -> Opened {
+fn opened(story: &Story) -> OpenedSuspension {
     let id = &story.call("A").suspension().unwrap().id;
     let opened = story.log.iter().find_map(|event| match &event.fact {
         Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) if opened.suspension_id == *id => {
@@ -54,18 +54,18 @@ fn opened(story: &Story) -> Opened {
 }
 
 /// What the log says once the run has heard it.
-fn told(story: &mut Story, item: &Item) -> Foretold {
+fn preview_from_log(story: &mut Story, item: &Item) -> AnswerPreview {
     let before = story.run.control.clone();
-    let heard = hear(&before, item).expect("it says something");
+    let heard = to_input(&before, item).expect("it says something");
     let events: Vec<Event> = story.ok(heard);
-    let mut rows = Rows::default();
-    rows.hear(Some(&before), &events, Heard::default());
+    let mut rows = ProjectionRows::default();
+    rows.add_events(Some(&before), &events, InboxPosition::default());
     let closed = rows.closed.into_iter().next().expect("it closes what it answers");
     let edited = events.iter().find_map(|event| match &event.fact {
         Fact::ToolApproved { arguments, .. } => arguments.clone(),
         _ => None,
     });
-    Foretold {
+    AnswerPreview {
         status: closed.status,
         by: closed.by,
         at: Some(closed.at),
@@ -76,7 +76,7 @@ fn told(story: &mut Story, item: &Item) -> Foretold {
 }
 
 #[test]
-fn d8_d9_an_answer_is_foretold_as_the_log_will_have_it() {
+fn d8_d9_an_answer_is_previewed_as_the_log_will_have_it() {
     use ApprovalStatus::{Answered, Approved, Rejected};
     let edit = DecisionAction::Resume(Resume {
         arguments: Some(valid(json!({"of": "less"}))),
@@ -105,40 +105,43 @@ fn d8_d9_an_answer_is_foretold_as_the_log_will_have_it() {
     ];
     for (mut story, action, status) in table {
         let item = Item::Decision(story.decision("A", action.clone()));
-        let foretold = foretell(&opened(&story), &item).expect("it answers");
-        assert_eq!(foretold.status, status, "{action:?}");
-        assert_eq!(foretold, told(&mut story, &item), "{action:?}");
+        let preview = preview_answer(&opened(&story), &item).expect("it answers");
+        assert_eq!(preview.status, status, "{action:?}");
+        assert_eq!(preview, preview_from_log(&mut story, &item), "{action:?}");
     }
 }
 
 #[test]
-fn b5_a_yes_for_a_tool_that_has_changed_is_foretold_as_void() {
+fn b5_the_approval_of_a_changed_tool_is_previewed_as_void() {
     let mut story = holding("transfer");
-    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 2");
     let item = Item::Decision(story.decision("A", resume()));
-    let foretold = foretell(&opened(&story), &item).expect("it answers");
-    let shown = (foretold.status, foretold.by.as_str(), foretold.reason.as_deref());
+    let preview = preview_answer(&opened(&story), &item).expect("it answers");
+    let shown = (preview.status, preview.by.as_str(), preview.reason.as_deref());
     assert_eq!(shown, (ApprovalStatus::Expired, "system", Some("tool_changed")));
-    assert_eq!(foretold, told(&mut story, &item));
+    assert_eq!(preview, preview_from_log(&mut story, &item));
 }
 
 #[test]
-fn a_decision_that_came_early_and_a_late_answer_are_foretold_too() {
+fn an_early_decision_and_a_late_answer_are_previewed_too() {
     let mut story = holding("transfer");
     let decision = Decision { suspension: "".into(), ..story.decision("A", resume()) };
     let early = Item::Early { decision, digest: story.call("A").arguments };
-    assert_eq!(foretell(&opened(&story), &early), Some(told(&mut story, &early)));
+    assert_eq!(preview_answer(&opened(&story), &early), Some(preview_from_log(&mut story, &early)));
     let mut story = in_doubt();
     let late = Item::LateAnswer { step: 1, call: "A".into(), attempt: 1, outcome: success(json!(1)) };
-    let foretold = foretell(&opened(&story), &late).expect("it answers");
+    let preview = preview_answer(&opened(&story), &late).expect("it answers");
     // Nobody noted when it came.
-    assert_eq!(foretold, Foretold { at: None, ..told(&mut story, &late) });
+    assert_eq!(preview, AnswerPreview { at: None, ..preview_from_log(&mut story, &late) });
 }
 
 #[test]
 fn an_approver_is_shown_the_arguments_that_will_run_and_none_where_they_are_bad() {
     let approval = opened(&holding("transfer"));
-    assert_eq!(approval.shown(), Some(&json!({"of": "A"})));
-    let bad = Opened { arguments: Some(crate::story::invalid("no")), ..approval.clone() };
-    assert_eq!((bad.shown(), Opened { arguments: None, ..approval }.shown()), (None, None));
+    assert_eq!(approval.shown_arguments(), Some(&json!({"of": "A"})));
+    let bad = OpenedSuspension { arguments: Some(crate::story::invalid("no")), ..approval.clone() };
+    assert_eq!(
+        (bad.shown_arguments(), OpenedSuspension { arguments: None, ..approval }.shown_arguments()),
+        (None, None)
+    );
 }

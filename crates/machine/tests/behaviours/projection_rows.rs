@@ -5,18 +5,20 @@ use std::sync::Arc;
 use machine::control::Control;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{Event, Fact, InterruptCause};
-use machine::grant::{Grant, Reason};
+use machine::grant::{Grant, HoldReason};
 use machine::id::{CallId, DecisionId, Digest, GrantId, Principal, SuspensionId};
-use machine::inbox::{Item, Refusal, RunRow, Shown, Verdict, judge};
+use machine::inbox::{Item, Refusal, RunLifecycle, SubmitContext, Verdict, judge_item};
 use machine::input::{ChildEnd, ChildEnded};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase, PhaseSet, Scope};
 use machine::policy::OnReject;
+use machine::projection_rows::{
+    ApprovalStatus, GrantRow, InboxPosition, ProjectionRows, PublicRunStatus, Role, RunSummary,
+};
 use machine::revision::Revision;
-use machine::rows::{ApprovalStatus, GrantRow, Heard, Role, Rows, ShownStatus, Standing};
 use machine::status::{RunStatus, WaitingOn};
 use machine::suspension::{ResumeMode, SuspensionKind};
 use machine::termination::{Cancelled, ErrorCode, StopCode, Termination};
-use machine::thread::Front;
+use machine::thread::FrontState;
 use machine::tool::{EffectClass, OnExpiry, Tool};
 use machine::{Input, Timestamp};
 use serde_json::json;
@@ -26,11 +28,11 @@ use crate::story::{
 };
 
 /// What the events that the story adds write, as one input of one commit.
-fn rows_of(story: &mut Story, act: impl FnOnce(&mut Story) -> Vec<Event>) -> Rows {
+fn rows_of(story: &mut Story, act: impl FnOnce(&mut Story) -> Vec<Event>) -> ProjectionRows {
     let before = story.run.control.clone();
     let events = act(story);
-    let mut rows = Rows::default();
-    rows.hear(Some(&before), &events, Heard::default());
+    let mut rows = ProjectionRows::default();
+    rows.add_events(Some(&before), &events, InboxPosition::default());
     rows
 }
 
@@ -40,8 +42,9 @@ fn held() -> Story {
     story
 }
 
-fn closed(rows: &Rows) -> Vec<(ApprovalStatus, String, Option<String>)> {
-    let line = |row: &machine::rows::ClosedRow| (row.status, row.by.to_string(), row.reason.clone());
+fn closed(rows: &ProjectionRows) -> Vec<(ApprovalStatus, String, Option<String>)> {
+    let line =
+        |row: &machine::projection_rows::ClosedRow| (row.status, row.by.to_string(), row.reason.clone());
     rows.closed.iter().map(line).collect()
 }
 
@@ -56,8 +59,8 @@ fn by_a_person() -> InterruptCause {
 #[test]
 fn every_message_becomes_a_row_with_its_role_and_the_event_that_has_it() {
     let mut story = Story::begin();
-    let mut rows = Rows::default();
-    rows.hear(None, &story.log, Heard::default());
+    let mut rows = ProjectionRows::default();
+    rows.add_events(None, &story.log, InboxPosition::default());
     assert_eq!(rows.messages.iter().map(|row| row.role).collect::<Vec<_>>(), [Role::User]);
     let asked = rows_of(&mut story, |story| story.asks_for(&[("A", "echo"), ("B", "echo")]));
     assert_eq!(asked.messages.iter().map(|row| row.role).collect::<Vec<_>>(), [Role::Assistant]);
@@ -120,12 +123,12 @@ fn each_answer_closes_its_row_in_its_own_way() {
 }
 
 #[test]
-fn d8_an_approval_that_is_not_given_is_rejected_also_where_an_attempt_is_in_doubt() {
+fn d8_an_approval_that_is_not_given_is_rejected_even_where_an_attempt_is_in_doubt() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer")]);
     story.approves("A");
     story.returns("A", unknown());
-    story.tools.get_mut("transfer").unwrap().definition = Digest::of(b"definition 2");
+    story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 2");
     // Somebody wishes to try again, but that is another tool now: it is approved, or it is not.
     story.decides("A", resume());
     let rows = rows_of(&mut story, |story| story.denies("A", None));
@@ -151,7 +154,7 @@ fn what_the_clock_a_change_or_an_end_closes_says_so() {
     }
     let mut changed = held();
     let other = Tool {
-        definition: Digest::of(b"definition 2"),
+        definition: Digest::sha256(b"definition 2"),
         ..tool(EffectClass::Write, machine::tool::Approval::Ask)
     };
     changed.tools.insert("transfer".into(), other);
@@ -183,7 +186,8 @@ fn a_grant_is_written_only_for_an_approval_that_says_so_and_for_what_was_shown()
         let rows = rows_of(&mut held(), |story| story.decides("A", action));
         let approval = rows.closed[0].id.clone();
         let id = GrantId::from(approval.as_str().replace("apr_", "grt_"));
-        let grant = || Grant { id, ..tool_grant("transfer", Digest::of(b"definition 1"), &[Reason::Tool]) };
+        let grant =
+            || Grant { id, ..tool_grant("transfer", Digest::sha256(b"definition 1"), &[HoldReason::Tool]) };
         let wanted = apply_to_future.then(|| GrantRow { grant: grant(), since: rows.closed[0].at });
         assert_eq!(rows.grants, Vec::from_iter(wanted));
     }
@@ -191,8 +195,8 @@ fn a_grant_is_written_only_for_an_approval_that_says_so_and_for_what_was_shown()
     let mut story = held();
     let action = DecisionAction::Resume(Resume { apply_to_future: true, ..Resume::default() });
     let events = story.decides("A", action);
-    let mut rows = Rows::default();
-    rows.hear(None, &events, Heard::default());
+    let mut rows = ProjectionRows::default();
+    rows.add_events(None, &events, InboxPosition::default());
     assert_eq!(rows.grants, []);
 }
 
@@ -206,7 +210,7 @@ fn a_grant_is_written_too_where_one_commit_opens_the_approval_and_gives_it() {
     });
     let approval = rows.closed[0].id.clone();
     let id = GrantId::from(approval.as_str().replace("apr_", "grt_"));
-    let grant = Grant { id, ..tool_grant("transfer", Digest::of(b"definition 1"), &[Reason::Tool]) };
+    let grant = Grant { id, ..tool_grant("transfer", Digest::sha256(b"definition 1"), &[HoldReason::Tool]) };
     assert_eq!(rows.grants, [GrantRow { grant, since: rows.closed[0].at }]);
 }
 
@@ -227,7 +231,7 @@ fn what_a_plugin_keeps_becomes_a_row() {
 }
 
 #[test]
-fn an_answer_is_overtaken_by_what_closes_its_suspension_unheard_and_came_later() {
+fn an_answer_is_overridden_by_a_later_item_that_closes_its_suspension_first() {
     // (how many rows were heard, the row that closed it, consumed rows) → overtakes answer 5?
     let table: [(usize, Option<u64>, &[u64], bool); 9] = [
         // Closed by nobody's row: a clock, a direct interrupt. Unheard is overtaken.
@@ -243,46 +247,51 @@ fn an_answer_is_overtaken_by_what_closes_its_suspension_unheard_and_came_later()
         (1, Some(6), &[5, 6], false),
     ];
     for (count, ticket, consumed, wanted) in table {
-        let heard = Heard { count, ticket };
-        assert_eq!(heard.overtakes(5, consumed), wanted, "{heard:?} {consumed:?}");
+        let heard = InboxPosition { count, ticket };
+        assert_eq!(heard.overrides_answer(5, consumed), wanted, "{heard:?} {consumed:?}");
     }
     // The row itself closes it.
-    assert!(!Heard { count: 0, ticket: Some(5) }.overtakes(5, &[5]));
+    assert!(!InboxPosition { count: 0, ticket: Some(5) }.overrides_answer(5, &[5]));
 }
 
 #[test]
 fn a_status_is_shown_as_one_of_eight() {
     let table = [
-        (RunStatus::Queued, ShownStatus::Queued, "queued", Front::Queued),
-        (RunStatus::Running, ShownStatus::Running, "running", Front::Executes),
+        (RunStatus::Queued, PublicRunStatus::Queued, "queued", FrontState::Queued),
+        (RunStatus::Running, PublicRunStatus::Running, "running", FrontState::Executing),
         (
             RunStatus::Waiting(WaitingOn::Person),
-            ShownStatus::WaitingApproval,
+            PublicRunStatus::WaitingApproval,
             "waiting_approval",
-            Front::Waits,
+            FrontState::Waiting,
         ),
-        (RunStatus::Waiting(WaitingOn::Tool), ShownStatus::WaitingTool, "waiting_tool", Front::Waits),
-        (RunStatus::Interrupting, ShownStatus::Interrupting, "interrupting", Front::Executes),
+        (
+            RunStatus::Waiting(WaitingOn::Tool),
+            PublicRunStatus::WaitingTool,
+            "waiting_tool",
+            FrontState::Waiting,
+        ),
+        (RunStatus::Interrupting, PublicRunStatus::Interrupting, "interrupting", FrontState::Executing),
     ];
     for (status, shown, name, front) in table {
-        assert_eq!(ShownStatus::of(&status), shown);
-        assert_eq!((shown.as_str(), shown.front(), shown.ended()), (name, front, false));
+        assert_eq!(PublicRunStatus::from_status(&status), shown);
+        assert_eq!((shown.as_str(), shown.front_state(), shown.ended()), (name, front, false));
     }
     let ends = [
-        (Termination::NaturalEnd, ShownStatus::Completed, "completed"),
-        (Termination::BehaviorRequested, ShownStatus::Completed, "completed"),
-        (Termination::stopped(StopCode::MaxRounds, None), ShownStatus::Completed, "completed"),
-        (Termination::blocked("no"), ShownStatus::Failed, "failed"),
-        (Termination::error(ErrorCode::Model, "no"), ShownStatus::Failed, "failed"),
-        (Termination::Cancelled(Cancelled::Interrupted), ShownStatus::Interrupted, "interrupted"),
-        (Termination::Cancelled(Cancelled::Superseded), ShownStatus::Interrupted, "interrupted"),
-        (Termination::Cancelled(Cancelled::ByParent), ShownStatus::Interrupted, "interrupted"),
+        (Termination::NaturalEnd, PublicRunStatus::Completed, "completed"),
+        (Termination::BehaviorRequested, PublicRunStatus::Completed, "completed"),
+        (Termination::stopped(StopCode::MaxRounds, None), PublicRunStatus::Completed, "completed"),
+        (Termination::blocked("no"), PublicRunStatus::Failed, "failed"),
+        (Termination::error(ErrorCode::Model, "no"), PublicRunStatus::Failed, "failed"),
+        (Termination::Cancelled(Cancelled::Interrupted), PublicRunStatus::Interrupted, "interrupted"),
+        (Termination::Cancelled(Cancelled::Superseded), PublicRunStatus::Interrupted, "interrupted"),
+        (Termination::Cancelled(Cancelled::ByParent), PublicRunStatus::Interrupted, "interrupted"),
     ];
     for (how, shown, name) in ends {
-        assert_eq!(ShownStatus::of(&RunStatus::Done(how)), shown);
+        assert_eq!(PublicRunStatus::from_status(&RunStatus::Done(how)), shown);
         assert_eq!((shown.as_str(), shown.ended()), (name, true));
     }
-    for status in ShownStatus::ALL {
+    for status in PublicRunStatus::ALL {
         assert_eq!(serde_json::to_value(status).unwrap(), json!(status.as_str()));
     }
     for status in ApprovalStatus::ALL {
@@ -293,40 +302,47 @@ fn a_status_is_shown_as_one_of_eight() {
 #[test]
 fn the_columns_of_a_run_follow_from_its_state() {
     let mut story = Story::begin();
-    let nothing = Standing { status: ShownStatus::Running, wake_at: None, in_doubt: false, ending: false };
-    assert_eq!(Standing::of(&story.run.control), nothing);
+    let nothing =
+        RunSummary { status: PublicRunStatus::Running, wake_at: None, in_doubt: false, ending: false };
+    assert_eq!(RunSummary::from_control(&story.run.control), nothing);
     story.asks_for(&[("A", "post"), ("B", "echo")]);
     story.returns("A", unknown());
-    assert!(Standing::of(&story.run.control).in_doubt);
+    assert!(RunSummary::from_control(&story.run.control).in_doubt);
     story.answers("A", json!("done"));
-    assert!(!Standing::of(&story.run.control).in_doubt);
+    assert!(!RunSummary::from_control(&story.run.control).in_doubt);
     let mut story = Story::begin();
     let transfer = tool(EffectClass::Write, machine::tool::Approval::Ask);
     story.tools.insert("transfer".into(), Tool { expires_in_ms: Some(500), ..transfer });
     story.asks_for(&[("A", "transfer")]);
     let wanted =
-        Standing { status: ShownStatus::WaitingApproval, wake_at: Some(Timestamp(1_500)), ..nothing };
-    assert_eq!(Standing::of(&story.run.control), wanted);
+        RunSummary { status: PublicRunStatus::WaitingApproval, wake_at: Some(Timestamp(1_500)), ..nothing };
+    assert_eq!(RunSummary::from_control(&story.run.control), wanted);
     let mut story = held();
     story.denies("A", Some(OnReject::EndRun));
     // C still runs and is waited for.
-    assert_eq!(Standing::of(&story.run.control), Standing { ending: true, ..nothing });
+    assert_eq!(RunSummary::from_control(&story.run.control), RunSummary { ending: true, ..nothing });
 }
 
 #[test]
-fn a_run_is_open_on_its_way_out_or_ended_for_whoever_submits() {
-    let open = Standing { status: ShownStatus::Running, wake_at: None, in_doubt: false, ending: false };
-    assert_eq!((open.row(false), open.row(true)), (RunRow::Open, RunRow::OnTheWayOut));
-    let ending = Standing { ending: true, ..open };
-    assert_eq!((ending.row(false), ending.row(true)), (RunRow::OnTheWayOut, RunRow::OnTheWayOut));
-    for status in ShownStatus::ALL.into_iter().filter(|status| status.ended()) {
-        let ended = Standing { status, ..open };
-        assert_eq!((ended.row(false), ended.row(true)), (RunRow::Ended, RunRow::Ended));
+fn a_submitted_item_meets_a_run_that_is_open_ending_or_ended() {
+    let open = RunSummary { status: PublicRunStatus::Running, wake_at: None, in_doubt: false, ending: false };
+    assert_eq!((open.lifecycle(false), open.lifecycle(true)), (RunLifecycle::Open, RunLifecycle::Ending));
+    let ending = RunSummary { ending: true, ..open };
+    assert_eq!(
+        (ending.lifecycle(false), ending.lifecycle(true)),
+        (RunLifecycle::Ending, RunLifecycle::Ending)
+    );
+    for status in PublicRunStatus::ALL.into_iter().filter(|status| status.ended()) {
+        let ended = RunSummary { status, ..open };
+        assert_eq!(
+            (ended.lifecycle(false), ended.lifecycle(true)),
+            (RunLifecycle::Ended, RunLifecycle::Ended)
+        );
     }
 }
 
-fn shown(control: &Control) -> Shown<'_> {
-    Shown { control, inbox: &[], earlier: None }
+fn shown(control: &Control) -> SubmitContext<'_> {
+    SubmitContext { control, inbox: &[], earlier: None }
 }
 
 /// Held: A. Running: C. On its way out: the same after a denial that ends the run. Ended: after an interrupt.
@@ -338,7 +354,7 @@ fn three_runs() -> [Story; 3] {
 }
 
 #[test]
-fn the_verdict_on_each_kind_of_item_depends_on_where_the_run_stands() {
+fn the_verdict_on_each_kind_of_item_depends_on_the_lifecycle_of_the_run() {
     let [open, leaving, ended] = three_runs();
     let over = Verdict::Refused(Refusal::RunOver);
     let decision = open.decision("A", resume());
@@ -348,7 +364,7 @@ fn the_verdict_on_each_kind_of_item_depends_on_where_the_run_stands() {
             suspension: SuspensionId::from(""),
             ..decision.clone()
         },
-        digest: Digest::of(b"any"),
+        digest: Digest::sha256(b"any"),
     };
     let child = Item::ChildEnded(ChildEnded {
         call: CallId::from("A"),
@@ -374,68 +390,84 @@ fn the_verdict_on_each_kind_of_item_depends_on_where_the_run_stands() {
         (late(2), [not_held, over.clone(), over]),
     ];
     for (item, wanted) in table {
-        let judged = [&open, &leaving, &ended].map(|story| judge(&item, &shown(&story.run.control)));
+        let judged = [&open, &leaving, &ended].map(|story| judge_item(&item, &shown(&story.run.control)));
         assert_eq!(judged, wanted, "{item:?}");
     }
 }
 
 #[test]
-fn the_verdict_also_depends_on_what_was_accepted_before() {
+fn the_verdict_depends_on_what_was_accepted_before_too() {
     let story = held();
     let control = &story.run.control;
     let decision = Decision { id: Some(DecisionId::from("d1")), ..story.decision("A", resume()) };
     let item = Item::Decision(decision.clone());
     let somebody_else = Decision { by: Principal::from("bea"), ..decision.clone() };
     let other = Decision { action: cancel(), ..decision.clone() };
-    let judged = |shown: Shown<'_>| judge(&item, &shown);
+    let judged = |shown: SubmitContext<'_>| judge_item(&item, &shown);
     let fresh = shown(control);
     assert_eq!(judged(fresh), Verdict::Accepted);
     let answer = [Item::Decision(other.clone())];
-    assert_eq!(judged(Shown { inbox: &answer, ..fresh }), Verdict::Refused(Refusal::Answered));
+    assert_eq!(judged(SubmitContext { inbox: &answer, ..fresh }), Verdict::Refused(Refusal::Answered));
     let of_an_earlier_opening = Decision { suspension: SuspensionId::from("apr_old"), ..other.clone() };
-    assert_eq!(judged(Shown { inbox: &[Item::Decision(of_an_earlier_opening)], ..fresh }), Verdict::Accepted);
+    assert_eq!(
+        judged(SubmitContext { inbox: &[Item::Decision(of_an_earlier_opening)], ..fresh }),
+        Verdict::Accepted
+    );
     let interrupt = Item::Interrupt { cause: by_a_person() };
     let interrupted = std::slice::from_ref(&interrupt);
-    assert_eq!(judged(Shown { inbox: interrupted, ..fresh }), Verdict::Refused(Refusal::RunOver));
+    assert_eq!(judged(SubmitContext { inbox: interrupted, ..fresh }), Verdict::Refused(Refusal::RunOver));
     let end = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
     let end = [Item::Decision(Decision { action: end, ..decision.clone() })];
-    assert_eq!(judged(Shown { inbox: &end, ..fresh }), Verdict::Refused(Refusal::RunOver));
-    assert_eq!(judged(Shown { earlier: Some(&decision), ..fresh }), Verdict::AlreadyApplied);
-    assert_eq!(judged(Shown { earlier: Some(&somebody_else), ..fresh }), Verdict::AlreadyApplied);
-    assert_eq!(judged(Shown { earlier: Some(&other), ..fresh }), Verdict::Refused(Refusal::IdUsed));
+    assert_eq!(judged(SubmitContext { inbox: &end, ..fresh }), Verdict::Refused(Refusal::RunOver));
+    assert_eq!(judged(SubmitContext { earlier: Some(&decision), ..fresh }), Verdict::AlreadyApplied);
+    assert_eq!(judged(SubmitContext { earlier: Some(&somebody_else), ..fresh }), Verdict::AlreadyApplied);
+    assert_eq!(judged(SubmitContext { earlier: Some(&other), ..fresh }), Verdict::Refused(Refusal::IdUsed));
     // A repeat is recognised before anything else is looked at.
     let waiting = [item.clone(), interrupt.clone()];
-    let repeated = Shown { earlier: Some(&decision), inbox: &waiting, ..fresh };
+    let repeated = SubmitContext { earlier: Some(&decision), inbox: &waiting, ..fresh };
     assert_eq!(judged(repeated), Verdict::AlreadyApplied);
-    assert_eq!(judge(&interrupt, &Shown { inbox: interrupted, ..fresh }), Verdict::AlreadyApplied);
-    assert_eq!(judge(&interrupt, &Shown { inbox: &end, ..fresh }), Verdict::Accepted);
+    assert_eq!(
+        judge_item(&interrupt, &SubmitContext { inbox: interrupted, ..fresh }),
+        Verdict::AlreadyApplied
+    );
+    assert_eq!(judge_item(&interrupt, &SubmitContext { inbox: &end, ..fresh }), Verdict::Accepted);
     let call = CallId::from("C");
-    let early = Item::Early { decision: Decision { call, ..decision.clone() }, digest: Digest::of(b"any") };
+    let early =
+        Item::Early { decision: Decision { call, ..decision.clone() }, digest: Digest::sha256(b"any") };
     let kept = std::slice::from_ref(&early);
-    assert_eq!(judge(&early, &Shown { inbox: kept, ..fresh }), Verdict::Refused(Refusal::NotHeld));
-    let twice = Shown { earlier: Some(&other), ..fresh };
-    assert_eq!(judge(&early, &twice), Verdict::Refused(Refusal::IdUsed));
+    assert_eq!(
+        judge_item(&early, &SubmitContext { inbox: kept, ..fresh }),
+        Verdict::Refused(Refusal::NotHeld)
+    );
+    let twice = SubmitContext { earlier: Some(&other), ..fresh };
+    assert_eq!(judge_item(&early, &twice), Verdict::Refused(Refusal::IdUsed));
     let Item::Early { decision: kept, .. } = &early else { panic!("{early:?}") };
-    assert_eq!(judge(&early, &Shown { earlier: Some(kept), ..fresh }), Verdict::AlreadyApplied);
+    assert_eq!(judge_item(&early, &SubmitContext { earlier: Some(kept), ..fresh }), Verdict::AlreadyApplied);
     // One that came early answers the approval that has opened for its arguments.
     let digest = story.call("A").arguments;
     let answered = |digest| [Item::Early { decision: other.clone(), digest }];
-    assert_eq!(judged(Shown { inbox: &answered(digest), ..fresh }), Verdict::Refused(Refusal::Answered));
-    assert_eq!(judged(Shown { inbox: &answered(Digest::of(b"others")), ..fresh }), Verdict::Accepted);
+    assert_eq!(
+        judged(SubmitContext { inbox: &answered(digest), ..fresh }),
+        Verdict::Refused(Refusal::Answered)
+    );
+    assert_eq!(
+        judged(SubmitContext { inbox: &answered(Digest::sha256(b"others")), ..fresh }),
+        Verdict::Accepted
+    );
 }
 
 #[test]
-fn a_decision_that_says_something_wrong_is_told_what() {
+fn a_decision_with_a_mistake_is_refused_with_the_reason() {
     let story = held();
-    let judged = |decision| judge(&Item::Decision(decision), &shown(&story.run.control));
+    let judged = |decision| judge_item(&Item::Decision(decision), &shown(&story.run.control));
     let invalid = judged(story.decision("A", resume_with(json!(false))));
     assert!(matches!(invalid, Verdict::Refused(Refusal::Invalid(_))), "{invalid:?}");
-    let expect_digest = Some(Digest::of(b"others"));
+    let expect_digest = Some(Digest::sha256(b"others"));
     let unseen = DecisionAction::Resume(Resume { expect_digest, ..Resume::default() });
     assert_eq!(judged(story.decision("A", unseen)), Verdict::Refused(Refusal::DigestMismatch));
     let stale = Decision { suspension: SuspensionId::from("apr_other"), ..story.decision("A", resume()) };
     assert_eq!(judged(stale), Verdict::Refused(Refusal::NotHeld));
-    let changed = Decision { definition_now: Some(Digest::of(b"2")), ..story.decision("A", resume()) };
+    let changed = Decision { definition_now: Some(Digest::sha256(b"2")), ..story.decision("A", resume()) };
     let verdict = judged(changed);
     assert_eq!((verdict.clone(), verdict.is_taken()), (Verdict::ToolChanged, true));
 }
@@ -453,25 +485,25 @@ fn a_commit_changes_what_is_held_where_it_opens_closes_or_voids_a_suspension() {
     let mut story = Story::begin();
     let opened = rows_of(&mut story, |story| story.asks_for(&[("A", "transfer"), ("C", "echo")]));
     let closed = rows_of(&mut story, |story| story.ok(Input::Decide(story.decision("A", resume()))));
-    let changed = Tool { definition: Digest::of(b"definition 2"), ..story.tools["transfer"].clone() };
+    let changed = Tool { definition: Digest::sha256(b"definition 2"), ..story.tools["transfer"].clone() };
     story.tools.insert("transfer".into(), changed);
     let held_again = rows_of(&mut story, Story::pass_gates);
-    let voided = Rows { voided: held_again.voided, ..Rows::default() };
+    let voided = ProjectionRows { voided: held_again.voided, ..ProjectionRows::default() };
     let neither = rows_of(&mut story, |story| story.succeeds("C"));
     let counts = [&opened, &closed, &voided, &neither]
-        .map(|rows| (rows.opened.len(), rows.closed.len(), rows.voided.len(), rows.change_what_is_held()));
+        .map(|rows| (rows.opened.len(), rows.closed.len(), rows.voided.len(), rows.changes_suspensions()));
     assert_eq!(counts, [(1, 0, 0, true), (0, 1, 0, true), (0, 0, 1, true), (0, 0, 0, false)]);
 }
 
 #[test]
 fn an_accepted_interrupt_shows_on_a_run_that_has_not_ended_before_the_run_processes_it() {
-    use ShownStatus::{
+    use PublicRunStatus::{
         Completed, Failed, Interrupted, Interrupting, Queued, Running, WaitingApproval, WaitingTool,
     };
     for status in [Queued, Running, WaitingApproval, WaitingTool, Interrupting] {
-        assert_eq!((status.with_an_interrupt(true), status.with_an_interrupt(false)), (Interrupting, status));
+        assert_eq!((status.with_interrupt(true), status.with_interrupt(false)), (Interrupting, status));
     }
     for status in [Completed, Failed, Interrupted] {
-        assert_eq!((status.with_an_interrupt(true), status.with_an_interrupt(false)), (status, status));
+        assert_eq!((status.with_interrupt(true), status.with_interrupt(false)), (status, status));
     }
 }

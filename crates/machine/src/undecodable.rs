@@ -12,15 +12,15 @@ use crate::event::{CancelReason, Event, Fact, InterruptCause, Usage};
 use crate::id::{CallId, Principal, RunId, SuspensionId};
 use crate::inbox::{Item, Refusal, Verdict};
 use crate::input::{ChildEnd, ChildEnded, Input};
+use crate::projection_rows::{InboxPosition, ProjectionRows};
 use crate::revision::Revision;
-use crate::rows::{Heard, Rows};
 use crate::suspension::SuspensionKind;
 use crate::termination::Termination;
 use crate::time::Timestamp;
 
 /// What a store knows of an unended run without decoding anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plain {
+pub struct UndecodedRun {
     pub run: RunId,
     /// Of the last event.
     pub seq: u64,
@@ -51,9 +51,9 @@ pub struct ParentCall {
 
 /// The last commit of an interrupted run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LastCommit {
+pub struct FinalCommit {
     pub events: Vec<Event>,
-    pub rows: Rows,
+    pub rows: ProjectionRows,
     pub deliver: Vec<Delivery>,
     /// The state after these events; none where the state before them cannot be decoded.
     pub control: Option<Control>,
@@ -62,7 +62,7 @@ pub struct LastCommit {
 /// The verdict on an item for which the plain columns of its run are enough: an interrupt and the end of a child. None for
 /// anything else.
 #[must_use]
-pub fn judge_undecoded(item: &Item, ended: bool, interrupt_accepted: bool) -> Option<Verdict> {
+pub fn judge_without_control(item: &Item, ended: bool, interrupt_accepted: bool) -> Option<Verdict> {
     match item {
         Item::Interrupt { .. } => Some(judge_interrupt(ended, interrupt_accepted)),
         Item::ChildEnded(_) => Some(judge_child_end(ended)),
@@ -88,13 +88,13 @@ pub(crate) const fn judge_child_end(ended: bool) -> Verdict {
 /// The last commit of a run that was interrupted. `control` is the stored state where it can be decoded; it is used only
 /// where it agrees with the plain columns.
 #[must_use]
-pub fn end(plain: &Plain, control: Option<Control>, cause: &InterruptCause) -> LastCommit {
+pub fn final_commit(plain: &UndecodedRun, control: Option<Control>, cause: &InterruptCause) -> FinalCommit {
     let decided =
         control.filter(|control| agrees(plain, control)).and_then(|control| decide(plain, control, cause));
     decided.unwrap_or_else(|| end_by_columns(plain, cause))
 }
 
-fn agrees(plain: &Plain, control: &Control) -> bool {
+fn agrees(plain: &UndecodedRun, control: &Control) -> bool {
     let open: Vec<SuspensionId> = control.pending().into_iter().map(|open| open.suspension_id).collect();
     let same_calls =
         open.len() == plain.held.len() && plain.held.iter().all(|held| open.contains(&held.suspension));
@@ -102,7 +102,7 @@ fn agrees(plain: &Plain, control: &Control) -> bool {
 }
 
 /// As the run itself would end. An interrupt asks nothing of the agent's revision, which may be what cannot be decoded.
-fn decide(plain: &Plain, control: Control, cause: &InterruptCause) -> Option<LastCommit> {
+fn decide(plain: &UndecodedRun, control: Control, cause: &InterruptCause) -> Option<FinalCommit> {
     let before = control.clone();
     let mut run = Run::new(Arc::new(Revision::default()), control);
     let now = plain.now.max(before.at);
@@ -111,13 +111,13 @@ fn decide(plain: &Plain, control: Control, cause: &InterruptCause) -> Option<Las
         run.apply(event).ok()?;
     }
     let deliver = deliveries(Some(&before), &events, "").ok()?;
-    let mut rows = Rows::default();
-    rows.hear(Some(&before), &events, Heard { count: plain.inbox_count, ticket: None });
-    run.control.ended().is_some().then_some(LastCommit { events, rows, deliver, control: Some(run.control) })
+    let mut rows = ProjectionRows::default();
+    rows.add_events(Some(&before), &events, InboxPosition { count: plain.inbox_count, ticket: None });
+    run.control.ended().is_some().then_some(FinalCommit { events, rows, deliver, control: Some(run.control) })
 }
 
 /// Whether an executing call took effect is not known here; no event says anything about it.
-fn end_by_columns(plain: &Plain, cause: &InterruptCause) -> LastCommit {
+fn end_by_columns(plain: &UndecodedRun, cause: &InterruptCause) -> FinalCommit {
     let reason = match cause {
         InterruptCause::Person(_) | InterruptCause::Parent(_) => CancelReason::Interrupted,
         InterruptCause::Superseded(_) => CancelReason::Superseded,
@@ -137,8 +137,8 @@ fn end_by_columns(plain: &Plain, cause: &InterruptCause) -> LastCommit {
     let numbered = facts.into_iter().zip(plain.seq.saturating_add(1)..);
     let events: Vec<Event> =
         numbered.map(|(fact, seq)| Event { seq, at: plain.now, step: None, fact }).collect();
-    let mut rows = Rows::default();
-    rows.hear(None, &events, Heard { count: plain.inbox_count, ticket: None });
+    let mut rows = ProjectionRows::default();
+    rows.add_events(None, &events, InboxPosition { count: plain.inbox_count, ticket: None });
     let mut deliver: Vec<Delivery> = plain.children.iter().map(|child| interrupt(plain, child)).collect();
     deliver.extend(plain.parent.as_ref().map(|parent| {
         let usage = Usage::default();
@@ -148,10 +148,10 @@ fn end_by_columns(plain: &Plain, cause: &InterruptCause) -> LastCommit {
         let ended = ChildEnded { call, run, end: ChildEnd::Interrupted, usage, descendants };
         Delivery { to: parent.run.clone(), item: Item::ChildEnded(ended) }
     }));
-    LastCommit { events, rows, deliver, control: None }
+    FinalCommit { events, rows, deliver, control: None }
 }
 
-fn interrupt(plain: &Plain, child: &RunId) -> Delivery {
+fn interrupt(plain: &UndecodedRun, child: &RunId) -> Delivery {
     let cause = InterruptCause::Parent(plain.run.clone());
     Delivery { to: child.clone(), item: Item::Interrupt { cause } }
 }

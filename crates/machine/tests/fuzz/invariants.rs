@@ -9,7 +9,7 @@ use machine::input::Input;
 use machine::status::RunStatus;
 use machine::tool::{Arguments, Tool};
 use machine::transcript::{Messages, ModelMessage};
-use machine::{Answer, Control, Event, Fact, Rejection, Run, Timestamp, fold, queue, stored};
+use machine::{Control, Event, Fact, InputOutcome, Rejection, Run, Timestamp, event_codec, fold, queue};
 
 use crate::chance::Chance;
 use crate::inputs;
@@ -63,13 +63,13 @@ impl Fuzzed {
         match (self.run.decide(input, self.now), ended) {
             (Err(rejection), Some(how)) => assert_eq!(rejection, Rejection::RunEnded(how)),
             (Err(rejection), None) => {
-                let broken = matches!(rejection, Rejection::Broken(_) | Rejection::RunEnded(_));
+                let broken = matches!(rejection, Rejection::InternalError(_) | Rejection::RunEnded(_));
                 assert!(!broken, "{rejection}\n{input:#?}");
                 assert!(!rejection.to_string().is_empty(), "{rejection:?}");
             }
             (Ok(decided), Some(_)) => panic!("the run had ended: {decided:#?}"),
             (Ok(decided), None) => {
-                if decided.answer == Answer::Duplicate {
+                if decided.outcome == InputOutcome::Duplicate {
                     assert_eq!(decided.events, [], "a duplicate changes nothing\n{input:#?}");
                 }
                 match input {
@@ -153,7 +153,7 @@ impl Fuzzed {
         }
         check_model_input(&transcript.shared.model_input());
         if self.run.control.ended().is_some() {
-            let mut chance = Chance::of(self.run.control.seq);
+            let mut chance = Chance::from_seed(self.run.control.seq);
             for _ in 0..5 {
                 let input = inputs::input(&mut chance, &self);
                 self.say(&input);
@@ -163,8 +163,8 @@ impl Fuzzed {
 }
 
 fn through_the_store(event: &Event) -> Event {
-    let text = stored::write(event).unwrap();
-    stored::read(&text).unwrap_or_else(|unreadable| panic!("{unreadable}\n{text}"))
+    let text = event_codec::encode(event).unwrap();
+    event_codec::decode(&text).unwrap_or_else(|unreadable| panic!("{unreadable}\n{text}"))
 }
 
 /// Every call has exactly one result, in call order, directly after the message that asked for it.

@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use machine::control::CONTROL_BYTES_MAX;
 use machine::decision::{Decision, DecisionAction, Resume};
-use machine::event::{Order, Origin, Usage};
-use machine::grant::{Covered, Grant};
+use machine::event::{Origin, RunRequest, Usage};
+use machine::grant::{Grant, GrantCoverage};
 use machine::id::{CallId, Digest, PluginName, Principal, ToolName};
-use machine::input::{AskedCall, Gated, ModelAnswered, Outcome, ToolAnswer};
+use machine::input::{GateInput, ModelAnswered, Outcome, RequestedCall, ToolAnswer};
 use machine::phase::{Action, AskKind, HookAnswer, HookAnswers, HookOutcome, Phase, SuspendRequest};
 use machine::policy::{ApprovalScope, Policy};
-use machine::projection::at_the_gate;
 use machine::revision::Revision;
-use machine::rules::{Rule, Then};
+use machine::rules::{Rule, RuleAction};
 use machine::status::CallStatus;
+use machine::step_projection::is_at_gate;
 use machine::suspension::ResumeMode;
-use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolNow};
+use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool, ToolLookup};
 use machine::{Effect, Fact, Input, Run, Timestamp, fold, queue};
 use serde_json::json;
 
 /// The names that plugins have at most in this test. They are configuration, so nobody outside chooses them.
 const PLUGIN_NAMES: [&str; 3] = ["a_plugin_that_asks_about", "another_plugin_that_asks", "four_eyes"];
 
-struct Crowd {
+struct FullRun {
     run: Run,
     arguments: BTreeMap<CallId, Arguments>,
     /// How every attempt ends.
@@ -35,33 +35,33 @@ struct Crowd {
 #[test]
 fn a_run_full_of_held_calls_fits_into_its_control() {
     for (id_bytes, name_bytes) in [(4, 4), (24, 16), (40, 64), (96, 128), (5_000, 4)] {
-        let mut crowd = Crowd::begin();
+        let mut full = FullRun::begin();
         // Earlier steps fill the memory of settled calls and of repeated ones.
         for step in 1..=4 {
-            crowd.answer(step, 64, 8, "echo");
-            crowd.let_everything_run();
+            full.answer(step, 64, 8, "echo");
+            full.let_everything_run();
         }
         let accepted = (1..=64)
             .rev()
-            .find(|count| crowd.answer(5, *count, id_bytes, &"t".repeat(name_bytes)))
+            .find(|count| full.answer(5, *count, id_bytes, &"t".repeat(name_bytes)))
             .expect("one call is always accepted");
         assert!(accepted >= 20, "only {accepted} calls with ids of {id_bytes} bytes");
-        crowd.hold_three_times();
+        full.hold_three_times();
         // Nobody knows what came of any of them, and a person is asked about each.
-        crowd.outcome = Outcome::Unknown { why: "lost".into(), retry_after_ms: None };
-        crowd.let_everything_run();
-        assert!(!crowd.run.control.pending().is_empty());
+        full.outcome = Outcome::Unknown { why: "lost".into(), retry_after_ms: None };
+        full.let_everything_run();
+        assert!(!full.run.control.pending().is_empty());
         assert!(
-            crowd.bytes_max <= CONTROL_BYTES_MAX,
+            full.bytes_max <= CONTROL_BYTES_MAX,
             "{accepted} calls with ids of {id_bytes} and names of {name_bytes} bytes took {} bytes",
-            crowd.bytes_max
+            full.bytes_max
         );
     }
 }
 
-impl Crowd {
+impl FullRun {
     fn begin() -> Self {
-        let ask = |tool: &str| Rule { tool: ToolName::from(tool), when: Vec::new(), then: Then::Ask };
+        let ask = |tool: &str| Rule { tool: ToolName::from(tool), when: Vec::new(), then: RuleAction::Ask };
         let names = [4, 16, 64, 128].map(|bytes| "t".repeat(bytes));
         let revision = Revision {
             rules: names.iter().flat_map(|name| [ask(name), ask(name), ask(name)]).collect(),
@@ -71,11 +71,11 @@ impl Crowd {
         };
         let id = |prefix: &str| format!("{prefix}_0190f3c4-7a3b-7c22-b1a5-0123456789ab");
         let first = queue(
-            Order {
+            RunRequest {
                 run_id: id("run").into(),
                 thread_id: "t".repeat(128).into(),
                 agent: "assistant".into(),
-                revision: Digest::of(b"revision"),
+                revision: Digest::sha256(b"revision"),
                 policy: Policy { approval: ApprovalScope::AllTools, ..Policy::default() },
                 loosened_by: Some("somebody-who-approves".into()),
                 message: None,
@@ -85,9 +85,9 @@ impl Crowd {
         );
         let run = Run::new(Arc::new(revision), fold([&first]).unwrap());
         let outcome = Outcome::Answered(ToolAnswer::Success { value: Arc::new(json!("ok")), warning: None });
-        let mut crowd = Self { run, arguments: BTreeMap::new(), outcome, bytes_max: 0 };
-        crowd.say(&Input::Start { after: None });
-        crowd
+        let mut full = Self { run, arguments: BTreeMap::new(), outcome, bytes_max: 0 };
+        full.say(&Input::Start { after: None });
+        full
     }
 
     fn say(&mut self, input: &Input) {
@@ -112,13 +112,13 @@ impl Crowd {
                 Effect::RunPhase(_)
                 | Effect::Gate(_)
                 | Effect::RunTool { .. }
-                | Effect::HearAfterTool { .. } => None,
+                | Effect::RunAfterToolHooks { .. } => None,
             })
             .expect("the model is called");
         let asked = |index: usize| {
             let value = json!({"step": step, "index": index});
-            let digest = Digest::of(value.to_string().as_bytes());
-            AskedCall {
+            let digest = Digest::sha256(value.to_string().as_bytes());
+            RequestedCall {
                 id: format!("{index:0id_bytes$}"),
                 tool: ToolName::from(tool),
                 arguments: Arguments::Valid { value: Arc::new(value), digest },
@@ -152,10 +152,10 @@ impl Crowd {
             outcome: HookOutcome::Actions(vec![Action::Suspend(request())]),
         };
         let answers = if ask { PLUGIN_NAMES.into_iter().map(asks).collect() } else { Vec::new() };
-        self.say(&Input::Gated(Gated {
+        self.say(&Input::Gated(GateInput {
             call: call.clone(),
-            tool: ToolNow::Known(Tool {
-                definition: Digest::of(b"definition"),
+            tool: ToolLookup::Known(Tool {
+                definition: Digest::sha256(b"definition"),
                 class: EffectClass::Write,
                 approval: Approval::Ask,
                 performer: Performer::Server,
@@ -174,13 +174,13 @@ impl Crowd {
         self.run.control.calls.iter().map(|call| call.id.clone()).collect()
     }
 
-    fn at_the_gate(&self) -> Vec<CallId> {
+    fn calls_at_gate(&self) -> Vec<CallId> {
         let calls = self.run.control.calls.iter();
-        calls.filter(|call| at_the_gate(&self.run.control, call)).map(|call| call.id.clone()).collect()
+        calls.filter(|call| is_at_gate(&self.run.control, call)).map(|call| call.id.clone()).collect()
     }
 
     fn let_everything_run(&mut self) {
-        for call in self.at_the_gate() {
+        for call in self.calls_at_gate() {
             self.gate(&call, false);
         }
         let step = self.run.control.step;
@@ -203,7 +203,7 @@ impl Crowd {
     /// Everybody who asks gets a yes, for all calls together. The third round is the last that is allowed.
     fn hold_three_times(&mut self) {
         for _ in 0..3 {
-            for call in self.at_the_gate() {
+            for call in self.calls_at_gate() {
                 self.gate(&call, true);
             }
             for pending in self.run.control.pending() {
@@ -213,7 +213,7 @@ impl Crowd {
                     suspension: pending.suspension_id,
                     by: Principal::from("ana"),
                     accepted_at: Timestamp(1_767_225_700_000),
-                    definition_now: Some(Digest::of(b"definition")),
+                    definition_now: Some(Digest::sha256(b"definition")),
                     action: DecisionAction::Resume(Resume::default()),
                 }));
             }
@@ -234,5 +234,5 @@ fn request() -> SuspendRequest {
 }
 
 fn auto_approval() -> Grant {
-    Grant { id: "grt_1".into(), by: Principal::from("ops"), covers: Covered::Thread }
+    Grant { id: "grt_1".into(), by: Principal::from("ops"), covers: GrantCoverage::Thread }
 }

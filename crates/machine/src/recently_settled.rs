@@ -11,10 +11,10 @@ pub const RECENT_SETTLED_TTL_MS: u64 = 5 * 60 * 1_000;
 
 /// Oldest first. The key has the turn in it: a provider that uses an id again in a later step meets nobody here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RecentlySettled(Vec<Entry>);
+pub struct RecentlySettled(Vec<SettledCall>);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
+struct SettledCall {
     step: u32,
     call: [u8; 8],
     at: Timestamp,
@@ -22,15 +22,15 @@ struct Entry {
 
 impl RecentlySettled {
     /// Kept if it is among the latest [`RECENT_SETTLED_MAX`] and not older than [`RECENT_SETTLED_TTL_MS`].
-    pub(crate) fn remember(&mut self, step: u32, call: &CallId, at: Timestamp) {
+    pub(crate) fn insert(&mut self, step: u32, call: &CallId, at: Timestamp) {
         self.0.retain(|entry| at.ms_since(entry.at) <= RECENT_SETTLED_TTL_MS);
         let surplus = (self.0.len() + 1).saturating_sub(RECENT_SETTLED_MAX);
         self.0.drain(..surplus);
-        self.0.push(Entry { step, call: fingerprint(call), at });
+        self.0.push(SettledCall { step, call: fingerprint(call), at });
     }
 
     #[must_use]
-    pub fn knows(&self, step: u32, call: &CallId, now: Timestamp) -> bool {
+    pub fn contains(&self, step: u32, call: &CallId, now: Timestamp) -> bool {
         let wanted = fingerprint(call);
         self.0.iter().any(|entry| {
             entry.step == step && entry.call == wanted && now.ms_since(entry.at) <= RECENT_SETTLED_TTL_MS
@@ -49,7 +49,7 @@ impl RecentlySettled {
 }
 
 fn fingerprint(call: &CallId) -> [u8; 8] {
-    let digest = Digest::of(call.as_str().as_bytes());
+    let digest = Digest::sha256(call.as_str().as_bytes());
     let [a, b, c, d, e, f, g, h, ..] = digest.0;
     [a, b, c, d, e, f, g, h]
 }

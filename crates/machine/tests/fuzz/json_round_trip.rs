@@ -5,7 +5,7 @@ use machine::id::CallId;
 use machine::json::Json;
 use machine::json_text::{Bounds, parse, walk};
 use machine::json_value::{fault, memory_bytes};
-use machine::{Event, Timestamp, stored};
+use machine::{Event, Timestamp, event_codec};
 use serde_json::Value;
 
 use crate::chance::Chance;
@@ -17,7 +17,7 @@ const TEXT_COUNT: u64 = 1_000;
 fn any_json_text_is_refused_or_stored_and_read_back_as_it_is() {
     let (mut kept, mut refused) = (0, 0);
     for seed in 0..TEXT_COUNT {
-        let text = json_text(&mut Chance::of(seed));
+        let text = json_text(&mut Chance::from_seed(seed));
         let shown = || format!("seed {seed}: {}", text.chars().take(300).collect::<String>());
         let plain = serde_json::from_str::<Value>(&text);
         match parse(&text, &Bounds::VALUE) {
@@ -49,8 +49,8 @@ fn read_back(value: &Value) -> Value {
         by: ResultFrom::Tool,
     };
     let event = Event { seq: 1, at: Timestamp(1), step: Some(1), fact };
-    let text = stored::write(&event).expect("an event can be written");
-    let fact = stored::read(&text).expect("what was written is read").fact;
+    let text = event_codec::encode(&event).expect("an event can be written");
+    let fact = event_codec::decode(&text).expect("what was written is read").fact;
     let Fact::ExecutionSucceeded { result, .. } = &fact else { panic!("{fact:?}") };
     result.to_value()
 }

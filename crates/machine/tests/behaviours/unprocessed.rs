@@ -3,13 +3,13 @@
 use machine::decision::DecisionAction;
 use machine::event::{Event, Fact, InterruptCause};
 use machine::id::Principal;
-use machine::inbox::{Item, Ticket, drain, hear, overtakes};
-use machine::policy::{Decisions, OnReject, Policy};
+use machine::inbox::{Item, Ticket, drain, overrides_accepted_answer, to_input};
+use machine::policy::{DecisionTiming, OnReject, Policy};
+use machine::projection_rows::{InboxPosition, ProjectionRows};
 use machine::revision::{Revision, StopCondition};
-use machine::rows::{Heard, Rows};
 use machine::status::{CallStatus, RunStatus};
 use machine::termination::{Cancelled, StopCode, Termination};
-use machine::tool::ToolNow;
+use machine::tool::ToolLookup;
 use machine::{Effect, Input};
 use serde_json::json;
 
@@ -24,12 +24,12 @@ fn is_interrupted(story: &Story) -> bool {
 }
 
 /// Hears these rows as a worker does.
-fn hear_all(story: &mut Story, inbox: &[Item]) -> Vec<Event> {
+fn process_inbox(story: &mut Story, inbox: &[Item]) -> Vec<Event> {
     let interrupted = inbox.iter().any(Item::interrupts);
     let mut events = Vec::new();
     for index in drain(&story.run.control, inbox, false) {
         let item = &inbox[index];
-        let Some(input) = hear(&story.run.control, item) else { continue };
+        let Some(input) = to_input(&story.run.control, item) else { continue };
         events.extend(if interrupted && !item.interrupts() {
             story.say_before_interrupt(input).unwrap()
         } else {
@@ -48,7 +48,7 @@ fn an_accepted_interrupt_ends_the_run_whatever_was_accepted_before_it() {
     let end = || Some(OnReject::EndRun);
     let policies = [
         Policy::default(),
-        Policy { decisions: Decisions::AtBoundary, ..Policy::default() },
+        Policy { decisions: DecisionTiming::AtBoundary, ..Policy::default() },
         Policy { on_reject: end(), ..Policy::default() },
     ];
     for policy in policies {
@@ -62,7 +62,7 @@ fn an_accepted_interrupt_ends_the_run_whatever_was_accepted_before_it() {
             let mut story = Story::begin_with(revision);
             story.asks_for(&[("A", "transfer")]);
             let decision = Item::Decision(story.decision("A", action.clone()));
-            let events = hear_all(&mut story, &[decision, interrupt()]);
+            let events = process_inbox(&mut story, &[decision, interrupt()]);
             assert!(is_interrupted(&story), "{policy:?} {action:?}: {:?}", story.run_status());
             assert!(!begins(&events), "{:?}", names(&events));
             // The decision stands in the log all the same.
@@ -73,13 +73,13 @@ fn an_accepted_interrupt_ends_the_run_whatever_was_accepted_before_it() {
 }
 
 #[test]
-fn a_result_that_an_interrupt_waits_behind_is_recorded_and_nothing_follows_from_it() {
+fn a_result_before_an_accepted_interrupt_is_recorded_and_nothing_follows_from_it() {
     let mut story = Story::begin();
     story.asks_for(&[("A", "post")]);
     let attempt = story.call("A").attempts;
     let outcome = success(json!("sent"));
     let late = Item::LateAnswer { step: 1, call: "A".into(), attempt, outcome };
-    let events = hear_all(&mut story, &[interrupt(), late]);
+    let events = process_inbox(&mut story, &[interrupt(), late]);
     assert!(is_interrupted(&story) && !begins(&events), "{:?}", names(&events));
     assert_eq!(names(&events)[..2], ["tool.execution_succeeded", "run.interrupting"]);
 }
@@ -94,21 +94,21 @@ fn an_attempt_without_an_answer_is_not_repeated_before_an_interrupt() {
     let events = story.say_before_interrupt(returned(unknown())).unwrap();
     assert!(!begins(&events), "{:?}", names(&events));
     assert_eq!(story.status("A"), CallStatus::Failed);
-    hear_all(&mut story, &[interrupt()]);
+    process_inbox(&mut story, &[interrupt()]);
     assert!(is_interrupted(&story));
 }
 
 /// What one input closes, and how far the inbox was heard by then.
-fn closed(story: &mut Story, input: Input, heard: Heard) -> Rows {
+fn closed(story: &mut Story, input: Input, heard: InboxPosition) -> ProjectionRows {
     let before = story.run.control.clone();
     let events = story.ok(input);
-    let mut rows = Rows::default();
-    rows.hear(Some(&before), &events, heard);
+    let mut rows = ProjectionRows::default();
+    rows.add_events(Some(&before), &events, heard);
     rows
 }
 
 #[test]
-fn a_commit_overtakes_an_answer_that_it_closes_the_question_of_unheard() {
+fn a_commit_overrides_an_accepted_answer_whose_question_it_closes_unprocessed() {
     let held = || {
         let mut story = Story::begin();
         story.asks_for(&[("A", "transfer"), ("C", "echo")]);
@@ -122,7 +122,7 @@ fn a_commit_overtakes_an_answer_that_it_closes_the_question_of_unheard() {
     let elsewhere =
         Item::Decision(machine::decision::Decision { suspension: "apr_earlier".into(), ..decision.clone() });
     let other_arguments =
-        Item::Early { decision: decision.clone(), digest: machine::id::Digest::of(b"others") };
+        Item::Early { decision: decision.clone(), digest: machine::id::Digest::sha256(b"others") };
     let table = [
         (Item::Decision(decision.clone()), true),
         (Item::Early { decision, digest }, true),
@@ -132,24 +132,32 @@ fn a_commit_overtakes_an_answer_that_it_closes_the_question_of_unheard() {
         (interrupt(), false),
     ];
     let Item::Interrupt { cause } = interrupt() else { panic!("it interrupts") };
-    let rows = closed(&mut held(), Input::Interrupt { cause }, Heard::default());
+    let rows = closed(&mut held(), Input::Interrupt { cause }, InboxPosition::default());
     for (item, expected) in table {
         let inbox: [(Ticket, Item); 1] = [(7, item)];
-        assert_eq!(overtakes(before, &inbox, &rows.closed, &[]), expected, "{:?}", inbox[0].1);
+        assert_eq!(
+            overrides_accepted_answer(before, &inbox, &rows.closed, &[]),
+            expected,
+            "{:?}",
+            inbox[0].1
+        );
         // Heard before it was closed, nothing is overtaken.
         let heard = |count, ticket| {
             rows.closed
                 .iter()
-                .map(|row| machine::rows::ClosedRow { heard: Heard { count, ticket }, ..row.clone() })
+                .map(|row| machine::projection_rows::ClosedRow {
+                    inbox_position: InboxPosition { count, ticket },
+                    ..row.clone()
+                })
                 .collect::<Vec<_>>()
         };
-        assert!(!overtakes(before, &inbox, &heard(1, Some(8)), &[7, 8]));
-        assert_eq!(overtakes(before, &inbox, &heard(1, Some(8)), &[8, 7]), expected);
+        assert!(!overrides_accepted_answer(before, &inbox, &heard(1, Some(8)), &[7, 8]));
+        assert_eq!(overrides_accepted_answer(before, &inbox, &heard(1, Some(8)), &[8, 7]), expected);
     }
 }
 
 #[test]
-fn a_late_answer_is_overtaken_where_its_attempt_is_in_doubt() {
+fn a_late_answer_is_overridden_where_its_attempt_is_in_doubt() {
     let in_doubt = || {
         let mut story = Story::begin();
         story.asks_for(&[("A", "post"), ("C", "echo")]);
@@ -158,11 +166,11 @@ fn a_late_answer_is_overtaken_where_its_attempt_is_in_doubt() {
     };
     let story = in_doubt();
     let decision = story.decision("A", cancel());
-    let rows = closed(&mut in_doubt(), Input::Decide(decision), Heard::default());
+    let rows = closed(&mut in_doubt(), Input::Decide(decision), InboxPosition::default());
     for (attempt, expected) in [(1, true), (2, false)] {
         let outcome = success(json!("sent"));
         let inbox = [(7, Item::LateAnswer { step: 1, call: "A".into(), attempt, outcome })];
-        assert_eq!(overtakes(&story.run.control, &inbox, &rows.closed, &[]), expected);
+        assert_eq!(overrides_accepted_answer(&story.run.control, &inbox, &rows.closed, &[]), expected);
     }
 }
 
@@ -178,7 +186,7 @@ fn a_call_that_was_approved_before_a_rejection_that_ends_the_run_runs_and_is_awa
     story.asks_for(&[("A", "transfer"), ("B", "transfer"), ("C", "transfer")]);
     let end = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
     let inbox = [Item::Decision(story.decision("A", resume())), Item::Decision(story.decision("B", end))];
-    let events = hear_all(&mut story, &inbox);
+    let events = process_inbox(&mut story, &inbox);
     assert_eq!(story.status("A"), CallStatus::Resuming);
     assert_eq!(names(&events).last().map(String::as_str), Some("run.ending"));
     assert_eq!((story.status("B"), story.status("C")), (CallStatus::Cancelled, CallStatus::Cancelled));
@@ -202,8 +210,8 @@ fn a_call_that_was_approved_before_the_end_and_would_be_held_again_is_cancelled(
     }
     // The tool is another one by now: the approval is void, and nobody is asked again.
     let mut gated = story.gated("A");
-    if let ToolNow::Known(tool) = &mut gated.tool {
-        tool.definition = machine::id::Digest::of(b"definition 2");
+    if let ToolLookup::Known(tool) = &mut gated.tool {
+        tool.definition = machine::id::Digest::sha256(b"definition 2");
     }
     let events = names(&story.ok(Input::Gated(gated)));
     assert_eq!(events[..2], ["tool.approval_voided", "tool.cancelled"]);

@@ -2,18 +2,18 @@
 
 use alloc::string::String;
 
-use crate::decision::{Decision, DecisionAction, Meaning, meaning};
-use crate::event::Opened;
+use crate::decision::{Decision, DecisionAction, DecisionMeaning, interpret};
+use crate::event::OpenedSuspension;
 use crate::id::Principal;
 use crate::inbox::Item;
-use crate::rows::{ApprovalStatus, TOOL_CHANGED};
+use crate::projection_rows::{ApprovalStatus, TOOL_CHANGED};
 use crate::suspension::Held;
 use crate::time::Timestamp;
 use crate::tool::Arguments;
 
 /// How the suspension will be closed: nobody else can answer it any more.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Foretold {
+pub struct AnswerPreview {
     pub status: ApprovalStatus,
     pub by: Principal,
     /// When it was accepted; unknown of an answer that no person gave.
@@ -26,11 +26,11 @@ pub struct Foretold {
 
 /// None where the item answers nothing that is held like this.
 #[must_use]
-pub fn foretell(opened: &Opened, item: &Item) -> Option<Foretold> {
+pub fn preview_answer(opened: &OpenedSuspension, item: &Item) -> Option<AnswerPreview> {
     match item {
         Item::Decision(decision) | Item::Early { decision, .. } => decided(opened, decision),
         // The attempt that was in doubt has answered by itself.
-        Item::LateAnswer { .. } => Some(Foretold {
+        Item::LateAnswer { .. } => Some(AnswerPreview {
             status: ApprovalStatus::Answered,
             by: Principal::system(),
             at: None,
@@ -42,14 +42,15 @@ pub fn foretell(opened: &Opened, item: &Item) -> Option<Foretold> {
     }
 }
 
-fn decided(opened: &Opened, decision: &Decision) -> Option<Foretold> {
-    let (status, edited) = match meaning(opened.held.kind(), opened.mode, &decision.action).ok()? {
-        Meaning::Approve { .. } if is_void(&opened.held, decision) => return Some(void(decision)),
-        Meaning::Approve { edited } => (ApprovalStatus::Approved, edited.cloned()),
-        Meaning::Deny | Meaning::Cancel => (ApprovalStatus::Rejected, None),
-        Meaning::Replay { .. } | Meaning::Result(_) | Meaning::Failure(_) | Meaning::GiveUp => {
-            (ApprovalStatus::Answered, None)
-        }
+fn decided(opened: &OpenedSuspension, decision: &Decision) -> Option<AnswerPreview> {
+    let (status, edited) = match interpret(opened.held.kind(), opened.mode, &decision.action).ok()? {
+        DecisionMeaning::Approve { .. } if is_void(&opened.held, decision) => return Some(void(decision)),
+        DecisionMeaning::Approve { edited } => (ApprovalStatus::Approved, edited.cloned()),
+        DecisionMeaning::Deny | DecisionMeaning::Cancel => (ApprovalStatus::Rejected, None),
+        DecisionMeaning::Replay { .. }
+        | DecisionMeaning::Result(_)
+        | DecisionMeaning::Failure(_)
+        | DecisionMeaning::GiveUp => (ApprovalStatus::Answered, None),
     };
     let (reason, note) = match &decision.action {
         // Only an approval keeps what was said beside a yes.
@@ -57,21 +58,28 @@ fn decided(opened: &Opened, decision: &Decision) -> Option<Foretold> {
         DecisionAction::Resume(_) => (None, None),
         DecisionAction::Cancel { reason, .. } => (reason.clone(), None),
     };
-    Some(Foretold { status, by: decision.by.clone(), at: Some(decision.accepted_at), reason, note, edited })
+    Some(AnswerPreview {
+        status,
+        by: decision.by.clone(),
+        at: Some(decision.accepted_at),
+        reason,
+        note,
+        edited,
+    })
 }
 
 /// The tool is another one than was shown: the call will be held again.
 fn is_void(held: &Held, decision: &Decision) -> bool {
     match held {
-        Held::Approval { definition } => decision.is_for_another(*definition),
+        Held::Approval { definition } => decision.is_for_changed_tool(*definition),
         Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
             false
         }
     }
 }
 
-fn void(decision: &Decision) -> Foretold {
-    Foretold {
+fn void(decision: &Decision) -> AnswerPreview {
+    AnswerPreview {
         status: ApprovalStatus::Expired,
         by: Principal::system(),
         at: Some(decision.accepted_at),

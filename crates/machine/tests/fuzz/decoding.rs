@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use machine::control::{Control, ControlUnreadable};
-use machine::stored::{self, Unreadable};
+use machine::control::{Control, ControlDecodeError};
+use machine::event_codec::{self, EventDecodeError};
 
 use crate::chance::Chance;
 use crate::mutation::mutated;
@@ -35,22 +35,22 @@ const PIECES: [&str; 16] = [
 fn a_fuzzed_event_is_read_or_refused() {
     let lines: Vec<String> = (0..STORY_COUNT)
         .flat_map(|seed| story(seed).log)
-        .map(|event| stored::write(&event).expect("an event can be stored"))
+        .map(|event| event_codec::encode(&event).expect("an event can be stored"))
         .collect();
     let corpus: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
     let (mut read, mut refused) = (0_u64, 0_u64);
     let seeds = seeds();
     for seed in seeds.clone() {
-        let bytes = mutated(&mut Chance::of(seed), &corpus, &PIECES);
+        let bytes = mutated(&mut Chance::from_seed(seed), &corpus, &PIECES);
         let text = String::from_utf8_lossy(&bytes);
-        match stored::read(&text) {
+        match event_codec::decode(&text) {
             Ok(event) => {
                 read += 1;
                 // What was read means one thing: stored again it is read as the same.
-                let again = stored::write(&event).expect("what was read can be stored");
-                assert_eq!(stored::read(&again), Ok(event), "seed {seed}: {text}");
+                let again = event_codec::encode(&event).expect("what was read can be stored");
+                assert_eq!(event_codec::decode(&again), Ok(event), "seed {seed}: {text}");
             }
-            Err(why @ (Unreadable::Version(_) | Unreadable::Malformed(_))) => {
+            Err(why @ (EventDecodeError::Version(_) | EventDecodeError::Malformed(_))) => {
                 refused += 1;
                 assert!(why.to_string().starts_with("stored event "), "seed {seed}: {why}");
             }
@@ -68,7 +68,7 @@ fn a_fuzzed_control_is_read_or_refused() {
     let (mut read, mut refused) = (0_u64, 0_u64);
     let seeds = seeds();
     for seed in seeds.clone() {
-        let bytes = mutated(&mut Chance::of(seed), &corpus, &PIECES);
+        let bytes = mutated(&mut Chance::from_seed(seed), &corpus, &PIECES);
         match Control::decode(&bytes) {
             Ok(control) => {
                 read += 1;
@@ -77,8 +77,8 @@ fn a_fuzzed_control_is_read_or_refused() {
                 // A count in damaged bytes must not make anybody reserve what it says.
                 assert!(again.len() <= 16 * bytes.len() + 16, "seed {seed}");
             }
-            Err(ControlUnreadable::OtherVersion(_)) => refused += 1,
-            Err(ControlUnreadable::Corrupt(why)) => {
+            Err(ControlDecodeError::UnsupportedVersion(_)) => refused += 1,
+            Err(ControlDecodeError::Corrupt(why)) => {
                 refused += 1;
                 assert!(!why.is_empty(), "seed {seed}");
             }

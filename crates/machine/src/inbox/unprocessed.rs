@@ -1,21 +1,21 @@
 //! What follows from items that were accepted and that the run has not heard: what they answer, whether they end the run,
 //! and what may not overtake them.
 
-use super::{Early, Item, Ticket, early};
+use super::{EarlyStatus, Item, Ticket, early_status};
 use crate::call::Call;
 use crate::control::Control;
 use crate::decision::{Decision, DecisionAction};
 use crate::id::{CallId, SuspensionId};
 use crate::policy::OnReject;
-use crate::rows::ClosedRow;
+use crate::projection_rows::ClosedRow;
 use crate::suspension::{Held, SuspensionKind};
 
 /// Whether a commit closes a suspension that an accepted answer is for, and does so before the run has heard the answer.
 /// A worker never stores such a commit: it says everything again and hears its inbox first ([`drain`](super::drain) with
-/// `hurry`). `before` is the state at the beginning of the commit, `inbox` all that was accepted by then, `closed` what
+/// `include_deferred`). `before` is the state at the beginning of the commit, `inbox` all that was accepted by then, `closed` what
 /// the commit closes, and `consumed` the rows that it hears, in that order.
 #[must_use]
-pub fn overtakes(
+pub fn overrides_accepted_answer(
     before: &Control,
     inbox: &[(Ticket, Item)],
     closed: &[ClosedRow],
@@ -25,7 +25,7 @@ pub fn overtakes(
         inbox
             .iter()
             .filter(|(_, item)| answered_by(before, item) == Some(&closed.id))
-            .any(|(ticket, _)| closed.heard.overtakes(*ticket, consumed))
+            .any(|(ticket, _)| closed.inbox_position.overrides_answer(*ticket, consumed))
     })
 }
 
@@ -67,9 +67,9 @@ fn answered_by<'c>(control: &'c Control, item: &Item) -> Option<&'c SuspensionId
     let open = control.call(item.call()?)?.suspension()?;
     let answers = match item {
         Item::Decision(decision) => decision.suspension == open.id,
-        Item::Early { decision, digest } => match early(control, &decision.call, digest) {
-            Early::Due(_) => true,
-            Early::NotYet | Early::Moot => false,
+        Item::Early { decision, digest } => match early_status(control, &decision.call, digest) {
+            EarlyStatus::Due(_) => true,
+            EarlyStatus::NotYet | EarlyStatus::Obsolete => false,
         },
         Item::LateAnswer { attempt, .. } => match open.held {
             Held::InDoubt { attempt: doubted } => doubted == *attempt,

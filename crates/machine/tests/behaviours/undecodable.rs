@@ -2,21 +2,23 @@
 
 use machine::decision::Decision;
 use machine::event::{CancelReason, Fact, InterruptCause, Usage};
-use machine::inbox::{Item, Refusal, Verdict, judge_after_the_end};
+use machine::inbox::{Item, Refusal, Verdict, judge_after_end};
 use machine::input::{ChildEnd, ChildEnded};
-use machine::rows::ApprovalStatus;
+use machine::projection_rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 use machine::termination::{Cancelled, Termination};
 use machine::tool::{Approval, EffectClass};
-use machine::undecoded::{HeldCall, LastCommit, ParentCall, Plain, end, judge_undecoded};
+use machine::undecodable::{
+    FinalCommit, HeldCall, ParentCall, UndecodedRun, final_commit, judge_without_control,
+};
 use machine::{Control, Event, Input, Timestamp};
 
 use crate::story::{Story, names, resume, tool};
 
-fn plain() -> Plain {
+fn plain() -> UndecodedRun {
     let held =
         |call: &str, kind| HeldCall { call: call.into(), suspension: format!("sus_{call}").into(), kind };
-    Plain {
+    UndecodedRun {
         run: "run".into(),
         seq: 7,
         now: Timestamp(1_000),
@@ -29,7 +31,7 @@ fn plain() -> Plain {
 
 #[test]
 fn without_its_state_a_run_ends_by_its_columns() {
-    let last = end(&plain(), None, &InterruptCause::Person("ann".into()));
+    let last = final_commit(&plain(), None, &InterruptCause::Person("ann".into()));
     assert_eq!(last.control, None);
     let seqs: Vec<u64> = last.events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, [8, 9, 10, 11]);
@@ -51,7 +53,7 @@ fn without_its_state_a_run_ends_by_its_columns() {
         last.rows.closed.iter().map(|row| (row.id.as_str(), row.status)).collect();
     assert_eq!(closed, [("sus_a", ApprovalStatus::Rejected), ("sus_b", ApprovalStatus::Rejected)]);
     // Whatever answers one of them is consumed by the same commit.
-    assert!(last.rows.closed.iter().all(|row| !row.heard.overtakes(5, &[3, 4, 5])));
+    assert!(last.rows.closed.iter().all(|row| !row.inbox_position.overrides_answer(5, &[3, 4, 5])));
     assert_eq!(last.deliver.len(), 2);
     assert_eq!(last.deliver[0].to, "child".into());
     assert_eq!(last.deliver[0].item, Item::Interrupt { cause: InterruptCause::Parent("run".into()) });
@@ -65,9 +67,9 @@ fn without_its_state_a_run_ends_by_its_columns() {
 fn an_interrupt_is_judged_by_plain_columns_and_a_decision_is_not() {
     let interrupt = Item::Interrupt { cause: InterruptCause::Person("ann".into()) };
     let over = Some(Verdict::Refused(Refusal::RunOver));
-    assert_eq!(judge_undecoded(&interrupt, false, false), Some(Verdict::Accepted));
-    assert_eq!(judge_undecoded(&interrupt, false, true), Some(Verdict::AlreadyApplied));
-    assert_eq!(judge_undecoded(&interrupt, true, false), over);
+    assert_eq!(judge_without_control(&interrupt, false, false), Some(Verdict::Accepted));
+    assert_eq!(judge_without_control(&interrupt, false, true), Some(Verdict::AlreadyApplied));
+    assert_eq!(judge_without_control(&interrupt, true, false), over);
 }
 
 #[test]
@@ -80,9 +82,9 @@ fn the_end_of_a_child_is_accepted_until_the_run_has_ended() {
         descendants: 0,
     });
     for interrupt_accepted in [false, true] {
-        assert_eq!(judge_undecoded(&ended, false, interrupt_accepted), Some(Verdict::Accepted));
+        assert_eq!(judge_without_control(&ended, false, interrupt_accepted), Some(Verdict::Accepted));
         let over = Some(Verdict::Refused(Refusal::RunOver));
-        assert_eq!(judge_undecoded(&ended, true, interrupt_accepted), over);
+        assert_eq!(judge_without_control(&ended, true, interrupt_accepted), over);
     }
 }
 
@@ -93,14 +95,14 @@ fn calls_of_a_run_that_is_superseded_are_cancelled_as_superseded() {
             Fact::ToolCancelled { reason, .. } => Some(*reason),
             _ => None,
         };
-        end(&plain(), None, &cause).events.iter().filter_map(cancelled).collect()
+        final_commit(&plain(), None, &cause).events.iter().filter_map(cancelled).collect()
     };
     assert_eq!(reasons(InterruptCause::Superseded("run_2".into())), [CancelReason::Superseded; 2]);
     assert_eq!(reasons(InterruptCause::Parent("parent".into())), [CancelReason::Interrupted; 2]);
 }
 
 /// A and B are held. What the plain columns say agrees with the state.
-fn held() -> (Story, Plain) {
+fn held() -> (Story, UndecodedRun) {
     let mut story = Story::begin();
     story.asks_for(&[("A", "transfer"), ("B", "pick_file")]);
     let control = &story.run.control;
@@ -109,7 +111,7 @@ fn held() -> (Story, Plain) {
         suspension: open.suspension_id,
         kind: open.kind,
     });
-    let plain = Plain {
+    let plain = UndecodedRun {
         run: control.run.clone(),
         seq: control.seq,
         now: Timestamp(5_000),
@@ -121,8 +123,8 @@ fn held() -> (Story, Plain) {
     (story, plain)
 }
 
-fn ended(plain: &Plain, control: &Control) -> LastCommit {
-    end(plain, Some(control.clone()), &InterruptCause::Person("ann".into()))
+fn ended(plain: &UndecodedRun, control: &Control) -> FinalCommit {
+    final_commit(plain, Some(control.clone()), &InterruptCause::Person("ann".into()))
 }
 
 #[test]
@@ -134,10 +136,10 @@ fn with_a_state_that_agrees_a_run_ends_as_it_would_by_itself() {
     assert_eq!(last.events, events);
     assert_eq!(last.control.as_ref(), Some(&story.run.control));
     assert_eq!(last.rows.closed.len(), 2);
-    assert!(last.rows.closed.iter().all(|row| row.heard.count == 1));
+    assert!(last.rows.closed.iter().all(|row| row.inbox_position.count == 1));
     // It never goes back in time.
     let (story, plain) = held();
-    let last = ended(&Plain { now: Timestamp(1), ..plain }, &story.run.control);
+    let last = ended(&UndecodedRun { now: Timestamp(1), ..plain }, &story.run.control);
     assert!(last.events.iter().all(|event| event.at == story.now), "{:?}", names(&last.events));
 }
 
@@ -149,10 +151,10 @@ fn a_state_that_disagrees_with_the_columns_is_not_used() {
     let mut other = plain.held.clone();
     other[1].suspension = "sus_other".into();
     for disagreeing in [
-        Plain { run: "run_2".into(), ..plain.clone() },
-        Plain { seq: plain.seq + 1, ..plain.clone() },
-        Plain { held: one, ..plain.clone() },
-        Plain { held: other, ..plain },
+        UndecodedRun { run: "run_2".into(), ..plain.clone() },
+        UndecodedRun { seq: plain.seq + 1, ..plain.clone() },
+        UndecodedRun { held: one, ..plain.clone() },
+        UndecodedRun { held: other, ..plain },
     ] {
         let last = ended(&disagreeing, control);
         assert_eq!(last.control, None, "{disagreeing:?}");
@@ -169,10 +171,10 @@ fn of_a_run_that_has_ended_only_a_repeated_decision_is_answered_with_anything_bu
     let decision = Decision { id: Some("d1".into()), ..story.decision("A", resume()) };
     let item = Item::Decision(decision.clone());
     let over = Verdict::Refused(Refusal::RunOver);
-    assert_eq!(judge_after_the_end(&item, None), over);
-    assert_eq!(judge_after_the_end(&item, Some(&decision)), Verdict::AlreadyApplied);
+    assert_eq!(judge_after_end(&item, None), over);
+    assert_eq!(judge_after_end(&item, Some(&decision)), Verdict::AlreadyApplied);
     let other = Decision { call: "B".into(), ..decision };
-    assert_eq!(judge_after_the_end(&item, Some(&other)), Verdict::Refused(Refusal::IdUsed));
+    assert_eq!(judge_after_end(&item, Some(&other)), Verdict::Refused(Refusal::IdUsed));
     let interrupt = Item::Interrupt { cause: InterruptCause::Person("ann".into()) };
-    assert_eq!(judge_after_the_end(&interrupt, None), over);
+    assert_eq!(judge_after_end(&interrupt, None), over);
 }

@@ -12,13 +12,13 @@ use crate::event::{EVENT_VERSION, Event, Fact};
 use crate::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum EventDecodeError {
     /// Written by a later version of this software.
     Version(u64),
     Malformed(String),
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for EventDecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(version) => {
@@ -30,7 +30,7 @@ impl fmt::Display for Unreadable {
 }
 
 #[derive(Serialize)]
-struct V1<'e> {
+struct StoredEventV1<'e> {
     v: u16,
     seq: u64,
     ts: Timestamp,
@@ -41,7 +41,7 @@ struct V1<'e> {
 
 /// The same with every field unread: another version may mean something else by them.
 #[derive(Deserialize)]
-struct Unread<'t> {
+struct RawStoredEvent<'t> {
     #[serde(borrow)]
     v: Option<&'t RawValue>,
     seq: Option<&'t RawValue>,
@@ -52,23 +52,24 @@ struct Unread<'t> {
     payload: Option<&'t RawValue>,
 }
 
-pub fn write(event: &Event) -> Result<String, String> {
-    let stored = V1 { v: EVENT_VERSION, seq: event.seq, ts: event.at, step: event.step, fact: &event.fact };
+pub fn encode(event: &Event) -> Result<String, String> {
+    let stored =
+        StoredEventV1 { v: EVENT_VERSION, seq: event.seq, ts: event.at, step: event.step, fact: &event.fact };
     serde_json::to_string(&stored).map_err(|error| format!("{error}"))
 }
 
-pub fn read(text: &str) -> Result<Event, Unreadable> {
-    let malformed = |error| Unreadable::Malformed(format!("{error}"));
-    let unread: Unread<'_> = serde_json::from_str(text).map_err(malformed)?;
+pub fn decode(text: &str) -> Result<Event, EventDecodeError> {
+    let malformed = |error| EventDecodeError::Malformed(format!("{error}"));
+    let unread: RawStoredEvent<'_> = serde_json::from_str(text).map_err(malformed)?;
     match unread.v.and_then(|version| version.get().parse::<u64>().ok()) {
         Some(1) => {}
-        Some(other) => return Err(Unreadable::Version(other)),
-        None => return Err(Unreadable::Malformed("it has no version".into())),
+        Some(other) => return Err(EventDecodeError::Version(other)),
+        None => return Err(EventDecodeError::Malformed("it has no version".into())),
     }
     let (Some(seq), Some(at), Some(kind), Some(payload)) =
         (unread.seq, unread.ts, unread.kind, unread.payload)
     else {
-        return Err(Unreadable::Malformed("it lacks its seq, ts, type or payload".into()));
+        return Err(EventDecodeError::Malformed("it lacks its seq, ts, type or payload".into()));
     };
     // The type in front of the payload: so nothing is buffered on the way.
     let tagged = format!("{{\"type\":{kind},\"payload\":{payload}}}");
@@ -81,6 +82,8 @@ pub fn read(text: &str) -> Result<Event, Unreadable> {
 }
 
 /// An absent field is none; a null is a value like any other, and must be read back as one.
-pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<Value>>, D::Error> {
+pub(crate) fn deserialize_present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Arc<Value>>, D::Error> {
     Value::deserialize(deserializer).map(|value| Some(Arc::new(value)))
 }
