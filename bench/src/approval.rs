@@ -10,7 +10,7 @@ use engine::deciding::Decide;
 use engine::feed::Subscription;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
-use engine::store::{Store, Task};
+use engine::store::{BoxFuture, Store};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use machine::event::Fact;
 use machine::id::{CallId, RunId};
@@ -75,7 +75,7 @@ impl Entries {
     }
 
     pub(crate) fn enter(&self, run: &RunId, call: Option<&CallId>, at: Instant) {
-        let entry = Entry { at, commit_count: self.store.counts().commits };
+        let entry = Entry { at, commit_count: self.store.metrics().commits };
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.insert((run.clone(), call.cloned()), entry);
     }
@@ -103,7 +103,7 @@ impl Model for Asked {
         &'a self,
         request: ModelRequest,
         deltas: Deltas,
-    ) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         if request.ordinal == 2 {
             self.entries.enter(&request.run, None, Instant::now());
         }
@@ -195,7 +195,7 @@ async fn decide(
     }
     let call = CallId::from(call);
     let decision = Decide::approve(run, &call, "ann");
-    let commit_count_before = entries.store.counts().commits;
+    let commit_count_before = entries.store.metrics().commits;
     let asked = Instant::now();
     let verdict = engine.decide(decision).await?;
     let to_verdict = milliseconds(asked.elapsed());

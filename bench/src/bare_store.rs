@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::store::{Append, Appended, Create, Created, Lease, Refused, Store, Tenant, ThreadView};
+use engine::store::{Append, Appended, Create, Created, Lease, Store, StoreError, Tenant, ThreadView};
 use machine::event::{Origin, RunRequest, Usage, UserMessage};
 use machine::id::{CallId, Digest, MessageId, RunId, ThreadId, ToolName};
 use machine::input::{GateInput, ModelAnswered, Outcome, RequestedCall, ToolAnswer};
@@ -44,7 +44,7 @@ struct Ready {
 }
 
 impl Ready {
-    async fn send(self, store: Arc<dyn Store>) -> Result<Appended, Refused> {
+    async fn send(self, store: Arc<dyn Store>) -> Result<Appended, StoreError> {
         store.append(&self.lease, self.append).await
     }
 }
@@ -63,12 +63,12 @@ pub(crate) fn measure(
         for _ in 0..WARM_UP_COUNT {
             batch(store, &mut lanes).await?;
         }
-        let before = store.counts();
+        let before = store.metrics();
         let mut batches = Vec::new();
         for _ in 0..batch_count {
             batches.push(batch(store, &mut lanes).await?);
         }
-        let after = store.counts();
+        let after = store.metrics();
         let append_count = (client_count * batch_count) as f64;
         let seconds = one_after_the_other(store, lanes).await?;
         Ok(Bare {
@@ -101,7 +101,7 @@ async fn one_after_the_other(store: &Arc<dyn Store>, lanes: Vec<Vec<Ready>>) -> 
             for ready in lane {
                 ready.send(store.clone()).await?;
             }
-            Ok::<(), Refused>(())
+            Ok::<(), StoreError>(())
         });
     }
     while let Some(client) = clients.join_next().await {
@@ -148,7 +148,7 @@ async fn ready(store: &Arc<dyn Store>, number: usize) -> Result<Ready, Failure> 
         if_busy: IfBusy { executes: OnBusy::Reject, waits: OnBusy::Reject },
         begins_after: None,
         key: None,
-        brought: None,
+        inline_agent: None,
         lease: true,
         append,
     };

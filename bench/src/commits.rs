@@ -1,6 +1,6 @@
 //! The commits of a run, read off its events: how many there were, and which results settled apart.
 
-use engine::store::Committed;
+use engine::store::CommittedEvent;
 use machine::event::Fact;
 
 /// A run of W1 takes so many commits if its results settle together: the start, the answer that asks, the results,
@@ -19,7 +19,7 @@ pub(crate) struct Commits {
 }
 
 impl Commits {
-    pub(crate) fn see(&mut self, committed: &Committed) {
+    pub(crate) fn see(&mut self, committed: &CommittedEvent) {
         self.result_is_open |= matches!(committed.event.fact, Fact::ExecutionSucceeded { .. });
         // The last event of a commit has its name.
         if committed.checkpoint.is_some() {

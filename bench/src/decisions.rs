@@ -33,7 +33,7 @@ pub(crate) fn measure(setting: &Setting, effort: Effort) -> Result<InTurns, Fail
         for _ in 0..WARM_UP_COUNT {
             one(engine.clone(), entries.clone(), Some(notes.clone())).await?;
         }
-        let counts = opened.store.counts();
+        let counts = opened.store.metrics();
         let table = BareTable::make(setting.database()?).await?;
         let bare = table.client((counts.bytes / counts.commits.max(1)) as usize).await?;
         let mut turns = InTurns { decisions: Vec::new(), bare_commits: Vec::new() };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use engine::store::{ApprovalFilter, Page, Store, Tenant, decoded};
-use engine::{Engine, Pass};
+use engine::{Engine, RunOutcome};
 use machine::id::RunId;
 use machine::projection_rows::PublicRunStatus;
 use machine::{Control, fold};
@@ -129,7 +129,7 @@ pub(crate) async fn check_each(store: &dyn Store, runs: &[RunId]) -> Result<(), 
         if control.run != *run || view.status != PublicRunStatus::WaitingApproval {
             return Err(wrong(&format!("is {:?} and calls itself {}", view.status, control.run)));
         }
-        let listed = store.approvals(&tenant, &ApprovalFilter::of_run(run), &Page::default()).await?;
+        let listed = store.approvals(&tenant, &ApprovalFilter::for_run(run), &Page::default()).await?;
         let shown: BTreeSet<_> = listed.items.iter().map(|approval| approval.id.clone()).collect();
         let open: BTreeSet<_> = control.pending().into_iter().map(|pending| pending.suspension_id).collect();
         if open.len() != 2 || shown != open {
@@ -142,9 +142,9 @@ pub(crate) async fn check_each(store: &dyn Store, runs: &[RunId]) -> Result<(), 
 /// One run comes in and is held.
 pub(crate) async fn hold(engine: Engine) -> Result<(), Failure> {
     let finished = engine.run(user_message()).await?;
-    match finished.pass {
-        Pass::Suspended(pending) if pending.len() == 2 => Ok(()),
-        other @ (Pass::Suspended(_) | Pass::Ended(_)) => {
+    match finished.outcome {
+        RunOutcome::Suspended(pending) if pending.len() == 2 => Ok(()),
+        other @ (RunOutcome::Suspended(_) | RunOutcome::Ended(_)) => {
             Err(Failure::new(format!("run {} is not held: {other:?}", finished.run)))
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use engine::deciding::Decide;
 use engine::live::Deltas;
 use engine::model::{Messages, Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
-use engine::store::{Store, Task, Tenant};
+use engine::store::{BoxFuture, Store, Tenant};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use engine::{Engine, Settings};
 use machine::id::{CallId, RunId};
@@ -69,7 +69,7 @@ impl Stay {
     fn settings(self) -> Settings {
         match self {
             Self::Kept | Self::Shelved => Settings::default(),
-            Self::Parked => Settings { shelf_bytes: 0, ..Settings::default() },
+            Self::Parked => Settings { transcript_cache_bytes: 0, ..Settings::default() },
         }
     }
 }
@@ -100,7 +100,11 @@ impl Model for Rounds {
         true
     }
 
-    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        _: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         let entered = Instant::now();
         let load = self.notes.take_first_log_read().map(|first| entered.duration_since(first));
         black_box(byte_count(&request.messages));
@@ -113,7 +117,7 @@ impl Model for Rounds {
             entered,
             load,
             message_count: request.messages.len(),
-            store_bytes: self.store.counts().bytes,
+            store_bytes: self.store.metrics().bytes,
             bytes_written: process::bytes_written().unwrap_or(0),
             left: Instant::now(),
         };

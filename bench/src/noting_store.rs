@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use engine::Engine;
-use engine::store::{Lease, Logged, Refused, Store, Task, Tenant, Wrapper};
+use engine::store::{BoxFuture, Lease, LogEntry, Store, StoreError, Tenant, Wrapper};
 use machine::Timestamp;
 use machine::id::RunId;
 use tokio::sync::Semaphore;
@@ -69,7 +69,7 @@ impl NotingStore {
 }
 
 impl Wrapper for NotingStore {
-    fn behind(&self) -> &dyn Store {
+    fn inner(&self) -> &dyn Store {
         &*self.store
     }
 
@@ -79,12 +79,12 @@ impl Wrapper for NotingStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
+    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         self.notes.log_is_read();
         self.store.events(tenant, run, after, limit)
     }
 
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+    fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>> {
         let released = self.store.release(lease);
         Box::pin(async move {
             let released = released.await;
@@ -95,7 +95,7 @@ impl Wrapper for NotingStore {
         })
     }
 
-    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>> {
         let next = self.store.next_wake();
         Box::pin(async move {
             let next = next.await;

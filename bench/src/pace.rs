@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::store::{Counts, Store};
+use engine::store::{Store, StoreMetrics};
 use tokio::task::JoinSet;
 
 use crate::effort::Effort;
@@ -33,7 +33,7 @@ impl<T> Done<T> {
 /// What the store and the process used in the time.
 #[derive(Clone, Copy)]
 pub(crate) struct Used {
-    pub(crate) counts: Counts,
+    pub(crate) counts: StoreMetrics,
     pub(crate) cpu: Option<Duration>,
     /// Of the server behind the store.
     pub(crate) server_cpu: Option<Duration>,
@@ -44,7 +44,7 @@ impl Used {
     fn so_far(store: &dyn Store, server: Option<Postmaster>) -> Self {
         let (cpu, bytes_written) = (process::cpu_time(), process::bytes_written());
         let server_cpu = server.and_then(Postmaster::cpu_time);
-        Self { counts: store.counts(), cpu, server_cpu, bytes_written }
+        Self { counts: store.metrics(), cpu, server_cpu, bytes_written }
     }
 
     fn since(self, before: Self) -> Self {
@@ -52,11 +52,11 @@ impl Used {
             after.zip(before).map(|(after, before)| after.saturating_sub(before))
         };
         Self {
-            counts: Counts {
+            counts: StoreMetrics {
                 commits: self.counts.commits - before.counts.commits,
                 syncs: self.counts.syncs - before.counts.syncs,
                 bytes: self.counts.bytes - before.counts.bytes,
-                ..Counts::default()
+                ..StoreMetrics::default()
             },
             cpu: between(self.cpu, before.cpu),
             server_cpu: between(self.server_cpu, before.server_cpu),

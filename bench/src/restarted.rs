@@ -141,7 +141,7 @@ pub(crate) fn run(place: Place) -> Result<(), Failure> {
         let engine = Engine::on(noting).agent(approvals(&entries)).start().await?;
         let looked = tokio::time::timeout(READY_TIME_MAX, notes.looked_around()).await;
         looked.map_err(|_| Failure::new("the dispatcher does not come to the end of what is ready"))??;
-        if engine.held_count() > 0 {
+        if engine.runs_in_memory() > 0 {
             return Err(Failure::new("a held run was taken into memory"));
         }
         say(&json!({ "memory": process::memory() }))?;
@@ -177,7 +177,7 @@ async fn wake(
     store: &Arc<dyn Store>,
     run: &RunId,
 ) -> Result<Woken, Failure> {
-    let before = store.counts().commits;
+    let before = store.metrics().commits;
     let asked = Instant::now();
     approve(engine, run, "a").await?;
     let mut watched = engine.subscribe(&Tenant::default(), run, 0);
@@ -199,7 +199,7 @@ async fn wake(
     entries.take(run, Some(&CallId::from("b")))?;
     entries.take(run, None)?;
     let to_tool_start = milliseconds(entered.at.duration_since(asked));
-    Ok(Woken { to_tool_start, to_end, commit_count: store.counts().commits - before })
+    Ok(Woken { to_tool_start, to_end, commit_count: store.metrics().commits - before })
 }
 
 async fn approve(engine: &Engine, run: &RunId, call: &str) -> Result<(), Failure> {

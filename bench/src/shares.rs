@@ -6,7 +6,7 @@ use std::time::Instant;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
-use engine::store::{Task, Tenant};
+use engine::store::{BoxFuture, Tenant};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use engine::{Engine, Settings};
 use serde_json::json;
@@ -29,7 +29,11 @@ const MEASURED: usize = 20;
 struct Sleeper(Arc<Semaphore>);
 
 impl Model for Sleeper {
-    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        _: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             match (request.last_user_text(), request.step) {
                 (Some("sleep"), _) => drop(self.0.acquire().await),
@@ -58,7 +62,7 @@ async fn measured(setting: Setting) -> Result<(Vec<f64>, Vec<f64>), Failure> {
     let sleeper = Sleeper(Arc::new(Semaphore::new(0)));
     let engine = opened.start_with(agent(sleeper).tool(pay(entered)), settings).await?;
     let (greedy, other) = (Tenant::from("greedy"), Tenant::from("other"));
-    let says = |tenant: &Tenant, text: &str| Message::to(AGENT, text).of_tenant(tenant.clone());
+    let says = |tenant: &Tenant, text: &str| Message::to(AGENT, text).for_tenant(tenant.clone());
     for _ in 0..WAITING {
         engine.run(says(&greedy, "pay")).await?;
     }
@@ -75,7 +79,7 @@ async fn measured(setting: Setting) -> Result<(Vec<f64>, Vec<f64>), Failure> {
         approve_one(&engine, &other).await?;
         let start = starts.recv().await.ok_or_else(|| Failure::new("the tool is gone".to_owned()))?;
         calls.push(milliseconds(begin, start));
-        engine.ended(&other, &run).await?;
+        engine.wait_until_ended(&other, &run).await?;
     }
     opened.close(engine).await?;
     Ok((answers, calls))

@@ -9,7 +9,7 @@ use engine::feed::{FeedItem, Subscription};
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
-use engine::store::{Committed, Store, Task};
+use engine::store::{BoxFuture, CommittedEvent, Store};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use engine::{Engine, Settings};
 use machine::event::Fact;
@@ -232,7 +232,11 @@ impl Model for AskOnce {
         true
     }
 
-    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        _: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         let answer = if request.ordinal == 1 { &self.asking } else { &self.last };
         Box::pin(std::future::ready(Ok(answer.clone())))
     }
@@ -241,8 +245,8 @@ impl Model for AskOnce {
 /// The next event for which this holds; those before it are passed over.
 pub(crate) async fn until(
     watched: &mut Subscription,
-    mut is_it: impl FnMut(&Committed) -> bool,
-) -> Result<Committed, Failure> {
+    mut is_it: impl FnMut(&CommittedEvent) -> bool,
+) -> Result<CommittedEvent, Failure> {
     while let Some(item) = watched.next().await {
         match item? {
             FeedItem::Event(committed) if is_it(&committed) => return Ok(committed),
@@ -259,7 +263,7 @@ pub(crate) async fn until(
 
 /// Nothing is in memory any more: every run has ended or is parked.
 pub(crate) async fn parked(engine: &Engine) {
-    while engine.held_count() > 0 {
+    while engine.runs_in_memory() > 0 {
         tokio::task::yield_now().await;
     }
 }

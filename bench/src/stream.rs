@@ -8,7 +8,7 @@ use engine::Engine;
 use engine::feed::{FeedItem, Subscription};
 use engine::live::{Deltas, LiveItem};
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
-use engine::store::{Task, Tenant};
+use engine::store::{BoxFuture, Tenant};
 use machine::event::{Fact, Message};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -100,7 +100,11 @@ impl Speaker {
 }
 
 impl Model for Speaker {
-    fn answer<'a>(&'a self, _: ModelRequest, deltas: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        _: ModelRequest,
+        deltas: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             let Some(speech) = self.speech() else { return Ok(ModelAnswer::default()) };
             speech.say(&deltas).await;

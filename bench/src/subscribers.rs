@@ -7,7 +7,7 @@ use std::time::Instant;
 use engine::feed::{FeedItem, Subscription};
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
-use engine::store::{Task, Tenant};
+use engine::store::{BoxFuture, Tenant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -61,7 +61,7 @@ impl Model for Watched {
         &'a self,
         request: ModelRequest,
         deltas: Deltas,
-    ) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             let signs = &self.signs;
             if request.ordinal == 1 {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use engine::Engine;
 use engine::agent::Agent;
-use engine::store::Task;
+use engine::store::BoxFuture;
 use engine::tool::{Approval, Outcome, Tool, ToolDefinition, ToolRequest};
 use tokio::runtime::Runtime;
 use tools::http::{HttpSettings, HttpTool};
@@ -169,7 +169,7 @@ impl Tool for TimedTool {
         self.http.definition()
     }
 
-    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome> {
         Box::pin(async move {
             let begin = Instant::now();
             let outcome = self.http.call(request).await;

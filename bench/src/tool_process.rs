@@ -128,7 +128,7 @@ pub(crate) fn measure(setting: &Setting, effort: Effort) -> Result<Reached, Fail
         for _ in 0..WARM_UP_COUNT {
             one(engine.clone(), entries.clone(), Some(notes.clone())).await?;
         }
-        let counts = opened.store.counts();
+        let counts = opened.store.metrics();
         let bare = BareDisk::within(&setting.folder, (counts.bytes / counts.commits.max(1)) as usize)?;
         let mut reached =
             Reached { decisions: Vec::new(), bare_commits: Vec::new(), commit_counts: Vec::new() };

@@ -132,18 +132,18 @@ pub const ROUNDS_DEFAULT: u32 = 25;
 
 /// What is wrong with a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentFault {
+pub struct AgentError {
     pub agent: AgentName,
     pub why: String,
 }
 
-impl fmt::Display for AgentFault {
+impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "agent {}: {}", self.agent, self.why)
     }
 }
 
-impl std::error::Error for AgentFault {}
+impl std::error::Error for AgentError {}
 
 /// An agent that can be used: everything that could be wrong with its description has been looked at.
 pub(crate) struct LiveAgent {
@@ -153,7 +153,7 @@ pub(crate) struct LiveAgent {
     pub(crate) tools: BTreeMap<ToolName, LiveTool>,
     pub(crate) reserved: BTreeSet<ToolName>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
-    pub(crate) frozen: Frozen,
+    pub(crate) frozen: FrozenAgent,
     pub(crate) pinned: Arc<Pinned>,
 }
 
@@ -181,8 +181,8 @@ impl LiveTool {
 }
 
 impl LiveAgent {
-    pub(crate) fn compile(agent: Agent) -> Result<Self, AgentFault> {
-        let fault = |why: String| AgentFault { agent: agent.name.clone(), why };
+    pub(crate) fn compile(agent: Agent) -> Result<Self, AgentError> {
+        let fault = |why: String| AgentError { agent: agent.name.clone(), why };
         let mut tools = BTreeMap::new();
         for tool in &agent.tools {
             let name = tool.definition().name.clone();
@@ -201,14 +201,14 @@ impl LiveAgent {
             .into_iter()
             .filter(|phase| agent.plugins.iter().any(|plugin| plugin.phases().has(*phase)))
             .collect();
-        let frozen = Frozen {
+        let frozen = FrozenAgent {
             agent: agent.name.clone(),
             instructions: agent.instructions.clone(),
             model: agent.model_name.clone(),
-            tools: agent.tools.iter().map(|tool| FrozenTool::of(tool.definition())).collect(),
-            brought: Vec::new(),
+            tools: agent.tools.iter().map(|tool| FrozenTool::from_definition(tool.definition())).collect(),
+            inline_tools: Vec::new(),
             output_schema: agent.output_schema.clone(),
-            output_brought: false,
+            output_is_inline: false,
             trim: agent.trim,
             plugins: agent.plugins.iter().map(|plugin| (plugin.name().clone(), plugin.phases())).collect(),
             revision: Revision {
@@ -242,20 +242,20 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 
 /// An agent as a row: a run is pinned to one, whatever becomes of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Frozen {
+pub struct FrozenAgent {
     pub(crate) agent: AgentName,
     pub(crate) instructions: String,
     pub(crate) model: String,
     pub(crate) tools: Vec<FrozenTool>,
     /// Tools that came with a message: no configuration has them, so what is frozen here is all there is.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    brought: Vec<FrozenTool>,
+    #[serde(default, rename = "brought", skip_serializing_if = "Vec::is_empty")]
+    inline_tools: Vec<FrozenTool>,
     /// The message's, or else the agent's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_schema: Option<Arc<Value>>,
     /// It is the message's, and so bounded as what somebody sent is.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    output_brought: bool,
+    #[serde(default, rename = "output_brought", skip_serializing_if = "std::ops::Not::not")]
+    output_is_inline: bool,
     #[serde(default, skip_serializing_if = "Trim::is_unlimited")]
     trim: Trim,
     /// In registration order: a plugin that is gone is missed, not forgotten.
@@ -276,7 +276,7 @@ pub(crate) struct FrozenTool {
 }
 
 impl FrozenTool {
-    fn of(definition: &ToolDefinition) -> Self {
+    fn from_definition(definition: &ToolDefinition) -> Self {
         Self {
             name: definition.name.clone(),
             description: definition.description.clone(),
@@ -304,21 +304,21 @@ impl FrozenTool {
     }
 }
 
-impl Frozen {
+impl FrozenAgent {
     /// The same agent for one message that brings tools of its own, or wants an output of its own.
-    pub(crate) fn with_brought(&self, tools: &[ToolDefinition], output_schema: Option<&Arc<Value>>) -> Self {
+    pub(crate) fn with_inline(&self, tools: &[ToolDefinition], output_schema: Option<&Arc<Value>>) -> Self {
         // What the agent wants anyway stays the agent's.
         let sent = output_schema.filter(|schema| self.output_schema.as_ref() != Some(*schema));
         Self {
-            brought: tools.iter().map(FrozenTool::of).collect(),
+            inline_tools: tools.iter().map(FrozenTool::from_definition).collect(),
             output_schema: sent.or(self.output_schema.as_ref()).cloned(),
-            output_brought: sent.is_some(),
+            output_is_inline: sent.is_some(),
             ..self.clone()
         }
     }
 
-    fn compile_brought(&self) -> Result<BTreeMap<ToolName, LiveTool>, String> {
-        let compiled = self.brought.iter().map(|tool| {
+    fn compile_inline_tools(&self) -> Result<BTreeMap<ToolName, LiveTool>, String> {
+        let compiled = self.inline_tools.iter().map(|tool| {
             LiveTool::compile(Arc::new(DeclaredTool::new(tool.definition())), Schema::compile_sent)
                 .map(|live| (tool.name.clone(), live))
                 .map_err(|why| format!("tool {}: {why}", tool.name))
@@ -327,12 +327,12 @@ impl Frozen {
     }
 
     fn compile_output(&self) -> Result<Option<WantedOutput>, String> {
-        let compile = if self.output_brought { WantedOutput::sent } else { WantedOutput::configured };
+        let compile = if self.output_is_inline { WantedOutput::sent } else { WantedOutput::configured };
         self.output_schema.as_ref().map(compile).transpose()
     }
 
     /// As it is stored.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub fn from_json(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
@@ -344,8 +344,8 @@ impl Frozen {
 
     /// Whether the tool came with a message, so that no configuration has a say in it.
     #[must_use]
-    pub fn brings(&self, tool: &ToolName) -> bool {
-        self.brought.iter().any(|known| known.name == *tool)
+    pub fn has_inline_tool(&self, tool: &ToolName) -> bool {
+        self.inline_tools.iter().any(|known| known.name == *tool)
     }
 
     /// The stored text. The same agent has the same text, and so the same digest.
@@ -365,7 +365,7 @@ pub(crate) struct Pinned {
     pub(crate) model: String,
     /// What the model is shown.
     pub(crate) tools: Vec<Arc<ToolDefinition>>,
-    brought: BTreeMap<ToolName, LiveTool>,
+    inline_tools: BTreeMap<ToolName, LiveTool>,
     pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
     pub(crate) revision: Arc<Revision>,
     stop_patterns: Vec<(u16, Regex)>,
@@ -376,14 +376,14 @@ pub(crate) struct Pinned {
 
 /// What of a frozen agent cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PinFault {
+pub(crate) enum PinError {
     Agent(String),
     /// One that came with the message.
     Tool(String),
     Output(String),
 }
 
-impl fmt::Display for PinFault {
+impl fmt::Display for PinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Agent(why) | Self::Tool(why) => f.write_str(why),
@@ -403,9 +403,9 @@ struct RulePattern {
 }
 
 impl Pinned {
-    pub(crate) fn compile(frozen: &Frozen) -> Result<Self, PinFault> {
+    pub(crate) fn compile(frozen: &FrozenAgent) -> Result<Self, PinError> {
         let regex = |what: &str, pattern: &str| {
-            Regex::new(pattern).map_err(|error| PinFault::Agent(format!("{what}: {error}")))
+            Regex::new(pattern).map_err(|error| PinError::Agent(format!("{what}: {error}")))
         };
         let mut stop_patterns = Vec::new();
         for (condition, index) in frozen.revision.stop.iter().zip(0_u16..) {
@@ -426,24 +426,24 @@ impl Pinned {
                 }
             }
         }
-        let brought = frozen.compile_brought().map_err(PinFault::Tool)?;
-        let output = frozen.compile_output().map_err(PinFault::Output)?;
-        let shown = frozen.tools.iter().chain(&frozen.brought);
-        let text = frozen.text().map_err(PinFault::Agent)?;
-        let patterns = brought.values().map(|tool| tool.schema.bytes()).sum::<usize>();
+        let inline_tools = frozen.compile_inline_tools().map_err(PinError::Tool)?;
+        let output = frozen.compile_output().map_err(PinError::Output)?;
+        let shown = frozen.tools.iter().chain(&frozen.inline_tools);
+        let text = frozen.text().map_err(PinError::Agent)?;
+        let patterns = inline_tools.values().map(|tool| tool.schema.bytes()).sum::<usize>();
         Ok(Self {
             digest: Digest::sha256(text.as_bytes()),
             bytes: text.len() * COMPILED_PER_BYTE + patterns + output.as_ref().map_or(0, WantedOutput::bytes),
             agent: frozen.agent.clone(),
             instructions: match &output {
-                Some(output) => output.told_after(&frozen.instructions),
+                Some(output) => output.instructions_with_schema(&frozen.instructions),
                 None => Arc::from(frozen.instructions.as_str()),
             },
             output,
             trim: frozen.trim,
             model: frozen.model.clone(),
             tools: shown.map(|tool| Arc::new(tool.definition())).collect(),
-            brought,
+            inline_tools,
             plugins: frozen.plugins.clone(),
             revision: Arc::new(frozen.revision.clone()),
             stop_patterns,
@@ -467,20 +467,20 @@ impl Pinned {
 
     /// The tool as it is now. What came with the message stays as it came; all else is looked up in the configuration.
     pub(crate) fn live<'a>(&'a self, agent: Option<&'a LiveAgent>, name: &ToolName) -> Option<&'a LiveTool> {
-        self.brought.get(name).or_else(|| agent?.tools.get(name))
+        self.inline_tools.get(name).or_else(|| agent?.tools.get(name))
     }
 
-    pub(crate) fn brought(&self, name: &ToolName) -> Option<&Arc<ToolDefinition>> {
-        self.brought.get(name).map(|live| live.tool.definition())
+    pub(crate) fn inline_tool(&self, name: &ToolName) -> Option<&Arc<ToolDefinition>> {
+        self.inline_tools.get(name).map(|live| live.tool.definition())
     }
 
     /// Places of the stop conditions whose pattern the text matches.
-    pub(crate) fn matched(&self, text: &str) -> Vec<u16> {
+    pub(crate) fn matched_stop_conditions(&self, text: &str) -> Vec<u16> {
         let hits = self.stop_patterns.iter().filter(|(_, pattern)| pattern.is_match(text));
         hits.map(|(index, _)| *index).collect()
     }
 
-    pub(crate) fn hits(&self, tool: &ToolName, arguments: &Value) -> Vec<PatternHit> {
+    pub(crate) fn rule_hits(&self, tool: &ToolName, arguments: &Value) -> Vec<PatternHit> {
         let hits = self.rule_patterns.iter().filter(|known| {
             known.tool == *tool
                 && at_path(arguments, &known.path)

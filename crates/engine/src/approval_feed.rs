@@ -19,7 +19,7 @@ const TENANTS_MAX: usize = 1_024;
 
 /// What has become of what people of one tenant have to answer. A hint: it may come twice, or for nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ApprovalNews {
+pub enum ApprovalChange {
     /// Something of this run is held, or is held no longer: look at its approvals again.
     Run { run: RunId },
     /// More happened than was told: look at everything again.
@@ -27,23 +27,23 @@ pub enum ApprovalNews {
 }
 
 /// The news of the tenants that are watched.
-type Watched = Mutex<BTreeMap<Tenant, broadcast::Sender<ApprovalNews>>>;
+type Subscribers = Mutex<BTreeMap<Tenant, broadcast::Sender<ApprovalChange>>>;
 
 /// The news of one tenant from the moment of its making on. Whoever lists what there is makes it first.
 #[derive(Debug)]
 pub struct ApprovalFeed {
     tenant: Tenant,
     /// None only while it is dropped.
-    receiver: Option<broadcast::Receiver<ApprovalNews>>,
-    watched: Arc<Watched>,
+    receiver: Option<broadcast::Receiver<ApprovalChange>>,
+    watched: Arc<Subscribers>,
 }
 
 impl ApprovalFeed {
     /// None once the engine is gone. Dropping the wait loses nothing.
-    pub async fn next(&mut self) -> Option<ApprovalNews> {
+    pub async fn next(&mut self) -> Option<ApprovalChange> {
         match self.receiver.as_mut()?.recv().await {
             Ok(news) => Some(news),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(ApprovalNews::Missed),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(ApprovalChange::Missed),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }
@@ -61,36 +61,36 @@ impl Drop for ApprovalFeed {
 }
 
 /// Where the news is told.
-pub(crate) struct ApprovalBell {
+pub(crate) struct ApprovalNotifier {
     /// For whoever only wants to know that something is new.
     count: watch::Sender<u64>,
-    watched: Arc<Watched>,
+    watched: Arc<Subscribers>,
 }
 
-impl Default for ApprovalBell {
+impl Default for ApprovalNotifier {
     fn default() -> Self {
         Self { count: watch::Sender::new(0), watched: Arc::default() }
     }
 }
 
-impl Drop for ApprovalBell {
+impl Drop for ApprovalNotifier {
     /// Feeds know the room too, and would wait for ever.
     fn drop(&mut self) {
         lock(&self.watched).clear();
     }
 }
 
-impl ApprovalBell {
+impl ApprovalNotifier {
     pub(crate) fn changed(&self, tenant: &Tenant, run: &RunId) {
         if let Some(news) = lock(&self.watched).get(tenant) {
-            tell(news, ApprovalNews::Run { run: run.clone() });
+            send(news, ApprovalChange::Run { run: run.clone() });
         }
         self.count.send_modify(|count| *count += 1);
     }
 
     pub(crate) fn missed(&self) {
         for news in lock(&self.watched).values() {
-            tell(news, ApprovalNews::Missed);
+            send(news, ApprovalChange::Missed);
         }
         self.count.send_modify(|count| *count += 1);
     }
@@ -112,7 +112,7 @@ impl ApprovalBell {
     }
 }
 
-fn tell(to: &broadcast::Sender<ApprovalNews>, news: ApprovalNews) {
+fn send(to: &broadcast::Sender<ApprovalChange>, news: ApprovalChange) {
     // An error says that the last one who listened is just going.
     let _ = to.send(news);
 }
@@ -128,19 +128,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_falls_behind_is_told_so_and_goes_on_with_the_latest() {
-        let bell = ApprovalBell::default();
+    async fn a_reader_that_lags_is_notified_and_continues_with_the_latest() {
+        let notifier = ApprovalNotifier::default();
         let tenant = Tenant::default();
-        let mut feed = bell.feed(&tenant).expect("there is room");
-        let mut count = bell.count();
+        let mut feed = notifier.feed(&tenant).expect("there is room");
+        let mut count = notifier.count();
         for number in 0..=UNREAD_MAX {
-            bell.changed(&tenant, &run(number));
+            notifier.changed(&tenant, &run(number));
         }
-        assert_eq!(feed.next().await, Some(ApprovalNews::Missed));
-        let oldest = ApprovalNews::Run { run: run(1) };
+        assert_eq!(feed.next().await, Some(ApprovalChange::Missed));
+        let oldest = ApprovalChange::Run { run: run(1) };
         assert_eq!(feed.next().await, Some(oldest), "what is left is told in its order");
         assert_eq!(*count.borrow_and_update(), UNREAD_MAX as u64 + 1);
-        drop(bell);
+        drop(notifier);
         let mut rest = 0;
         while feed.next().await.is_some() {
             rest += 1;
@@ -149,33 +149,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_busy_tenant_takes_no_room_from_another_and_whatever_was_missed_all_are_told() {
-        let bell = ApprovalBell::default();
+    async fn a_busy_tenant_takes_no_room_from_another_and_a_gap_is_reported_to_all() {
+        let notifier = ApprovalNotifier::default();
         let (busy, quiet) = (Tenant::from("busy"), Tenant::from("quiet"));
         let (mut noise, mut feed) =
-            (bell.feed(&busy).expect("there is room"), bell.feed(&quiet).expect("there is room"));
+            (notifier.feed(&busy).expect("there is room"), notifier.feed(&quiet).expect("there is room"));
         for number in 0..2 * UNREAD_MAX {
-            bell.changed(&busy, &run(number));
+            notifier.changed(&busy, &run(number));
         }
-        bell.changed(&quiet, &run(7));
-        assert_eq!(feed.next().await, Some(ApprovalNews::Run { run: run(7) }));
-        assert_eq!(noise.next().await, Some(ApprovalNews::Missed));
-        bell.missed();
-        assert_eq!(feed.next().await, Some(ApprovalNews::Missed));
+        notifier.changed(&quiet, &run(7));
+        assert_eq!(feed.next().await, Some(ApprovalChange::Run { run: run(7) }));
+        assert_eq!(noise.next().await, Some(ApprovalChange::Missed));
+        notifier.missed();
+        assert_eq!(feed.next().await, Some(ApprovalChange::Missed));
     }
 
     #[test]
-    fn only_who_is_watched_is_kept_and_no_more_than_so_many() {
-        let bell = ApprovalBell::default();
-        bell.changed(&Tenant::from("nobody"), &run(1));
-        assert_eq!(lock(&bell.watched).len(), 0, "nobody watches");
-        let feed = |number: usize| bell.feed(&Tenant::from(format!("t{number}").as_str()));
+    fn only_watched_tenants_are_kept_up_to_a_limit() {
+        let notifier = ApprovalNotifier::default();
+        notifier.changed(&Tenant::from("nobody"), &run(1));
+        assert_eq!(lock(&notifier.watched).len(), 0, "nobody watches");
+        let feed = |number: usize| notifier.feed(&Tenant::from(format!("t{number}").as_str()));
         let feeds: Vec<_> = (0..TENANTS_MAX).map(|number| feed(number).expect("there is room")).collect();
         assert!(feed(TENANTS_MAX).is_none(), "that is one too many");
         let second = feed(0).expect("it is watched already");
         drop(feeds);
-        assert_eq!(lock(&bell.watched).len(), 1, "somebody still watches the first");
+        assert_eq!(lock(&notifier.watched).len(), 1, "somebody still watches the first");
         drop(second);
-        assert_eq!(lock(&bell.watched).len(), 0);
+        assert_eq!(lock(&notifier.watched).len(), 0);
     }
 }

@@ -16,14 +16,14 @@ const INTEGER_MAX: u64 = (1 << 53) - 1;
 
 /// As a model wrote them. An empty text means no arguments.
 #[must_use]
-pub fn of_text(text: &str, schema: Option<&Schema>) -> Arguments {
+pub fn from_text(text: &str, schema: Option<&Schema>) -> Arguments {
     if text.len() > ARGUMENTS_BYTES_MAX {
         let why = format!("the arguments have {} bytes; at most {ARGUMENTS_BYTES_MAX}", text.len());
         return Arguments::Invalid { raw: String::new(), why };
     }
     let text = if text.trim().is_empty() { "{}" } else { text };
     match json_text::parse(text, &Bounds::VALUE) {
-        Ok(value) => of_value(Arc::new(value), schema),
+        Ok(value) => from_value(Arc::new(value), schema),
         Err(fault) => {
             let what = if fault.is_syntax() { "are not JSON" } else { "cannot be used" };
             Arguments::Invalid { raw: text.to_owned(), why: format!("the arguments {what}: {fault}") }
@@ -33,7 +33,7 @@ pub fn of_text(text: &str, schema: Option<&Schema>) -> Arguments {
 
 /// As somebody who decides gave them, or as they were stored.
 #[must_use]
-pub fn of_value(value: Arc<Value>, schema: Option<&Schema>) -> Arguments {
+pub fn from_value(value: Arc<Value>, schema: Option<&Schema>) -> Arguments {
     if let Some(fault) = json_value::fault(&value) {
         return Arguments::unstorable(fault);
     }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_key_that_a_model_wrote_twice_is_bad_arguments() {
         for text in [r#"{"amount":5,"amount":1000000}"#, r#"{"to":{"name":"bob","n\u0061me":"eve"}}"#] {
-            let judged = of_text(text, None);
+            let judged = from_text(text, None);
             let is_refused =
                 matches!(&judged, Arguments::Invalid { why, .. } if why.contains("appears twice"));
             assert!(is_refused, "{text}: {judged:?}");

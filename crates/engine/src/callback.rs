@@ -14,7 +14,7 @@ use subtle::{Choice, ConstantTimeEq};
 use uuid::Uuid;
 
 use crate::live::lock;
-use crate::store::{Refused, Store, Tenant};
+use crate::store::{Store, StoreError, Tenant};
 
 /// What a tool gets with an attempt. It is for this attempt alone, and counts once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl fmt::Debug for CallbackToken {
 
 /// The attempt that somebody reports about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reported {
+pub struct ReportedAttempt {
     pub tenant: Tenant,
     pub run: RunId,
     pub call: CallId,
@@ -57,37 +57,37 @@ pub struct Reported {
 
 /// What a report about an attempt meets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum AttemptState {
     /// The tool said "later", and this is what holds the call since.
     Held { suspension: SuspensionId, tool: ToolName },
     /// Nobody knows whether the attempt took effect; whoever made it does.
     InDoubt { step: u32 },
     /// It has not come back: what the tool said with it is not known.
-    UnderWay,
+    InFlight,
     /// By nobody: it was answered, another attempt was made, or the call or its run is over.
-    No,
+    NotAwaited,
 }
 
-impl Reported {
+impl ReportedAttempt {
     #[must_use]
-    pub fn awaited(&self, control: &Control) -> Awaited {
-        let Some(call) = control.call(&self.call) else { return Awaited::No };
+    pub fn attempt_state(&self, control: &Control) -> AttemptState {
+        let Some(call) = control.call(&self.call) else { return AttemptState::NotAwaited };
         if call.running_attempt() == Some(self.attempt) {
-            return Awaited::UnderWay;
+            return AttemptState::InFlight;
         }
-        let Some(open) = call.suspension() else { return Awaited::No };
+        let Some(open) = call.suspension() else { return AttemptState::NotAwaited };
         match open.held {
             // Where a hook holds the call, the attempts before it were answered.
             Held::External if open.asker_count == 0 && call.attempts == self.attempt => {
-                Awaited::Held { suspension: open.id.clone(), tool: call.tool.clone() }
+                AttemptState::Held { suspension: open.id.clone(), tool: call.tool.clone() }
             }
-            Held::InDoubt { attempt } if attempt == self.attempt => Awaited::InDoubt { step: call.step },
+            Held::InDoubt { attempt } if attempt == self.attempt => AttemptState::InDoubt { step: call.step },
             Held::External
             | Held::InDoubt { .. }
             | Held::Approval { .. }
             | Held::ClientTool
             | Held::Question
-            | Held::ChildRun { .. } => Awaited::No,
+            | Held::ChildRun { .. } => AttemptState::NotAwaited,
         }
     }
 
@@ -98,8 +98,8 @@ impl Reported {
         text.bytes().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn of_path(path: &str) -> Option<Self> {
-        let bytes = bytes_of_hex(path)?;
+    fn from_path(path: &str) -> Option<Self> {
+        let bytes = decode_hex(path)?;
         let (tenant, run, call, attempt): (String, String, String, u32) =
             serde_json::from_slice(&bytes).ok()?;
         Some(Self {
@@ -163,7 +163,7 @@ impl CallbackKey {
     pub const BYTES: usize = 32;
 
     #[must_use]
-    pub fn drawn() -> Self {
+    pub fn generate() -> Self {
         let drawn = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
         Self(Digest::sha256(drawn.map(Uuid::into_bytes).as_flattened()).0)
     }
@@ -204,7 +204,7 @@ impl fmt::Debug for CallbackKey {
 }
 
 /// A running process reads the stored keys again at most this often.
-const READ_AGAIN_MS: u64 = 1_000;
+const RELOAD_INTERVAL_MS: u64 = 1_000;
 
 /// The keys of this process.
 #[derive(Clone, Copy)]
@@ -257,7 +257,7 @@ pub(crate) struct Callbacks {
     at: String,
     keys: RwLock<Keys>,
     /// When the stored keys were read again last.
-    read_again_at: Mutex<Option<Timestamp>>,
+    reloaded_at: Mutex<Option<Timestamp>>,
 }
 
 impl Callbacks {
@@ -266,13 +266,13 @@ impl Callbacks {
         at: &str,
         secrets: Option<&CallbackSecrets>,
         store: &dyn Store,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, StoreError> {
         let keys = match secrets {
             Some(secrets) => {
                 Keys::FromSecrets { secrets: *secrets, stored: store.callback_keys(None).await? }
             }
             None => {
-                let drawn = CallbackKey::drawn();
+                let drawn = CallbackKey::generate();
                 let stored = store.callback_keys(Some(drawn)).await?;
                 Keys::FromStore(stored.unwrap_or(StoredCallbackKeys::first(drawn)))
             }
@@ -282,47 +282,44 @@ impl Callbacks {
 
     fn new(at: &str, keys: Keys) -> Self {
         let at = at.trim_end_matches('/').to_owned();
-        Self { at, keys: RwLock::new(keys), read_again_at: Mutex::default() }
+        Self { at, keys: RwLock::new(keys), reloaded_at: Mutex::default() }
     }
 
     fn keys(&self) -> Keys {
         *self.keys.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn give(&self, about: &Reported) -> Callback {
+    pub(crate) fn issue(&self, about: &ReportedAttempt) -> Callback {
         let path = about.path();
         let token = CallbackToken(token(&self.keys().signing(), &path));
         Callback { url: format!("{}/{path}", self.at), token }
     }
 
     /// None where the token is not one that belongs to the path. It takes the same time for every guess.
-    fn known(&self, path: &str, guess: &str) -> Option<Reported> {
+    fn verify(&self, path: &str, guess: &str) -> Option<ReportedAttempt> {
         let keys = self.keys();
         // The first tokens of a store did not name their key.
         let unnamed = keys.stored().map(|key| key.sign(path).to_string());
         let good = keys.accepted().map(|key| token(&key, path)).chain(unnamed);
         let is_good =
             good.fold(Choice::from(0), |so_far, good| so_far | good.as_bytes().ct_eq(guess.as_bytes()));
-        if bool::from(is_good) { Reported::of_path(path) } else { None }
+        if bool::from(is_good) { ReportedAttempt::from_path(path) } else { None }
     }
 
     /// None where the token is not one that belongs to the path. Another process may have rotated the key of a shared
     /// store: a token that names an unknown key makes this process read the stored keys again. That is all that a guess can
     /// have looked up, and it happens at most once in a second.
-    pub(crate) async fn taken(
+    pub(crate) async fn verify_or_reload(
         &self,
         path: &str,
         guess: &str,
         store: &dyn Store,
         now: Timestamp,
-    ) -> Option<Reported> {
-        let known = self.known(path, guess);
-        if known.is_some()
-            || !store.is_shared()
-            || !self.names_unknown_key(guess)
-            || !self.may_read_again(now)
+    ) -> Option<ReportedAttempt> {
+        let verified = self.verify(path, guess);
+        if verified.is_some() || !store.is_shared() || !self.names_unknown_key(guess) || !self.may_reload(now)
         {
-            return known;
+            return verified;
         }
         match store.callback_keys(None).await {
             Ok(found) => {
@@ -333,7 +330,7 @@ impl Callbacks {
                 tracing::warn!(%refused, "the stored callback keys cannot be read; a callback is refused");
             }
         }
-        self.known(path, guess)
+        self.verify(path, guess)
     }
 
     fn names_unknown_key(&self, guess: &str) -> bool {
@@ -341,9 +338,9 @@ impl Callbacks {
         guess.split_once('.').is_some_and(|(id, _)| id.len() == KEY_ID_CHARS && is_unknown(id))
     }
 
-    fn may_read_again(&self, now: Timestamp) -> bool {
-        let mut last = lock(&self.read_again_at);
-        if last.is_some_and(|last| now.0.saturating_sub(last.0) < READ_AGAIN_MS) {
+    fn may_reload(&self, now: Timestamp) -> bool {
+        let mut last = lock(&self.reloaded_at);
+        if last.is_some_and(|last| now.0.saturating_sub(last.0) < RELOAD_INTERVAL_MS) {
             return false;
         }
         *last = Some(now);
@@ -356,7 +353,7 @@ fn token(key: &CallbackKey, path: &str) -> String {
     format!("{}.{}", key.id(), key.sign(path))
 }
 
-fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {
         return None;
@@ -369,8 +366,8 @@ fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn about(tenant: &str, run: &str, call: &str, attempt: u32) -> Reported {
-        Reported { tenant: tenant.into(), run: run.into(), call: call.into(), attempt }
+    fn about(tenant: &str, run: &str, call: &str, attempt: u32) -> ReportedAttempt {
+        ReportedAttempt { tenant: tenant.into(), run: run.into(), call: call.into(), attempt }
     }
 
     fn split(callback: &Callback) -> (String, String) {
@@ -402,29 +399,29 @@ mod tests {
     #[test]
     fn after_a_rotation_the_new_key_signs_and_both_are_accepted() {
         let about = about("acme", "run_1", "call_0", 1);
-        let (path, before) = split(&callbacks(7).give(&about));
+        let (path, before) = split(&callbacks(7).issue(&about));
         let unnamed = CallbackKey::from([7; 32]).sign(&path).to_string();
-        let (_, after) = split(&rotated(8, 7).give(&about));
-        assert_eq!(split(&callbacks(8).give(&about)), (path.clone(), after.clone()));
+        let (_, after) = split(&rotated(8, 7).issue(&about));
+        assert_eq!(split(&callbacks(8).issue(&about)), (path.clone(), after.clone()));
         for token in [&before, &unnamed, &after] {
-            assert_eq!(rotated(8, 7).known(&path, token), Some(about.clone()), "{token}");
+            assert_eq!(rotated(8, 7).verify(&path, token), Some(about.clone()), "{token}");
         }
         for token in [&before, &unnamed] {
-            assert_eq!(callbacks(8).known(&path, token), None, "the previous key is removed: {token}");
+            assert_eq!(callbacks(8).verify(&path, token), None, "the previous key is removed: {token}");
         }
     }
 
     #[test]
     fn a_token_names_its_key_and_counts_until_the_key_is_gone() {
         let about = about("acme", "run_1", "call_0", 1);
-        let (path, of_store) = split(&callbacks(7).give(&about));
-        let (_, of_first) = split(&with_secrets("first", None, Some(7)).give(&about));
-        let (_, of_second) = split(&with_secrets("second", None, None).give(&about));
+        let (path, of_store) = split(&callbacks(7).issue(&about));
+        let (_, of_first) = split(&with_secrets("first", None, Some(7)).issue(&about));
+        let (_, of_second) = split(&with_secrets("second", None, None).issue(&about));
         let id = |token: &str| token.split_once('.').expect("it names its key").0.to_owned();
         assert_ne!(id(&of_first), id(&of_second));
         assert_ne!(id(&of_store), id(&of_first));
         let unnamed = CallbackKey::from([7; 32]).sign(&path).to_string();
-        let takes = |callbacks: &Callbacks, token: &str| callbacks.known(&path, token).is_some();
+        let takes = |callbacks: &Callbacks, token: &str| callbacks.verify(&path, token).is_some();
         let rotating = with_secrets("second", Some("first"), Some(7));
         for token in [&of_store, &of_first, &of_second, &unnamed] {
             assert!(takes(&rotating, token), "{token}");
@@ -460,16 +457,16 @@ mod tests {
     fn a_callback_leads_back_to_its_attempt_whatever_its_names_are() {
         for call in ["call_0", "", "../../a b?c#d%2F", "\u{0}\n\"ü\u{1f600}", "call_0~2"] {
             let about = about("acme/öst", "run_1", call, 3);
-            let callback = callbacks(7).give(&about);
+            let callback = callbacks(7).issue(&about);
             let (path, token) = split(&callback);
             assert!(path.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{path}");
-            assert_eq!(callbacks(7).known(&path, &token), Some(about));
+            assert_eq!(callbacks(7).verify(&path, &token), Some(about));
         }
     }
 
     #[test]
-    fn a_token_is_good_for_its_own_attempt_alone() {
-        let (path, token) = split(&callbacks(7).give(&about("acme", "run_1", "call_0", 1)));
+    fn a_token_is_good_for_its_own_attempt_only() {
+        let (path, token) = split(&callbacks(7).issue(&about("acme", "run_1", "call_0", 1)));
         let others = [
             about("other", "run_1", "call_0", 1),
             about("acme", "run_2", "call_0", 1),
@@ -477,36 +474,36 @@ mod tests {
             about("acme", "run_1", "call_0", 2),
         ];
         for other in others {
-            let (other_path, other_token) = split(&callbacks(7).give(&other));
-            assert_eq!(callbacks(7).known(&other_path, &token), None, "{other:?}");
-            assert_eq!(callbacks(7).known(&path, &other_token), None, "{other:?}");
+            let (other_path, other_token) = split(&callbacks(7).issue(&other));
+            assert_eq!(callbacks(7).verify(&other_path, &token), None, "{other:?}");
+            assert_eq!(callbacks(7).verify(&path, &other_token), None, "{other:?}");
         }
-        assert_eq!(callbacks(8).known(&path, &token), None, "of another store");
+        assert_eq!(callbacks(8).verify(&path, &token), None, "of another store");
         let mut cut = token.clone();
         cut.pop();
         for guess in ["", "x", &cut, &format!("{token}0"), &token.to_uppercase()] {
-            assert_eq!(callbacks(7).known(&path, guess), None, "{guess}");
+            assert_eq!(callbacks(7).verify(&path, guess), None, "{guess}");
         }
     }
 
     #[test]
-    fn a_path_that_nobody_gave_out_leads_nowhere_even_with_a_token() {
+    fn a_path_that_was_never_issued_leads_nowhere_even_with_a_token() {
         for path in ["", "0", "zz", "00", "5b5d", "5B5D", "ü"] {
             let token = token(&CallbackKey::from([7; 32]), path);
-            assert_eq!(callbacks(7).known(path, &token), None, "{path}");
+            assert_eq!(callbacks(7).verify(path, &token), None, "{path}");
         }
     }
 
     #[test]
     fn nothing_secret_is_shown() {
-        let callback = callbacks(7).give(&about("acme", "run_1", "call_0", 1));
+        let callback = callbacks(7).issue(&about("acme", "run_1", "call_0", 1));
         let secret = CallbackKey::from_secret("a secret");
         assert!(
             !format!("{:?}", CallbackSecrets { signing: secret, also_accepted: None }).contains("a secret")
         );
-        let shown = format!("{callback:?} {:?}", CallbackKey::drawn());
+        let shown = format!("{callback:?} {:?}", CallbackKey::generate());
         assert!(!shown.contains(callback.token.as_str()), "{shown}");
         assert!(shown.ends_with("CallbackKey(…)"), "{shown}");
-        assert_ne!(CallbackKey::drawn(), CallbackKey::drawn());
+        assert_ne!(CallbackKey::generate(), CallbackKey::generate());
     }
 }

@@ -4,14 +4,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use machine::Timestamp;
 
-use crate::store::Task;
+use crate::store::BoxFuture;
 
 /// Says what time it is, and waits.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 
     /// Comes back when [`Clock::now`] has reached `at`.
-    fn sleep_until(&self, at: Timestamp) -> Task<'static, ()>;
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
 }
 
 /// The machine's own clock.
@@ -24,26 +24,26 @@ impl Clock for SystemClock {
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    fn sleep_until(&self, at: Timestamp) -> Task<'static, ()> {
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         let clock = *self;
         Box::pin(async move {
-            reached(|| clock.now(), at).await;
+            sleep_until_reached(|| clock.now(), at).await;
         })
     }
 }
 
 /// The longest sleep without a look at the clock, which may be set and which goes on while the machine is suspended; the
 /// sleep does not.
-const LOOK_MAX: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
 /// What counts is what the clock says, not for how long somebody slept.
-async fn reached(now: impl Fn() -> Timestamp, at: Timestamp) {
+async fn sleep_until_reached(now: impl Fn() -> Timestamp, at: Timestamp) {
     loop {
         let left = at.ms_since(now());
         if left == 0 {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(left).min(LOOK_MAX)).await;
+        tokio::time::sleep(Duration::from_millis(left).min(CHECK_INTERVAL_MAX)).await;
     }
 }
 
@@ -92,7 +92,7 @@ impl Clock for RuntimeClock {
         self.began_at.plus_ms(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
-    fn sleep_until(&self, at: Timestamp) -> Task<'static, ()> {
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         let deadline = self.began + Duration::from_millis(at.ms_since(self.began_at));
         Box::pin(tokio::time::sleep_until(deadline))
     }
@@ -107,17 +107,17 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_went_on_while_the_machine_slept_is_noticed_soon() {
+    async fn a_clock_that_advanced_while_the_machine_slept_is_noticed_soon() {
         let clock = Arc::new(AtomicU64::new(0));
         let seen = clock.clone();
         let hour = Duration::from_secs(3600);
         let at = Timestamp(u64::try_from(hour.as_millis()).unwrap());
         let began = tokio::time::Instant::now();
-        let waiting = tokio::spawn(reached(move || Timestamp(seen.load(Ordering::SeqCst)), at));
+        let waiting = tokio::spawn(sleep_until_reached(move || Timestamp(seen.load(Ordering::SeqCst)), at));
         tokio::time::sleep(Duration::from_secs(600)).await;
         // Suspended for eight hours, of which the runtime knows nothing.
         clock.store(8 * at.0, Ordering::SeqCst);
         waiting.await.unwrap();
-        assert!(began.elapsed() <= Duration::from_secs(600) + LOOK_MAX, "{:?}", began.elapsed());
+        assert!(began.elapsed() <= Duration::from_secs(600) + CHECK_INTERVAL_MAX, "{:?}", began.elapsed());
     }
 }

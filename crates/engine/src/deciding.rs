@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::arguments;
 use crate::node::Node;
 use crate::schema::Schema;
-use crate::store::{Refused, RunView, SuspensionView, Tenant};
+use crate::store::{RunView, StoreError, SuspensionView, Tenant};
 
 /// A decision as somebody gives it.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,22 +52,22 @@ pub struct Resumption {
 impl Decide {
     /// Yes, run it as it is.
     pub fn approve(run: &RunId, call: &CallId, by: &str) -> Self {
-        Self::of(run, call, by, Answer::Resume(Resumption::default()))
+        Self::new(run, call, by, Answer::Resume(Resumption::default()))
     }
 
     /// No, and the model is told so.
     pub fn reject(run: &RunId, call: &CallId, by: &str, reason: &str) -> Self {
         let reason = Some(reason.to_owned());
-        Self::of(run, call, by, Answer::Cancel { reason, then: None })
+        Self::new(run, call, by, Answer::Cancel { reason, then: None })
     }
 
     /// The answer to a question, or the result of a call that somebody else performed.
     pub fn result(run: &RunId, call: &CallId, by: &str, result: Value) -> Self {
         let payload = Payload::Result(Arc::new(result));
-        Self::of(run, call, by, Answer::Resume(Resumption { payload, ..Resumption::default() }))
+        Self::new(run, call, by, Answer::Resume(Resumption { payload, ..Resumption::default() }))
     }
 
-    fn of(run: &RunId, call: &CallId, by: &str, answer: Answer) -> Self {
+    fn new(run: &RunId, call: &CallId, by: &str, answer: Answer) -> Self {
         Self {
             tenant: Tenant::default(),
             run: run.clone(),
@@ -81,19 +81,19 @@ impl Decide {
 
     /// Answers this very opening, and nothing that may be asked about the call later.
     #[must_use]
-    pub fn on(mut self, suspension: &SuspensionId) -> Self {
+    pub fn for_suspension(mut self, suspension: &SuspensionId) -> Self {
         self.suspension = Some(suspension.clone());
         self
     }
 
     #[must_use]
-    pub fn of_tenant(mut self, tenant: Tenant) -> Self {
+    pub fn for_tenant(mut self, tenant: Tenant) -> Self {
         self.tenant = tenant;
         self
     }
 
     #[must_use]
-    pub fn under_id(mut self, id: &str) -> Self {
+    pub fn with_id(mut self, id: &str) -> Self {
         self.id = Some(DecisionId::from(id));
         self
     }
@@ -112,23 +112,27 @@ impl SuspensionView {
     /// Yes to exactly what is shown here.
     #[must_use]
     pub fn approve(&self, by: &str) -> Decide {
-        Decide::approve(&self.run, &self.call, by).on(&self.id).of_tenant(self.tenant.clone())
+        Decide::approve(&self.run, &self.call, by).for_suspension(&self.id).for_tenant(self.tenant.clone())
     }
 
     #[must_use]
     pub fn reject(&self, by: &str, reason: &str) -> Decide {
-        Decide::reject(&self.run, &self.call, by, reason).on(&self.id).of_tenant(self.tenant.clone())
+        Decide::reject(&self.run, &self.call, by, reason)
+            .for_suspension(&self.id)
+            .for_tenant(self.tenant.clone())
     }
 
     #[must_use]
     pub fn result(&self, by: &str, result: Value) -> Decide {
-        Decide::result(&self.run, &self.call, by, result).on(&self.id).of_tenant(self.tenant.clone())
+        Decide::result(&self.run, &self.call, by, result)
+            .for_suspension(&self.id)
+            .for_tenant(self.tenant.clone())
     }
 }
 
-pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, Refused> {
+pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, StoreError> {
     let Some(run) = node.store.run(&said.tenant, &said.run).await? else {
-        return Err(Refused::NotFound);
+        return Err(StoreError::NotFound);
     };
     if is_over_and_undecoded(&run) {
         return Ok(Verdict::Refused(Refusal::RunOver));
@@ -153,9 +157,13 @@ pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, Re
 }
 
 /// Before the call is held: kept for the arguments with this digest, and for no others.
-pub(crate) async fn decide_early(node: &Arc<Node>, said: Decide, digest: Digest) -> Result<Verdict, Refused> {
+pub(crate) async fn decide_early(
+    node: &Arc<Node>,
+    said: Decide,
+    digest: Digest,
+) -> Result<Verdict, StoreError> {
     let Some(run) = node.store.run(&said.tenant, &said.run).await? else {
-        return Err(Refused::NotFound);
+        return Err(StoreError::NotFound);
     };
     if is_over_and_undecoded(&run) {
         return Ok(Verdict::Refused(Refusal::RunOver));
@@ -176,7 +184,7 @@ async fn complete(
     said: &Decide,
     suspension: SuspensionId,
     open: Option<&Suspension>,
-) -> Result<Decision, Refused> {
+) -> Result<Decision, StoreError> {
     let agents = node.agents();
     let control = run.decoded()?;
     let pinned = node.pinned(&said.tenant, control).await?;
@@ -195,7 +203,7 @@ async fn complete(
                 Payload::Result(value)
                     if mode == Some(ResumeMode::PassDecisionToTool) && **value != Value::Bool(true) =>
                 {
-                    Some(arguments::of_value(value.clone(), schema))
+                    Some(arguments::from_value(value.clone(), schema))
                 }
                 Payload::Result(_) | Payload::Absent | Payload::Error(_) => None,
             };
@@ -204,7 +212,7 @@ async fn complete(
                 has_schema: judged.is_some(),
                 payload_fault: judged.flatten(),
                 expect_digest: resumption.expect_digest,
-                arguments: edited.map(|edited| arguments::of_value(Arc::new(edited), schema)),
+                arguments: edited.map(|edited| arguments::from_value(Arc::new(edited), schema)),
                 payload_arguments,
                 mode: resumption.mode,
                 note: resumption.note.clone(),
@@ -229,7 +237,7 @@ async fn against_schema(
     said: &Decide,
     suspension: &SuspensionId,
     resumption: &Resumption,
-) -> Result<Option<Option<String>>, Refused> {
+) -> Result<Option<Option<String>>, StoreError> {
     let Payload::Result(value) = &resumption.payload else { return Ok(None) };
     let Some(view) = node.store.suspension(&said.tenant, suspension).await? else { return Ok(None) };
     let Some(schema) = &view.decoded()?.schema else { return Ok(None) };

@@ -14,21 +14,21 @@ use machine::transcript::Messages;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::agent::{Agent, AgentFault, LiveAgent};
+use crate::agent::{Agent, AgentError, LiveAgent};
 use crate::approval_feed::ApprovalFeed;
-use crate::callback::{Callbacks, Reported};
+use crate::callback::{Callbacks, ReportedAttempt};
 use crate::clock::{Clock, SystemClock};
 use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
-use crate::grants::{Approvers, everyone};
-use crate::history::{History, Wanted};
+use crate::grants::{Approvers, anyone_may_approve};
+use crate::history::{History, HistoryLimits};
 use crate::live::lock;
+use crate::metrics::EngineMetrics;
 use crate::node::{Agents, Node, Settings};
-use crate::numbers::Numbers;
-use crate::posting::{self, Message, PostRefused, Posted};
+use crate::posting::{self, Message, PostError, Posted};
 use crate::quota::{QuotaReached, Quotas};
 use crate::store::{
-    ApprovalFilter, Listed, Page, Refused, RunFilter, RunView, Store, SuspensionView, Tenant,
+    ApprovalFilter, Listed, Page, RunFilter, RunView, Store, StoreError, SuspensionView, Tenant,
 };
 use crate::tool::ToolDefinition;
 
@@ -62,8 +62,8 @@ pub struct EngineBuilder {
 /// Why an engine does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartError {
-    Agent(AgentFault),
-    Store(Refused),
+    Agent(AgentError),
+    Store(StoreError),
 }
 
 impl fmt::Display for StartError {
@@ -77,8 +77,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-impl From<Refused> for StartError {
-    fn from(refused: Refused) -> Self {
+impl From<StoreError> for StartError {
+    fn from(refused: StoreError) -> Self {
         Self::Store(refused)
     }
 }
@@ -122,24 +122,24 @@ impl EngineBuilder {
             None => None,
         };
         let node = Node::new(self.store, clock, self.settings, callbacks, self.approvers, agents);
-        let herald = node.feeds.herald();
+        let wake_queue = node.feeds.wake_queue();
         let background = vec![
             node.tasks.spawn(node.clone().dispatch()).abort_handle(),
             node.tasks.spawn(node.clone().listen()).abort_handle(),
             node.tasks.spawn(node.clone().relay()).abort_handle(),
-            node.tasks.spawn(async move { herald.work().await }).abort_handle(),
+            node.tasks.spawn(async move { wake_queue.run().await }).abort_handle(),
         ];
         Ok(Engine { inner: Arc::new(Inner { node, background }) })
     }
 }
 
-fn compile(described: Vec<Agent>) -> Result<Agents, AgentFault> {
+fn compile(described: Vec<Agent>) -> Result<Agents, AgentError> {
     let mut agents = Agents::default();
     for agent in described {
         let live = LiveAgent::compile(agent)?;
         let name = live.name.clone();
         if agents.by_name.insert(name.clone(), Arc::new(live)).is_some() {
-            return Err(AgentFault { agent: name, why: "it is there twice".into() });
+            return Err(AgentError { agent: name, why: "it is there twice".into() });
         }
     }
     for agent in agents.by_name.values() {
@@ -148,7 +148,7 @@ fn compile(described: Vec<Agent>) -> Result<Agents, AgentFault> {
                 && !agents.by_name.contains_key(other)
             {
                 let why = format!("tool {name} delegates to agent {other}, which is not configured");
-                return Err(AgentFault { agent: agent.name.clone(), why });
+                return Err(AgentError { agent: agent.name.clone(), why });
             }
         }
     }
@@ -161,7 +161,7 @@ async fn freeze(store: &dyn Store, agents: &Agents) -> Result<(), StartError> {
         let text = agent
             .frozen
             .text()
-            .map_err(|why| StartError::Agent(AgentFault { agent: agent.name.clone(), why }))?;
+            .map_err(|why| StartError::Agent(AgentError { agent: agent.name.clone(), why }))?;
         store.put_revision(&agent.pinned.digest, &text).await?;
     }
     Ok(())
@@ -169,32 +169,32 @@ async fn freeze(store: &dyn Store, agents: &Agents) -> Result<(), StartError> {
 
 /// How far a run has come when nothing of it executes any more.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Finished {
+pub struct RunReport {
     pub run: RunId,
     pub thread: ThreadId,
     /// What the agent said last.
     pub text: String,
-    pub pass: Pass,
+    pub outcome: RunOutcome,
     /// Of the last event that was read: [`Engine::follow`] goes on behind it.
     pub last_seq: u64,
 }
 
 /// Why a run has come to rest.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Pass {
+pub enum RunOutcome {
     Ended(Termination),
     /// Something is held. The run goes on when it is decided, here or anywhere else.
     Suspended(Vec<Pending>),
 }
 
-impl Finished {
-    fn nothing(posted: Posted) -> Self {
-        let pass = Pass::Suspended(Vec::new());
-        Self { run: posted.run, thread: posted.thread, text: String::new(), pass, last_seq: 0 }
+impl RunReport {
+    fn empty(posted: Posted) -> Self {
+        let outcome = RunOutcome::Suspended(Vec::new());
+        Self { run: posted.run, thread: posted.thread, text: String::new(), outcome, last_seq: 0 }
     }
 
     /// Until the run ends or something is held. False if there was nothing left to see.
-    async fn watch(&mut self, mut watched: Subscription) -> Result<bool, Refused> {
+    async fn watch(&mut self, mut watched: Subscription) -> Result<bool, StoreError> {
         while let Some(item) = watched.next().await {
             let FeedItem::Event(committed) = item? else { continue };
             self.last_seq = committed.event.seq;
@@ -202,11 +202,11 @@ impl Finished {
                 self.text.clone_from(text);
             }
             if let Fact::RunEnded { termination, .. } = &committed.event.fact {
-                self.pass = Pass::Ended(termination.clone());
+                self.outcome = RunOutcome::Ended(termination.clone());
                 return Ok(true);
             }
             if let Fact::RunWaiting { pending, .. } = &committed.event.fact {
-                self.pass = Pass::Suspended(pending.clone());
+                self.outcome = RunOutcome::Suspended(pending.clone());
                 return Ok(true);
             }
         }
@@ -222,7 +222,7 @@ impl Engine {
 
     #[must_use]
     pub fn on_shared(store: Arc<dyn Store>) -> EngineBuilder {
-        let (settings, approvers) = (Settings::default(), everyone());
+        let (settings, approvers) = (Settings::default(), anyone_may_approve());
         EngineBuilder { store, clock: None, settings, approvers, agents: Vec::new() }
     }
 
@@ -233,22 +233,22 @@ impl Engine {
     }
 
     /// Takes a message in. It comes back when the run exists, not when it is over.
-    pub async fn post(&self, message: Message) -> Result<Posted, PostRefused> {
+    pub async fn post(&self, message: Message) -> Result<Posted, PostError> {
         posting::post(&self.inner.node, message).await
     }
 
     /// Takes a message in, and waits until the run ends or something is held.
-    pub async fn run(&self, message: Message) -> Result<Finished, PostRefused> {
+    pub async fn run(&self, message: Message) -> Result<RunReport, PostError> {
         let tenant = message.tenant.clone();
         let posted = self.post(message).await?;
         let watched = self.subscribe(&tenant, &posted.run, 0).found();
-        let mut finished = Finished::nothing(posted);
+        let mut finished = RunReport::empty(posted);
         finished.watch(watched).await?;
         Ok(finished)
     }
 
     /// Takes a message in, and shows everything that happens, from the first event on.
-    pub async fn stream(&self, message: Message) -> Result<(Posted, Subscription), PostRefused> {
+    pub async fn stream(&self, message: Message) -> Result<(Posted, Subscription), PostError> {
         let tenant = message.tenant.clone();
         let posted = self.post(message).await?;
         let subscription = self.subscribe(&tenant, &posted.run, 0).found();
@@ -259,32 +259,32 @@ impl Engine {
     #[must_use]
     pub fn subscribe(&self, tenant: &Tenant, run: &RunId, after: u64) -> Subscription {
         let node = &self.inner.node;
-        Subscription::new(node.feeds.of(run), node.store.clone(), tenant.clone(), after)
+        Subscription::new(node.feeds.for_run(run), node.store.clone(), tenant.clone(), after)
     }
 
     /// Waits until the run ends, or something is held by an event behind `after`.
-    pub async fn follow(&self, tenant: &Tenant, run: &RunId, after: u64) -> Result<Finished, Refused> {
-        let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
+    pub async fn follow(&self, tenant: &Tenant, run: &RunId, after: u64) -> Result<RunReport, StoreError> {
+        let Some(view) = self.view(tenant, run).await? else { return Err(StoreError::NotFound) };
         let posted = Posted { run: run.clone(), thread: view.thread, status: view.status };
-        let mut finished = Finished::nothing(posted);
+        let mut finished = RunReport::empty(posted);
         let seen = finished.watch(self.subscribe(tenant, run, after)).await?;
         // Its last event may stand before `after`.
         if !seen
             && let Some(view) = self.view(tenant, run).await?
             && let Some(how) = view.decoded()?.ended()
         {
-            finished.pass = Pass::Ended(how.clone());
+            finished.outcome = RunOutcome::Ended(how.clone());
         }
         Ok(finished)
     }
 
     /// Waits for the end, however often something is held on the way.
-    pub async fn ended(&self, tenant: &Tenant, run: &RunId) -> Result<Finished, Refused> {
+    pub async fn wait_until_ended(&self, tenant: &Tenant, run: &RunId) -> Result<RunReport, StoreError> {
         let mut finished = self.follow(tenant, run, 0).await?;
         loop {
-            match &finished.pass {
-                Pass::Ended(_) => return Ok(finished),
-                Pass::Suspended(_) => {
+            match &finished.outcome {
+                RunOutcome::Ended(_) => return Ok(finished),
+                RunOutcome::Suspended(_) => {
                     let before = std::mem::take(&mut finished.text);
                     finished = self.follow(tenant, run, finished.last_seq).await?;
                     if finished.text.is_empty() {
@@ -296,50 +296,53 @@ impl Engine {
     }
 
     /// Answers a held call. The verdict is final when it comes: an accepted decision is stored.
-    pub async fn decide(&self, decision: Decide) -> Result<Verdict, Refused> {
+    pub async fn decide(&self, decision: Decide) -> Result<Verdict, StoreError> {
         deciding::decide(&self.inner.node, decision).await
     }
 
     /// Decides on a call that is on its way and not held yet. It counts for the arguments with this digest alone.
-    pub async fn decide_early(&self, decision: Decide, digest: Digest) -> Result<Verdict, Refused> {
+    pub async fn decide_early(&self, decision: Decide, digest: Digest) -> Result<Verdict, StoreError> {
         deciding::decide_early(&self.inner.node, decision, digest).await
     }
 
     /// The attempt about which somebody reports with this token, under the last part of a callback's address; none
     /// where the token is not the one that was given out with it. Looks nothing up but the keys of a shared store, where
     /// the token names a key that this process does not know.
-    pub async fn reported(&self, path: &str, token: &str) -> Option<Reported> {
+    pub async fn verify_callback(&self, path: &str, token: &str) -> Option<ReportedAttempt> {
         let node = &self.inner.node;
-        node.callbacks.as_ref()?.taken(path, token, &*node.store, node.clock.now()).await
+        node.callbacks.as_ref()?.verify_or_reload(path, token, &*node.store, node.clock.now()).await
     }
 
     /// What became of an attempt that is in doubt, from whoever made it.
     pub async fn settle_doubt(
         &self,
-        about: &Reported,
+        about: &ReportedAttempt,
         step: u32,
         answer: ToolAnswer,
-    ) -> Result<Verdict, Refused> {
+    ) -> Result<Verdict, StoreError> {
         let (call, attempt) = (about.call.clone(), about.attempt);
         let item = Item::LateAnswer { step, call, attempt, outcome: Outcome::Answered(answer) };
         self.inner.node.submit(&about.tenant, &about.run, item).await
     }
 
     /// Whether whoever posts this may ask for it, as far as that is said without looking anything up.
-    pub fn may_ask(&self, message: &Message) -> Result<(), PostRefused> {
+    pub fn check_loosening(&self, message: &Message) -> Result<(), PostError> {
         posting::check_loosening(&self.inner.node, message)
     }
 
     /// Ends a run without waiting for anything.
-    pub async fn interrupt(&self, tenant: &Tenant, run: &RunId, by: &Principal) -> Result<Verdict, Refused> {
-        if self.view(tenant, run).await?.is_none() {
-            return Err(Refused::NotFound);
-        }
+    pub async fn interrupt(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        by: &Principal,
+    ) -> Result<Verdict, StoreError> {
+        self.view(tenant, run).await?.ok_or(StoreError::NotFound)?;
         let cause = InterruptCause::Person(by.clone());
         self.inner.node.submit(tenant, run, Item::Interrupt { cause }).await
     }
 
-    pub async fn view(&self, tenant: &Tenant, run: &RunId) -> Result<Option<RunView>, Refused> {
+    pub async fn view(&self, tenant: &Tenant, run: &RunId) -> Result<Option<RunView>, StoreError> {
         self.store().run(tenant, run).await
     }
 
@@ -349,7 +352,7 @@ impl Engine {
         tenant: &Tenant,
         filter: &RunFilter,
         page: &Page,
-    ) -> Result<Listed<RunView>, Refused> {
+    ) -> Result<Listed<RunView>, StoreError> {
         self.store().runs(tenant, filter, page).await
     }
 
@@ -359,14 +362,13 @@ impl Engine {
         tenant: &Tenant,
         filter: &ApprovalFilter,
         page: &Page,
-    ) -> Result<Listed<SuspensionView>, Refused> {
+    ) -> Result<Listed<SuspensionView>, StoreError> {
         self.store().approvals(tenant, filter, page).await
     }
 
     /// The oldest of what people have to answer.
-    pub async fn pending(&self, tenant: &Tenant) -> Result<Vec<SuspensionView>, Refused> {
-        let listed = self.approvals(tenant, &ApprovalFilter::default(), &Page::default()).await?;
-        Ok(listed.items)
+    pub async fn pending(&self, tenant: &Tenant) -> Result<Vec<SuspensionView>, StoreError> {
+        Ok(self.approvals(tenant, &ApprovalFilter::default(), &Page::default()).await?.items)
     }
 
     /// Changes whenever a call of any run is held, or is held no longer: look at the list again.
@@ -384,12 +386,12 @@ impl Engine {
     }
 
     /// The messages as the model would read them if it were called at this moment. A run that has not started has none.
-    pub async fn transcript(&self, tenant: &Tenant, run: &RunId) -> Result<Messages, Refused> {
-        let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
+    pub async fn transcript(&self, tenant: &Tenant, run: &RunId) -> Result<Messages, StoreError> {
+        let Some(view) = self.view(tenant, run).await? else { return Err(StoreError::NotFound) };
         let control = view.decoded()?;
         let trim = self.inner.node.pinned(tenant, control).await?.trim;
-        let wanted = Wanted { trim, bytes_max: usize::MAX };
-        Ok(History::load(&**self.store(), tenant, control, wanted).await?.messages(&trim))
+        let limits = HistoryLimits { trim, bytes_max: usize::MAX };
+        Ok(History::load(&**self.store(), tenant, control, limits).await?.messages(&trim))
     }
 
     /// The same for whoever has only so much room: none where it takes up more, and then no more is read either.
@@ -398,12 +400,12 @@ impl Engine {
         tenant: &Tenant,
         run: &RunId,
         bytes_max: usize,
-    ) -> Result<Option<Messages>, Refused> {
-        let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
+    ) -> Result<Option<Messages>, StoreError> {
+        let Some(view) = self.view(tenant, run).await? else { return Err(StoreError::NotFound) };
         let control = view.decoded()?;
         let trim = self.inner.node.pinned(tenant, control).await?.trim;
-        let wanted = Wanted { trim, bytes_max };
-        let history = History::load_within(&**self.store(), tenant, control, wanted).await?;
+        let limits = HistoryLimits { trim, bytes_max };
+        let history = History::load_within(&**self.store(), tenant, control, limits).await?;
         Ok(history.map(|history| history.messages(&trim)))
     }
 
@@ -411,22 +413,22 @@ impl Engine {
         &self,
         tenant: &Tenant,
         id: &SuspensionId,
-    ) -> Result<Option<SuspensionView>, Refused> {
+    ) -> Result<Option<SuspensionView>, StoreError> {
         self.store().suspension(tenant, id).await
     }
 
     /// A tool that came with the message of this run.
-    pub async fn brought_tool(
+    pub async fn inline_tool(
         &self,
         tenant: &Tenant,
         run: &RunId,
         tool: &ToolName,
-    ) -> Result<Option<Arc<ToolDefinition>>, Refused> {
+    ) -> Result<Option<Arc<ToolDefinition>>, StoreError> {
         let Some(view) = self.view(tenant, run).await? else { return Ok(None) };
         match self.inner.node.pinned(tenant, view.decoded()?).await {
-            Ok(pinned) => Ok(pinned.brought(tool).cloned()),
+            Ok(pinned) => Ok(pinned.inline_tool(tool).cloned()),
             // The run went meanwhile.
-            Err(Refused::NotFound) => Ok(None),
+            Err(StoreError::NotFound) => Ok(None),
             Err(refused) => Err(refused),
         }
     }
@@ -439,10 +441,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether several tenants share the places in which runs execute, from here on
+    /// Whether several tenants share the slots in which runs execute, from here on
     /// ([`Settings::several_tenants`]).
-    pub fn share_places(&self, several_tenants: bool) {
-        self.inner.node.share_places(several_tenants);
+    pub fn share_slots(&self, several_tenants: bool) {
+        self.inner.node.share_slots(several_tenants);
     }
 
     /// From now on, for what is posted; runs that exist continue.
@@ -451,7 +453,7 @@ impl Engine {
     }
 
     /// The quota that keeps this tenant from a new thread, if one does.
-    pub async fn thread_quota_reached(&self, tenant: &Tenant) -> Result<Option<QuotaReached>, Refused> {
+    pub async fn thread_quota_reached(&self, tenant: &Tenant) -> Result<Option<QuotaReached>, StoreError> {
         let node = &self.inner.node;
         let quotas = *lock(&node.quotas);
         quotas.thread(&*node.store, tenant).await
@@ -459,23 +461,23 @@ impl Engine {
 
     /// Runs that are in memory at this moment.
     #[must_use]
-    pub fn held_count(&self) -> usize {
-        self.inner.node.held_count()
+    pub fn runs_in_memory(&self) -> usize {
+        self.inner.node.runs_in_memory()
     }
 
     /// What this engine has done since it started.
     #[must_use]
-    pub fn numbers(&self) -> Numbers {
-        self.inner.node.tally.seen()
+    pub fn metrics(&self) -> EngineMetrics {
+        self.inner.node.counters.snapshot()
     }
 
     /// Takes nothing new, lets what executes finish within this time, and leaves the rest as after a crash.
     pub async fn drain(&self, within: Duration) {
         let node = &self.inner.node;
         node.stopping.cancel();
-        let _ = tokio::time::timeout(within, node.idle()).await;
+        let _ = tokio::time::timeout(within, node.wait_until_idle()).await;
         node.abort();
-        if let Err(refused) = node.store.hand_over().await {
+        if let Err(refused) = node.store.release_all().await {
             tracing::warn!(%refused, "other processes go on with these runs only when the lease is over");
         }
     }

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use machine::event::{Fact, Message};
 use machine::id::{MessageId, RunId, assistant_message_id};
 
-use crate::crowd::{Bell, Crowd, Herald};
 use crate::live::{Live, LiveCursor, LiveItem, lock};
-use crate::pages::{PAGE_EVENTS, Pages};
-use crate::recent::Recent;
+use crate::page_cache::{PAGE_EVENTS, PageCache};
+use crate::recent_events::RecentEvents;
 use crate::relay::Relay;
-use crate::store::{Committed, Logged, Refused, Said, Store, Tenant, UnreadableEvent};
+use crate::store::{CommittedEvent, LiveUpdate, LogEntry, Store, StoreError, Tenant, UnreadableEvent};
+use crate::watchers::{WakeQueue, WatcherSignal, Watchers};
 
 /// Events that a watcher reads from the store at once.
 const READ_MAX: usize = 256;
@@ -25,7 +25,7 @@ const READ_MAX: usize = 256;
 /// What a watcher gets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedItem {
-    Event(Committed),
+    Event(CommittedEvent),
     /// An event that is stored and cannot be decoded. What follows it comes all the same.
     Unreadable(UnreadableEvent),
     Live(LiveItem),
@@ -35,12 +35,12 @@ pub enum FeedItem {
 #[derive(Debug, Default)]
 pub(crate) struct Feeds {
     feeds: Mutex<BTreeMap<RunId, Weak<RunFeed>>>,
-    herald: Arc<Herald>,
+    wake_queue: Arc<WakeQueue>,
     pub(crate) relay: Relay,
 }
 
 impl Feeds {
-    pub(crate) fn of(self: &Arc<Self>, run: &RunId) -> Arc<RunFeed> {
+    pub(crate) fn for_run(self: &Arc<Self>, run: &RunId) -> Arc<RunFeed> {
         let mut feeds = lock(&self.feeds);
         if let Some(feed) = feeds.get(run).and_then(Weak::upgrade) {
             return feed;
@@ -48,15 +48,15 @@ impl Feeds {
         let feed = Arc::new(RunFeed {
             run: run.clone(),
             feeds: Arc::downgrade(self),
-            crowd: Arc::new(Crowd::new(self.herald.clone())),
+            watchers: Arc::new(Watchers::new(self.wake_queue.clone())),
             held: AtomicBool::new(false),
             owner: OnceLock::new(),
             version: AtomicU64::new(0),
-            asked_at: AtomicU64::new(u64::MAX),
-            said_after: AtomicU64::new(0),
+            live_requested_at: AtomicU64::new(u64::MAX),
+            live_after: AtomicU64::new(0),
             published: AtomicU64::new(0),
             recent: Mutex::default(),
-            pages: Pages::default(),
+            pages: PageCache::default(),
             live: Mutex::default(),
         });
         feeds.insert(run.clone(), Arc::downgrade(&feed));
@@ -64,38 +64,38 @@ impl Feeds {
     }
 
     /// Another process has stored events of this run: whoever watches here finds them in the store.
-    pub(crate) fn heard_of(&self, run: &RunId) {
+    pub(crate) fn committed_elsewhere(&self, run: &RunId) {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
         // A worker that has lost its run finds out by itself.
         if let Some(feed) = feed.filter(|feed| !feed.is_held()) {
-            feed.look_again();
+            feed.reread_from_store();
         }
     }
 
     /// Somebody in another process watches this run.
-    pub(crate) fn watched_elsewhere(&self, run: &RunId) {
+    pub(crate) fn live_requested(&self, run: &RunId) {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
         if let Some(feed) = feed.filter(|feed| feed.is_held()) {
-            self.relay.ask(run, &feed);
+            self.relay.request(run, &feed);
         }
     }
 
     /// What the process that holds this run says on the way, behind the event of this number. False if something that
     /// was said before has not arrived.
-    pub(crate) fn said_elsewhere(&self, run: &RunId, after: u64, said: Vec<Said>) -> bool {
+    pub(crate) fn receive_live(&self, run: &RunId, after: u64, updates: Vec<LiveUpdate>) -> bool {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
-        feed.filter(|feed| !feed.is_held()).is_none_or(|feed| feed.hear(after, said))
+        feed.filter(|feed| !feed.is_held()).is_none_or(|feed| feed.receive_live(after, updates))
     }
 
-    /// The engine stops: nobody gives turns to crowds any more, and what is stored can still be read.
+    /// The engine stops: nothing wakes watchers in turn any more, and what is stored can still be read.
     pub(crate) fn stop(&self) {
-        self.herald.go();
+        self.wake_queue.stop();
         let feeds: Vec<Arc<RunFeed>> = lock(&self.feeds).values().filter_map(Weak::upgrade).collect();
-        feeds.iter().for_each(|feed| feed.crowd.dismiss());
+        feeds.iter().for_each(|feed| feed.watchers.wake_all_at_once());
     }
 
-    pub(crate) fn herald(&self) -> Arc<Herald> {
-        self.herald.clone()
+    pub(crate) fn wake_queue(&self) -> Arc<WakeQueue> {
+        self.wake_queue.clone()
     }
 }
 
@@ -103,7 +103,7 @@ impl Feeds {
 pub(crate) struct RunFeed {
     run: RunId,
     feeds: Weak<Feeds>,
-    crowd: Arc<Crowd>,
+    watchers: Arc<Watchers>,
     /// This process works on the run: it says itself what it stores.
     held: AtomicBool,
     /// Whose run it is, once somebody has looked.
@@ -113,19 +113,19 @@ pub(crate) struct RunFeed {
     /// Rises with every commit, here and, as far as it is heard of, elsewhere.
     published: AtomicU64,
     /// At so many commits another process was asked last for what is said on the way.
-    asked_at: AtomicU64,
+    live_requested_at: AtomicU64,
     /// The last event before what another process has said on the way.
-    said_after: AtomicU64,
-    recent: Mutex<Recent>,
+    live_after: AtomicU64,
+    recent: Mutex<RecentEvents>,
     /// What those who are behind have read lately, where many watch.
-    pages: Pages,
+    pages: PageCache,
     live: Mutex<Live>,
 }
 
 impl RunFeed {
     /// The events of one commit, after it returned.
-    pub(crate) fn publish(&self, events: impl IntoIterator<Item = Committed>) {
-        let events: Vec<Committed> = events.into_iter().collect();
+    pub(crate) fn publish(&self, events: impl IntoIterator<Item = CommittedEvent>) {
+        let events: Vec<CommittedEvent> = events.into_iter().collect();
         let answered = events.iter().any(|committed| {
             matches!(
                 committed.event.fact,
@@ -146,54 +146,54 @@ impl RunFeed {
     }
 
     /// Which answer this event starts over, and in which attempt.
-    fn restart(&self, committed: &Committed) -> Option<(MessageId, u32)> {
+    fn restart(&self, committed: &CommittedEvent) -> Option<(MessageId, u32)> {
         let Fact::ModelRetrying { attempt, .. } = &committed.event.fact else { return None };
         Some((assistant_message_id(&self.run, committed.event.step?), *attempt))
     }
 
     /// Something was stored that was not published here: whoever watches finds it in the store.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn invalidate(&self) {
         self.live().clear();
-        self.look_again();
+        self.reread_from_store();
     }
 
     /// What is said on the way goes on: it may be another process that speaks.
-    fn look_again(&self) {
+    fn reread_from_store(&self) {
         self.published.fetch_add(1, Ordering::AcqRel);
         lock(&self.recent).clear();
         self.signal();
     }
 
-    fn hear(&self, after: u64, said: Vec<Said>) -> bool {
+    fn receive_live(&self, after: u64, updates: Vec<LiveUpdate>) -> bool {
         let mut live = self.live();
         let mut is_whole = true;
-        for said in said {
-            match said {
-                Said::Delta(delta) => is_whole &= live.hear(&delta),
-                Said::Note(note) => live.note(note),
+        for update in updates {
+            match update {
+                LiveUpdate::Delta(delta) => is_whole &= live.receive(&delta),
+                LiveUpdate::Note(note) => live.note(note),
             }
         }
         drop(live);
-        self.said_after.fetch_max(after, Ordering::AcqRel);
+        self.live_after.fetch_max(after, Ordering::AcqRel);
         self.signal();
         is_whole
     }
 
     /// True once for each commit.
-    fn may_ask(&self, published: u64) -> bool {
-        !self.is_held() && self.asked_at.swap(published, Ordering::AcqRel) != published
+    fn should_request_live(&self, published: u64) -> bool {
+        !self.is_held() && self.live_requested_at.swap(published, Ordering::AcqRel) != published
     }
 
     /// Somebody has read these in the store: what was said on the way to them is over.
-    fn seen_stored(&self, events: &[Logged]) {
+    fn note_stored(&self, events: &[LogEntry]) {
         let Some(last) = events.last() else { return };
         // Whoever reads what is long past says nothing about what is said now.
-        if self.is_held() || last.seq() < self.said_after.load(Ordering::Acquire) {
+        if self.is_held() || last.seq() < self.live_after.load(Ordering::Acquire) {
             return;
         }
-        for committed in events.iter().filter_map(Logged::readable) {
+        for committed in events.iter().filter_map(LogEntry::readable) {
             if let Fact::MessageAdded(Message::Assistant { id, .. }) = &committed.event.fact {
-                self.live().is_stored(id);
+                self.live().mark_stored(id);
             }
             if let Some((message_id, attempt)) = self.restart(committed) {
                 self.live().restart(&message_id, attempt);
@@ -219,18 +219,18 @@ impl RunFeed {
 
     pub(crate) fn signal(&self) {
         self.version.fetch_add(1, Ordering::SeqCst);
-        self.crowd.wake();
+        self.watchers.wake();
     }
 
     /// Where everybody has read everything, the store has what somebody else may want to see.
-    fn put_away(&self) {
-        if self.crowd.all_rest() {
+    fn drop_read_events(&self) {
+        if self.watchers.all_parked() {
             lock(&self.recent).keep_last();
         }
     }
 
     /// The events behind `after`, if the first of them is still in memory.
-    fn recent_after(&self, after: u64, limit: usize) -> Vec<Committed> {
+    fn recent_after(&self, after: u64, limit: usize) -> Vec<CommittedEvent> {
         lock(&self.recent).after(after, limit)
     }
 
@@ -269,7 +269,7 @@ impl Drop for HeldFeed {
         // run that has ended stays as it is.
         let ended = self.feed.last().is_some_and(|(_, is_last)| is_last);
         if self.shared && !ended {
-            self.feed.forget();
+            self.feed.invalidate();
         }
     }
 }
@@ -287,7 +287,7 @@ impl Drop for RunFeed {
 /// One watcher of a run. It begins behind any event and ends after the last one.
 pub struct Subscription {
     feed: Arc<RunFeed>,
-    bell: Arc<Bell>,
+    signal: Arc<WatcherSignal>,
     store: Arc<dyn Store>,
     tenant: Tenant,
     after: u64,
@@ -300,16 +300,16 @@ pub struct Subscription {
     /// The version at which it has read since it was woken.
     read_at: Option<u64>,
     /// There was more than it took.
-    behind: bool,
+    has_more: bool,
     ended: bool,
 }
 
 impl Subscription {
     pub(crate) fn new(feed: Arc<RunFeed>, store: Arc<dyn Store>, tenant: Tenant, after: u64) -> Self {
-        feed.crowd.enter();
+        feed.watchers.join();
         Self {
             feed,
-            bell: Arc::default(),
+            signal: Arc::default(),
             store,
             tenant,
             after,
@@ -318,7 +318,7 @@ impl Subscription {
             found: false,
             quiet_at: None,
             read_at: None,
-            behind: false,
+            has_more: false,
             ended: false,
         }
     }
@@ -330,7 +330,7 @@ impl Subscription {
     }
 
     /// The next event or delta; none after the terminal event.
-    pub async fn next(&mut self) -> Option<Result<FeedItem, Refused>> {
+    pub async fn next(&mut self) -> Option<Result<FeedItem, StoreError>> {
         // Whoever reads in a loop is always ready: others need the thread too.
         tokio::task::consume_budget().await;
         loop {
@@ -344,7 +344,7 @@ impl Subscription {
                 return None;
             }
             if let Some(version) = self.read_at.take()
-                && self.feed.crowd.takes_turns()
+                && self.feed.watchers.takes_turns()
             {
                 self.next_turn(version).await;
             }
@@ -353,7 +353,7 @@ impl Subscription {
                 return Some(Err(refused));
             }
             if self.ready.is_empty() && !self.ended {
-                self.rest(version).await;
+                self.park(version).await;
             } else {
                 self.read_at = Some(version);
             }
@@ -362,35 +362,35 @@ impl Subscription {
 
     /// Many watch: after each page the others come first.
     async fn next_turn(&self, version: u64) {
-        if self.behind || self.feed.version.load(Ordering::SeqCst) != version {
-            self.feed.crowd.stand_in_line(&self.bell);
-            self.bell.rung().await;
+        if self.has_more || self.feed.version.load(Ordering::SeqCst) != version {
+            self.feed.watchers.enqueue(&self.signal);
+            self.signal.notified().await;
         } else {
-            self.rest(version).await;
+            self.park(version).await;
         }
     }
 
     /// Until there is something that was not there at this version.
-    async fn rest(&self, version: u64) {
-        self.feed.crowd.rest(&self.bell);
+    async fn park(&self, version: u64) {
+        self.feed.watchers.park(&self.signal);
         if self.feed.version.load(Ordering::SeqCst) != version {
-            self.feed.crowd.wake();
+            self.feed.watchers.wake();
         }
-        self.feed.put_away();
-        self.bell.rung().await;
+        self.feed.drop_read_events();
+        self.signal.notified().await;
     }
 
     /// Nothing will ever come behind what was read.
-    async fn is_over(&self) -> Result<bool, Refused> {
-        let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(Refused::NotFound)?;
+    async fn is_over(&self) -> Result<bool, StoreError> {
+        let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(StoreError::NotFound)?;
         Ok(run.status.ended() && run.seq <= self.after)
     }
 
-    fn is_behind_what_is_said(&self) -> bool {
-        self.feed.said_after.load(Ordering::Acquire) > self.after
+    fn is_behind_live(&self) -> bool {
+        self.feed.live_after.load(Ordering::Acquire) > self.after
     }
 
-    async fn read(&mut self) -> Result<(), Refused> {
+    async fn read(&mut self) -> Result<(), StoreError> {
         let published = self.feed.published.load(Ordering::Acquire);
         // What is in memory belongs to somebody: whoever watches must be able to find the run.
         if !self.found && self.feed.owner.get() == Some(&self.tenant) && self.feed.last().is_some() {
@@ -398,7 +398,7 @@ impl Subscription {
         }
         let looks = !self.found;
         if looks {
-            let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(Refused::NotFound)?;
+            let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(StoreError::NotFound)?;
             self.found = true;
             let _ = self.feed.owner.set(self.tenant.clone());
             self.ended = run.status.ended() && run.seq <= self.after;
@@ -406,12 +406,12 @@ impl Subscription {
                 return Ok(());
             }
         }
-        let shared = self.feed.crowd.takes_turns();
+        let shared = self.feed.watchers.takes_turns();
         let recent = self.feed.recent_after(self.after, if shared { PAGE_EVENTS } else { READ_MAX });
-        let mut events: Vec<Logged> = recent.into_iter().map(Logged::Event).collect();
+        let mut events: Vec<LogEntry> = recent.into_iter().map(LogEntry::Event).collect();
         let known = self.feed.last();
         // What woke it was only said: what is stored has been read.
-        let is_quiet = known.is_none() && self.quiet_at == Some(published) && !self.is_behind_what_is_said();
+        let is_quiet = known.is_none() && self.quiet_at == Some(published) && !self.is_behind_live();
         if !is_quiet && events.is_empty() && known.is_none_or(|(last, _)| last > self.after) {
             let (store, run) = (&*self.store, &self.feed.run);
             events = if shared {
@@ -419,12 +419,12 @@ impl Subscription {
             } else {
                 store.events(&self.tenant, run, self.after, READ_MAX).await?
             };
-            self.feed.seen_stored(&events);
+            self.feed.note_stored(&events);
         }
         if let Some(last) = events.last() {
             self.after = last.seq();
-            self.behind = known.is_none_or(|(last, _)| last > self.after);
-            self.take_in(events);
+            self.has_more = known.is_none_or(|(last, _)| last > self.after);
+            self.queue_events(events);
             return Ok(());
         }
         if let Some((_, true)) = known {
@@ -438,8 +438,8 @@ impl Subscription {
                 return Ok(());
             }
             self.quiet_at = Some(published);
-            if self.feed.may_ask(published) {
-                self.store.watch(&self.feed.run);
+            if self.feed.should_request_live(published) {
+                self.store.request_live(&self.feed.run);
             }
         }
         // Deltas come only to whoever has read every event before them.
@@ -456,11 +456,11 @@ impl Subscription {
 impl Subscription {
     /// An answer that starts over is told with the event that says so: by the time that anybody looks for what is said,
     /// the next attempt may have failed too, or be over.
-    fn take_in(&mut self, events: Vec<Logged>) {
+    fn queue_events(&mut self, events: Vec<LogEntry>) {
         for logged in events {
             let committed = match logged {
-                Logged::Event(committed) => committed,
-                Logged::Unreadable(event) => {
+                LogEntry::Event(committed) => committed,
+                LogEntry::Unreadable(event) => {
                     self.ready.push_back(FeedItem::Unreadable(event));
                     continue;
                 }
@@ -475,8 +475,8 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.feed.crowd.leave();
-        if !self.feed.crowd.takes_turns() {
+        self.feed.watchers.leave();
+        if !self.feed.watchers.takes_turns() {
             self.feed.pages.clear();
         }
     }

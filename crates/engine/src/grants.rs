@@ -5,27 +5,27 @@ use std::sync::Arc;
 use machine::id::{AgentName, GrantId, Principal, ThreadId};
 
 use crate::engine::Engine;
-use crate::posting::fresh;
-use crate::store::{AutoApproval, Refused, Tenant};
+use crate::posting::new_id;
+use crate::store::{AutoApproval, StoreError, Tenant};
 
 /// Whether a principal of a tenant may approve calls of an agent now. A grant counts only while its giver may.
 pub type Approvers = Arc<dyn Fn(&Tenant, &Principal, &AgentName) -> bool + Send + Sync>;
 
 /// Every giver may: an embedder decides on its own who can reach the engine.
-pub(crate) fn everyone() -> Approvers {
+pub(crate) fn anyone_may_approve() -> Approvers {
     Arc::new(|_, _, _| true)
 }
 
 impl Engine {
     /// Lets later calls of a thread through that would wait, in the name of `by`. None revokes every grant of the thread.
-    /// [`Refused::NotFound`] where the tenant has no such thread.
+    /// [`StoreError::NotFound`] where the tenant has no such thread.
     pub async fn auto_approve(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
         by: Option<&Principal>,
-    ) -> Result<(), Refused> {
-        let id = || GrantId::from(fresh("grt", self.store().now()));
+    ) -> Result<(), StoreError> {
+        let id = || GrantId::from(new_id("grt", self.store().now()));
         let given = by.map(|by| AutoApproval { id: id(), by: by.clone() });
         self.store().set_auto_approve(tenant, thread, given.as_ref()).await
     }

@@ -11,7 +11,7 @@ use machine::phase::Action;
 use machine::transcript::{Messages, ModelMessage, Transcript};
 use machine::trim::{ReadBack, Trim};
 
-use crate::store::{Logged, Refused, Store, Tenant};
+use crate::store::{LogEntry, Store, StoreError, Tenant};
 use crate::weight::weight;
 
 const READ_MAX: usize = 1024;
@@ -41,7 +41,7 @@ pub(crate) struct History {
 
 /// Of what came before a run: as much as it takes to show the model what it is to be shown.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct HistoryLimits {
     pub(crate) trim: Trim,
     /// Where more would have to be kept, nothing is.
     pub(crate) bytes_max: usize,
@@ -97,7 +97,7 @@ impl History {
     /// An event of this run.
     pub(crate) fn push(&mut self, event: &Event) {
         self.seq = event.seq;
-        self.tell(event);
+        self.push_to_transcript(event);
         match &event.fact {
             Fact::MessageAdded(Message::Assistant { text, .. }) => {
                 self.answer_count += 1;
@@ -153,7 +153,7 @@ impl History {
     }
 
     /// An event of this run or of one before it.
-    fn tell(&mut self, event: &Event) {
+    fn push_to_transcript(&mut self, event: &Event) {
         self.transcript.push(event);
         self.bytes += weight(event);
     }
@@ -163,15 +163,16 @@ impl History {
         store: &dyn Store,
         tenant: &Tenant,
         control: &Control,
-        wanted: Wanted,
-    ) -> Result<Self, Refused> {
-        let before = Self::before(store, tenant, &control.thread, control.after.as_ref(), wanted).await?;
+        limits: HistoryLimits,
+    ) -> Result<Self, StoreError> {
+        let before =
+            Self::load_before(store, tenant, &control.thread, control.after.as_ref(), limits).await?;
         let mut history = before.unwrap_or_else(|| Self { is_too_long: true, ..Self::default() });
-        let hear = |event: &Arc<Event>| {
+        let visit = |event: &Arc<Event>| {
             history.push(event);
             ControlFlow::Continue(())
         };
-        each_up_to(store, tenant, &control.run, control.seq, hear).await?;
+        for_each_event(store, tenant, &control.run, control.seq, visit).await?;
         Ok(history)
     }
 
@@ -180,23 +181,24 @@ impl History {
         store: &dyn Store,
         tenant: &Tenant,
         control: &Control,
-        wanted: Wanted,
-    ) -> Result<Option<Self>, Refused> {
-        let bytes_max = wanted.bytes_max;
+        limits: HistoryLimits,
+    ) -> Result<Option<Self>, StoreError> {
+        let bytes_max = limits.bytes_max;
         let after = control.after.as_ref();
-        let Some(mut history) = Self::before(store, tenant, &control.thread, after, wanted).await? else {
+        let Some(mut history) = Self::load_before(store, tenant, &control.thread, after, limits).await?
+        else {
             return Ok(None);
         };
-        let hear = |event: &Arc<Event>| {
+        let visit = |event: &Arc<Event>| {
             history.push(event);
             if history.bytes <= bytes_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        each_up_to(store, tenant, &control.run, control.seq, hear).await?;
+        for_each_event(store, tenant, &control.run, control.seq, visit).await?;
         Ok(Some(history).filter(|history| history.bytes <= bytes_max))
     }
 
     #[cfg(test)]
-    pub(crate) fn weighing(seq: u64, bytes: usize) -> Self {
+    pub(crate) fn with_size(seq: u64, bytes: usize) -> Self {
         Self { seq, bytes, ..Self::default() }
     }
 
@@ -204,13 +206,13 @@ impl History {
     ///
     /// From the latest run back to the first, one log at a time: each begins after a message of an earlier one. Once the
     /// model cannot be shown more, the messages of the others are only counted.
-    async fn before(
+    async fn load_before(
         store: &dyn Store,
         tenant: &Tenant,
         thread: &ThreadId,
         after: Option<&MessageId>,
-        Wanted { trim, bytes_max }: Wanted,
-    ) -> Result<Option<Self>, Refused> {
+        HistoryLimits { trim, bytes_max }: HistoryLimits,
+    ) -> Result<Option<Self>, StoreError> {
         let mut runs: Vec<Messages> = Vec::new();
         let (mut bytes, mut run_count, mut left_out) = (0, 0, 0);
         let (mut read, mut is_filled) = (ReadBack::default(), false);
@@ -219,55 +221,55 @@ impl History {
             && let Some(message) = next.take()
         {
             let Some(place) = store.message(tenant, thread, &message).await? else {
-                return Err(Refused::Impossible(format!("message {message} is not in its thread")));
+                return Err(StoreError::Impossible(format!("message {message} is not in its thread")));
             };
-            let (mut said, mut earlier) = (Transcript::default(), None);
-            let hear = |event: &Arc<Event>| {
+            let (mut messages_of_run, mut earlier) = (Transcript::default(), None);
+            let visit = |event: &Arc<Event>| {
                 if let Fact::RunStarted { after } = &event.fact {
                     earlier.clone_from(after);
                 }
-                said.push(event);
+                messages_of_run.push(event);
                 bytes += if is_filled { 0 } else { weight(event) };
                 if bytes <= bytes_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
-            each_up_to(store, tenant, &place.run, place.seq, hear).await?;
+            for_each_event(store, tenant, &place.run, place.seq, visit).await?;
             if bytes > bytes_max {
                 return Ok(None);
             }
-            let said = said.model_input();
+            let messages_of_run = messages_of_run.model_input();
             if is_filled {
-                left_out += said.len();
+                left_out += messages_of_run.len();
             } else {
                 if !trim.is_unlimited() {
-                    read.add(&said);
+                    read.add(&messages_of_run);
                     is_filled = trim.is_filled_by(&read);
                 }
-                runs.push(said);
+                runs.push(messages_of_run);
             }
             run_count += 1;
             next = earlier;
         }
         let mut messages = Messages::after_omitted(left_out);
-        runs.iter().rev().for_each(|said| messages.append(said));
+        runs.iter().rev().for_each(|messages_of_run| messages.append(messages_of_run));
         let transcript = Transcript::after_messages(messages);
         Ok(Some(Self { transcript, is_cut: next.is_some(), bytes, ..Self::default() }))
     }
 }
 
-/// Every event up to `last`, until `hear` has enough. Page by page: a long log is never in memory as a whole.
-pub(crate) async fn each_up_to(
+/// Every event up to `last`, until `visit` has enough. Page by page: a long log is never in memory as a whole.
+pub(crate) async fn for_each_event(
     store: &dyn Store,
     tenant: &Tenant,
     run: &RunId,
     last: u64,
-    mut hear: impl FnMut(&Arc<Event>) -> ControlFlow<()>,
-) -> Result<(), Refused> {
+    mut visit: impl FnMut(&Arc<Event>) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
     let mut after = 0;
     while after < last {
         let page = store.events(tenant, run, after, READ_MAX).await?;
-        let Some(end) = page.last().map(Logged::seq) else { return Ok(()) };
+        let Some(end) = page.last().map(LogEntry::seq) else { return Ok(()) };
         for logged in page.iter().filter(|logged| logged.seq() <= last) {
-            if hear(&logged.decoded()?.event).is_break() {
+            if visit(&logged.decoded()?.event).is_break() {
                 return Ok(());
             }
         }
@@ -277,17 +279,18 @@ pub(crate) async fn each_up_to(
 }
 
 /// Whether the log has all of these events, where they say that they stand.
-pub(crate) async fn has_stored(
+pub(crate) async fn log_contains(
     store: &dyn Store,
     tenant: &Tenant,
     run: &RunId,
     events: &[Arc<Event>],
-) -> Result<bool, Refused> {
+) -> Result<bool, StoreError> {
     let mut missing = events;
     while let Some(next) = missing.first() {
         let page = store.events(tenant, run, next.seq.saturating_sub(1), missing.len()).await?;
         let (here, rest) = missing.split_at(page.len().min(missing.len()));
-        let is_stored = |event: &Arc<Event>, at: &Logged| at.readable().is_some_and(|at| at.event == *event);
+        let is_stored =
+            |event: &Arc<Event>, at: &LogEntry| at.readable().is_some_and(|at| at.event == *event);
         if here.is_empty() || here.iter().zip(&page).any(|(event, at)| !is_stored(event, at)) {
             return Ok(false);
         }

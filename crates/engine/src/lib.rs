@@ -16,48 +16,48 @@
 //!   Only a model that says that its answer is at hand is asked by the worker itself first.
 //! - A run that only waits is let go: it is a row, and costs no memory, task or timer.
 //! - Whoever watches a run reads for themselves ([`feed`]); nobody is waited for. Where many watch one run they take
-//!   turns (`crowd`), so that the run goes on beside them.
+//!   turns (`watchers`), so that the run goes on beside them.
 //!
 //! What is where: [`posting`] takes messages in, [`deciding`] takes decisions, `node` knows which runs this process
 //! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see, `relay` tells
-//! those in other processes, [`callback`] is how a tool reports later, and [`numbers`] is what somebody who watches the
+//! those in other processes, [`callback`] is how a tool reports later, and [`metrics`] is what somebody who watches the
 //! engine itself sees.
 
 pub mod agent;
 mod approval_feed;
 pub mod arguments;
-mod brought;
 pub mod callback;
 pub mod clock;
-mod crowd;
 pub mod deciding;
 mod engine;
 pub mod feed;
 mod grants;
 mod history;
+mod inline_tools;
 pub mod live;
 pub mod masking;
 pub mod media;
 mod message;
+pub mod metrics;
 pub mod model;
 mod node;
-pub mod numbers;
 mod output;
-mod pages;
+mod page_cache;
 pub mod plugin;
 pub mod posting;
 pub mod quota;
-mod recent;
+mod recent_events;
 mod relay;
 mod schema;
-mod shelf;
 pub mod store;
 pub mod tool;
+mod transcript_cache;
+mod watchers;
 mod weight;
 mod worker;
 
-pub use approval_feed::{ApprovalFeed, ApprovalNews};
-pub use engine::{Engine, EngineBuilder, Finished, Pass, StartError};
+pub use approval_feed::{ApprovalChange, ApprovalFeed};
+pub use engine::{Engine, EngineBuilder, RunOutcome, RunReport, StartError};
 pub use grants::Approvers;
 pub use node::Settings;
-pub use store::Task;
+pub use store::BoxFuture;

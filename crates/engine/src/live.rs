@@ -69,33 +69,33 @@ pub struct Deltas {
 }
 
 impl Deltas {
-    pub(crate) fn of(feed: Arc<RunFeed>, message_id: MessageId, attempt: u32) -> Self {
+    pub(crate) fn new(feed: Arc<RunFeed>, message_id: MessageId, attempt: u32) -> Self {
         Self { feed: Some(feed), message_id, attempt }
     }
 
     /// Nobody listens.
     #[must_use]
-    pub fn unheard() -> Self {
+    pub fn discarding() -> Self {
         Self { feed: None, message_id: MessageId::from(""), attempt: 1 }
     }
 
     pub fn text(&self, text: &str) {
-        self.say(Part::Text, text);
+        self.push(Part::Text, text);
     }
 
     pub fn reasoning(&self, text: &str) {
-        self.say(Part::Reasoning, text);
+        self.push(Part::Reasoning, text);
     }
 
     pub fn arguments(&self, index: u16, call_id: Option<&str>, text: &str) {
-        self.say(Part::Arguments { index, call_id: call_id.map(str::to_owned) }, text);
+        self.push(Part::Arguments { index, call_id: call_id.map(str::to_owned) }, text);
     }
 
-    fn say(&self, part: Part, text: &str) {
+    fn push(&self, part: Part, text: &str) {
         if let Some(feed) = &self.feed
             && !text.is_empty()
         {
-            feed.live().say(&self.message_id, self.attempt, part, text);
+            feed.live().append(&self.message_id, self.attempt, part, text);
             feed.signal();
         }
     }
@@ -116,28 +116,28 @@ pub struct ToolNotes {
 }
 
 impl ToolNotes {
-    pub(crate) fn of(feed: Arc<RunFeed>, call_id: CallId, attempt: u32) -> Self {
+    pub(crate) fn new(feed: Arc<RunFeed>, call_id: CallId, attempt: u32) -> Self {
         Self { feed: Some(feed), call_id, attempt }
     }
 
     /// Nobody listens.
     #[must_use]
-    pub fn unheard() -> Self {
+    pub fn discarding() -> Self {
         Self { feed: None, call_id: CallId::from(""), attempt: 1 }
     }
 
     pub fn log(&self, text: &str) {
-        self.say(ToolNoteBody::Log(text.chars().take(NOTE_CHARS_MAX).collect()));
+        self.push(ToolNoteBody::Log(text.chars().take(NOTE_CHARS_MAX).collect()));
     }
 
     /// Larger ones are left out.
     pub fn progress(&self, progress: Value) {
         if progress.to_string().len() <= NOTE_CHARS_MAX {
-            self.say(ToolNoteBody::Progress(progress));
+            self.push(ToolNoteBody::Progress(progress));
         }
     }
 
-    fn say(&self, body: ToolNoteBody) {
+    fn push(&self, body: ToolNoteBody) {
         if let Some(feed) = &self.feed {
             let note = ToolNote { call_id: self.call_id.clone(), attempt: self.attempt, body };
             feed.live().note(note);
@@ -158,7 +158,7 @@ pub const LIVE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const NOTES_MAX: usize = 256;
 const NOTE_CHARS_MAX: usize = 4096;
 /// A watcher that is further behind gets what it missed in one piece.
-const BEHIND_MAX: usize = 1024;
+const UNREAD_PIECES_MAX: usize = 1024;
 
 /// The answer that is being given, and the latest notes.
 #[derive(Debug, Default)]
@@ -167,7 +167,7 @@ pub(crate) struct Live {
     generation: u64,
     message: Option<(MessageId, u32)>,
     /// The last answer that is over: nothing is added to it any more.
-    over: Option<(MessageId, u32)>,
+    finished: Option<(MessageId, u32)>,
     parts: Vec<PartText>,
     pieces: Vec<Piece>,
     byte_count: usize,
@@ -219,7 +219,7 @@ impl LiveCursor {
 impl Live {
     /// A piece that another process has said. False if something before it is missing: it is not taken, for what is
     /// kept here has no gaps.
-    pub(crate) fn hear(&mut self, delta: &Delta) -> bool {
+    pub(crate) fn receive(&mut self, delta: &Delta) -> bool {
         let is_current = self.is_current(&delta.message_id, delta.attempt);
         if !is_current && self.is_late(&delta.message_id, delta.attempt) {
             return true;
@@ -232,17 +232,17 @@ impl Live {
         let skipped = usize::try_from(known - delta.offset).unwrap_or(usize::MAX);
         if let Some((begin, _)) = delta.text.char_indices().nth(skipped) {
             let news = delta.text.get(begin..).unwrap_or_default();
-            self.say(&delta.message_id, delta.attempt, delta.part.clone(), news);
+            self.append(&delta.message_id, delta.attempt, delta.part.clone(), news);
         }
         true
     }
 
     /// The answer is stored, as its event in the store says: nothing is added to it any more.
-    pub(crate) fn is_stored(&mut self, message_id: &MessageId) {
+    pub(crate) fn mark_stored(&mut self, message_id: &MessageId) {
         if self.message.as_ref().is_some_and(|(id, _)| id == message_id) {
             self.clear();
         }
-        self.over = Some((message_id.clone(), u32::MAX));
+        self.finished = Some((message_id.clone(), u32::MAX));
     }
 
     /// The answer starts over: nobody is told what was said in an earlier attempt.
@@ -259,13 +259,13 @@ impl Live {
 
     /// A late word of an attempt that was given up, or of an answer that is stored, is not heard.
     fn is_late(&self, message_id: &MessageId, attempt: u32) -> bool {
-        [&self.message, &self.over]
+        [&self.message, &self.finished]
             .into_iter()
             .flatten()
             .any(|(id, last)| id == message_id && *last >= attempt)
     }
 
-    fn say(&mut self, message_id: &MessageId, attempt: u32, part: Part, text: &str) {
+    fn append(&mut self, message_id: &MessageId, attempt: u32, part: Part, text: &str) {
         if !self.is_current(message_id, attempt) {
             if self.is_late(message_id, attempt) {
                 return;
@@ -302,7 +302,7 @@ impl Live {
     /// The answer is stored, or starts over.
     pub(crate) fn clear(&mut self) {
         self.generation += 1;
-        self.over = self.message.take().or(self.over.take());
+        self.finished = self.message.take().or(self.finished.take());
         self.parts.clear();
         self.pieces.clear();
         self.byte_count = 0;
@@ -310,7 +310,7 @@ impl Live {
 
     /// Everything that this watcher has not read yet.
     pub(crate) fn read(&self, cursor: &mut LiveCursor, into: &mut impl Extend<LiveItem>) {
-        self.read_pieces(cursor, BEHIND_MAX, into);
+        self.read_pieces(cursor, UNREAD_PIECES_MAX, into);
     }
 
     /// The same, with one piece of each part.
@@ -395,39 +395,39 @@ mod tests {
     }
 
     #[test]
-    fn what_another_process_says_is_taken_once_and_never_over_a_gap() {
+    fn deltas_of_another_process_are_taken_once_and_never_over_a_gap() {
         let (mut live, mut cursor) = (Live::default(), LiveCursor::default());
-        assert!(!live.hear(&piece(1, 4, "two ")), "something before it is missing");
+        assert!(!live.receive(&piece(1, 4, "two ")), "something before it is missing");
         assert_eq!(read(&live, &mut cursor), []);
-        assert!(live.hear(&piece(1, 0, "ünö ")));
-        assert!(live.hear(&piece(1, 0, "ünö two ")), "the text so far, told again");
-        assert!(live.hear(&piece(1, 0, "ü")));
-        assert!(!live.hear(&piece(1, 9, "four")));
+        assert!(live.receive(&piece(1, 0, "ünö ")));
+        assert!(live.receive(&piece(1, 0, "ünö two ")), "the text so far, told again");
+        assert!(live.receive(&piece(1, 0, "ü")));
+        assert!(!live.receive(&piece(1, 9, "four")));
         let whole = [LiveItem::Delta(piece(1, 0, "ünö two "))];
         assert_eq!(read(&live, &mut cursor), whole, "whoever comes late gets it in one");
-        assert!(live.hear(&piece(1, 8, "three")));
+        assert!(live.receive(&piece(1, 8, "three")));
         assert_eq!(read(&live, &mut cursor), [LiveItem::Delta(piece(1, 8, "three"))]);
     }
 
     #[test]
     fn a_later_attempt_starts_over_and_an_answer_that_is_stored_is_over() {
         let (mut live, mut cursor) = (Live::default(), LiveCursor::default());
-        assert!(live.hear(&piece(1, 0, "one")));
+        assert!(live.receive(&piece(1, 0, "one")));
         read(&live, &mut cursor);
-        assert!(live.hear(&piece(2, 0, "two")));
+        assert!(live.receive(&piece(2, 0, "two")));
         let reset = LiveItem::Reset { message_id: "msg".into(), attempt: 2 };
         assert_eq!(read(&live, &mut cursor), [reset, LiveItem::Delta(piece(2, 0, "two"))]);
-        live.is_stored(&"msg".into());
-        assert!(live.hear(&piece(2, 0, "two")));
-        assert!(live.hear(&piece(3, 0, "three")));
-        assert!(live.hear(&piece(3, 5, "four")), "nothing is missing of what is over");
+        live.mark_stored(&"msg".into());
+        assert!(live.receive(&piece(2, 0, "two")));
+        assert!(live.receive(&piece(3, 0, "three")));
+        assert!(live.receive(&piece(3, 5, "four")), "nothing is missing of what is over");
         assert_eq!(read(&live, &mut cursor), []);
     }
 
     #[test]
-    fn an_attempt_that_is_given_up_is_dead_before_the_next_one_speaks() {
+    fn an_abandoned_attempt_is_dropped_before_the_next_one_has_text() {
         let (mut live, mut cursor) = (Live::default(), LiveCursor::default());
-        live.say(&"msg".into(), 1, Part::Text, "one");
+        live.append(&"msg".into(), 1, Part::Text, "one");
         read(&live, &mut cursor);
         live.restart(&"msg".into(), 2);
         assert_eq!(read(&live, &mut LiveCursor::default()), [], "nobody who comes late reads it");
@@ -435,8 +435,8 @@ mod tests {
         assert_eq!(read(&live, &mut cursor), [reset(2)]);
         live.restart(&"msg".into(), 3);
         assert_eq!(read(&live, &mut cursor), [], "of the second attempt nothing was read");
-        live.say(&"msg".into(), 2, Part::Text, "late");
-        live.say(&"msg".into(), 3, Part::Text, "three");
+        live.append(&"msg".into(), 2, Part::Text, "late");
+        live.append(&"msg".into(), 3, Part::Text, "three");
         assert_eq!(read(&live, &mut cursor), [LiveItem::Delta(piece(3, 0, "three"))]);
         // Whoever reads of the restart in the log is told there, and not again.
         assert_eq!(cursor.restart(&"msg".into(), 3), None);
@@ -447,24 +447,24 @@ mod tests {
     }
 
     #[test]
-    fn whoever_tells_others_reads_each_part_in_one_piece_and_can_start_over() {
+    fn a_relay_reads_each_part_in_one_piece_and_can_start_over() {
         let (mut live, mut cursor) = (Live::default(), LiveCursor::default());
         for text in ["one ", "two ", "three"] {
-            live.say(&"msg".into(), 1, Part::Text, text);
+            live.append(&"msg".into(), 1, Part::Text, text);
         }
-        let told = |live: &Live, cursor: &mut LiveCursor| {
+        let joined = |live: &Live, cursor: &mut LiveCursor| {
             let mut items = Vec::new();
             live.read_joined(cursor, &mut items);
             items
         };
         let whole = [LiveItem::Delta(piece(1, 0, "one two three"))];
-        assert_eq!(told(&live, &mut cursor), whole);
+        assert_eq!(joined(&live, &mut cursor), whole);
         for text in [" four", " five"] {
-            live.say(&"msg".into(), 1, Part::Text, text);
+            live.append(&"msg".into(), 1, Part::Text, text);
         }
-        assert_eq!(told(&live, &mut cursor), [LiveItem::Delta(piece(1, 13, " four five"))]);
-        assert_eq!(told(&live, &mut cursor), []);
+        assert_eq!(joined(&live, &mut cursor), [LiveItem::Delta(piece(1, 13, " four five"))]);
+        assert_eq!(joined(&live, &mut cursor), []);
         cursor.start_over();
-        assert_eq!(told(&live, &mut cursor), [LiveItem::Delta(piece(1, 0, "one two three four five"))]);
+        assert_eq!(joined(&live, &mut cursor), [LiveItem::Delta(piece(1, 0, "one two three four five"))]);
     }
 }

@@ -25,7 +25,7 @@ impl<'a> Media<'a> {
     /// `{type, url | data, media_type?, filename?}`, as the AI SDK, AG-UI, OpenAI and Anthropic write it: the address or the
     /// content may stand one level deeper, and the names differ.
     #[must_use]
-    pub fn of(part: &'a Value) -> Option<Self> {
+    pub fn from_part(part: &'a Value) -> Option<Self> {
         let kind = part.get("type").and_then(Value::as_str)?;
         let inner = ["source", "image_url", "file", "input_audio"].iter().find_map(|key| part.get(key));
         let text = |names: &[&str]| {
@@ -85,7 +85,7 @@ impl<'a> Media<'a> {
     /// What the model reads in place of something that its provider does not take. A message that cannot be sent would
     /// spoil every later run of its thread.
     #[must_use]
-    pub fn left_out(&self) -> String {
+    pub fn placeholder(&self) -> String {
         format!("[{} ({}) is left out: this model does not take it]", self.file_name(), self.media_type)
     }
 }
@@ -99,7 +99,7 @@ pub(crate) fn fault(part: &Value) -> Option<String> {
     if part.get("text").is_some_and(Value::is_string) {
         return None;
     }
-    let Some(media) = Media::of(part) else {
+    let Some(media) = Media::from_part(part) else {
         let is_meant = TYPE_NAMES.iter().any(|name| part.get(name).is_some());
         let has_data = part.get("data").is_some_and(Value::is_string);
         return (is_meant && has_data).then(|| NO_BASE64.into());

@@ -11,16 +11,16 @@ use crate::tool::ToolDefinition;
 
 /// The thread that a message goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToThread {
+pub enum ThreadTarget {
     /// A new one, for which the engine makes up an id.
     New,
     /// The one with this id. The message creates it if there is none.
     Named(ThreadId),
-    /// The one with this id. The message is refused if there is none ([`PostRefused::NoSuchThread`](crate::posting::PostRefused::NoSuchThread)).
+    /// The one with this id. The message is refused if there is none ([`PostError::NoSuchThread`](crate::posting::PostError::NoSuchThread)).
     Existing(ThreadId),
 }
 
-impl ToThread {
+impl ThreadTarget {
     /// None for a thread that has no id yet.
     #[must_use]
     pub const fn id(&self) -> Option<&ThreadId> {
@@ -35,7 +35,7 @@ impl ToThread {
 #[derive(Clone, Debug)]
 pub struct Message {
     pub tenant: Tenant,
-    pub thread: ToThread,
+    pub thread: ThreadTarget,
     pub agent: AgentName,
     /// None answers the message before it anew.
     pub content: Option<Value>,
@@ -60,7 +60,7 @@ impl Message {
     pub fn to(agent: &str, text: impl Into<String>) -> Self {
         Self {
             tenant: Tenant::default(),
-            thread: ToThread::New,
+            thread: ThreadTarget::New,
             agent: AgentName::from(agent),
             content: Some(Value::from(text.into())),
             message_id: None,
@@ -78,19 +78,19 @@ impl Message {
     /// The thread is created if there is none.
     #[must_use]
     pub fn on_thread(mut self, thread: impl Into<ThreadId>) -> Self {
-        self.thread = ToThread::Named(thread.into());
+        self.thread = ThreadTarget::Named(thread.into());
         self
     }
 
     /// The message is refused if there is no such thread.
     #[must_use]
     pub fn on_existing_thread(mut self, thread: impl Into<ThreadId>) -> Self {
-        self.thread = ToThread::Existing(thread.into());
+        self.thread = ThreadTarget::Existing(thread.into());
         self
     }
 
     #[must_use]
-    pub fn of_tenant(mut self, tenant: Tenant) -> Self {
+    pub fn for_tenant(mut self, tenant: Tenant) -> Self {
         self.tenant = tenant;
         self
     }
@@ -103,7 +103,7 @@ impl Message {
     }
 
     #[must_use]
-    pub fn under_key(mut self, key: PostKey) -> Self {
+    pub fn with_key(mut self, key: PostKey) -> Self {
         self.key = Some(key);
         self
     }

@@ -12,7 +12,7 @@ pub use machine::transcript::{AssistantCall, Messages, ModelMessage};
 use serde_json::Value;
 
 use crate::live::Deltas;
-use crate::store::{Task, Tenant};
+use crate::store::{BoxFuture, Tenant};
 use crate::tool::ToolDefinition;
 
 /// Answers requests. Implement it for a provider, or use one of the crate `models`.
@@ -23,7 +23,7 @@ pub trait Model: Send + Sync + 'static {
         &'a self,
         request: ModelRequest,
         deltas: Deltas,
-    ) -> Task<'a, Result<ModelAnswer, ModelFailure>>;
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>>;
 
     /// The answer is usually at hand and never keeps a thread busy: it is looked for before a task is made for it. Not
     /// for a model that computes or blocks before it waits.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::engine::Engine;
 use crate::schema::Schema;
-use crate::store::{Logged, Refused, Tenant};
+use crate::store::{LogEntry, StoreError, Tenant};
 
 /// A compiled schema beside its text.
 pub(crate) struct WantedOutput {
@@ -41,29 +41,29 @@ impl WantedOutput {
 
     /// Behind the agent's own instructions: not every provider has another place for it, and none has one that makes
     /// saying it superfluous.
-    pub(crate) fn told_after(&self, instructions: &str) -> Arc<str> {
-        let told = format!(
+    pub(crate) fn instructions_with_schema(&self, instructions: &str) -> Arc<str> {
+        let sentence = format!(
             "Your last answer must be JSON that fits this JSON Schema, and nothing else: {}",
             self.schema
         );
-        Arc::from(if instructions.is_empty() { told } else { format!("{instructions}\n\n{told}") })
+        Arc::from(if instructions.is_empty() { sentence } else { format!("{instructions}\n\n{sentence}") })
     }
 }
 
 impl Engine {
     /// The output of a run that ended with the one that was wanted. None of any other run.
-    pub async fn output(&self, tenant: &Tenant, run: &RunId) -> Result<Option<Value>, Refused> {
-        let Some(view) = self.view(tenant, run).await? else { return Err(Refused::NotFound) };
+    pub async fn output(&self, tenant: &Tenant, run: &RunId) -> Result<Option<Value>, StoreError> {
+        let Some(view) = self.view(tenant, run).await? else { return Err(StoreError::NotFound) };
         let control = view.decoded()?;
         let (Some(_), Some(JudgedOutput::Fits { seq })) = (control.ended(), &control.output) else {
             return Ok(None);
         };
         let events = self.store().events(tenant, run, seq.saturating_sub(1), 1).await?;
-        let answer = events.first().map(Logged::decoded).transpose()?;
+        let answer = events.first().map(LogEntry::decoded).transpose()?;
         let Some(Fact::MessageAdded(Message::Assistant { text, .. })) =
             answer.map(|committed| &committed.event.fact)
         else {
-            return Err(Refused::Impossible(format!("event {seq} of run {run} is no answer")));
+            return Err(StoreError::Impossible(format!("event {seq} of run {run} is no answer")));
         };
         Ok(stored_output(text))
     }

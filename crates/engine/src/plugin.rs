@@ -13,7 +13,7 @@ use machine::termination::Termination;
 use serde_json::Value;
 
 use crate::model::{Messages, ModelAnswer};
-use crate::store::{Task, Tenant};
+use crate::store::{BoxFuture, Tenant};
 
 /// Is asked in the phases of a run that it subscribes to. Implement it, or make one of a function ([`FunctionPlugin`]).
 pub trait Plugin: Send + Sync + 'static {
@@ -23,7 +23,7 @@ pub trait Plugin: Send + Sync + 'static {
     fn phases(&self) -> PhaseSet;
 
     /// What should follow. An error, a panic or a late answer is a failure; what that means depends on the phase.
-    fn hook(&self, moment: Moment) -> Task<'_, Result<Vec<Action>, String>>;
+    fn hook(&self, context: HookContext) -> BoxFuture<'_, Result<Vec<Action>, String>>;
 }
 
 /// A plugin made of a function.
@@ -35,7 +35,7 @@ pub struct FunctionPlugin<F> {
 
 impl<F, A> FunctionPlugin<F>
 where
-    F: Fn(Moment) -> A + Send + Sync + 'static,
+    F: Fn(HookContext) -> A + Send + Sync + 'static,
     A: Future<Output = Result<Vec<Action>, String>> + Send + 'static,
 {
     pub fn new(name: &str, phases: impl IntoIterator<Item = Phase>, function: F) -> Self {
@@ -45,7 +45,7 @@ where
 
 impl<F, A> Plugin for FunctionPlugin<F>
 where
-    F: Fn(Moment) -> A + Send + Sync + 'static,
+    F: Fn(HookContext) -> A + Send + Sync + 'static,
     A: Future<Output = Result<Vec<Action>, String>> + Send + 'static,
 {
     fn name(&self) -> &PluginName {
@@ -56,14 +56,14 @@ where
         self.phases
     }
 
-    fn hook(&self, moment: Moment) -> Task<'_, Result<Vec<Action>, String>> {
-        Box::pin((self.function)(moment))
+    fn hook(&self, context: HookContext) -> BoxFuture<'_, Result<Vec<Action>, String>> {
+        Box::pin((self.function)(context))
     }
 }
 
 /// Where a run stands when a plugin is asked.
 #[derive(Clone, Debug)]
-pub struct Moment {
+pub struct HookContext {
     pub tenant: Tenant,
     pub thread: ThreadId,
     pub run: RunId,
@@ -76,7 +76,7 @@ pub struct Moment {
     pub subject: Subject,
 }
 
-impl Moment {
+impl HookContext {
     /// What `plugin` keeps under a key, if it keeps anything.
     #[must_use]
     pub fn state_of(&self, plugin: &PluginName, scope: Scope, key: &str) -> Option<&Value> {
@@ -102,7 +102,7 @@ pub enum Subject {
         /// What will run.
         arguments: Arc<Value>,
         /// None where the call comes to the gate for the first time.
-        again: Option<Again>,
+        revisit: Option<GateRevisit>,
     },
     AfterToolExecute {
         call: CallId,
@@ -121,7 +121,7 @@ pub enum Subject {
 
 /// A call that was at the gate before: it was held and somebody answered, or its worker was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct GateRevisit {
     /// The approval that somebody gave for exactly these arguments.
     pub approval: Option<SuspensionId>,
     /// Attempts that were made before.
@@ -156,7 +156,7 @@ pub enum CallResult {
 
 impl CallResult {
     /// None for a fact that settles no call.
-    pub(crate) fn of(fact: &Fact) -> Option<Self> {
+    pub(crate) fn from_fact(fact: &Fact) -> Option<Self> {
         if let Fact::ExecutionSucceeded { result, warning, .. } = fact {
             return Some(Self::Succeeded { value: Arc::new(result.to_value()), warning: warning.clone() });
         }

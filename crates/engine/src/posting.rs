@@ -15,16 +15,16 @@ use machine::{Input, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-pub use crate::brought::BROUGHT_MAX;
-use crate::brought::{self, Pin};
-use crate::history::{History, each_up_to};
+use crate::history::{History, for_each_event};
+pub use crate::inline_tools::INLINE_TOOLS_MAX;
+use crate::inline_tools::{self, AgentPin};
 use crate::live::lock;
 use crate::media;
-pub use crate::message::{Message, ToThread};
+pub use crate::message::{Message, ThreadTarget};
 use crate::node::{Need, Node};
 use crate::quota::QuotaReached;
-use crate::store::{Create, Refused, SCOPE_BYTES_MAX, ThreadView};
-use crate::worker::{Batch, Entry, Newborn, committed};
+use crate::store::{Create, SCOPE_BYTES_MAX, StoreError, ThreadView};
+use crate::worker::{Batch, CreatedRun, RunSource, committed};
 
 /// Longer ones are refused.
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
@@ -45,7 +45,7 @@ pub struct Posted {
 
 /// Why a message started nothing. Nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PostRefused {
+pub enum PostError {
     NoSuchAgent(AgentName),
     /// The message was for a thread that exists, and there is none, or none any more.
     NoSuchThread(ThreadId),
@@ -91,10 +91,10 @@ pub enum PostRefused {
     /// The tenant has as many threads or pending approvals as it may.
     Quota(QuotaReached),
     Draining,
-    Store(Refused),
+    Store(StoreError),
 }
 
-impl fmt::Display for PostRefused {
+impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchAgent(agent) => write!(f, "there is no agent {agent}"),
@@ -134,21 +134,21 @@ impl fmt::Display for PostRefused {
     }
 }
 
-impl std::error::Error for PostRefused {}
+impl std::error::Error for PostError {}
 
-impl From<Refused> for PostRefused {
-    fn from(refused: Refused) -> Self {
+impl From<StoreError> for PostError {
+    fn from(refused: StoreError) -> Self {
         Self::Store(refused)
     }
 }
 
-pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, PostRefused> {
+pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, PostError> {
     if node.stopping.is_cancelled() {
-        return Err(PostRefused::Draining);
+        return Err(PostError::Draining);
     }
     let thread = match &message.thread {
-        ToThread::New => ThreadId::from(fresh("thr", node.clock.now())),
-        ToThread::Named(thread) | ToThread::Existing(thread) => thread.clone(),
+        ThreadTarget::New => ThreadId::from(new_id("thr", node.clock.now())),
+        ThreadTarget::Named(thread) | ThreadTarget::Existing(thread) => thread.clone(),
     };
     let ordered = match (order(node, &message, &thread), &message.key) {
         (Err(refused), None) => return Err(refused),
@@ -159,18 +159,18 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         // Read first and judged afterwards: a repeat of a message that came in meanwhile is seen to be one, and what
         // that message made of the thread does not speak against it.
         let seen = match &message.thread {
-            ToThread::New => ThreadView::absent(thread.clone()),
-            ToThread::Named(_) => node.store.thread(&message.tenant, &thread).await?,
-            ToThread::Existing(_) => {
+            ThreadTarget::New => ThreadView::absent(thread.clone()),
+            ThreadTarget::Named(_) => node.store.thread(&message.tenant, &thread).await?,
+            ThreadTarget::Existing(_) => {
                 let seen = node.store.thread(&message.tenant, &thread).await?;
                 if seen.created_at.is_none() {
-                    return Err(PostRefused::NoSuchThread(thread));
+                    return Err(PostError::NoSuchThread(thread));
                 }
                 seen
             }
         };
         let ids = check_ids(node, &message, &thread).await;
-        if let Some(posted) = repeated(node, &message).await? {
+        if let Some(posted) = find_repeat(node, &message).await? {
             return Ok(posted);
         }
         let (order, pin) = ordered.clone()?;
@@ -179,7 +179,7 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         let if_busy = IfBusy::resolve(message.on_busy, &message.policy, &own);
         // The store judges again inside its transaction; a message that is refused now need not wait for that.
         let begin = match admit(&seen.state, if_busy) {
-            Admission::Refuse(busy) => return Err(PostRefused::Busy(busy)),
+            Admission::Refuse(busy) => return Err(PostError::Busy(busy)),
             Admission::Hold if attempt == 0 => Begin::AtOnce,
             // Another message came first. Whatever else happens on the thread does not refuse a run that only lines up.
             Admission::Hold | Admission::Enqueue | Admission::Supersede => Begin::WhenClaimed,
@@ -187,45 +187,46 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         check_quotas(node, &message, &seen).await?;
         // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
         let (task_node, task_message) = (node.clone(), message.clone());
-        let created = node
-            .surely(async move { create(&task_node, &task_message, order, pin, seen, if_busy, begin).await });
+        let created = node.run_detached(async move {
+            create(&task_node, &task_message, order, pin, seen, if_busy, begin).await
+        });
         match created.await {
             Ok(posted) => return Ok(posted),
-            Err(Refused::Stale) => {}
-            Err(Refused::NotFound) => match &message.thread {
-                ToThread::Existing(_) => return Err(PostRefused::NoSuchThread(thread)),
-                ToThread::New | ToThread::Named(_) => {}
+            Err(StoreError::Stale) => {}
+            Err(StoreError::NotFound) => match &message.thread {
+                ThreadTarget::Existing(_) => return Err(PostError::NoSuchThread(thread)),
+                ThreadTarget::New | ThreadTarget::Named(_) => {}
             },
-            Err(Refused::Busy(busy)) => return Err(PostRefused::Busy(busy)),
+            Err(StoreError::Busy(busy)) => return Err(PostError::Busy(busy)),
             // A run that has not started may carry the same id: the store knows.
-            Err(Refused::Impossible(why)) => {
-                let taken = message.message_id.map(PostRefused::MessageIdTaken);
-                return Err(taken.unwrap_or(PostRefused::Store(Refused::Impossible(why))));
+            Err(StoreError::Impossible(why)) => {
+                let taken = message.message_id.map(PostError::MessageIdTaken);
+                return Err(taken.unwrap_or(PostError::Store(StoreError::Impossible(why))));
             }
             Err(refused) => {
                 // The run may exist all the same, and then somebody has to work on it.
-                node.later();
+                node.schedule_dispatch();
                 return Err(refused.into());
             }
         }
     }
-    Err(PostRefused::Store(Refused::Stale))
+    Err(PostError::Store(StoreError::Stale))
 }
 
-async fn check_quotas(node: &Node, message: &Message, seen: &ThreadView) -> Result<(), PostRefused> {
+async fn check_quotas(node: &Node, message: &Message, seen: &ThreadView) -> Result<(), PostError> {
     let quotas = *lock(&node.quotas);
     let reached = quotas.message(&*node.store, &message.tenant, seen.created_at.is_none()).await?;
-    reached.map_or(Ok(()), |reached| Err(PostRefused::Quota(reached)))
+    reached.map_or(Ok(()), |reached| Err(PostError::Quota(reached)))
 }
 
 /// The run that the same message has started before under its key.
-async fn repeated(node: &Node, message: &Message) -> Result<Option<Posted>, PostRefused> {
+async fn find_repeat(node: &Node, message: &Message) -> Result<Option<Posted>, PostError> {
     let (Some(key), Some(thread)) = (&message.key, message.thread.id()) else { return Ok(None) };
     let Some((run, body)) = node.store.posted(&message.tenant, thread, &key.scope).await? else {
         return Ok(None);
     };
     if body != key.body {
-        return Err(PostRefused::KeyUsed { run });
+        return Err(PostError::KeyUsed { run });
     }
     // One that is gone went with its thread, and its key too.
     let view = node.store.run(&message.tenant, &run).await?;
@@ -233,46 +234,46 @@ async fn repeated(node: &Node, message: &Message) -> Result<Option<Posted>, Post
 }
 
 /// Only whoever may approve can ask that fewer calls wait. An agent that is not there has nothing to loosen.
-pub(crate) fn check_loosening(node: &Node, message: &Message) -> Result<(), PostRefused> {
+pub(crate) fn check_loosening(node: &Node, message: &Message) -> Result<(), PostError> {
     let agents = node.agents();
     let Some(agent) = agents.by_name.get(&message.agent) else { return Ok(()) };
     let own = agent.pinned.revision.policy;
     match resolve(&own, &message.policy, &message.by, message.may_approve) {
         Ok(_) => Ok(()),
-        Err(refused) => Err(PostRefused::Loosening(refused)),
+        Err(refused) => Err(PostError::Loosening(refused)),
     }
 }
 
 /// What the message asks for, as far as it can be judged without its thread.
-fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(RunRequest, Pin), PostRefused> {
+fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(RunRequest, AgentPin), PostError> {
     let agents = node.agents();
     let Some(agent) = agents.by_name.get(&message.agent) else {
-        return Err(PostRefused::NoSuchAgent(message.agent.clone()));
+        return Err(PostError::NoSuchAgent(message.agent.clone()));
     };
     check_content(message.content.as_ref())?;
     if let Some(key) = &message.key
         && key.check().is_err()
     {
-        return Err(PostRefused::KeyTooLong { bytes: key.scope.len() });
+        return Err(PostError::KeyTooLong { bytes: key.scope.len() });
     }
     let own = agent.pinned.revision.policy;
     let resolved =
-        resolve(&own, &message.policy, &message.by, message.may_approve).map_err(PostRefused::Loosening)?;
+        resolve(&own, &message.policy, &message.by, message.may_approve).map_err(PostError::Loosening)?;
     let pin = if message.tools.is_empty() && message.output_schema.is_none() {
-        Pin::of(agent)
+        AgentPin::configured(agent)
     } else {
-        brought::pin(node, &agents, agent, message)?
+        inline_tools::pin_with_inline(node, &agents, agent, message)?
     };
     let now = node.clock.now();
     let order = RunRequest {
-        run_id: RunId::from(fresh("run", now)),
+        run_id: RunId::from(new_id("run", now)),
         thread_id: thread.clone(),
         agent: message.agent.clone(),
         revision: pin.pinned.digest,
         policy: resolved.policy,
         loosened_by: resolved.loosened_by,
         message: message.content.clone().map(|content| UserMessage {
-            id: message.message_id.clone().unwrap_or_else(|| MessageId::from(fresh("msg", now))),
+            id: message.message_id.clone().unwrap_or_else(|| MessageId::from(new_id("msg", now))),
             content: Arc::new(content),
             by: Some(message.by.clone()),
         }),
@@ -284,7 +285,7 @@ fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(RunReques
 /// When the run that is created starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begin {
-    /// In the commit that creates it, if this node has a place for it. The thread must not have changed.
+    /// In the commit that creates it, if this node has a slot for it. The thread must not have changed.
     AtOnce,
     WhenClaimed,
 }
@@ -293,27 +294,27 @@ async fn create(
     node: &Arc<Node>,
     message: &Message,
     order: RunRequest,
-    pin: Pin,
+    pin: AgentPin,
     seen: ThreadView,
     if_busy: IfBusy,
     begin: Begin,
-) -> Result<Posted, Refused> {
-    let Pin { pinned, brought } = pin;
+) -> Result<Posted, StoreError> {
+    let AgentPin { pinned, inline_agent } = pin;
     let (run_id, thread) = (order.run_id.clone(), order.thread_id.clone());
-    let impossible = |why: String| Refused::Impossible(why);
+    let impossible = |why: String| StoreError::Impossible(why);
     let now = node.clock.now();
-    let (mut batch, mut run) =
-        Batch::born(order, pinned.revision.clone(), now).map_err(|error| impossible(error.to_string()))?;
-    let place = match begin {
-        Begin::AtOnce => node.place_past_nobody(&message.tenant, Need::Start),
+    let (mut batch, mut run) = Batch::for_new_run(order, pinned.revision.clone(), now)
+        .map_err(|error| impossible(error.to_string()))?;
+    let slot = match begin {
+        Begin::AtOnce => node.try_take_slot(&message.tenant, Need::Start),
         Begin::WhenClaimed => None,
     };
     let after = message.after.clone().or_else(|| seen.head.clone());
     // A thread without a message has no history to be read.
     let mut history = after.is_none().then(History::default);
-    if place.is_some() {
+    if slot.is_some() {
         batch
-            .say(&mut run, &Input::Start { after }, None, now)
+            .apply(&mut run, &Input::Start { after }, None, now)
             .map_err(|rejection| impossible(rejection.to_string()))?;
     }
     let control = Arc::new(run.control.clone());
@@ -326,27 +327,27 @@ async fn create(
         if_busy,
         begins_after: message.after.clone(),
         key: message.key.clone(),
-        brought,
-        lease: place.is_some(),
+        inline_agent,
+        lease: slot.is_some(),
         append,
     };
-    let brings = create.brought.is_some();
+    let is_inline = create.inline_agent.is_some();
     let created = node.store.create(create).await?;
     let holds = created.admission == Admission::Hold;
-    if brings {
-        node.remember(&message.tenant, pinned.clone());
+    if is_inline {
+        node.cache_revision(&message.tenant, pinned.clone());
     }
-    match (created.lease, place) {
-        (Some(lease), Some(place)) => {
+    match (created.lease, slot) {
+        (Some(lease), Some(slot)) => {
             if let Some(history) = &mut history {
                 events.iter().for_each(|event| history.push(event));
             }
             // Before anybody can subscribe: they need not ask the store for what is at hand.
-            let feed = node.feeds.of(&run_id);
+            let feed = node.feeds.for_run(&run_id);
             feed.publish(committed(&events));
             let version = created.version;
-            let newborn = Newborn { lease, run, control, version, pinned, history, feed };
-            node.begin(&message.tenant, &run_id, Entry::Created(Box::new(newborn)), place);
+            let created_run = CreatedRun { lease, run, control, version, pinned, history, feed };
+            node.begin(&message.tenant, &run_id, RunSource::Created(Box::new(created_run)), slot);
         }
         (Some(_) | None, _) if holds => node.wake(&message.tenant, &run_id, Need::Start),
         (Some(_) | None, _) => {}
@@ -357,19 +358,19 @@ async fn create(
     Ok(Posted { run: run_id, thread, status })
 }
 
-fn check_content(content: Option<&Value>) -> Result<(), PostRefused> {
+fn check_content(content: Option<&Value>) -> Result<(), PostError> {
     let Some(content) = content else { return Ok(()) };
     let empty = match content {
         Value::String(text) => text.trim().is_empty(),
-        Value::Array(parts) => parts.iter().all(says_nothing),
+        Value::Array(parts) => parts.iter().all(is_blank_part),
         Value::Null => true,
         Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
     };
     if empty {
-        return Err(PostRefused::Empty);
+        return Err(PostError::Empty);
     }
     if let Some(fault) = json_value::fault_within(content, MESSAGE_NODES_MAX) {
-        return Err(PostRefused::Unstorable(fault));
+        return Err(PostError::Unstorable(fault));
     }
     let bytes = match content {
         Value::String(text) => text.len(),
@@ -378,17 +379,17 @@ fn check_content(content: Option<&Value>) -> Result<(), PostRefused> {
         }
     };
     if bytes > MESSAGE_BYTES_MAX {
-        return Err(PostRefused::TooLarge { bytes });
+        return Err(PostError::TooLarge { bytes });
     }
     let parts = content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice);
     match parts.iter().map(media::fault).zip(0..).find_map(|(fault, place)| Some((place, fault?))) {
-        Some((place, why)) => Err(PostRefused::BadPart { place, why }),
+        Some((place, why)) => Err(PostError::BadPart { place, why }),
         None => Ok(()),
     }
 }
 
 /// A part of a message without a word, and without anything in place of words.
-fn says_nothing(part: &Value) -> bool {
+fn is_blank_part(part: &Value) -> bool {
     let is_blank = |text: &Value| text.as_str().is_some_and(|text| text.trim().is_empty());
     match part {
         Value::Null => true,
@@ -404,27 +405,27 @@ fn says_nothing(part: &Value) -> bool {
 }
 
 /// The message's own id must be new, and the one it begins after must leave no call open.
-async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<(), PostRefused> {
+async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<(), PostError> {
     let store = &node.store;
     if let Some(id) = &message.message_id
         && RESERVED_PREFIXES.iter().any(|prefix| id.as_str().starts_with(prefix))
     {
-        return Err(PostRefused::MessageIdReserved(id.clone()));
+        return Err(PostError::MessageIdReserved(id.clone()));
     }
     if let Some(id) = &message.message_id
         && store.message(&message.tenant, thread, id).await?.is_some()
     {
-        return Err(PostRefused::MessageIdTaken(id.clone()));
+        return Err(PostError::MessageIdTaken(id.clone()));
     }
     let Some(after) = &message.after else {
-        return if message.content.is_none() { Err(PostRefused::Empty) } else { Ok(()) };
+        return if message.content.is_none() { Err(PostError::Empty) } else { Ok(()) };
     };
-    let refused = |why: &str| PostRefused::CannotBeginAfter { message: after.clone(), why: why.into() };
+    let refused = |why: &str| PostError::CannotBeginAfter { message: after.clone(), why: why.into() };
     let Some(place) = store.message(&message.tenant, thread, after).await? else {
         return Err(refused("the thread has no such message"));
     };
     let mut open = Vec::new();
-    let hear = |event: &Arc<Event>| {
+    let visit = |event: &Arc<Event>| {
         if let Fact::MessageAdded(said) = &event.fact {
             match said {
                 Said::Assistant { calls, .. } => open.extend(calls.iter().map(|call| call.call_id.clone())),
@@ -438,12 +439,12 @@ async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<
         }
         ControlFlow::Continue(())
     };
-    each_up_to(&**store, &message.tenant, &place.run, place.seq, hear).await?;
+    for_each_event(&**store, &message.tenant, &place.run, place.seq, visit).await?;
     if open.is_empty() { Ok(()) } else { Err(refused("it leaves a call without its result")) }
 }
 
 /// An id that sorts by time.
-pub(crate) fn fresh(prefix: &str, now: Timestamp) -> String {
+pub(crate) fn new_id(prefix: &str, now: Timestamp) -> String {
     let seconds = now.0 / 1_000;
     let nanoseconds = u32::try_from(now.0 % 1_000).unwrap_or(0) * 1_000_000;
     let at = uuid::Timestamp::from_unix(uuid::NoContext, seconds, nanoseconds);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::store::{Countable, Refused, Store, Tenant};
+use crate::store::{Countable, Store, StoreError, Tenant};
 
 /// None: no bound. Counted when a message or a thread arrives: requests that arrive together may exceed a quota by as many
 /// as they are.
@@ -33,7 +33,7 @@ impl Quotas {
         &self,
         store: &dyn Store,
         tenant: &Tenant,
-    ) -> Result<Option<QuotaReached>, Refused> {
+    ) -> Result<Option<QuotaReached>, StoreError> {
         reached(store, tenant, Countable::Threads, self.threads_max).await
     }
 
@@ -43,7 +43,7 @@ impl Quotas {
         store: &dyn Store,
         tenant: &Tenant,
         thread_is_new: bool,
-    ) -> Result<Option<QuotaReached>, Refused> {
+    ) -> Result<Option<QuotaReached>, StoreError> {
         if thread_is_new && let Some(over) = self.thread(store, tenant).await? {
             return Ok(Some(over));
         }
@@ -56,7 +56,7 @@ async fn reached(
     tenant: &Tenant,
     what: Countable,
     max: Option<u64>,
-) -> Result<Option<QuotaReached>, Refused> {
+) -> Result<Option<QuotaReached>, StoreError> {
     let Some(max) = max else { return Ok(None) };
     let count = store.count_up_to(tenant, what, max).await?;
     Ok((count >= max).then_some(QuotaReached { what, max }))

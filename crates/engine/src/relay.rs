@@ -14,95 +14,95 @@ use tokio::time::Instant;
 
 use crate::feed::RunFeed;
 use crate::live::{LiveCursor, LiveItem, lock};
-use crate::store::{Said, Store};
+use crate::store::{LiveUpdate, Store};
 
 /// What was said meanwhile goes together.
-const TELL_EVERY: Duration = Duration::from_millis(75);
+const RELAY_INTERVAL: Duration = Duration::from_millis(75);
 /// The text so far is not told more often, however many ask.
-const ALL_EVERY: Duration = Duration::from_secs(1);
+const RESEND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The runs of this process of which others have asked to be told.
 #[derive(Debug, Default)]
 pub(crate) struct Relay {
-    watched: Mutex<BTreeMap<RunId, Watch>>,
-    bell: Notify,
+    watched: Mutex<BTreeMap<RunId, RelayedRun>>,
+    requested: Notify,
 }
 
 #[derive(Debug)]
-struct Watch {
+struct RelayedRun {
     feed: Weak<RunFeed>,
     cursor: LiveCursor,
     /// As many commits had been published when somebody asked last.
     asked_at: u64,
     /// Somebody may not have what was told before.
-    starts_over: bool,
-    all_told_at: Option<Instant>,
+    resend_all: bool,
+    all_sent_at: Option<Instant>,
 }
 
 impl Relay {
     /// Somebody elsewhere watches the run, and has nothing of what is said.
-    pub(crate) fn ask(&self, run: &RunId, feed: &Arc<RunFeed>) {
+    pub(crate) fn request(&self, run: &RunId, feed: &Arc<RunFeed>) {
         let mut watched = lock(&self.watched);
-        let watch = watched.entry(run.clone()).or_insert_with(|| Watch {
+        let relayed = watched.entry(run.clone()).or_insert_with(|| RelayedRun {
             feed: Arc::downgrade(feed),
             cursor: LiveCursor::default(),
             asked_at: 0,
-            starts_over: false,
-            all_told_at: None,
+            resend_all: false,
+            all_sent_at: None,
         });
-        watch.feed = Arc::downgrade(feed);
-        watch.asked_at = feed.commit_count();
-        watch.starts_over = true;
+        relayed.feed = Arc::downgrade(feed);
+        relayed.asked_at = feed.commit_count();
+        relayed.resend_all = true;
         drop(watched);
-        self.bell.notify_one();
+        self.requested.notify_one();
     }
 
     /// Tells until it is dropped.
-    pub(crate) async fn work(&self, store: &dyn Store) {
+    pub(crate) async fn run(&self, store: &dyn Store) {
         loop {
-            self.bell.notified().await;
-            while self.tell(store) {
-                tokio::time::sleep(TELL_EVERY).await;
+            self.requested.notified().await;
+            while self.relay_once(store) {
+                tokio::time::sleep(RELAY_INTERVAL).await;
             }
         }
     }
 
     /// False if nobody is to be told more before somebody asks again.
-    fn tell(&self, store: &dyn Store) -> bool {
+    fn relay_once(&self, store: &dyn Store) -> bool {
         let mut watched = lock(&self.watched);
-        watched.retain(|_, watch| watch.feed.upgrade().is_some_and(|feed| feed.is_held()));
-        let mut goes_on = false;
-        for (run, watch) in watched.iter_mut() {
-            let Some(feed) = watch.feed.upgrade() else { continue };
-            if feed.commit_count() != watch.asked_at {
+        watched.retain(|_, relayed| relayed.feed.upgrade().is_some_and(|feed| feed.is_held()));
+        let mut has_more = false;
+        for (run, relayed) in watched.iter_mut() {
+            let Some(feed) = relayed.feed.upgrade() else { continue };
+            if feed.commit_count() != relayed.asked_at {
                 continue;
             }
-            goes_on = true;
-            let said = watch.read(&feed);
-            if !said.is_empty() {
-                store.tell(run, feed.last_seq(), said);
+            has_more = true;
+            let updates = relayed.read(&feed);
+            if !updates.is_empty() {
+                store.publish_live(run, feed.last_seq(), updates);
             }
         }
-        goes_on
+        has_more
     }
 }
 
-impl Watch {
-    fn read(&mut self, feed: &RunFeed) -> Vec<Said> {
+impl RelayedRun {
+    fn read(&mut self, feed: &RunFeed) -> Vec<LiveUpdate> {
         let now = Instant::now();
-        if self.starts_over && self.all_told_at.is_none_or(|at| now.duration_since(at) >= ALL_EVERY) {
-            self.starts_over = false;
-            self.all_told_at = Some(now);
+        if self.resend_all && self.all_sent_at.is_none_or(|at| now.duration_since(at) >= RESEND_INTERVAL) {
+            self.resend_all = false;
+            self.all_sent_at = Some(now);
             self.cursor.start_over();
         }
         let mut items = Vec::new();
         feed.live().read_joined(&mut self.cursor, &mut items);
-        let said = items.into_iter().filter_map(|item| match item {
-            LiveItem::Delta(delta) => Some(Said::Delta(delta)),
-            LiveItem::Note(note) => Some(Said::Note(note)),
+        let updates = items.into_iter().filter_map(|item| match item {
+            LiveItem::Delta(delta) => Some(LiveUpdate::Delta(delta)),
+            LiveItem::Note(note) => Some(LiveUpdate::Note(note)),
             // Whoever hears of a later attempt knows it.
             LiveItem::Reset { .. } => None,
         });
-        said.collect()
+        updates.collect()
     }
 }

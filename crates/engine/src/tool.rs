@@ -17,7 +17,7 @@ pub use tokio_util::sync::CancellationToken;
 use crate::arguments;
 pub use crate::callback::{Callback, CallbackToken};
 use crate::live::ToolNotes;
-use crate::store::{Task, Tenant};
+use crate::store::{BoxFuture, Tenant};
 
 /// Acts on behalf of a model. Implement it, or make one of a function ([`FunctionTool`]).
 pub trait Tool: Send + Sync + 'static {
@@ -25,7 +25,7 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Makes one attempt. It is called only after the intent is stored, and at most once per attempt number. Three
     /// outcomes: answered, not sent, unknown. Not asked for where somebody else performs the call.
-    fn call(&self, request: ToolRequest) -> Task<'_, Outcome>;
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome>;
 
     /// Whether [`ToolRequest::approval`] is looked up for it, which costs a read of the store for each approved call.
     fn wants_approval(&self) -> bool {
@@ -221,7 +221,7 @@ where
         &self.definition
     }
 
-    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome> {
         let answer = (self.function)(request);
         Box::pin(async move { answer.await.into_outcome() })
     }
@@ -259,7 +259,7 @@ impl Tool for DeclaredTool {
         &self.definition
     }
 
-    fn call(&self, _: ToolRequest) -> Task<'_, Outcome> {
+    fn call(&self, _: ToolRequest) -> BoxFuture<'_, Outcome> {
         let why = "nobody here performs this tool".to_owned();
         Box::pin(std::future::ready(Outcome::NotSent { why, retry_after_ms: None }))
     }

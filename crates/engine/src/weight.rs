@@ -15,24 +15,24 @@ pub(crate) fn weight(event: &Event) -> usize {
     let texts = match &event.fact {
         Fact::MessageAdded(Message::Assistant { text, reasoning, origin, .. }) => {
             let sealed = origin.sealed.as_ref().map_or(0, |sealed| sealed.content.len());
-            text.len() + of_text(reasoning) + sealed
+            text.len() + text_bytes(reasoning) + sealed
         }
         Fact::MessageAdded(Message::Correction { why, .. }) => why.len(),
-        Fact::RunQueued(order) => order.message.as_ref().map_or(0, |message| of_value(&message.content)),
+        Fact::RunQueued(order) => order.message.as_ref().map_or(0, |message| value_bytes(&message.content)),
         // With the text that is made of it for the model.
         Fact::ExecutionSucceeded { result, .. } => 2 * result.as_str().len(),
         Fact::ExecutionFailed { error, .. } => error.message.len(),
-        Fact::ToolDenied { reason, .. } => of_text(reason),
-        Fact::ToolCancelled { text, .. } => of_text(text),
-        Fact::ToolRequested { arguments, .. } => of_arguments(arguments),
+        Fact::ToolDenied { reason, .. } => text_bytes(reason),
+        Fact::ToolCancelled { text, .. } => text_bytes(text),
+        Fact::ToolRequested { arguments, .. } => arguments_bytes(arguments),
         Fact::ToolApproved { arguments, .. } | Fact::ToolResumed { arguments, .. } => {
-            arguments.as_ref().map_or(0, of_arguments)
+            arguments.as_ref().map_or(0, arguments_bytes)
         }
         Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => {
-            opened.shown_arguments().map_or(0, of_value)
+            opened.shown_arguments().map_or(0, value_bytes)
         }
-        Fact::StateChanged { value, .. } => of_value(value),
-        Fact::PhaseAnswered { actions, .. } => actions.iter().map(of_action).sum(),
+        Fact::StateChanged { value, .. } => value_bytes(value),
+        Fact::PhaseAnswered { actions, .. } => actions.iter().map(action_bytes).sum(),
         Fact::MessageAdded(_)
         | Fact::RunStarted { .. }
         | Fact::RunWaiting { .. }
@@ -52,25 +52,25 @@ pub(crate) fn weight(event: &Event) -> usize {
     EVENT_BYTES + texts
 }
 
-fn of_text(text: &Option<String>) -> usize {
+fn text_bytes(text: &Option<String>) -> usize {
     text.as_ref().map_or(0, String::len)
 }
 
-fn of_arguments(arguments: &Arguments) -> usize {
+fn arguments_bytes(arguments: &Arguments) -> usize {
     match arguments {
-        Arguments::Valid { value, .. } => of_value(value),
+        Arguments::Valid { value, .. } => value_bytes(value),
         Arguments::Invalid { raw, why } => raw.len() + why.len(),
     }
 }
 
-fn of_action(action: &Action) -> usize {
+fn action_bytes(action: &Action) -> usize {
     match action {
-        Action::SetState { value, .. } | Action::SetParam { value, .. } => of_value(value),
+        Action::SetState { value, .. } | Action::SetParam { value, .. } => value_bytes(value),
         Action::AddInstruction { text }
         | Action::ReplaceMessage { text, .. }
         | Action::AddNote { text }
         | Action::Block { reason: text } => text.len(),
-        Action::SetArguments { arguments, .. } => of_arguments(arguments),
+        Action::SetArguments { arguments, .. } => arguments_bytes(arguments),
         Action::End
         | Action::HideTool { .. }
         | Action::SkipInference
@@ -81,6 +81,6 @@ fn of_action(action: &Action) -> usize {
 }
 
 /// Twice, with the text that is made of it for the model.
-fn of_value(value: &Value) -> usize {
+fn value_bytes(value: &Value) -> usize {
     2 * memory_bytes(value)
 }

@@ -11,7 +11,7 @@ use std::env;
 use std::sync::Arc;
 
 use chance::Chance;
-use engine::arguments::{Schema, of_text, of_value};
+use engine::arguments::{Schema, from_text, from_value};
 use machine::tool::Arguments;
 use mutation::mutated;
 use serde_json::Value;
@@ -85,11 +85,11 @@ fn fuzzed_schemas_and_arguments_are_judged() {
         };
         for _ in 0..4 {
             let text = text(&mut chance, &ARGUMENTS);
-            match of_text(&text, schema.as_ref()) {
+            match from_text(&text, schema.as_ref()) {
                 Arguments::Valid { value, digest } => {
                     valid += 1;
                     // Whoever repeats them means the same call.
-                    let again = of_value(Arc::clone(&value), schema.as_ref());
+                    let again = from_value(Arc::clone(&value), schema.as_ref());
                     assert_eq!(again, Arguments::Valid { value, digest }, "seed {seed}: {text}");
                 }
                 Arguments::Invalid { why, .. } => {

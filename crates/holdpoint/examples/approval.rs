@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     assert_eq!(ann.await??, Verdict::Accepted);
 
-    let finished = engine.ended(&Tenant::default(), &posted.run).await?;
+    let finished = engine.wait_until_ended(&Tenant::default(), &posted.run).await?;
     println!("{:<25} {}", "run.ended", finished.text);
     Ok(())
 }
@@ -71,7 +71,7 @@ fn report(go_on: &Arc<Notify>) -> impl Tool + use<> {
 }
 
 /// Somebody else, with a subscription of their own, who decides once the transfer is held and the report runs.
-async fn approve_while_the_report_runs(engine: Engine, run: RunId) -> Result<Verdict, Refused> {
+async fn approve_while_the_report_runs(engine: Engine, run: RunId) -> Result<Verdict, StoreError> {
     let tenant = Tenant::default();
     let mut events = engine.subscribe(&tenant, &run, 0);
     let (mut held, mut report_runs) = (false, false);
@@ -84,7 +84,7 @@ async fn approve_while_the_report_runs(engine: Engine, run: RunId) -> Result<Ver
         }
     }
     let waiting = engine.pending(&tenant).await?;
-    let shown = waiting.first().ok_or(Refused::NotFound)?;
+    let shown = waiting.first().ok_or(StoreError::NotFound)?;
     engine.decide(shown.approve("ann")).await
 }
 

@@ -111,7 +111,7 @@ async fn perform(part: &str, folder: &Path) -> Result<(), Failure> {
 
 async fn begin(engine: &Engine) -> Result<(), Failure> {
     let finished = engine.run(Message::to("clerk", "Pay Bob, and write to him.")).await?;
-    let Pass::Suspended(pending) = finished.pass else { return Err("nothing is held".into()) };
+    let RunOutcome::Suspended(pending) = finished.outcome else { return Err("nothing is held".into()) };
     println!("!held: {}", in_order(pending.iter().map(|held| held.tool.as_str())));
     std::future::pending().await
 }
@@ -149,13 +149,14 @@ async fn settle(engine: Engine, ledger: &Ledger) -> Result<(), Failure> {
                 println!("in doubt: {}", opened.tool);
                 println!("ann looks into the ledger and says what she found");
                 let found = json!(if ledger.count("transfer") == 1 { "sent" } else { "not sent" });
-                let answer = Decide::result(&run, &opened.call_id, "ann", found).on(&opened.suspension_id);
+                let answer =
+                    Decide::result(&run, &opened.call_id, "ann", found).for_suspension(&opened.suspension_id);
                 accepted(engine.decide(answer).await?)?;
             }
             _ => {}
         }
     }
-    println!("the run has ended: {}", engine.ended(&tenant, &run).await?.text);
+    println!("the run has ended: {}", engine.wait_until_ended(&tenant, &run).await?.text);
     engine.close(Duration::from_secs(5)).await;
     Ok(())
 }

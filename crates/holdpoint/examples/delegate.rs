@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             println!("The clerk's answer is the result of call {call_id}: {result}");
         }
     }
-    println!("The desk said: {}", engine.ended(&tenant, &posted.run).await?.text);
+    println!("The desk said: {}", engine.wait_until_ended(&tenant, &posted.run).await?.text);
     Ok(())
 }
 

@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::on(MemoryStore::new()).agent(agent).start().await?;
 
     let finished = engine.run(Message::to("clerk", "How much does Ann have?")).await?;
-    assert_eq!(finished.pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(finished.outcome, RunOutcome::Ended(Termination::NaturalEnd));
     println!("The agent said: {}", finished.text);
     Ok(())
 }

@@ -20,8 +20,8 @@ use holdpoint::prelude::*;
 const FREELY_MAX: i64 = 100;
 
 /// What should happen to a call. No action at all: what would happen without this plugin.
-fn judge(moment: &Moment) -> Vec<Action> {
-    let Subject::BeforeToolExecute { tool, arguments, .. } = &moment.subject else { return Vec::new() };
+fn judge(context: &HookContext) -> Vec<Action> {
+    let Subject::BeforeToolExecute { tool, arguments, .. } = &context.subject else { return Vec::new() };
     match tool.as_str() {
         "rate" => {
             let value = Arc::new(json!({"dollars": 1.08, "cached": true}));
@@ -61,9 +61,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .and_call("transfer", "transfer", json!({"to": "bob", "euros": 900})),
             Reply::text("Bob has his money; nothing was wiped."),
         ]);
-    let caution = FunctionPlugin::new("caution", [Phase::BeforeToolExecute], |moment: Moment| async move {
-        Ok(judge(&moment))
-    });
+    let caution =
+        FunctionPlugin::new("caution", [Phase::BeforeToolExecute], |context: HookContext| async move {
+            Ok(judge(&context))
+        });
     let agent = Agent::new("clerk", model)
         .tool(tool("rate", &ran))
         .tool(tool("wipe", &ran))

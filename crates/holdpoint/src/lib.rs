@@ -38,7 +38,7 @@
 //!
 //!     let finished = engine.run(Message::to("clerk", "How much does Ann have?")).await?;
 //!     assert_eq!(finished.text, "Ann has 250 euros.");
-//!     assert_eq!(finished.pass, Pass::Ended(Termination::NaturalEnd));
+//!     assert_eq!(finished.outcome, RunOutcome::Ended(Termination::NaturalEnd));
 //!     Ok(())
 //! }
 //! ```
@@ -71,7 +71,7 @@
 //!     let engine = Engine::on(store).agent(Agent::new("clerk", model).tool(transfer)).start().await?;
 //!
 //!     let held = engine.run(Message::to("clerk", "Pay Bob 40 euros.")).await?;
-//!     assert!(matches!(held.pass, Pass::Suspended(_)));
+//!     assert!(matches!(held.outcome, RunOutcome::Suspended(_)));
 //!
 //!     // Whoever decides sees what will really run, and answers exactly that.
 //!     let tenant = Tenant::default();
@@ -81,7 +81,7 @@
 //!         assert_eq!(verdict, Verdict::Accepted);
 //!     }
 //!
-//!     let finished = engine.ended(&tenant, &held.run).await?;
+//!     let finished = engine.wait_until_ended(&tenant, &held.run).await?;
 //!     assert_eq!(finished.text, "Bob has his money.");
 //!     # engine.close(std::time::Duration::from_secs(5)).await;
 //!     # std::fs::remove_dir_all(&folder)?;
@@ -134,9 +134,9 @@ struct Readme;
 struct Models;
 
 #[doc(inline)]
-pub use engine::posting::{Message, PostRefused, Posted, ToThread};
+pub use engine::posting::{Message, PostError, Posted, ThreadTarget};
 #[doc(inline)]
-pub use engine::{Engine, EngineBuilder, Finished, Pass, Settings, StartError, Task};
+pub use engine::{BoxFuture, Engine, EngineBuilder, RunOutcome, RunReport, Settings, StartError};
 #[doc(inline)]
 pub use machine::policy::LooseningRefused;
 #[doc(inline)]
@@ -148,7 +148,7 @@ pub use machine::thread::Busy;
 pub mod agent {
     #[doc(inline)]
     pub use engine::agent::{
-        Agent, AgentFault, ArgumentTest, Condition, Limits, Policy, ROUNDS_DEFAULT, Rule, RuleAction,
+        Agent, AgentError, ArgumentTest, Condition, Limits, Policy, ROUNDS_DEFAULT, Rule, RuleAction,
         StopCondition, Trim,
     };
     #[doc(inline)]
@@ -166,7 +166,7 @@ pub mod decision {
     #[doc(inline)]
     pub use engine::store::{ApprovalFilter, Listed, Page, PathEntry, SuspensionView};
     #[doc(inline)]
-    pub use engine::{ApprovalFeed, ApprovalNews};
+    pub use engine::{ApprovalChange, ApprovalFeed};
     #[doc(inline)]
     pub use machine::decision::Payload;
     #[doc(inline)]
@@ -188,7 +188,7 @@ pub mod event {
     #[doc(inline)]
     pub use engine::live::{Delta, LiveItem, Part, ToolNote, ToolNoteBody};
     #[doc(inline)]
-    pub use engine::store::Committed;
+    pub use engine::store::CommittedEvent;
     #[doc(inline)]
     pub use machine::checkpoint::Checkpoint;
     #[doc(inline)]
@@ -241,8 +241,8 @@ pub mod model {
 pub mod plugin {
     #[doc(inline)]
     pub use engine::plugin::{
-        Action, Again, CallErrorCode, CallResult, CancelReason, FunctionPlugin, Moment, Phase, PhaseSet,
-        Plugin, Scope, Subject, SuppliedResult,
+        Action, CallErrorCode, CallResult, CancelReason, FunctionPlugin, GateRevisit, HookContext, Phase,
+        PhaseSet, Plugin, Scope, Subject, SuppliedResult,
     };
     #[doc(inline)]
     pub use machine::id::PluginName;
@@ -255,7 +255,7 @@ pub mod plugin {
 /// What acts: the trait, tools made of functions, tools that somebody else performs.
 pub mod tool {
     #[doc(inline)]
-    pub use engine::callback::{Awaited, Callback, CallbackToken, Reported};
+    pub use engine::callback::{AttemptState, Callback, CallbackToken, ReportedAttempt};
     #[doc(inline)]
     pub use engine::live::ToolNotes;
     #[doc(inline)]
@@ -283,8 +283,8 @@ pub mod store {
     pub use engine::store as contract;
     #[doc(inline)]
     pub use engine::store::{
-        Census, Counts, MessageView, PostKey, Refused, Remembered, RunFilter, RunView, Store, ThreadView,
-        Trouble, Troubles,
+        FailureCounts, MessageView, PostKey, RunCounts, RunFilter, RunView, Store, StoreError, StoreFailure,
+        StoreMetrics, StoredResponse, ThreadView,
     };
     /// What a store calls inside of its transactions.
     #[doc(no_inline)]
@@ -310,10 +310,10 @@ pub mod store {
     pub use stores::postgres;
 }
 
-/// How the work goes, in numbers: [`Engine::numbers`](crate::Engine::numbers).
+/// How the work goes, in numbers: [`Engine::metrics`](crate::Engine::metrics).
 pub mod numbers {
     #[doc(inline)]
-    pub use engine::numbers::{Numbers, SPREAD_COUNT, Sizes, Spread};
+    pub use engine::metrics::{EngineMetrics, HISTOGRAM_BUCKETS, Histogram, HistogramSnapshot};
 }
 
 /// Where time comes from. A test stops the clock and moves it on.

@@ -15,19 +15,22 @@ pub use crate::model::{Deltas, Model, ModelAnswer, ModelFailure, ModelMessage, M
 pub use crate::model::{Reply, ScriptedModel};
 #[doc(no_inline)]
 pub use crate::plugin::{
-    Action, CallResult, FunctionPlugin, Moment, Phase, PhaseSet, Plugin, PluginName, Subject, SuppliedResult,
+    Action, CallResult, FunctionPlugin, HookContext, Phase, PhaseSet, Plugin, PluginName, Subject,
+    SuppliedResult,
 };
 #[cfg(feature = "sqlite")]
 #[doc(no_inline)]
 pub use crate::store::SqliteStore;
 #[doc(no_inline)]
-pub use crate::store::{MemoryStore, Refused, Store};
+pub use crate::store::{MemoryStore, Store, StoreError};
 #[doc(no_inline)]
 pub use crate::tool::{
     Approval, AskKind, DeclaredTool, EffectClass, FunctionTool, OnExpiry, Outcome, Performer, ResumeMode,
     SuspendRequest, Tool, ToolAnswer, ToolDefinition, ToolRequest,
 };
 #[doc(no_inline)]
-pub use crate::{Engine, Finished, Message, Pass, PostRefused, Posted, StartError, Task, Termination};
+pub use crate::{
+    BoxFuture, Engine, Message, PostError, Posted, RunOutcome, RunReport, StartError, Termination,
+};
 #[doc(no_inline)]
 pub use serde_json::{Value, json};

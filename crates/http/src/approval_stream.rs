@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::response::sse::Event;
 use engine::store::{ApprovalFilter, Page, SuspensionView};
-use engine::{ApprovalFeed, ApprovalNews};
+use engine::{ApprovalChange, ApprovalFeed};
 use futures_util::{FutureExt, Stream, stream};
 use machine::Timestamp;
 use machine::id::{RunId, SuspensionId};
@@ -111,17 +111,17 @@ impl Watched {
                 continue;
             }
             match self.news().await {
-                Some(ApprovalNews::Run { run }) => {
+                Some(ApprovalChange::Run { run }) => {
                     let after = self.looked.get(&run).copied().unwrap_or(0);
                     self.listing = Some(Listing::of(ApprovalFilter::changed(&run, after)));
                 }
-                Some(ApprovalNews::Missed) | None => return Ok(None),
+                Some(ApprovalChange::Missed) | None => return Ok(None),
             }
         }
     }
 
     /// None where the stream is over.
-    async fn news(&mut self) -> Option<ApprovalNews> {
+    async fn news(&mut self) -> Option<ApprovalChange> {
         if let Some(news) = self.feed.next().now_or_never() {
             return news;
         }

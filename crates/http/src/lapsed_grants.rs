@@ -1,12 +1,12 @@
 //! Grants whose giver may not approve any more: they are revoked, so that a later key of the same name does not revive them.
 
-use engine::store::{GrantFilter, Page, Refused, Tenant};
+use engine::store::{GrantFilter, Page, StoreError, Tenant};
 
 use crate::routes::grants::agent_of;
 use crate::server::Server;
 
 /// Revokes them in every tenant that has a key. The number of grants that were revoked.
-pub(crate) async fn revoke_lapsed(server: &Server) -> Result<u64, Refused> {
+pub(crate) async fn revoke_lapsed(server: &Server) -> Result<u64, StoreError> {
     let mut revoked = 0;
     for tenant in server.approvers.tenants() {
         revoked += revoke_lapsed_of(server, &tenant).await?;
@@ -14,7 +14,7 @@ pub(crate) async fn revoke_lapsed(server: &Server) -> Result<u64, Refused> {
     Ok(revoked)
 }
 
-async fn revoke_lapsed_of(server: &Server, tenant: &Tenant) -> Result<u64, Refused> {
+async fn revoke_lapsed_of(server: &Server, tenant: &Tenant) -> Result<u64, StoreError> {
     let store = server.engine.store();
     let mut rows = Page { cursor: None, limit: Page::LIMIT_MAX };
     let mut revoked = 0;
@@ -27,7 +27,7 @@ async fn revoke_lapsed_of(server: &Server, tenant: &Tenant) -> Result<u64, Refus
             match store.revoke_grant(tenant, &view.grant.id).await {
                 Ok(()) => revoked += 1,
                 // A request, or another node, was faster.
-                Err(Refused::NotFound) => {}
+                Err(StoreError::NotFound) => {}
                 Err(refused) => return Err(refused),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::store::{Refused, Store};
+use engine::store::{Store, StoreError};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 const FRESH: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub(crate) struct Readiness(Mutex<Option<(Instant, Result<(), Refused>)>>);
+pub(crate) struct Readiness(Mutex<Option<(Instant, Result<(), StoreError>)>>);
 
 impl Readiness {
     /// Whoever asks meanwhile waits for the same answer.
-    pub(crate) async fn of(&self, store: &dyn Store) -> Result<(), Refused> {
+    pub(crate) async fn of(&self, store: &dyn Store) -> Result<(), StoreError> {
         let mut known = self.0.lock().await;
         if let Some((at, answer)) = &*known
             && at.elapsed() < FRESH

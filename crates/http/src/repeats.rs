@@ -8,7 +8,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::store::{ANSWER_BYTES_MAX, Remembered, Store};
+use engine::store::{ANSWER_BYTES_MAX, Store, StoredResponse};
 use machine::id::{DecisionId, Digest, RunId};
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ impl<'a> Repeat<'a> {
     /// The answer that was given, if it was; an error if the key came with another body.
     pub(crate) async fn answer(&self) -> Result<Option<Response>, ApiError> {
         let Some((scope, body)) = &self.key else { return Ok(None) };
-        match self.store.remembered(&self.caller.tenant, &self.run, scope).await? {
+        match self.store.stored_response(&self.caller.tenant, &self.run, scope).await? {
             Some(kept) if kept.body == *body => Ok(Some(as_given(kept))),
             Some(_) => Err(key_used()),
             None => Ok(None),
@@ -71,8 +71,11 @@ impl<'a> Repeat<'a> {
     /// Notes that this request is about to be carried out.
     pub(crate) async fn begin(&self) {
         let Some((scope, body)) = &self.key else { return };
-        let note = Remembered { body: *body, status: StatusCode::ACCEPTED.as_u16(), answer: String::new() };
-        if let Err(refused) = self.store.remember(&self.caller.tenant, &self.run, &begun(scope), note).await {
+        let note =
+            StoredResponse { body: *body, status: StatusCode::ACCEPTED.as_u16(), answer: String::new() };
+        if let Err(refused) =
+            self.store.store_response(&self.caller.tenant, &self.run, &begun(scope), note).await
+        {
             tracing::warn!(%refused, "a request is not noted");
         }
     }
@@ -80,7 +83,7 @@ impl<'a> Repeat<'a> {
     /// It was about to be carried out before, and no answer was kept.
     pub(crate) async fn was_begun(&self) -> Result<bool, ApiError> {
         let Some((scope, _)) = &self.key else { return Ok(false) };
-        Ok(self.store.remembered(&self.caller.tenant, &self.run, &begun(scope)).await?.is_some())
+        Ok(self.store.stored_response(&self.caller.tenant, &self.run, &begun(scope)).await?.is_some())
     }
 
     /// Keeps a good answer and gives it. Whoever was faster with the same request has given the same.
@@ -94,11 +97,11 @@ impl<'a> Repeat<'a> {
             tracing::error!(%error, "an answer cannot be written down");
             ApiError::internal()
         })?;
-        let given = Remembered { body, status: status.as_u16(), answer };
+        let given = StoredResponse { body, status: status.as_u16(), answer };
         if given.answer.len() > ANSWER_BYTES_MAX {
             return Ok(as_given(given));
         }
-        match self.store.remember(&self.caller.tenant, &self.run, &scope, given.clone()).await {
+        match self.store.store_response(&self.caller.tenant, &self.run, &scope, given.clone()).await {
             Ok(kept) if kept.body == body => Ok(as_given(kept)),
             Ok(_) => Err(key_used()),
             // It was done all the same, and a repeat is recognised by the run.
@@ -115,7 +118,7 @@ fn begun(scope: &str) -> String {
     format!("{scope}_begun")
 }
 
-fn as_given(kept: Remembered) -> Response {
+fn as_given(kept: StoredResponse) -> Response {
     let mut response = Response::new(Body::from(kept.answer));
     *response.status_mut() = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::OK);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -8,7 +8,7 @@ use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use engine::callback::Reported;
+use engine::callback::ReportedAttempt;
 use engine::store::Tenant;
 
 use crate::access::{answered, bearer_token};
@@ -29,7 +29,7 @@ pub fn callbacks_at(public_url: &str) -> String {
 /// A tool, as its token says. Nothing of this ever comes from a body.
 #[derive(Clone)]
 pub(crate) struct Reporter {
-    pub(crate) about: Reported,
+    pub(crate) about: ReportedAttempt,
     /// Where the request is worked on.
     pub(crate) place: Arc<Place>,
 }
@@ -83,9 +83,9 @@ pub(crate) async fn report_guard(
     }
 }
 
-async fn reported(server: &Server, path: &str, headers: &HeaderMap) -> Option<Reported> {
+async fn reported(server: &Server, path: &str, headers: &HeaderMap) -> Option<ReportedAttempt> {
     let token = std::str::from_utf8(bearer_token(headers)?).ok()?;
-    server.engine.reported(path, token).await
+    server.engine.verify_callback(path, token).await
 }
 
 /// The same for a wrong token, and for what was never there.

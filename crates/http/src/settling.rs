@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use engine::deciding::{Answer, Decide};
 use engine::feed::FeedItem;
-use engine::store::{ApprovalFilter, Page, Refused, SuspensionView};
+use engine::store::{ApprovalFilter, Page, StoreError, SuspensionView};
 use machine::call::Call;
 use machine::id::{Principal, SuspensionId};
 use machine::inbox::{Refusal, Verdict};
@@ -26,7 +26,7 @@ pub(crate) async fn settle(
     let (by, answer) = (decide.by.clone(), decide.answer.clone());
     let verdict = match server.engine.decide(decide).await {
         Ok(verdict) => verdict,
-        Err(Refused::NotFound) => return Err(ApiError::no_approval(held.id.as_str())),
+        Err(StoreError::NotFound) => return Err(ApiError::no_approval(held.id.as_str())),
         Err(refused) => return Err(refused.into()),
     };
     server.metrics.decided(&verdict, began.elapsed());
@@ -106,7 +106,7 @@ async fn asked_again(server: &Server, old: &SuspensionView) -> Result<Option<Sus
 
 /// The first approval of the same call behind an old one, decided or not.
 async fn opened_later(server: &Server, old: &SuspensionView) -> Result<Option<SuspensionId>, ApiError> {
-    let filter = ApprovalFilter { status: None, ..ApprovalFilter::of_run(&old.run) };
+    let filter = ApprovalFilter { status: None, ..ApprovalFilter::for_run(&old.run) };
     let mut page = Page::default();
     loop {
         let listed = server.engine.approvals(&old.tenant, &filter, &page).await?;

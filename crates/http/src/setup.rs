@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use engine::store::Tenant;
-use engine::{Engine, Task};
+use engine::{BoxFuture, Engine};
 use machine::id::{AgentName, Principal};
 use serde::Serialize;
 use serde_json::Value;
@@ -31,7 +31,7 @@ pub struct Setup {
 
 /// Reads the configuration again and puts its agents into force. An error is for whoever asked, and nothing has changed
 /// then.
-pub type Reload = Arc<dyn Fn() -> Task<'static, Result<Reloaded, String>> + Send + Sync>;
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Reloaded, String>> + Send + Sync>;
 
 /// What a server shows, and whom it lets in, from here on.
 pub struct Reloaded {

@@ -1,6 +1,6 @@
 //! Approvals as people see them: with what the tool does, and with what will really run.
 
-use engine::store::{Committed, Refused, SuspensionView, Trouble, decoded};
+use engine::store::{CommittedEvent, StoreError, StoreFailure, SuspensionView, decoded};
 use machine::event::{Fact, OpenedSuspension};
 use machine::id::CallId;
 use machine::projection_rows::ApprovalStatus;
@@ -20,7 +20,7 @@ pub(crate) async fn shown(server: &Server, view: &SuspensionView) -> Result<Appr
     let Some(opened) = &view.opened else { return Ok(Approval::of(view)) };
     match whole(server, view, opened).await {
         Ok(approval) => Ok(approval),
-        Err(Refused::Trouble(Trouble::Corrupt(why))) => {
+        Err(StoreError::Failed(StoreFailure::Corrupt(why))) => {
             tracing::error!(approval = %view.id, why, "an approval is unreadable; run `holdpoint doctor`");
             Ok(Approval::of(view).unreadable().displayed())
         }
@@ -32,7 +32,7 @@ async fn whole(
     server: &Server,
     view: &SuspensionView,
     opened: &OpenedSuspension,
-) -> Result<Approval, Refused> {
+) -> Result<Approval, StoreError> {
     let edited = edited_of(server, view).await?;
     let mut approval = Approval::of(view).described(&description(server, view, opened).await?);
     if opened.arguments.is_none()
@@ -64,20 +64,20 @@ async fn description(
     server: &Server,
     view: &SuspensionView,
     opened: &OpenedSuspension,
-) -> Result<String, Refused> {
+) -> Result<String, StoreError> {
     let agents = server.agents();
     let agent = agents.iter().find(|agent| agent.name == view.agent.as_str());
     let tool = agent.and_then(|agent| agent.tools.iter().find(|tool| tool.name == opened.tool.as_str()));
     if let Some(tool) = tool {
         return Ok(tool.description.clone());
     }
-    let brought = server.engine.brought_tool(&view.tenant, &view.run, &opened.tool).await?;
+    let brought = server.engine.inline_tool(&view.tenant, &view.run, &opened.tool).await?;
     Ok(brought.map(|tool| tool.description.clone()).unwrap_or_default())
 }
 
 /// The arguments of a call as they stood when it was held, where what holds it does not show them itself: whoever is
 /// asked to try it again has to see what will run.
-async fn standing_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, Refused> {
+async fn standing_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, StoreError> {
     let run = server.engine.view(&view.tenant, &view.run).await?;
     // While the call is remembered it is known where they stand.
     let control = run.as_ref().and_then(|run| run.control.as_ref());
@@ -103,7 +103,7 @@ async fn last_arguments(
     view: &SuspensionView,
     from: u64,
     until: u64,
-) -> Result<Option<Arguments>, Refused> {
+) -> Result<Option<Arguments>, StoreError> {
     let (mut read, mut found) = (from, None);
     while read < until {
         let limit = usize::try_from(until - read).unwrap_or(READ_MAX).min(READ_MAX);
@@ -123,7 +123,7 @@ async fn events_behind(
     view: &SuspensionView,
     after: u64,
     limit: usize,
-) -> Result<Vec<Committed>, Refused> {
+) -> Result<Vec<CommittedEvent>, StoreError> {
     decoded(server.engine.store().events(&view.tenant, &view.run, after, limit).await?)
 }
 
@@ -143,7 +143,7 @@ fn arguments_in<'e>(fact: &'e Fact, call: &CallId) -> Option<&'e Arguments> {
 }
 
 /// What the approver changed the arguments to, if they did. It stands in the log, in the event that approved.
-async fn edited_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, Refused> {
+async fn edited_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, StoreError> {
     if view.kind != SuspensionKind::Approval || view.status != ApprovalStatus::Approved {
         return Ok(None);
     }

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use engine::store::{Committed, Logged, Refused, RunView, Store, Tenant};
+use engine::store::{CommittedEvent, LogEntry, RunView, Store, StoreError, Tenant};
 use machine::event::Fact;
 use machine::id::RunId;
 use machine::policy::Continuation;
@@ -23,7 +23,7 @@ pub(crate) async fn tell(
     run: &RunView,
     after: u64,
     mut hear: impl FnMut(Envelope) -> ControlFlow<()> + Send,
-) -> Result<(), Refused> {
+) -> Result<(), StoreError> {
     let mut telling = Telling::new(run.thread.clone(), run.id.clone()).forgetting();
     let mut read = begins_after(store, tenant, run, after).await?;
     loop {
@@ -32,8 +32,8 @@ pub(crate) async fn tell(
         read = last.seq();
         for logged in &events {
             let told = match logged {
-                Logged::Event(committed) => heard(store, tenant, &mut telling, &run.id, committed).await?,
-                Logged::Unreadable(event) => telling.hear_unreadable(event),
+                LogEntry::Event(committed) => heard(store, tenant, &mut telling, &run.id, committed).await?,
+                LogEntry::Unreadable(event) => telling.hear_unreadable(event),
             };
             for envelope in told {
                 if envelope.seq > after && hear(envelope).is_break() {
@@ -50,11 +50,11 @@ pub(crate) async fn heard(
     tenant: &Tenant,
     telling: &mut Telling,
     run: &RunId,
-    committed: &Committed,
-) -> Result<Vec<Envelope>, Refused> {
+    committed: &CommittedEvent,
+) -> Result<Vec<Envelope>, StoreError> {
     if let Some(seq) = telling.needs(committed) {
         let read = store.events(tenant, run, seq.saturating_sub(1), 1).await?;
-        read.iter().filter_map(Logged::readable).for_each(|found| telling.bring(&found.event));
+        read.iter().filter_map(LogEntry::readable).for_each(|found| telling.bring(&found.event));
     }
     Ok(telling.hear(committed))
 }
@@ -66,7 +66,7 @@ pub(crate) async fn begins_after(
     tenant: &Tenant,
     run: &RunView,
     after: u64,
-) -> Result<u64, Refused> {
+) -> Result<u64, StoreError> {
     match run.control.as_ref().map(|control| control.policy.continuation) {
         Some(Continuation::Eager) | None => return Ok(0),
         Some(Continuation::AllSettled) => {}
@@ -89,13 +89,13 @@ async fn last_step_in(
     run: &RunId,
     from: u64,
     until: u64,
-) -> Result<Option<u64>, Refused> {
+) -> Result<Option<u64>, StoreError> {
     let (mut read, mut begun) = (from, None);
     while read < until {
         let events = store.events(tenant, run, read, READ_MAX).await?;
         let Some(last) = events.last() else { break };
         read = last.seq();
-        let events = events.iter().filter_map(Logged::readable);
+        let events = events.iter().filter_map(LogEntry::readable);
         let steps = events.filter(|committed| matches!(committed.event.fact, Fact::StepStarted { .. }));
         let mut seqs = steps.map(|committed| committed.event.seq);
         begun = seqs.rfind(|seq| *seq <= until).or(begun);

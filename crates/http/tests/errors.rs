@@ -6,10 +6,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use axum::response::IntoResponse;
-use engine::posting::PostRefused;
+use engine::posting::PostError;
 use engine::quota::QuotaReached;
 use engine::store::Countable;
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use holdpoint_http::error::{ApiError, Code};
 use machine::json_value::ValueFault;
 use machine::policy::{LooseningRefused, StrictField};
@@ -74,13 +74,13 @@ fn d29_an_error_has_a_code_a_message_and_details() {
 fn what_went_wrong_inside_never_leaves_the_server() {
     let secret = "/var/lib/holdpoint.db: SELECT * FROM runs; postgres://user:hunter2@db";
     let inside = [
-        Refused::Impossible(secret.into()),
-        Refused::Trouble(Trouble::Unavailable(secret.into())),
-        Refused::Trouble(Trouble::Full(secret.into())),
-        Refused::Trouble(Trouble::Corrupt(secret.into())),
+        StoreError::Impossible(secret.into()),
+        StoreError::Failed(StoreFailure::Unavailable(secret.into())),
+        StoreError::Failed(StoreFailure::Full(secret.into())),
+        StoreError::Failed(StoreFailure::Corrupt(secret.into())),
     ];
     for refused in inside {
-        for error in [ApiError::from(refused.clone()), ApiError::from(PostRefused::Store(refused.clone()))] {
+        for error in [ApiError::from(refused.clone()), ApiError::from(PostError::Store(refused.clone()))] {
             let sent = serde_json::to_string(&error.body()).unwrap();
             for word in ["/var", "SELECT", "hunter2", "postgres"] {
                 assert!(!sent.contains(word), "{refused:?} sends {sent}");
@@ -94,28 +94,28 @@ fn what_went_wrong_inside_never_leaves_the_server() {
 fn d21_every_refused_message_has_its_code() {
     let loosening = LooseningRefused { field: StrictField::Approval };
     let cases = [
-        (PostRefused::NoSuchAgent("a".into()), Code::AgentNotFound),
-        (PostRefused::NoSuchThread("t".into()), Code::ThreadNotFound),
-        (PostRefused::Empty, Code::BadRequest),
-        (PostRefused::TooLarge { bytes: 1 }, Code::TooLarge),
-        (PostRefused::Unstorable(ValueFault::TooDeep), Code::BadRequest),
-        (PostRefused::Unstorable(ValueFault::ReservedKey), Code::BadRequest),
-        (PostRefused::Unstorable(ValueFault::TooManyNodes { nodes_max: 1 }), Code::TooLarge),
-        (PostRefused::BadPart { place: 0, why: "no".into() }, Code::BadRequest),
-        (PostRefused::Busy(Busy::QueueFull { max: 100 }), Code::QueueFull),
-        (PostRefused::Busy(Busy::InDoubt("run_1".into())), Code::InDoubt),
-        (PostRefused::Loosening(loosening), Code::Forbidden),
-        (PostRefused::ToolNameTaken("t".into()), Code::ToolNameTaken),
-        (PostRefused::BadTools { why: "no".into() }, Code::BadRequest),
-        (PostRefused::BadOutputSchema { why: "no".into() }, Code::BadRequest),
-        (PostRefused::CannotBeginAfter { message: "m".into(), why: "no".into() }, Code::BadRequest),
-        (PostRefused::MessageIdTaken("m".into()), Code::BadRequest),
-        (PostRefused::MessageIdReserved("m".into()), Code::BadRequest),
-        (PostRefused::KeyUsed { run: "run_1".into() }, Code::IdempotencyConflict),
-        (PostRefused::KeyTooLong { bytes: 256 }, Code::BadRequest),
-        (PostRefused::Quota(QuotaReached { what: Countable::PendingApprovals, max: 1 }), Code::QuotaReached),
-        (PostRefused::Draining, Code::Draining),
-        (PostRefused::Store(Refused::Stale), Code::StoreUnavailable),
+        (PostError::NoSuchAgent("a".into()), Code::AgentNotFound),
+        (PostError::NoSuchThread("t".into()), Code::ThreadNotFound),
+        (PostError::Empty, Code::BadRequest),
+        (PostError::TooLarge { bytes: 1 }, Code::TooLarge),
+        (PostError::Unstorable(ValueFault::TooDeep), Code::BadRequest),
+        (PostError::Unstorable(ValueFault::ReservedKey), Code::BadRequest),
+        (PostError::Unstorable(ValueFault::TooManyNodes { nodes_max: 1 }), Code::TooLarge),
+        (PostError::BadPart { place: 0, why: "no".into() }, Code::BadRequest),
+        (PostError::Busy(Busy::QueueFull { max: 100 }), Code::QueueFull),
+        (PostError::Busy(Busy::InDoubt("run_1".into())), Code::InDoubt),
+        (PostError::Loosening(loosening), Code::Forbidden),
+        (PostError::ToolNameTaken("t".into()), Code::ToolNameTaken),
+        (PostError::BadTools { why: "no".into() }, Code::BadRequest),
+        (PostError::BadOutputSchema { why: "no".into() }, Code::BadRequest),
+        (PostError::CannotBeginAfter { message: "m".into(), why: "no".into() }, Code::BadRequest),
+        (PostError::MessageIdTaken("m".into()), Code::BadRequest),
+        (PostError::MessageIdReserved("m".into()), Code::BadRequest),
+        (PostError::KeyUsed { run: "run_1".into() }, Code::IdempotencyConflict),
+        (PostError::KeyTooLong { bytes: 256 }, Code::BadRequest),
+        (PostError::Quota(QuotaReached { what: Countable::PendingApprovals, max: 1 }), Code::QuotaReached),
+        (PostError::Draining, Code::Draining),
+        (PostError::Store(StoreError::Stale), Code::StoreUnavailable),
     ];
     let kinds: BTreeSet<usize> = cases.iter().map(|(refused, _)| kind(refused)).collect();
     assert_eq!(kinds.len(), KIND_COUNT, "one of each");
@@ -123,15 +123,15 @@ fn d21_every_refused_message_has_its_code() {
         let said = format!("{refused:?}");
         assert_eq!(ApiError::from(refused).code, code, "{said}");
     }
-    let busy = ApiError::from(PostRefused::Busy(Busy::ActiveRun("run_1".into())));
+    let busy = ApiError::from(PostError::Busy(Busy::ActiveRun("run_1".into())));
     assert_eq!((busy.code, &busy.details["run_id"]), (Code::ActiveRunExists, &json!("run_1")));
     for max in [QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX] {
-        let full = ApiError::from(PostRefused::Busy(Busy::QueueFull { max }));
+        let full = ApiError::from(PostError::Busy(Busy::QueueFull { max }));
         assert_eq!(full.details["queued_max"], json!(max));
         assert!(full.message.starts_with(&format!("{max} runs are queued")), "{}", full.message);
     }
     let loose = LooseningRefused { field: StrictField::Approval };
-    let loose = ApiError::from(PostRefused::Loosening(loose));
+    let loose = ApiError::from(PostError::Loosening(loose));
     assert_eq!((loose.code, &loose.details["roles"]), (Code::Forbidden, &json!(["approve"])));
     assert!(loose.message.contains("`policy.approval`"), "{}", loose.message);
     assert_eq!(loose.details["field"], "policy.approval");
@@ -140,26 +140,26 @@ fn d21_every_refused_message_has_its_code() {
 const KIND_COUNT: usize = 19;
 
 /// Without a wildcard: a further refusal has to be counted here, and to have a case above.
-const fn kind(refused: &PostRefused) -> usize {
+const fn kind(refused: &PostError) -> usize {
     match refused {
-        PostRefused::NoSuchAgent(_) => 0,
-        PostRefused::Empty => 1,
-        PostRefused::TooLarge { .. } => 2,
-        PostRefused::Unstorable(_) => 3,
-        PostRefused::BadPart { .. } => 4,
-        PostRefused::Busy(_) => 5,
-        PostRefused::Loosening(_) => 6,
-        PostRefused::ToolNameTaken(_) => 7,
-        PostRefused::BadTools { .. } => 8,
-        PostRefused::BadOutputSchema { .. } => 9,
-        PostRefused::CannotBeginAfter { .. } => 10,
-        PostRefused::MessageIdTaken(_) => 11,
-        PostRefused::MessageIdReserved(_) => 12,
-        PostRefused::KeyUsed { .. } => 13,
-        PostRefused::KeyTooLong { .. } => 14,
-        PostRefused::Draining => 15,
-        PostRefused::Store(_) => 16,
-        PostRefused::NoSuchThread(_) => 17,
-        PostRefused::Quota(_) => 18,
+        PostError::NoSuchAgent(_) => 0,
+        PostError::Empty => 1,
+        PostError::TooLarge { .. } => 2,
+        PostError::Unstorable(_) => 3,
+        PostError::BadPart { .. } => 4,
+        PostError::Busy(_) => 5,
+        PostError::Loosening(_) => 6,
+        PostError::ToolNameTaken(_) => 7,
+        PostError::BadTools { .. } => 8,
+        PostError::BadOutputSchema { .. } => 9,
+        PostError::CannotBeginAfter { .. } => 10,
+        PostError::MessageIdTaken(_) => 11,
+        PostError::MessageIdReserved(_) => 12,
+        PostError::KeyUsed { .. } => 13,
+        PostError::KeyTooLong { .. } => 14,
+        PostError::Draining => 15,
+        PostError::Store(_) => 16,
+        PostError::NoSuchThread(_) => 17,
+        PostError::Quota(_) => 18,
     }
 }

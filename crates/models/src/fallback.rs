@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
-use engine::store::Task;
+use engine::store::BoxFuture;
 
 /// A model with the name by which the log calls it.
 pub type Named = (String, Arc<dyn Model>);
@@ -56,7 +56,7 @@ impl Model for FallbackModel {
         &'a self,
         request: ModelRequest,
         deltas: Deltas,
-    ) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             let place = self.place(request.attempt);
             let (now, next) = (self.models.get(place), self.models.get(self.place(request.attempt + 1)));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Append, Birth, Brought, Refused};
+use engine::store::{Append, InlineAgent, NewChildRun, StoreError};
 use machine::event::{Event, Fact, InterruptCause};
 use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) state_values: Vec<String>,
     pub(crate) started_at: Option<Timestamp>,
     /// What came with the message of the run that this creates.
-    pub(crate) brought: Option<Brought>,
+    pub(crate) brought: Option<InlineAgent>,
     /// Of everything in here that is bound as text or bytes.
     pub(crate) bytes: u64,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Newborn {
 }
 
 impl Entry {
-    pub(crate) fn of(append: Append) -> Result<Self, Refused> {
+    pub(crate) fn of(append: Append) -> Result<Self, StoreError> {
         let Append {
             expected_seq,
             expected_version,
@@ -121,7 +121,7 @@ impl Entry {
         let deliver = deliver
             .into_iter()
             .map(|one| Ok((one.to, Written::of(one.item)?)))
-            .collect::<Result<Vec<_>, Refused>>()?;
+            .collect::<Result<Vec<_>, StoreError>>()?;
         let state_values = rows.state.iter().map(|kept| kept.value.to_string()).collect();
         let mut entry = Self {
             expected_seq,
@@ -144,7 +144,7 @@ impl Entry {
 
     /// The last commit of a run of which something that is stored cannot be decoded. `before` is its control as it is
     /// stored, and stays where there is no other.
-    pub(crate) fn ending(run: Ended, last: FinalCommit, before: Vec<u8>) -> Result<Self, Refused> {
+    pub(crate) fn ending(run: Ended, last: FinalCommit, before: Vec<u8>) -> Result<Self, StoreError> {
         let FinalCommit { events, rows, deliver, control } = last;
         let events: Vec<Arc<Event>> = events.into_iter().map(Arc::new).collect();
         if let Some(control) = control {
@@ -167,7 +167,7 @@ impl Entry {
         let deliver = deliver
             .into_iter()
             .map(|one| Ok((one.to, Written::of(one.item)?)))
-            .collect::<Result<Vec<_>, Refused>>()?;
+            .collect::<Result<Vec<_>, StoreError>>()?;
         let mut entry = Self {
             expected_seq: run.seq,
             expected_version: run.version,
@@ -203,7 +203,7 @@ impl Entry {
     }
 
     /// The first commit of a run, with what came along.
-    pub(crate) fn born(append: Append, brought: Option<Brought>) -> Result<Self, Refused> {
+    pub(crate) fn born(append: Append, brought: Option<InlineAgent>) -> Result<Self, StoreError> {
         brought.as_ref().map_or(Ok(()), |brought| brought.check(&append.control))?;
         let entry = Self::of(append)?;
         let bytes = entry.bytes + brought.as_ref().map_or(0, |brought| brought.text().len() as u64);
@@ -233,7 +233,7 @@ impl Entry {
 }
 
 impl State {
-    fn of(control: &Control) -> Result<Self, Refused> {
+    fn of(control: &Control) -> Result<Self, StoreError> {
         Ok(Self {
             run: control.run.clone(),
             thread: control.thread.clone(),
@@ -258,7 +258,7 @@ impl State {
 }
 
 impl Log {
-    fn of(expected_seq: u64, events: &[Arc<Event>]) -> Result<Option<Self>, Refused> {
+    fn of(expected_seq: u64, events: &[Arc<Event>]) -> Result<Option<Self>, StoreError> {
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(None) };
         let mut body = String::new();
         for (event, seq) in events.iter().zip(expected_seq + 1..) {
@@ -281,7 +281,7 @@ impl Log {
 }
 
 impl Written {
-    pub(crate) fn of(item: Item) -> Result<Self, Refused> {
+    pub(crate) fn of(item: Item) -> Result<Self, StoreError> {
         let decision = match item.decision() {
             Some(decision) if decision.id.is_some() => Some(serde_json::to_string(decision)),
             Some(_) | None => None,
@@ -293,7 +293,7 @@ impl Written {
 }
 
 impl Newborn {
-    fn of(birth: &Birth) -> Result<Self, Refused> {
+    fn of(birth: &NewChildRun) -> Result<Self, StoreError> {
         let state = State::of(&birth.control)?;
         let log = Log::of(0, std::slice::from_ref(&birth.first))?;
         let log = log.filter(|log| log.last_seq == state.seq && birth.thread == state.thread);
@@ -304,8 +304,8 @@ impl Newborn {
     }
 }
 
-fn impossible(why: String) -> Refused {
-    Refused::Impossible(why)
+fn impossible(why: String) -> StoreError {
+    StoreError::Impossible(why)
 }
 
 fn started_at(events: &[Arc<Event>]) -> Option<Timestamp> {

@@ -1,6 +1,6 @@
 //! A grant as it stands in the columns of its row.
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use machine::id::{AgentName, GrantId, Principal, ToolName};
 
@@ -19,7 +19,7 @@ pub(crate) struct GrantColumns {
 }
 
 impl GrantColumns {
-    pub(crate) fn of(grant: &Grant) -> Result<Self, Refused> {
+    pub(crate) fn of(grant: &Grant) -> Result<Self, StoreError> {
         let (id, given_by) = (grant.id.to_string(), grant.by.to_string());
         Ok(match &grant.covers {
             GrantCoverage::Thread => {
@@ -32,14 +32,16 @@ impl GrantColumns {
                 agent: agent.as_ref().map(ToString::to_string),
                 definition: Some(definition.0.to_vec()),
                 reasons: Some(
-                    serde_json::to_string(reasons).map_err(|error| Refused::Impossible(error.to_string()))?,
+                    serde_json::to_string(reasons)
+                        .map_err(|error| StoreError::Impossible(error.to_string()))?,
                 ),
             },
         })
     }
 
-    pub(crate) fn grant(self) -> Result<Grant, Refused> {
-        let corrupt = |why: String| Refused::Trouble(Trouble::Corrupt(format!("grant {}: {why}", self.id)));
+    pub(crate) fn grant(self) -> Result<Grant, StoreError> {
+        let corrupt =
+            |why: String| StoreError::Failed(StoreFailure::Corrupt(format!("grant {}: {why}", self.id)));
         let covers = match (self.tool, self.definition, self.reasons) {
             (None, None, None) => GrantCoverage::Thread,
             (Some(tool), Some(definition), Some(reasons)) => GrantCoverage::Tool(ToolGrant {
@@ -56,7 +58,7 @@ impl GrantColumns {
     }
 
     /// As it counts and is shown, and whether its reasons cannot be decoded: then it lifts none, and its calls are held.
-    pub(crate) fn shown(self) -> Result<(Grant, bool), Refused> {
+    pub(crate) fn shown(self) -> Result<(Grant, bool), StoreError> {
         let reasons = self.reasons.as_deref().map(serde_json::from_str::<Vec<HoldReason>>);
         if reasons.is_some_and(|reasons| reasons.is_err()) {
             return Ok((Self { reasons: Some("[]".into()), ..self }.grant()?, true));

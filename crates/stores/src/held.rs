@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Refused, Tenant, Trouble};
+use engine::store::{StoreError, StoreFailure, Tenant};
 use machine::Control;
 use machine::call::Call;
 use machine::event::{Event, Fact, OpenedSuspension};
@@ -48,9 +48,9 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// One of its calls, with the event that holds it.
-    pub(crate) fn held(&self, call: &CallId, event: &Event) -> Result<HeldCall, Refused> {
+    pub(crate) fn held(&self, call: &CallId, event: &Event) -> Result<HeldCall, StoreError> {
         let control = &self.control;
-        let corrupt = |why: String| Refused::from(Trouble::Corrupt(why));
+        let corrupt = |why: String| StoreError::from(StoreFailure::Corrupt(why));
         let known = control.call(call);
         let known = known.ok_or_else(|| corrupt(format!("run {} knows no call {call}", control.run)))?;
         let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = &event.fact else {

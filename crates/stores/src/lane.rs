@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -17,12 +17,12 @@ pub(crate) struct Lane(Arc<Semaphore>);
 
 /// What a read takes with it.
 pub(crate) struct Errand<T> {
-    answer: Sender<Result<T, Refused>>,
+    answer: Sender<Result<T, StoreError>>,
     _place: OwnedSemaphorePermit,
 }
 
 /// Where its answer comes.
-pub(crate) struct Awaited<T>(Receiver<Result<T, Refused>>);
+pub(crate) struct Awaited<T>(Receiver<Result<T, StoreError>>);
 
 impl Lane {
     pub(crate) fn new(places: usize) -> Self {
@@ -30,9 +30,9 @@ impl Lane {
     }
 
     /// Waits until one of its places is free.
-    pub(crate) async fn enter<T>(&self) -> Result<(Errand<T>, Awaited<T>), Refused> {
+    pub(crate) async fn enter<T>(&self) -> Result<(Errand<T>, Awaited<T>), StoreError> {
         let place = self.0.clone().acquire_owned().await;
-        let place = place.map_err(|closed| Trouble::Unavailable(closed.to_string()))?;
+        let place = place.map_err(|closed| StoreFailure::Unavailable(closed.to_string()))?;
         let (answer, awaited) = oneshot::channel();
         Ok((Errand { answer, _place: place }, Awaited(awaited)))
     }
@@ -44,15 +44,15 @@ impl<T> Errand<T> {
         self.answer.is_closed()
     }
 
-    pub(crate) fn end(self, found: Result<T, Refused>) {
+    pub(crate) fn end(self, found: Result<T, StoreError>) {
         // Whoever asked may be gone by now.
         let _ = self.answer.send(found);
     }
 }
 
 impl<T> Awaited<T> {
-    pub(crate) async fn answer(self) -> Result<T, Refused> {
-        let nothing = |_| Err(Trouble::Unavailable("a read ended without an answer".into()).into());
+    pub(crate) async fn answer(self) -> Result<T, StoreError> {
+        let nothing = |_| Err(StoreFailure::Unavailable("a read ended without an answer".into()).into());
         self.0.await.unwrap_or_else(nothing)
     }
 }

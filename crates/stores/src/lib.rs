@@ -28,11 +28,11 @@ mod words;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use pruned::Pruned;
 
-use engine::store::Refused;
+use engine::store::StoreError;
 use serde_json::Value;
 
 /// Metadata that could not be read back is not stored.
-fn check_metadata(metadata: &Value) -> Result<(), Refused> {
+fn check_metadata(metadata: &Value) -> Result<(), StoreError> {
     let fault = machine::json_value::fault(metadata);
-    fault.map_or(Ok(()), |fault| Err(Refused::Impossible(format!("metadata cannot be stored: {fault}"))))
+    fault.map_or(Ok(()), |fault| Err(StoreError::Impossible(format!("metadata cannot be stored: {fault}"))))
 }

@@ -1,6 +1,6 @@
 //! Where a page of a list goes on: behind this time and this id.
 
-use engine::store::{Listed, Page, Refused};
+use engine::store::{Listed, Page, StoreError};
 use machine::Timestamp;
 
 use crate::words::{millis, timestamp};
@@ -40,7 +40,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    pub(crate) fn of(page: &Page) -> Result<Self, Refused> {
+    pub(crate) fn of(page: &Page) -> Result<Self, StoreError> {
         let limit = page.limit.clamp(1, Page::LIMIT_MAX);
         let behind = page.cursor.as_deref().map(place).transpose()?;
         Ok(Self { behind, limit })
@@ -59,8 +59,8 @@ impl Asked {
     }
 }
 
-fn place(cursor: &str) -> Result<Place, Refused> {
-    let bad = || Refused::Impossible("bad cursor".into());
+fn place(cursor: &str) -> Result<Place, StoreError> {
+    let bad = || StoreError::Impossible("bad cursor".into());
     let (at, id) = cursor.split_once('.').ok_or_else(bad)?;
     let at = at.parse::<i64>().ok().filter(|at| *at >= 0).ok_or_else(bad)?;
     if id.is_empty() {

@@ -7,7 +7,7 @@ use machine::inbox::Item;
 use machine::projection_rows::{ApprovalStatus, PublicRunStatus, Role};
 use machine::suspension::SuspensionKind;
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 
 /// No database has a number above this one, and no time that anybody waits for lies behind it.
 pub(crate) fn number(value: u64) -> i64 {
@@ -26,7 +26,7 @@ pub(crate) fn unsigned(column: i64) -> u64 {
     u64::try_from(column).unwrap_or(0)
 }
 
-pub(crate) fn digest(column: &[u8]) -> Result<Digest, Refused> {
+pub(crate) fn digest(column: &[u8]) -> Result<Digest, StoreError> {
     <[u8; 32]>::try_from(column).map(Digest).map_err(|_| corrupt("a digest does not have 32 bytes"))
 }
 
@@ -69,23 +69,23 @@ pub(crate) const fn item_word(item: &Item) -> &'static str {
     }
 }
 
-pub(crate) fn checkpoint_of(word: &str) -> Result<Checkpoint, Refused> {
+pub(crate) fn checkpoint_of(word: &str) -> Result<Checkpoint, StoreError> {
     find(CHECKPOINTS, word, checkpoint_word)
 }
 
-pub(crate) fn role_of(word: &str) -> Result<Role, Refused> {
+pub(crate) fn role_of(word: &str) -> Result<Role, StoreError> {
     find([Role::User, Role::Assistant, Role::Tool, Role::Note], word, role_word)
 }
 
-pub(crate) fn status_of(word: &str) -> Result<PublicRunStatus, Refused> {
+pub(crate) fn status_of(word: &str) -> Result<PublicRunStatus, StoreError> {
     find(PublicRunStatus::ALL, word, PublicRunStatus::as_str)
 }
 
-pub(crate) fn approval_status_of(word: &str) -> Result<ApprovalStatus, Refused> {
+pub(crate) fn approval_status_of(word: &str) -> Result<ApprovalStatus, StoreError> {
     find(ApprovalStatus::ALL, word, ApprovalStatus::as_str)
 }
 
-pub(crate) fn kind_of(word: &str) -> Result<SuspensionKind, Refused> {
+pub(crate) fn kind_of(word: &str) -> Result<SuspensionKind, StoreError> {
     find(SuspensionKind::ALL, word, SuspensionKind::as_str)
 }
 
@@ -93,10 +93,10 @@ fn find<T: Copy, const N: usize>(
     all: [T; N],
     word: &str,
     spelled: impl Fn(T) -> &'static str,
-) -> Result<T, Refused> {
+) -> Result<T, StoreError> {
     all.into_iter().find(|one| spelled(*one) == word).ok_or_else(|| corrupt(format!("{word} means nothing")))
 }
 
-fn corrupt(why: impl Into<String>) -> Refused {
-    Trouble::Corrupt(why.into()).into()
+fn corrupt(why: impl Into<String>) -> StoreError {
+    StoreFailure::Corrupt(why.into()).into()
 }

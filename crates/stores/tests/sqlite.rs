@@ -22,7 +22,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::store::{Append, ApprovalFilter, AutoApproval, Claim, Page, Refused, RunFilter};
+use engine::store::{Append, ApprovalFilter, AutoApproval, Claim, Page, RunFilter, StoreError};
 use machine::Control;
 use machine::control::ControlDecodeError;
 use machine::event::InterruptCause;
@@ -272,7 +272,7 @@ async fn a_run_that_cannot_be_read_keeps_no_other_from_being_given_out() {
     raw.execute("UPDATE commits SET body = 'x' WHERE run = (SELECT row FROM runs WHERE id = 'bad')", [])
         .unwrap();
     // The engine halts the one that it cannot decode.
-    let claimed = world.store.claim(Claim::Next { limit: 10, pass_over: None }).await.unwrap();
+    let claimed = world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap();
     let readable = claimed.iter().map(|claimed| (claimed.lease.run.as_str(), claimed.loaded.is_ok()));
     assert_eq!(readable.collect::<Vec<_>>(), [("bad", false), ("good", true)]);
     let bad = world.store.run(&world.tenant, &RunId::from("bad")).await.unwrap().expect("it is there");
@@ -557,7 +557,7 @@ async fn auto_approve_that_was_switched_often_leaves_one_row_and_revoked_grants_
     let rows = "SELECT group_concat(id) FROM grants";
     assert_eq!(raw.query_row(rows, [], |row| row.get::<_, String>(0)).unwrap(), "grt_last");
     let gone = world.store.revoke_grant(&world.tenant, &"grt_1".into()).await;
-    assert_eq!(gone, Err(Refused::NotFound), "it was revoked before");
+    assert_eq!(gone, Err(StoreError::NotFound), "it was revoked before");
     for name in [
         "thread_by_id",
         "threads_newest",
@@ -588,7 +588,7 @@ fn plan(raw: &Connection, sql: &str) -> Vec<String> {
 async fn commits_that_arrive_together_share_a_sync() {
     let folder = Folder::new();
     let world = world(&folder);
-    let before = world.store.counts();
+    let before = world.store.metrics();
     let tasks: Vec<_> = (0..64)
         .map(|index| {
             let world = world.clone();
@@ -606,7 +606,7 @@ async fn commits_that_arrive_together_share_a_sync() {
     for task in tasks {
         task.await.unwrap();
     }
-    let after = world.store.counts();
+    let after = world.store.metrics();
     assert_eq!(after.commits - before.commits, 64 * 9);
     assert!(after.syncs - before.syncs < (after.commits - before.commits) / 2, "{before:?} {after:?}");
     assert!(after.bytes > before.bytes);
@@ -620,7 +620,7 @@ async fn a_refused_append_spoils_no_other_of_its_batch() {
     for index in 0..90 {
         workers.push(started(&world, &format!("thr_{index}"), &format!("run_{index}")).await);
     }
-    let commits = world.store.counts().commits;
+    let commits = world.store.metrics().commits;
     let mut tasks = Vec::new();
     for (index, mut worker) in workers.into_iter().enumerate() {
         let world = world.clone();
@@ -643,11 +643,11 @@ async fn a_refused_append_spoils_no_other_of_its_batch() {
     for task in tasks {
         match task.await.unwrap() {
             (0, result) => assert_eq!(result, Ok(())),
-            (1, result) => assert!(matches!(result, Err(Refused::Impossible(_))), "{result:?}"),
-            (_, result) => assert_eq!(result, Err(Refused::Fenced)),
+            (1, result) => assert!(matches!(result, Err(StoreError::Impossible(_))), "{result:?}"),
+            (_, result) => assert_eq!(result, Err(StoreError::Fenced)),
         }
     }
-    assert_eq!(world.store.counts().commits, commits + 30);
+    assert_eq!(world.store.metrics().commits, commits + 30);
     for index in 0..90 {
         let seq = world.run(&format!("run_{index}")).await.control.as_ref().unwrap().seq;
         assert_eq!(seq > 5, index % 3 == 0, "run_{index} stands at {seq}");
@@ -684,7 +684,7 @@ async fn a_claim_passes_over_runs_that_others_hold() {
 }
 
 /// Polled once, so that the command is on its way, and then dropped.
-async fn given_up<T>(mut task: engine::store::Task<'_, T>) {
+async fn given_up<T>(mut task: engine::store::BoxFuture<'_, T>) {
     std::future::poll_fn(|context| {
         let _ = task.as_mut().poll(context);
         std::task::Poll::Ready(())

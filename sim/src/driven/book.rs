@@ -139,7 +139,7 @@ impl Book {
         let Some((first, rest)) = append.events.split_first() else {
             return breach(Invariant::SeqIsDense, "a run begins without an event");
         };
-        if let Some(brought) = &create.brought {
+        if let Some(brought) = &create.inline_agent {
             self.know_revision(*brought.digest(), brought.text())?;
         }
         ensure(!self.gone.contains(&create.seen.id), Invariant::DeletedThreadsStayGone, || {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use engine::Engine;
 use engine::deciding::{Answer, Decide};
 use engine::feed::{FeedItem, Subscription};
-use engine::posting::{Message, OnBusy, PostRefused};
-use engine::store::{Refused, Tenant};
+use engine::posting::{Message, OnBusy, PostError};
+use engine::store::{StoreError, Tenant};
 use machine::event::{Fact, InterruptCause};
 use machine::id::{Digest, MessageId, Principal, RunId};
 use machine::inbox::{Item, Refusal, Verdict};
@@ -110,7 +110,7 @@ impl World {
             let posted = engine.post(message).await;
             stage.count("message", answer_name(&posted));
             stage.tell(|| format!("{words}: {posted:?}"));
-            if let Err(PostRefused::Store(refused)) = &posted {
+            if let Err(PostError::Store(refused)) = &posted {
                 stage.check(expected(refused, &words));
             }
             let Ok(posted) = posted else { return };
@@ -368,15 +368,15 @@ async fn watch(stage: &Stage, mut watched: Subscription, run: &RunId, after: u64
 }
 
 /// Nobody outside of the engine is told anything of a store but that it is in trouble.
-pub(super) fn expected(refused: &Refused, who: &str) -> Result<(), Violation> {
+pub(super) fn expected(refused: &StoreError, who: &str) -> Result<(), Violation> {
     let trouble = match refused {
-        Refused::Trouble(_) => true,
-        Refused::Fenced
-        | Refused::Behind
-        | Refused::Stale
-        | Refused::Busy(_)
-        | Refused::Impossible(_)
-        | Refused::NotFound => false,
+        StoreError::Failed(_) => true,
+        StoreError::Fenced
+        | StoreError::Behind
+        | StoreError::Stale
+        | StoreError::Busy(_)
+        | StoreError::Impossible(_)
+        | StoreError::NotFound => false,
     };
     ensure(trouble, Invariant::NothingIsBroken, || format!("{who}, and is told that {refused}"))
 }
@@ -399,7 +399,7 @@ fn some_message(book: &mut super::book::Book, thread: &str) -> Option<MessageId>
     Some(message.id().clone())
 }
 
-pub(super) fn answer_name(posted: &Result<engine::posting::Posted, PostRefused>) -> &'static str {
+pub(super) fn answer_name(posted: &Result<engine::posting::Posted, PostError>) -> &'static str {
     match posted {
         Ok(posted) if posted.status == PublicRunStatus::Queued => "queued",
         Ok(_) => "started a run",
@@ -407,16 +407,16 @@ pub(super) fn answer_name(posted: &Result<engine::posting::Posted, PostRefused>)
     }
 }
 
-fn refusal_name(refused: &PostRefused) -> &'static str {
-    if matches!(refused, PostRefused::Busy(_)) {
+fn refusal_name(refused: &PostError) -> &'static str {
+    if matches!(refused, PostError::Busy(_)) {
         "refused as busy"
-    } else if matches!(refused, PostRefused::Loosening(_)) {
+    } else if matches!(refused, PostError::Loosening(_)) {
         "refused as loosening"
-    } else if matches!(refused, PostRefused::MessageIdTaken(_)) {
+    } else if matches!(refused, PostError::MessageIdTaken(_)) {
         "refused as its id is taken"
-    } else if matches!(refused, PostRefused::NoSuchThread(_)) {
+    } else if matches!(refused, PostError::NoSuchThread(_)) {
         "refused as its thread is gone"
-    } else if matches!(refused, PostRefused::Store(_) | PostRefused::Draining) {
+    } else if matches!(refused, PostError::Store(_) | PostError::Draining) {
         "no answer"
     } else {
         "refused otherwise"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::posting::{Message, PostRefused, ToThread};
+use engine::posting::{Message, PostError, ThreadTarget};
 use engine::store::Tenant;
 use machine::id::ThreadId;
 use serde_json::Value;
@@ -18,7 +18,7 @@ impl World {
     /// Of the message and the deletion one wins. The thread never comes back.
     pub(super) fn post_beside_a_deletion(&mut self, mut message: Message) {
         let thread = ThreadId::from(format!("passing_{}", self.message_count));
-        message.thread = ToThread::Existing(thread.clone());
+        message.thread = ThreadTarget::Existing(thread.clone());
         message.after = None;
         self.send(move |stage, engine, _| async move {
             let put =
@@ -35,7 +35,7 @@ impl World {
             stage.count("message", answer_name(&posted));
             let words = format!("somebody writes to {thread}, which is deleted");
             stage.tell(|| format!("{words}: {posted:?}"));
-            if let Err(PostRefused::Store(refused)) = &posted {
+            if let Err(PostError::Store(refused)) = &posted {
                 stage.check(expected(refused, &words));
             }
         });

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use engine::clock::{Clock as _, RuntimeClock};
-use engine::store::{Refused, Store, Task, Trouble};
+use engine::store::{BoxFuture, Store, StoreError, StoreFailure};
 use machine::Timestamp;
 use stores::memory::MemoryStore;
 use stores::sqlite::{Settings, SqliteStore};
@@ -98,8 +98,8 @@ impl Disk {
     pub(crate) fn ask<T>(
         &self,
         own: Option<&Arc<dyn Store>>,
-        ask: impl for<'s> FnOnce(&'s dyn Store) -> Task<'s, Result<T, Refused>>,
-    ) -> Result<T, Refused> {
+        ask: impl for<'s> FnOnce(&'s dyn Store) -> BoxFuture<'s, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let store = own.cloned().or_else(|| self.open()).ok_or_else(closed)?;
         match &self.medium {
             Medium::Memory(_) | Medium::File(_) => at_once(ask(&*store)),
@@ -126,8 +126,8 @@ fn new_path() -> PathBuf {
     folder.join(format!("holdpoint-sim-{}-{number}.db", std::process::id()))
 }
 
-fn closed() -> Refused {
-    Trouble::Unavailable("no process has the store open".into()).into()
+fn closed() -> StoreError {
+    StoreFailure::Unavailable("no process has the store open".into()).into()
 }
 
 impl Drop for Disk {
@@ -145,9 +145,9 @@ impl Drop for Disk {
 }
 
 /// The answer of a store that never waits.
-fn at_once<T>(task: Task<'_, Result<T, Refused>>) -> Result<T, Refused> {
+fn at_once<T>(task: BoxFuture<'_, Result<T, StoreError>>) -> Result<T, StoreError> {
     match pin!(task).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
-        Poll::Pending => Err(Refused::Impossible("a store of the simulator waits".into())),
+        Poll::Pending => Err(StoreError::Impossible("a store of the simulator waits".into())),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::store::{Committed, Refused, Tenant, decoded};
+use engine::store::{CommittedEvent, StoreError, Tenant, decoded};
 use machine::fold;
 use machine::id::{Principal, RunId};
 use machine::suspension::SuspensionKind;
@@ -60,7 +60,8 @@ impl World {
         let ended = self.stage.book().runs.iter().all(|run| run.ledger.ended());
         ended
             && self.process.as_ref().is_none_or(|process| {
-                process.engine.held_count() == 0 && process.clients.iter().all(|client| client.is_finished())
+                process.engine.runs_in_memory() == 0
+                    && process.clients.iter().all(|client| client.is_finished())
             })
     }
 
@@ -103,8 +104,8 @@ impl World {
         }
     }
 
-    fn stored_log(&self, tenant: &Tenant, run: &RunId) -> Result<Vec<Committed>, Refused> {
-        let mut log: Vec<Committed> = Vec::new();
+    fn stored_log(&self, tenant: &Tenant, run: &RunId) -> Result<Vec<CommittedEvent>, StoreError> {
+        let mut log: Vec<CommittedEvent> = Vec::new();
         loop {
             let after = log.last().map_or(0, |last| last.event.seq);
             let page = self.stage.disk.ask(None, |store| store.events(tenant, run, after, usize::MAX))?;
@@ -166,7 +167,7 @@ impl World {
             .collect();
         if let Some(process) = &self.process {
             let waiting = process.clients.iter().filter(|client| !client.is_finished()).count();
-            stuck.push(format!("{} held in memory, {waiting} people wait", process.engine.held_count()));
+            stuck.push(format!("{} held in memory, {waiting} people wait", process.engine.runs_in_memory()));
         }
         stuck.join("; ")
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelCall, ModelFailure, ModelRequest};
-use engine::plugin::{Action, Moment, Phase, PhaseSet, Plugin};
-use engine::store::Task;
+use engine::plugin::{Action, HookContext, Phase, PhaseSet, Plugin};
+use engine::store::BoxFuture;
 use engine::tool::{Outcome, Tool, ToolDefinition, ToolRequest};
 use machine::Input;
 use machine::id::PluginName;
@@ -51,7 +51,7 @@ impl Model for ScriptedModel {
         &'a self,
         request: ModelRequest,
         deltas: Deltas,
-    ) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             let now = self.stage.now();
             let checked = self.stage.book().model_started(&self.life, &request, now);
@@ -138,7 +138,7 @@ impl Tool for ScriptedTool {
         &self.definition
     }
 
-    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome> {
         Box::pin(async move {
             let now = self.stage.now();
             let checked = self.stage.book().tool_started(&self.life, &request, now);
@@ -214,9 +214,9 @@ impl Plugin for ScriptedPlugin {
         self.revision.phases
     }
 
-    fn hook(&self, moment: Moment) -> Task<'_, Result<Vec<Action>, String>> {
+    fn hook(&self, context: HookContext) -> BoxFuture<'_, Result<Vec<Action>, String>> {
         Box::pin(async move {
-            let phase = moment.subject.phase();
+            let phase = context.subject.phase();
             self.stage.count("hook", names::phase(phase));
             let (outcome, pause, trouble) = self.draw(phase);
             self.life.pause(pause).await;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
-    Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
-    Remembered, RunFilter, RunView, StateView, Store, SuspensionView, Task, Tenant, ThreadView, Trouble,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, Countable, Create, Created,
+    GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView, Page, RunCounts,
+    RunFilter, RunView, StateView, Store, StoreError, StoreFailure, StoreMetrics, StoredResponse,
+    SuspensionView, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -37,8 +38,8 @@ impl RoughStore {
     async fn rough<T: Send>(
         &self,
         kind: Kind,
-        ask: impl for<'s> FnOnce(&'s dyn Store) -> Task<'s, Result<T, Refused>> + Send,
-    ) -> Result<T, Refused> {
+        ask: impl for<'s> FnOnce(&'s dyn Store) -> BoxFuture<'s, Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         self.rough_then(kind, ask, |_, _| {}).await
     }
 
@@ -46,9 +47,9 @@ impl RoughStore {
     async fn rough_then<T: Send>(
         &self,
         kind: Kind,
-        ask: impl for<'s> FnOnce(&'s dyn Store) -> Task<'s, Result<T, Refused>> + Send,
+        ask: impl for<'s> FnOnce(&'s dyn Store) -> BoxFuture<'s, Result<T, StoreError>> + Send,
         then: impl FnOnce(&Stage, &T) + Send,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, StoreError> {
         self.life.alive().await;
         let plan = self.stage.plan(&self.life, kind);
         self.life.pause(plan.before_ms).await;
@@ -61,7 +62,7 @@ impl RoughStore {
             Fate::Plain | Fate::Refused(Side::After) | Fate::Lost(Side::After) => {}
         }
         let result = if self.life.is_fenced() && opens(kind) {
-            Err(Trouble::Unavailable(STORE_TAKEN.into()).into())
+            Err(StoreFailure::Unavailable(STORE_TAKEN.into()).into())
         } else {
             self.stage.disk.ask(self.own.as_ref(), ask)
         };
@@ -79,26 +80,26 @@ impl RoughStore {
         result
     }
 
-    fn refused(&self, side: Side, kind: Kind) -> Refused {
+    fn refused(&self, side: Side, kind: Kind) -> StoreError {
         let name = match side {
             Side::Before => "unavailable before a call",
             Side::After => "unavailable after a commit",
         };
         self.stage.count("store", name);
         self.stage.tell(|| format!("process {}: {kind:?} is refused {side:?}", self.life.number));
-        Trouble::Unavailable(PLUG_PULLED.into()).into()
+        StoreFailure::Unavailable(PLUG_PULLED.into()).into()
     }
 
-    fn count_answer<T>(&self, kind: Kind, result: &Result<T, Refused>) {
+    fn count_answer<T>(&self, kind: Kind, result: &Result<T, StoreError>) {
         let Err(refused) = result else { return };
         let name = match refused {
-            Refused::Fenced => "fenced",
-            Refused::Behind => "behind",
-            Refused::Stale => "stale",
-            Refused::Busy(_) => "busy",
-            Refused::Impossible(_) => "impossible",
-            Refused::NotFound => "not found",
-            Refused::Trouble(_) => "unavailable to an old process",
+            StoreError::Fenced => "fenced",
+            StoreError::Behind => "behind",
+            StoreError::Stale => "stale",
+            StoreError::Busy(_) => "busy",
+            StoreError::Impossible(_) => "impossible",
+            StoreError::NotFound => "not found",
+            StoreError::Failed(_) => "unavailable to an old process",
         };
         self.stage.count("store", name);
         if kind != Kind::Read {
@@ -149,7 +150,7 @@ impl Drop for Flight<'_> {
 /// Methods around which nothing happens but what goes wrong.
 macro_rules! rough {
     ($($kind:ident fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {$(
-        fn $method(&self, $($name: $type),*) -> Task<'_, Result<$answer, Refused>> {
+        fn $method(&self, $($name: $type),*) -> BoxFuture<'_, Result<$answer, StoreError>> {
             $(let $name = $name.to_owned();)*
             Box::pin(self.rough(Kind::$kind, move |store| store.$method($(&$name),*)))
         }
@@ -175,20 +176,25 @@ impl Store for RoughStore {
         Read fn decision(tenant: &Tenant, run: &RunId, id: &DecisionId) -> Option<Decision>;
         Read fn run(tenant: &Tenant, run: &RunId) -> Option<RunView>;
         Read fn runs(tenant: &Tenant, filter: &RunFilter, page: &Page) -> Listed<RunView>;
-        Read fn message(tenant: &Tenant, thread: &ThreadId, message: &MessageId) -> Option<MessagePlace>;
+        Read fn message(tenant: &Tenant, thread: &ThreadId, message: &MessageId) -> Option<MessagePosition>;
         Read fn messages(tenant: &Tenant, thread: &ThreadId, page: &Page) -> Listed<MessageView>;
         Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;
-        Read fn remembered(tenant: &Tenant, run: &RunId, scope: &str) -> Option<Remembered>;
+        Read fn stored_response(tenant: &Tenant, run: &RunId, scope: &str) -> Option<StoredResponse>;
         Append fn end_undecoded(lease: &Lease) -> Appended;
         Read fn state(tenant: &Tenant, run: &RunId) -> Vec<StateView>;
         Read fn taken_call_ids(lease: &Lease, asked: &[String]) -> BTreeSet<CallId>;
         Read fn plugin_state(lease: &Lease) -> Vec<StateRow>;
         Read fn suspension(tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView>;
         Read fn approvals(tenant: &Tenant, filter: &ApprovalFilter, page: &Page) -> Listed<SuspensionView>;
-        Read fn census() -> Census;
+        Read fn run_counts() -> RunCounts;
     }
 
-    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+    fn count_up_to(
+        &self,
+        tenant: &Tenant,
+        what: Countable,
+        max: u64,
+    ) -> BoxFuture<'_, Result<u64, StoreError>> {
         let tenant = tenant.clone();
         Box::pin(self.rough(Kind::Read, move |store| store.count_up_to(&tenant, what, max)))
     }
@@ -198,7 +204,7 @@ impl Store for RoughStore {
         tenant: &Tenant,
         thread: &ThreadId,
         agents: &BTreeSet<AgentName>,
-    ) -> Task<'_, Result<bool, Refused>> {
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
         let (tenant, thread, agents) = (tenant.clone(), thread.clone(), agents.clone());
         Box::pin(self.rough(Kind::Read, move |store| store.has_other_agents(&tenant, &thread, &agents)))
     }
@@ -208,7 +214,7 @@ impl Store for RoughStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
-    ) -> Task<'_, Result<(), Refused>> {
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
         Box::pin(
             self.rough(Kind::Preparation, move |store| {
@@ -217,7 +223,7 @@ impl Store for RoughStore {
         )
     }
 
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
+    fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let (digest, text) = (*digest, text.to_owned());
         Box::pin(async move {
             let stored = text.clone();
@@ -236,19 +242,19 @@ impl Store for RoughStore {
     fn callback_keys(
         &self,
         drawn: Option<CallbackKey>,
-    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
         Box::pin(self.rough(Kind::Preparation, move |store| store.callback_keys(drawn)))
     }
 
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>> {
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
         Box::pin(self.rough(Kind::Preparation, move |store| store.rotate_callback_key(drawn)))
     }
 
-    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>> {
+    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
         Box::pin(self.rough(Kind::Preparation, move |store| store.remove_callback_keys(which)))
     }
 
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
         let told = create.clone();
         Box::pin(self.rough_then(
             Kind::Create { lease: create.lease },
@@ -261,7 +267,7 @@ impl Store for RoughStore {
         ))
     }
 
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
         Box::pin(self.rough_then(
             Kind::Claim,
             move |store| store.claim(claim),
@@ -275,7 +281,7 @@ impl Store for RoughStore {
         ))
     }
 
-    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
+    fn load(&self, lease: &Lease) -> BoxFuture<'_, Result<Loaded, StoreError>> {
         let (lease, run) = (lease.clone(), lease.run.clone());
         Box::pin(self.rough_then(
             Kind::Read,
@@ -284,7 +290,7 @@ impl Store for RoughStore {
         ))
     }
 
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         let (lease, told, told_lease) = (lease.clone(), append.clone(), lease.clone());
         Box::pin(async move {
             let flight = Flight::begin(&self.stage, &lease.run);
@@ -298,12 +304,12 @@ impl Store for RoughStore {
                 },
             );
             let result = result.await;
-            flight.end(matches!(result, Err(Refused::Trouble(_))));
+            flight.end(matches!(result, Err(StoreError::Failed(_))));
             result
         })
     }
 
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+    fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>> {
         let (lease, told) = (lease.clone(), lease.clone());
         Box::pin(self.rough_then(
             Kind::Release,
@@ -329,7 +335,7 @@ impl Store for RoughStore {
         may && !denied && !self.life.is_dead()
     }
 
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         let (told_run, told) = (run.clone(), item.clone());
         Box::pin(self.rough_then(
@@ -348,37 +354,39 @@ impl Store for RoughStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
+    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         Box::pin(self.rough(Kind::Read, move |store| store.events(&tenant, &run, after, limit)))
     }
 
-    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
+    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
         let lease = lease.clone();
         Box::pin(self.rough(Kind::Read, move |store| store.event(&lease, seq)))
     }
 
-    fn remember(
+    fn store_response(
         &self,
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
-        answer: Remembered,
-    ) -> Task<'_, Result<Remembered, Refused>> {
+        answer: StoredResponse,
+    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
         let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
-        Box::pin(self.rough(Kind::Preparation, move |store| store.remember(&tenant, &run, &scope, answer)))
+        Box::pin(
+            self.rough(Kind::Preparation, move |store| store.store_response(&tenant, &run, &scope, answer)),
+        )
     }
 
-    fn counts(&self) -> Counts {
-        self.stage.disk.glance(self.own.as_ref(), |store| store.counts()).unwrap_or_default()
+    fn metrics(&self) -> StoreMetrics {
+        self.stage.disk.glance(self.own.as_ref(), |store| store.metrics()).unwrap_or_default()
     }
 
-    fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
+    fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         // Whoever is gone hands nothing over; the world that waits for it goes on.
         let handed_over = if self.life.is_dead() {
             Ok(())
         } else {
-            self.stage.disk.ask(self.own.as_ref(), |store| store.hand_over())
+            self.stage.disk.ask(self.own.as_ref(), |store| store.release_all())
         };
         Box::pin(std::future::ready(handed_over))
     }

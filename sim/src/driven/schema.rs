@@ -88,7 +88,7 @@ impl Schema {
         let store = match spare {
             Some(store) => {
                 // What it held was in another world, and is gone.
-                wait_for(&self.real_time, store.hand_over()).map_err(|why| why.to_string())?;
+                wait_for(&self.real_time, store.release_all()).map_err(|why| why.to_string())?;
                 store
             }
             None => Arc::new(wait_for(&self.real_time, tables.open())?),

@@ -1,14 +1,14 @@
 //! The runs that this process holds: who works on them, how many there may be, and who is woken when.
 
 mod dispatch;
-mod kept;
-mod mail;
-mod place;
+mod mailbox;
+mod revision_cache;
+mod slots;
 
-use kept::Kept;
-pub(crate) use mail::{Direct, Look, Mail, Reply};
-pub(crate) use place::{Need, Place};
-use place::{Places, Unbegun};
+pub(crate) use mailbox::{DirectSubmission, InboxSignal, Reply, WorkerMessage};
+use revision_cache::RevisionCache;
+pub(crate) use slots::{Need, Slot};
+use slots::{Slots, UnstartedRuns};
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -26,26 +26,26 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::agent::{Frozen, LiveAgent, Pinned};
-use crate::approval_feed::ApprovalBell;
+use crate::agent::{FrozenAgent, LiveAgent, Pinned};
+use crate::approval_feed::ApprovalNotifier;
 use crate::callback::{CallbackSecrets, Callbacks};
 use crate::clock::Clock;
 use crate::feed::Feeds;
 use crate::grants::Approvers;
 use crate::live::lock;
+use crate::metrics::EngineCounters;
 use crate::model::Model;
-use crate::numbers::Tally;
 use crate::quota::Quotas;
-use crate::shelf::Shelf;
-use crate::store::{Refused, Store, Tenant, Trouble};
-use crate::worker::{self, Entry};
+use crate::store::{Store, StoreError, StoreFailure, Tenant};
+use crate::transcript_cache::TranscriptCache;
+use crate::worker::{self, RunSource, WorkerContext};
 
 /// How much one engine takes on.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Runs that execute together; more are queued.
     pub running_runs_max: usize,
-    /// Several tenants share this engine: none of them gets all the places in which runs execute. 90 % of them are for
+    /// Several tenants share this engine: none of them gets all the slots in which runs execute. 90 % of them are for
     /// any tenant's runs; the rest is for other tenants, and half of it also for runs that continue, such as decided ones.
     pub several_tenants: bool,
     /// What one tenant may have in the store.
@@ -57,14 +57,14 @@ pub struct Settings {
     /// How long a tool that was told to stop may go on before its task is taken away.
     pub cancel_grace: Duration,
     /// Before a store that is in trouble is asked again.
-    pub trouble_pause: Duration,
+    pub store_retry_pause: Duration,
     /// Memory for the transcripts of runs that were let go lately, so that one that comes back soon need not read
     /// its log again. However many runs wait, it is never more.
-    pub shelf_bytes: usize,
+    pub transcript_cache_bytes: usize,
     /// What the runs before one in its thread may take up in memory where the model is shown all of it. A run behind more
     /// fails when it would ask the model. Where the agent is shown its newest turns alone, no more than those is kept.
     pub thread_bytes_max: usize,
-    /// The address under which somebody takes in what tools report later ([`Engine::reported`](crate::Engine::reported));
+    /// The address under which somebody takes in what tools report later ([`Engine::verify_callback`](crate::Engine::verify_callback));
     /// none where nobody does.
     pub callbacks_at: Option<String>,
     /// What the tokens of callbacks are made with; none: a key that the store keeps.
@@ -80,8 +80,8 @@ impl Default for Settings {
             hook_timeout: Duration::from_secs(30),
             model_timeout: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(5),
-            trouble_pause: Duration::from_secs(1),
-            shelf_bytes: 32 * 1024 * 1024,
+            store_retry_pause: Duration::from_secs(1),
+            transcript_cache_bytes: 32 * 1024 * 1024,
             thread_bytes_max: 64 * 1024 * 1024,
             callbacks_at: None,
             callback_secrets: None,
@@ -89,16 +89,16 @@ impl Default for Settings {
     }
 }
 
-pub(crate) fn stopped() -> Refused {
-    Refused::Trouble(Trouble::Unavailable("this engine is stopping".into()))
+pub(crate) fn stopped() -> StoreError {
+    StoreError::Failed(StoreFailure::Unavailable("this engine is stopping".into()))
 }
 
-/// Mail that one worker may have waiting; what does not fit goes through the store.
-const MAIL_MAX: usize = 256;
+/// Messages that may wait in the mailbox of one worker; what does not fit goes through the store.
+const MAILBOX_CAPACITY: usize = 256;
 
 /// How a worker leaves its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parting {
+pub(crate) enum WorkerExit {
     /// It ended, it was let go, or somebody else holds it.
     Done,
     /// It could not be loaded.
@@ -106,19 +106,19 @@ pub(crate) enum Parting {
 }
 
 /// Runs are known by their tenant too: a stranger who guesses an id meets nobody.
-type Key = (Tenant, RunId);
+type RunKey = (Tenant, RunId);
 
 #[derive(Default)]
 struct Active {
-    held: BTreeMap<Key, Held>,
+    workers: BTreeMap<RunKey, WorkerEntry>,
     /// Nothing starts any more.
     aborted: bool,
 }
 
-struct Held {
+struct WorkerEntry {
     number: u64,
-    mail: mpsc::Sender<Mail>,
-    look: Arc<Look>,
+    mailbox: mpsc::Sender<WorkerMessage>,
+    inbox_signal: Arc<InboxSignal>,
     abort: Option<AbortHandle>,
 }
 
@@ -160,28 +160,28 @@ pub(crate) struct Node {
     pub(crate) callbacks: Option<Callbacks>,
     pub(crate) approvers: Approvers,
     pub(crate) feeds: Arc<Feeds>,
-    pub(crate) shelf: Shelf,
+    pub(crate) transcript_cache: TranscriptCache,
     agents: RwLock<Arc<Agents>>,
-    kept: Kept,
+    revision_cache: RevisionCache,
     active: Mutex<Active>,
     /// Rings when a run has been let go.
-    parted: Notify,
-    places: Places,
-    pub(crate) unbegun: Unbegun,
-    /// Something is ready and found no place.
+    worker_exits: Notify,
+    slots: Slots,
+    pub(crate) unstarted: UnstartedRuns,
+    /// Something is ready and found no slot.
     backlog: AtomicBool,
-    /// Runs may stand in line for a place: since one found none, until a look has found fewer than it had places for.
-    has_line: AtomicBool,
+    /// Runs may stand in line for a slot: since one found none, until a look has found fewer than it had slots for.
+    has_queue: AtomicBool,
     dispatch: Notify,
     /// When the dispatcher looks for due runs again.
-    next_look: AtomicU64,
+    next_poll_at: AtomicU64,
     last_number: AtomicU64,
     pub(crate) stopping: CancellationToken,
     /// As after a crash: what is under way goes no further.
     aborted: CancellationToken,
     /// Rings whenever a suspension opens or closes.
-    pub(crate) approvals: ApprovalBell,
-    pub(crate) tally: Tally,
+    pub(crate) approvals: ApprovalNotifier,
+    pub(crate) counters: EngineCounters,
     /// Everything that this engine has under way.
     pub(crate) tasks: TaskTracker,
 }
@@ -196,9 +196,9 @@ impl Node {
         agents: Agents,
     ) -> Arc<Self> {
         Arc::new(Self {
-            places: Places::new(settings.running_runs_max, settings.several_tenants),
-            unbegun: Unbegun::default(),
-            shelf: Shelf::new(settings.shelf_bytes),
+            slots: Slots::new(settings.running_runs_max, settings.several_tenants),
+            unstarted: UnstartedRuns::default(),
+            transcript_cache: TranscriptCache::new(settings.transcript_cache_bytes),
             store,
             clock,
             quotas: Mutex::new(settings.quotas),
@@ -207,18 +207,18 @@ impl Node {
             approvers,
             feeds: Arc::default(),
             agents: RwLock::new(Arc::new(agents)),
-            kept: Kept::default(),
+            revision_cache: RevisionCache::default(),
             active: Mutex::default(),
-            parted: Notify::new(),
+            worker_exits: Notify::new(),
             backlog: AtomicBool::new(false),
-            has_line: AtomicBool::new(false),
+            has_queue: AtomicBool::new(false),
             dispatch: Notify::new(),
-            next_look: AtomicU64::new(u64::MAX),
+            next_poll_at: AtomicU64::new(u64::MAX),
             last_number: AtomicU64::new(0),
             stopping: CancellationToken::new(),
             aborted: CancellationToken::new(),
-            approvals: ApprovalBell::default(),
-            tally: Tally::default(),
+            approvals: ApprovalNotifier::default(),
+            counters: EngineCounters::default(),
             tasks: TaskTracker::new(),
         })
     }
@@ -231,38 +231,38 @@ impl Node {
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
     }
 
-    /// The frozen agent of a run. [`Refused::NotFound`] where the run is gone: its thread was deleted meanwhile, and what
+    /// The frozen agent of a run. [`StoreError::NotFound`] where the run is gone: its thread was deleted meanwhile, and what
     /// had come with its message went along.
-    pub(crate) async fn pinned(&self, tenant: &Tenant, run: &Control) -> Result<Arc<Pinned>, Refused> {
+    pub(crate) async fn pinned(&self, tenant: &Tenant, run: &Control) -> Result<Arc<Pinned>, StoreError> {
         let digest = &run.revision;
         let live = self.agents().by_name.values().find(|agent| agent.pinned.digest == *digest).cloned();
         if let Some(agent) = live {
             return Ok(agent.pinned.clone());
         }
-        if let Some(known) = self.remembered(tenant, digest) {
+        if let Some(known) = self.cached_revision(tenant, digest) {
             return Ok(known);
         }
         let text = self.store.revision(tenant, &run.thread, digest).await?;
         let unreadable =
-            |why: String| Refused::Trouble(Trouble::Corrupt(format!("revision {digest}: {why}")));
+            |why: String| StoreError::Failed(StoreFailure::Corrupt(format!("revision {digest}: {why}")));
         let Some(text) = text else {
             let there = self.store.run(tenant, &run.run).await?.is_some();
-            return Err(if there { unreadable("it is not stored".into()) } else { Refused::NotFound });
+            return Err(if there { unreadable("it is not stored".into()) } else { StoreError::NotFound });
         };
-        let frozen: Frozen = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+        let frozen = FrozenAgent::from_json(&text).map_err(unreadable)?;
         let pinned = Pinned::compile(&frozen).map_err(|fault| unreadable(fault.to_string()))?;
         let pinned = Arc::new(pinned);
-        self.remember(tenant, pinned.clone());
+        self.cache_revision(tenant, pinned.clone());
         Ok(pinned)
     }
 
     /// A frozen agent that is stored, if it is at hand.
-    pub(crate) fn remembered(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<Pinned>> {
-        self.kept.of(tenant, digest)
+    pub(crate) fn cached_revision(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<Pinned>> {
+        self.revision_cache.get(tenant, digest)
     }
 
-    pub(crate) fn remember(&self, tenant: &Tenant, pinned: Arc<Pinned>) {
-        self.kept.put(tenant, pinned);
+    pub(crate) fn cache_revision(&self, tenant: &Tenant, pinned: Arc<Pinned>) {
+        self.revision_cache.put(tenant, pinned);
     }
 
     /// Brings an item to a run: straight to its worker where this process has one or can have one, else through the
@@ -272,14 +272,14 @@ impl Node {
         tenant: &Tenant,
         run: &RunId,
         item: Item,
-    ) -> Result<Verdict, Refused> {
+    ) -> Result<Verdict, StoreError> {
         let item = match item.storable() {
             Ok(item) => item,
             Err(why) => return Ok(Verdict::Refused(Refusal::Invalid(why))),
         };
-        let mut reply = self.brought(tenant, run, &item).await;
-        if matches!(reply, Some(Reply::LetGo)) {
-            reply = self.brought(tenant, run, &item).await;
+        let mut reply = self.submit_to_worker(tenant, run, &item).await;
+        if matches!(reply, Some(Reply::Released)) {
+            reply = self.submit_to_worker(tenant, run, &item).await;
         }
         if let Some(Reply::Stored(verdict)) = reply {
             return Ok(verdict);
@@ -287,7 +287,7 @@ impl Node {
         // Whoever asked may go away meanwhile; what is stored has to be heard all the same.
         let (node, tenant, run) = (self.clone(), tenant.clone(), run.clone());
         let answers = item.call().is_some();
-        let submitted = self.surely(async move {
+        let submitted = self.run_detached(async move {
             let submitted = node.store.submit(&tenant, &run, item).await;
             // What is answered is shown as its answer says, long before the run has heard it.
             if answers && submitted.as_ref().is_ok_and(Verdict::is_taken) {
@@ -299,7 +299,7 @@ impl Node {
                 }
                 Ok(Verdict::Refused(_)) => {}
                 // It may be stored all the same, and then somebody has to hear it.
-                Err(_) => node.later(),
+                Err(_) => node.schedule_dispatch(),
             }
             submitted
         });
@@ -307,10 +307,10 @@ impl Node {
     }
 
     /// Goes on to its end although whoever waits for it may go away. Only the end of the engine stops it.
-    pub(crate) async fn surely<T: Send + 'static>(
+    pub(crate) async fn run_detached<T: Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T, Refused>> + Send + 'static,
-    ) -> Result<T, Refused> {
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let aborted = self.aborted.clone();
         let mut work = Box::pin(async move {
             tokio::select! {
@@ -326,54 +326,54 @@ impl Node {
         self.tasks.spawn(work).await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// None where there is no worker and no place for one.
-    async fn brought(self: &Arc<Self>, tenant: &Tenant, run: &RunId, item: &Item) -> Option<Reply> {
-        self.bring(tenant, run, item)?.await.ok()
+    /// None where there is no worker and no slot for one.
+    async fn submit_to_worker(self: &Arc<Self>, tenant: &Tenant, run: &RunId, item: &Item) -> Option<Reply> {
+        self.send_to_worker(tenant, run, item)?.await.ok()
     }
 
-    fn bring(
+    fn send_to_worker(
         self: &Arc<Self>,
         tenant: &Tenant,
         run: &RunId,
         item: &Item,
     ) -> Option<oneshot::Receiver<Reply>> {
         let (reply, answer) = oneshot::channel();
-        let mail = Mail::Direct(Box::new(Direct { item: item.clone(), reply }));
+        let message = WorkerMessage::Submit(Box::new(DirectSubmission { item: item.clone(), reply }));
         let mut active = lock(&self.active);
-        if let Some(held) = active.held.get(&(tenant.clone(), run.clone())) {
+        if let Some(worker) = active.workers.get(&(tenant.clone(), run.clone())) {
             // The last room is kept for a claim, which has no other way to the worker.
-            let has_room = held.mail.capacity() > 1;
-            return (has_room && held.mail.try_send(mail).is_ok()).then_some(answer);
+            let has_room = worker.mailbox.capacity() > 1;
+            return (has_room && worker.mailbox.try_send(message).is_ok()).then_some(answer);
         }
-        let place = self.place_past_nobody(tenant, Need::Continue)?;
-        self.start(&mut active, tenant, run, Entry::Claim, Some(mail), place);
+        let slot = self.try_take_slot(tenant, Need::Continue)?;
+        self.start(&mut active, tenant, run, RunSource::Claim, Some(message), slot);
         Some(answer)
     }
 
-    /// There is something for this run. It gets a worker now, or as soon as a place is free.
+    /// There is something for this run. It gets a worker now, or as soon as a slot is free.
     pub(crate) fn wake(self: &Arc<Self>, tenant: &Tenant, run: &RunId, need: Need) {
         let mut active = lock(&self.active);
-        if let Some(held) = active.held.get(&(tenant.clone(), run.clone())) {
-            held.look.ring();
+        if let Some(worker) = active.workers.get(&(tenant.clone(), run.clone())) {
+            worker.inbox_signal.notify();
             return;
         }
-        match self.place_past_nobody(tenant, need) {
-            Some(place) => self.start(&mut active, tenant, run, Entry::Claim, None, place),
-            None => self.line_up(tenant, need),
+        match self.try_take_slot(tenant, need) {
+            Some(slot) => self.start(&mut active, tenant, run, RunSource::Claim, None, slot),
+            None => self.queue_for_slot(tenant, need),
         }
     }
 
-    /// Something is ready and found no place, or could not be loaded. The dispatcher takes it up: a place may have
+    /// Something is ready and found no slot, or could not be loaded. The dispatcher takes it up: a slot may have
     /// become free meanwhile.
-    pub(crate) fn later(&self) {
+    pub(crate) fn schedule_dispatch(&self) {
         self.backlog.store(true, Ordering::Release);
         self.dispatch.notify_one();
     }
 
     /// Begins to work on a run that this process holds already.
-    pub(crate) fn begin(self: &Arc<Self>, tenant: &Tenant, run: &RunId, entry: Entry, place: Place) {
+    pub(crate) fn begin(self: &Arc<Self>, tenant: &Tenant, run: &RunId, source: RunSource, slot: Slot) {
         let mut active = lock(&self.active);
-        self.start(&mut active, tenant, run, entry, None, place);
+        self.start(&mut active, tenant, run, source, None, slot);
     }
 
     fn start(
@@ -381,44 +381,46 @@ impl Node {
         active: &mut Active,
         tenant: &Tenant,
         run: &RunId,
-        entry: Entry,
-        mail: Option<Mail>,
-        place: Place,
+        source: RunSource,
+        message: Option<WorkerMessage>,
+        slot: Slot,
     ) {
         if active.aborted {
-            self.give_back(entry);
+            self.release_source(source);
             return;
         }
-        let (sender, receiver) = mpsc::channel(MAIL_MAX);
-        if let Some(mail) = mail {
+        let (sender, receiver) = mpsc::channel(MAILBOX_CAPACITY);
+        if let Some(message) = message {
             // The channel is new and has room.
-            let _ = sender.try_send(mail);
+            let _ = sender.try_send(message);
         }
-        let look = Arc::new(Look::default());
+        let inbox_signal = Arc::new(InboxSignal::default());
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
-        let desk = worker::Desk {
+        let ctx = WorkerContext {
             node: self.clone(),
             tenant: tenant.clone(),
             run: run.clone(),
             number,
-            mail: receiver,
-            look: look.clone(),
+            mailbox: receiver,
+            inbox_signal: inbox_signal.clone(),
             claimed: None,
         };
         let key = (tenant.clone(), run.clone());
-        active.held.insert(key.clone(), Held { number, mail: sender, look, abort: None });
-        let task = self.tasks.spawn(worker::work(desk, entry, place));
-        if let Some(held) = active.held.get_mut(&key).filter(|held| held.number == number) {
-            held.abort = Some(task.abort_handle());
+        active
+            .workers
+            .insert(key.clone(), WorkerEntry { number, mailbox: sender, inbox_signal, abort: None });
+        let task = self.tasks.spawn(worker::work(ctx, source, slot));
+        if let Some(worker) = active.workers.get_mut(&key).filter(|worker| worker.number == number) {
+            worker.abort = Some(task.abort_handle());
         }
     }
 
     /// Everything has stopped: a run that is held by now is let go, as far as the store lets it.
-    fn give_back(self: &Arc<Self>, entry: Entry) {
-        let lease = match entry {
-            Entry::Claim => return,
-            Entry::Claimed(claimed) => claimed.lease,
-            Entry::Created(newborn) => newborn.lease,
+    fn release_source(self: &Arc<Self>, source: RunSource) {
+        let lease = match source {
+            RunSource::Claim => return,
+            RunSource::Claimed(claimed) => claimed.lease,
+            RunSource::Created(created) => created.lease,
         };
         let store = self.store.clone();
         self.tasks.spawn(async move {
@@ -429,69 +431,69 @@ impl Node {
     }
 
     /// A worker is done with its run. What reached it meanwhile is not lost.
-    pub(crate) fn part(self: &Arc<Self>, desk: &mut worker::Desk, place: Place, parting: Parting) {
+    pub(crate) fn finish_worker(self: &Arc<Self>, ctx: &mut WorkerContext, slot: Slot, exit: WorkerExit) {
         let mut active = lock(&self.active);
-        let key = (desk.tenant.clone(), desk.run.clone());
-        if active.held.get(&key).is_none_or(|held| held.number != desk.number) {
+        let key = (ctx.tenant.clone(), ctx.run.clone());
+        if active.workers.get(&key).is_none_or(|worker| worker.number != ctx.number) {
             return;
         }
-        active.held.remove(&key);
-        desk.mail.close();
-        let mut claimed = desk.claimed.take();
-        while let Ok(mail) = desk.mail.try_recv() {
-            match mail {
-                Mail::Direct(direct) => drop(direct.reply.send(match parting {
-                    Parting::Done => Reply::LetGo,
-                    Parting::NotLoaded => Reply::UseTheInbox,
+        active.workers.remove(&key);
+        ctx.mailbox.close();
+        let mut claimed = ctx.claimed.take();
+        while let Ok(message) = ctx.mailbox.try_recv() {
+            match message {
+                WorkerMessage::Submit(submission) => drop(submission.reply.send(match exit {
+                    WorkerExit::Done => Reply::Released,
+                    WorkerExit::NotLoaded => Reply::UseInbox,
                 })),
-                Mail::Claimed(other) => claimed = Some(other),
+                WorkerMessage::Claimed(other) => claimed = Some(other),
             }
         }
         if let Some(claimed) = claimed {
-            self.start(&mut active, &desk.tenant, &desk.run, Entry::Claimed(claimed), None, place);
-        } else if desk.look.take() {
-            self.start(&mut active, &desk.tenant, &desk.run, Entry::Claim, None, place);
+            self.start(&mut active, &ctx.tenant, &ctx.run, RunSource::Claimed(claimed), None, slot);
+        } else if ctx.inbox_signal.take() {
+            self.start(&mut active, &ctx.tenant, &ctx.run, RunSource::Claim, None, slot);
         } else {
-            drop(place);
-            if parting == Parting::NotLoaded {
-                self.later();
+            drop(slot);
+            if exit == WorkerExit::NotLoaded {
+                self.schedule_dispatch();
             }
         }
         drop(active);
-        self.parted.notify_waiters();
+        self.worker_exits.notify_waiters();
     }
 
     /// Waits until nobody works here any more.
-    pub(crate) async fn idle(&self) {
+    pub(crate) async fn wait_until_idle(&self) {
         loop {
-            let parted = self.parted.notified();
-            tokio::pin!(parted);
-            parted.as_mut().enable();
-            if lock(&self.active).held.is_empty() {
+            let exited = self.worker_exits.notified();
+            tokio::pin!(exited);
+            exited.as_mut().enable();
+            if lock(&self.active).workers.is_empty() {
                 return;
             }
-            parted.await;
+            exited.await;
         }
     }
 
     /// As a crash would: everything under way is gone.
     pub(crate) fn abort(&self) {
         self.stopping.cancel();
-        let held = {
+        let workers = {
             let mut active = lock(&self.active);
             active.aborted = true;
             self.aborted.cancel();
             self.feeds.stop();
-            std::mem::take(&mut active.held)
+            std::mem::take(&mut active.workers)
         };
-        for held in held.into_values() {
-            if let Some(abort) = held.abort {
+        for worker in workers.into_values() {
+            if let Some(abort) = worker.abort {
                 abort.abort();
             }
         }
     }
 
-    pub(crate) fn held_count(&self) -> usize {
-        lock(&self.active).held.len()
+    pub(crate) fn runs_in_memory(&self) -> usize {
+        lock(&self.active).workers.len()
     }
 }

@@ -10,7 +10,7 @@ const SHOWN_CHARS_MAX: usize = 60;
 
 pub(super) fn fault(error: &ValidationError<'_>) -> String {
     let path = error.instance_path().to_string();
-    let value = shown(error.instance());
+    let value = shortened(error.instance());
     match Position::at(&path) {
         Position::Keyword(keyword) => match expected(keyword) {
             Some(expected) => format!("`{}` is {value}; write {expected}", dotted(&path)),
@@ -21,7 +21,7 @@ pub(super) fn fault(error: &ValidationError<'_>) -> String {
     }
 }
 
-fn shown(value: &Value) -> String {
+fn shortened(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),

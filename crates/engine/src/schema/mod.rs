@@ -4,12 +4,12 @@
 //! trusted: its size, what it unfolds to, its patterns and the work of checking one value are bounded, so that no check
 //! takes a thread for long.
 
+mod cost;
+mod expansion;
 mod keyword;
 mod pattern;
 #[cfg(test)]
 mod tests;
-mod unfolding;
-mod work;
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use jsonschema::PatternOptions;
 use machine::json_value;
 use serde_json::Value;
 
-use unfolding::{Bounds, unfold};
-use work::Work;
+use cost::CheckCost;
+use expansion::{ExpansionLimits, check_expansion};
 
 /// Of one schema that was sent.
 pub(crate) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
@@ -35,7 +35,7 @@ const PATTERN_BYTES_MAX: usize = 512 * 1024;
 /// Memory with which a pattern is followed quickly; with less of it the same is found out slowly.
 const PATTERN_CACHE_BYTES: usize = 64 * 1024;
 /// Steps of one check: some tenths of a second.
-const WORK_MAX: u64 = 4_000_000;
+const CHECK_STEPS_MAX: u64 = 4_000_000;
 
 /// A compiled schema. Compiling is slow, so it is done once for each tool.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Schema {
     /// One of whoever runs this process.
     pub fn compile(schema: &Value) -> Result<Self, String> {
         check_storable(schema)?;
-        unfold(schema, &Bounds::CONFIGURED)?;
+        check_expansion(schema, &ExpansionLimits::CONFIGURED)?;
         let patterns = pattern::weights(schema)?;
         if let Some((pattern, weight)) = patterns.iter().find(|(_, weight)| **weight > PATTERN_WEIGHT_MAX) {
             return Err(format!(
@@ -70,7 +70,7 @@ impl Schema {
 
     /// One of somebody else.
     pub(crate) fn compile_sent(schema: &Value) -> Result<Self, String> {
-        let Extent { patterns, .. } = Extent::of(schema)?;
+        let SchemaSize { patterns, .. } = SchemaSize::measure(schema)?;
         let validator = bounded_validator(schema)?;
         Ok(Self { validator, text: schema.clone(), patterns, origin: Origin::Sent })
     }
@@ -78,7 +78,7 @@ impl Schema {
     /// The first thing that is wrong, if anything is.
     #[must_use]
     pub fn fault(&self, value: &Value) -> Option<String> {
-        if Work::new(&self.text, &self.patterns, WORK_MAX).takes(value) {
+        if CheckCost::new(&self.text, &self.patterns, CHECK_STEPS_MAX).allows(value) {
             return self.validator.validate(value).err().map(|error| {
                 match error.instance_path().to_string() {
                     root if root.is_empty() => error.to_string(),
@@ -88,7 +88,7 @@ impl Schema {
         }
         match self.origin {
             // Whether it fits is found out faster than why it does not, unless patterns have to try several ways.
-            Origin::Configured if !self.patterns.keys().any(|pattern| pattern::looks_around(pattern)) => {
+            Origin::Configured if !self.patterns.keys().any(|pattern| pattern::has_lookaround(pattern)) => {
                 (!self.validator.is_valid(value))
                     .then(|| "it does not fit its schema, and is too large to say where".into())
             }
@@ -121,19 +121,19 @@ const STATE_BYTES: usize = 128;
 
 /// How much there is of a schema that was sent. One that is too large, or cannot be followed, has none.
 #[derive(Debug)]
-pub(crate) struct Extent {
+pub(crate) struct SchemaSize {
     pub(crate) bytes: usize,
     pub(crate) patterns: BTreeMap<String, u64>,
 }
 
-impl Extent {
-    pub(crate) fn of(schema: &Value) -> Result<Self, String> {
+impl SchemaSize {
+    pub(crate) fn measure(schema: &Value) -> Result<Self, String> {
         check_storable(schema)?;
         let bytes = schema.to_string().len();
         if bytes > SCHEMA_BYTES_MAX {
             return Err(format!("it has {bytes} bytes, at most {SCHEMA_BYTES_MAX}"));
         }
-        unfold(schema, &Bounds::SENT)?;
+        check_expansion(schema, &ExpansionLimits::SENT)?;
         let patterns = pattern::weights(schema)?;
         check_patterns(&patterns)?;
         Ok(Self { bytes, patterns })
@@ -142,15 +142,15 @@ impl Extent {
 
 /// What the schemas of one message come to once each of them is compiled.
 #[derive(Debug, Default)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledSize {
     patterns: usize,
     states: u64,
 }
 
-impl Compiled {
-    pub(crate) fn add(&mut self, extent: &Extent) -> Result<(), String> {
-        self.patterns += extent.patterns.len();
-        for (pattern, weight) in &extent.patterns {
+impl CompiledSize {
+    pub(crate) fn add(&mut self, size: &SchemaSize) -> Result<(), String> {
+        self.patterns += size.patterns.len();
+        for (pattern, weight) in &size.patterns {
             self.states = self.states.saturating_add(pattern::states_of(pattern, *weight));
         }
         if self.patterns > COMPILED_PATTERNS_MAX || self.states > COMPILED_STATES_MAX {

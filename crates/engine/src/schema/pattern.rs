@@ -15,7 +15,7 @@ const NESTING_MAX: u32 = 64;
 /// several, and it weighs as much as that, because each may read the text once more.
 pub(super) const BACKTRACKS_MAX: usize = 2_000;
 /// What looks around, as front ends send it for an address of e-mail.
-const LOOKS: [&str; 4] = ["(?=", "(?!", "(?<=", "(?<!"];
+const LOOKAROUNDS: [&str; 4] = ["(?=", "(?!", "(?<=", "(?<!"];
 
 /// The patterns of a schema, each with the number of its states. Words that only look like patterns count too: to tell
 /// them apart would take a second reader of schemas, and its mistakes.
@@ -55,16 +55,16 @@ fn weigh(pattern: &str, found: &mut BTreeMap<String, u64>) -> Result<(), String>
 }
 
 /// Such a pattern may have to try several ways to match one text.
-pub(super) fn looks_around(pattern: &str) -> bool {
+pub(super) fn has_lookaround(pattern: &str) -> bool {
     plain_weight(pattern).is_none()
 }
 
 /// The states of a pattern of this weight, without the ways that it may try.
 pub(super) fn states_of(pattern: &str, weight: u64) -> u64 {
-    plain_weight(pattern).unwrap_or_else(|| weight.saturating_sub(ways()))
+    plain_weight(pattern).unwrap_or_else(|| weight.saturating_sub(backtracks_max()))
 }
 
-fn ways() -> u64 {
+fn backtracks_max() -> u64 {
     u64::try_from(BACKTRACKS_MAX).unwrap_or(u64::MAX)
 }
 
@@ -72,8 +72,8 @@ fn weight(pattern: &str) -> Option<u64> {
     if let Some(weight) = plain_weight(pattern) {
         return Some(weight);
     }
-    let plain = LOOKS.iter().fold(pattern.to_owned(), |plain, look| plain.replace(look, "(?:"));
-    plain_weight(&plain).map(|weight| weight.saturating_add(ways()))
+    let plain = LOOKAROUNDS.iter().fold(pattern.to_owned(), |plain, look| plain.replace(look, "(?:"));
+    plain_weight(&plain).map(|weight| weight.saturating_add(backtracks_max()))
 }
 
 /// JSON Schema means ASCII by `\w` and `\d`; only what names a property of Unicode is read with all of it.

@@ -67,7 +67,7 @@ fn what_is_left_over_by_others_and_branches_that_fail_are_counted_as_often_as_th
 
 /// Each level of what is followed takes some of the stack, whether a reference or a list leads there.
 #[test]
-fn references_behind_nested_lists_are_followed_only_so_far() {
+fn references_behind_nested_lists_are_followed_to_a_depth_limit() {
     let nested = |inner: Value| (0..60).fold(inner, |inner, _| json!([inner]));
     let chained: Vec<Value> =
         (1..400).map(|number| nested(json!({"$ref": format!("#/a/{number}")}))).collect();
@@ -76,7 +76,7 @@ fn references_behind_nested_lists_are_followed_only_so_far() {
 }
 
 #[test]
-fn a_pattern_that_looks_around_tries_a_bounded_number_of_ways() {
+fn a_pattern_that_looks_around_backtracks_a_bounded_number_of_times() {
     let mail = json!({"pattern": "^(?!\\.)(?!.*\\.\\.)[a-z.]+@[a-z]+\\.[a-z]{2,}$"});
     assert_eq!(fault(&mail, &json!("ann.lee@example.com")), None);
     assert!(fault(&mail, &json!("ann..lee@example.com")).is_some());
@@ -87,7 +87,7 @@ fn a_pattern_that_looks_around_tries_a_bounded_number_of_ways() {
 
 /// Sixteen thousand ways: more than a pattern may try, and few enough to end by itself without a bound.
 #[test]
-fn a_configured_pattern_that_looks_around_tries_a_bounded_number_of_ways_too() {
+fn a_configured_pattern_that_looks_around_backtracks_a_bounded_number_of_times_too() {
     let doubling = Schema::compile(&json!({"pattern": "^(?!b)(?:a|a)*(?=c)"})).expect("a schema");
     assert_eq!(doubling.fault(&json!("aac")), None);
     let why = doubling.fault(&json!("a".repeat(14))).expect("it does not fit");

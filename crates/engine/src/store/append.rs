@@ -10,7 +10,7 @@ use machine::inbox::{Item, Ticket};
 use machine::projection_rows::ProjectionRows;
 use machine::thread::{Admission, IfBusy};
 
-use super::{Lease, PostKey, Refused, Tenant, ThreadView};
+use super::{Lease, PostKey, StoreError, Tenant, ThreadView};
 
 /// One commit of a run.
 #[derive(Clone, Debug)]
@@ -26,14 +26,14 @@ pub struct Append {
     /// In the order in which they were heard.
     pub consumed: Vec<Ticket>,
     pub accepted: Vec<Item>,
-    pub spawn: Vec<Birth>,
+    pub spawn: Vec<NewChildRun>,
     pub deliver: Vec<Delivery>,
     pub rows: ProjectionRows,
 }
 
 /// A child run with a thread of its own, which it holds.
 #[derive(Clone, Debug)]
-pub struct Birth {
+pub struct NewChildRun {
     pub thread: ThreadId,
     /// `run.queued`, the first event of every log.
     pub first: Arc<Event>,
@@ -54,7 +54,7 @@ pub struct Appended {
 pub struct Create {
     pub tenant: Tenant,
     /// The thread as it was when the caller looked. One that was absent is created in the same commit. One that was there
-    /// is never created again: [`Refused::NotFound`] if it is gone.
+    /// is never created again: [`StoreError::NotFound`] if it is gone.
     pub seen: ThreadView,
     /// By which the store admits the run inside its transaction.
     pub if_busy: IfBusy,
@@ -63,9 +63,9 @@ pub struct Create {
     /// By which a repeat of the message is recognised.
     pub key: Option<PostKey>,
     /// The frozen agent that the run is pinned to, where it came with the message and nobody else has it.
-    pub brought: Option<Brought>,
+    pub inline_agent: Option<InlineAgent>,
     /// The caller continues with the run at once. The thread must be free and have the last message that was seen, else
-    /// [`Refused::Stale`].
+    /// [`StoreError::Stale`].
     pub lease: bool,
     /// From event 1 on.
     pub append: Append,
@@ -73,12 +73,12 @@ pub struct Create {
 
 /// A frozen agent that came with a message. It belongs to the thread of the run that is pinned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Brought {
+pub struct InlineAgent {
     digest: Digest,
     text: Arc<str>,
 }
 
-impl Brought {
+impl InlineAgent {
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         let text = text.into();
         Self { digest: Digest::sha256(text.as_bytes()), text }
@@ -95,13 +95,13 @@ impl Brought {
         &self.text
     }
 
-    /// [`Refused::Impossible`] unless the run is pinned to it.
-    pub fn check(&self, run: &Control) -> Result<(), Refused> {
+    /// [`StoreError::Impossible`] unless the run is pinned to it.
+    pub fn check(&self, run: &Control) -> Result<(), StoreError> {
         if self.digest == run.revision {
             return Ok(());
         }
         let why = format!("run {} is pinned to {}, and {} comes along", run.run, run.revision, self.digest);
-        Err(Refused::Impossible(why))
+        Err(StoreError::Impossible(why))
     }
 }
 

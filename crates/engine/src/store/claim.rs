@@ -11,24 +11,24 @@ pub enum Claim {
     /// too: an interrupt may be waiting for it.
     Run { tenant: Tenant, run: RunId },
     /// As many as this, in the order of rule 7, without the runs of a tenant that has as many as it may have.
-    Next { limit: usize, pass_over: Option<PassOver> },
+    Next { limit: usize, skip_tenant: Option<SkipTenant> },
     /// As many as this, of those alone that are interrupted or due, in the same order.
-    Pressing { limit: usize },
+    Urgent { limit: usize },
 }
 
 impl Claim {
     #[must_use]
-    pub const fn pass_over(&self) -> Option<&PassOver> {
+    pub const fn skip_tenant(&self) -> Option<&SkipTenant> {
         match self {
-            Self::Next { pass_over, .. } => pass_over.as_ref(),
-            Self::Run { .. } | Self::Pressing { .. } => None,
+            Self::Next { skip_tenant, .. } => skip_tenant.as_ref(),
+            Self::Run { .. } | Self::Urgent { .. } => None,
         }
     }
 }
 
 /// A tenant whose runs are not claimed: those that have not begun, and with `woken` all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassOver {
+pub struct SkipTenant {
     pub tenant: Tenant,
     pub woken: bool,
 }

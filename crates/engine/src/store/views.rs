@@ -18,17 +18,17 @@ use machine::tool::Arguments;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
-use super::{Refused, Tenant, Trouble};
+use super::{StoreError, StoreFailure, Tenant};
 use crate::weight::weight;
 
 /// An event with the name of its commit, on the last event of the commit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Committed {
+pub struct CommittedEvent {
     pub event: Arc<Event>,
     pub checkpoint: Option<Checkpoint>,
 }
 
-impl Committed {
+impl CommittedEvent {
     /// What the event takes up in memory, roughly.
     #[must_use]
     pub fn weight(&self) -> usize {
@@ -38,8 +38,8 @@ impl Committed {
 
 /// One place of a log as it is read. A row that cannot be decoded takes its place and hides no other.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Logged {
-    Event(Committed),
+pub enum LogEntry {
+    Event(CommittedEvent),
     Unreadable(UnreadableEvent),
 }
 
@@ -50,7 +50,7 @@ pub struct UnreadableEvent {
     pub checkpoint: Option<Checkpoint>,
 }
 
-impl Logged {
+impl LogEntry {
     #[must_use]
     pub fn seq(&self) -> u64 {
         match self {
@@ -77,7 +77,7 @@ impl Logged {
     }
 
     #[must_use]
-    pub const fn readable(&self) -> Option<&Committed> {
+    pub const fn readable(&self) -> Option<&CommittedEvent> {
         match self {
             Self::Event(committed) => Some(committed),
             Self::Unreadable(_) => None,
@@ -85,23 +85,23 @@ impl Logged {
     }
 
     /// The event, for a reader that cannot do without it.
-    pub fn decoded(&self) -> Result<&Committed, Refused> {
+    pub fn decoded(&self) -> Result<&CommittedEvent, StoreError> {
         self.readable().ok_or_else(|| unreadable(&format!("event {}", self.seq())))
     }
 }
 
 /// Every event of a page, for a reader that cannot do without any.
-pub fn decoded(page: Vec<Logged>) -> Result<Vec<Committed>, Refused> {
+pub fn decoded(page: Vec<LogEntry>) -> Result<Vec<CommittedEvent>, StoreError> {
     page.into_iter()
         .map(|logged| match logged {
-            Logged::Event(committed) => Ok(committed),
-            Logged::Unreadable(event) => Err(unreadable(&format!("event {}", event.seq))),
+            LogEntry::Event(committed) => Ok(committed),
+            LogEntry::Unreadable(event) => Err(unreadable(&format!("event {}", event.seq))),
         })
         .collect()
 }
 
-fn unreadable(what: &str) -> Refused {
-    Trouble::Corrupt(format!("{what} cannot be decoded")).into()
+fn unreadable(what: &str) -> StoreError {
+    StoreFailure::Corrupt(format!("{what} cannot be decoded")).into()
 }
 
 /// What a store counts for one tenant.
@@ -157,25 +157,25 @@ impl ThreadView {
         }
     }
 
-    /// Whether the thread is still the one that was seen, or is still absent. [`Refused::NotFound`] if it is gone, and
-    /// [`Refused::Stale`] if another one has its id. A number may be given out again, but not to a thread of the same age.
-    pub fn check_same(&self, seen: &Self) -> Result<(), Refused> {
+    /// Whether the thread is still the one that was seen, or is still absent. [`StoreError::NotFound`] if it is gone, and
+    /// [`StoreError::Stale`] if another one has its id. A number may be given out again, but not to a thread of the same age.
+    pub fn check_same(&self, seen: &Self) -> Result<(), StoreError> {
         match (seen.created_at, self.created_at) {
-            (Some(_), None) => Err(Refused::NotFound),
+            (Some(_), None) => Err(StoreError::NotFound),
             (before, now) if before == now && self.row == seen.row => Ok(()),
-            (_, _) => Err(Refused::Stale),
+            (_, _) => Err(StoreError::Stale),
         }
     }
 
-    /// How a run is admitted to this thread, which is the one that was seen. [`Refused::Busy`] or [`Refused::Stale`] where
+    /// How a run is admitted to this thread, which is the one that was seen. [`StoreError::Busy`] or [`StoreError::Stale`] where
     /// it is not.
-    pub fn admit(&self, seen: &Self, if_busy: IfBusy, lease: bool) -> Result<Admission, Refused> {
+    pub fn admit(&self, seen: &Self, if_busy: IfBusy, lease: bool) -> Result<Admission, StoreError> {
         // A run that starts in the commit that creates it begins after the message that was seen.
         if lease && (self.state != ThreadState::Free || self.head != seen.head) {
-            return Err(Refused::Stale);
+            return Err(StoreError::Stale);
         }
         match admit(&self.state, if_busy) {
-            Admission::Refuse(busy) => Err(Refused::Busy(busy)),
+            Admission::Refuse(busy) => Err(StoreError::Busy(busy)),
             admission @ (Admission::Hold | Admission::Enqueue | Admission::Supersede) => Ok(admission),
         }
     }
@@ -183,7 +183,7 @@ impl ThreadView {
 
 /// Where a message stands in the logs of its thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessagePlace {
+pub struct MessagePosition {
     pub run: RunId,
     pub seq: u64,
     pub role: Role,
@@ -198,20 +198,20 @@ pub struct MessageView {
     pub seq: u64,
     pub role: Role,
     /// None where the event cannot be decoded.
-    pub said: Option<SaidMessage>,
+    pub said: Option<TimedMessage>,
 }
 
 /// A message as its event has it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SaidMessage {
+pub struct TimedMessage {
     pub at: Timestamp,
     pub message: Message,
 }
 
-impl SaidMessage {
+impl TimedMessage {
     /// None where the event adds no message.
     #[must_use]
-    pub fn of(event: &Event) -> Option<Self> {
+    pub fn from_event(event: &Event) -> Option<Self> {
         let Fact::MessageAdded(message) = &event.fact else { return None };
         Some(Self { at: event.at, message: message.clone() })
     }
@@ -229,7 +229,7 @@ pub struct StateView {
 
 impl StateView {
     /// The row, for a worker, which cannot do without its value.
-    pub fn decoded(self) -> Result<StateRow, Refused> {
+    pub fn decoded(self) -> Result<StateRow, StoreError> {
         let Self { plugin, scope, key, value } = self;
         let value = value.ok_or_else(|| unreadable(&format!("what plugin {plugin} keeps under {key}")))?;
         Ok(StateRow { plugin, scope, key, value })
@@ -256,7 +256,7 @@ pub struct RunView {
 
 impl RunView {
     /// The state, for a caller that cannot do without it.
-    pub fn decoded(&self) -> Result<&Control, Refused> {
+    pub fn decoded(&self) -> Result<&Control, StoreError> {
         self.control.as_ref().ok_or_else(|| unreadable(&format!("the state of run {}", self.id)))
     }
 
@@ -333,7 +333,7 @@ impl SuspensionView {
     }
 
     /// What was asked, for a caller that cannot do without it.
-    pub fn decoded(&self) -> Result<&Arc<OpenedSuspension>, Refused> {
+    pub fn decoded(&self) -> Result<&Arc<OpenedSuspension>, StoreError> {
         self.opened.as_ref().ok_or_else(|| unreadable(&format!("the event that opened {}", self.id)))
     }
 
@@ -388,13 +388,13 @@ impl Default for ApprovalFilter {
 impl ApprovalFilter {
     /// What is pending in one run.
     #[must_use]
-    pub fn of_run(run: &RunId) -> Self {
+    pub fn for_run(run: &RunId) -> Self {
         Self { run: Some(run.clone()), ..Self::default() }
     }
 
     /// Whether it has the status that is asked for. What is answered is not pending, whatever its answer says.
     #[must_use]
-    pub fn shows(&self, view: &SuspensionView) -> bool {
+    pub fn matches(&self, view: &SuspensionView) -> bool {
         let is = |status| view.status == status && !(view.answered && status == ApprovalStatus::Pending);
         self.status.is_none_or(is)
             && self.run.as_ref().is_none_or(|run| view.run == *run)

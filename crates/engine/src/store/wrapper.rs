@@ -15,9 +15,10 @@ use machine::projection_rows::StateRow;
 use serde_json::Value;
 
 use super::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
-    Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
-    Remembered, Ring, RunFilter, RunView, Said, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, Countable, Create, Created,
+    GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessagePosition, MessageView,
+    Notification, Page, RunCounts, RunFilter, RunView, StateView, Store, StoreError, StoreMetrics,
+    StoredResponse, SuspensionView, Tenant, ThreadView,
 };
 use crate::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use crate::clock::Clock;
@@ -27,12 +28,12 @@ use crate::clock::Clock;
 macro_rules! wrapper_of_store {
     ($(fn $method:ident(&self $(, $argument:ident: $type:ty)*) $(-> $answer:ty)?;)*) => {
         /// A store in front of another one. It writes the methods in which it differs, and is the store
-        /// [`behind`](Self::behind) it in all others.
+        /// [`inner`](Self::inner) it in all others.
         pub trait Wrapper: Send + Sync + 'static {
-            fn behind(&self) -> &dyn Store;
+            fn inner(&self) -> &dyn Store;
 
             $(fn $method(&self $(, $argument: $type)*) $(-> $answer)? {
-                self.behind().$method($($argument),*)
+                self.inner().$method($($argument),*)
             })*
         }
 
@@ -50,85 +51,85 @@ wrapper_of_store! {
     fn now(&self) -> Timestamp;
     fn put_thread(
         &self, tenant: &Tenant, thread: &ThreadId, metadata: &Value
-    ) -> Task<'_, Result<bool, Refused>>;
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>>;
-    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>>;
-    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>>;
+    ) -> BoxFuture<'_, Result<bool, StoreError>>;
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>>;
+    fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>>;
+    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> BoxFuture<'_, Result<u64, StoreError>>;
     fn has_other_agents(
         &self, tenant: &Tenant, thread: &ThreadId, agents: &BTreeSet<AgentName>
-    ) -> Task<'_, Result<bool, Refused>>;
+    ) -> BoxFuture<'_, Result<bool, StoreError>>;
     fn set_auto_approve(
         &self, tenant: &Tenant, thread: &ThreadId, given: Option<&AutoApproval>
-    ) -> Task<'_, Result<(), Refused>>;
-    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>>;
-    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>>;
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>>;
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>>;
     fn grants(
         &self, tenant: &Tenant, filter: &GrantFilter, page: &Page
-    ) -> Task<'_, Result<Listed<GrantView>, Refused>>;
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>>;
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>>;
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>>;
+    ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>>;
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>>;
     fn revision(
         &self, tenant: &Tenant, thread: &ThreadId, digest: &Digest
-    ) -> Task<'_, Result<Option<String>, Refused>>;
+    ) -> BoxFuture<'_, Result<Option<String>, StoreError>>;
     fn callback_keys(
         &self, drawn: Option<CallbackKey>
-    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>>;
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>>;
-    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>>;
+    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>>;
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>>;
+    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>>;
 
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>>;
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>>;
-    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>>;
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>>;
-    fn end_undecoded(&self, lease: &Lease) -> Task<'_, Result<Appended, Refused>>;
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>>;
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>>;
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>>;
+    fn load(&self, lease: &Lease) -> BoxFuture<'_, Result<Loaded, StoreError>>;
+    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>>;
+    fn end_undecoded(&self, lease: &Lease) -> BoxFuture<'_, Result<Appended, StoreError>>;
+    fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>>;
     fn may_send(&self, lease: &Lease) -> bool;
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>>;
-    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>>;
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>>;
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>>;
 
     fn decision(
         &self, tenant: &Tenant, run: &RunId, id: &DecisionId
-    ) -> Task<'_, Result<Option<Decision>, Refused>>;
-    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>>;
+    ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>>;
+    fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>>;
     fn runs(
         &self, tenant: &Tenant, filter: &RunFilter, page: &Page
-    ) -> Task<'_, Result<Listed<RunView>, Refused>>;
+    ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>>;
     fn events(
         &self, tenant: &Tenant, run: &RunId, after: u64, limit: usize
-    ) -> Task<'_, Result<Vec<Logged>, Refused>>;
-    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>>;
+    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
+    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>>;
     fn message(
         &self, tenant: &Tenant, thread: &ThreadId, message: &MessageId
-    ) -> Task<'_, Result<Option<MessagePlace>, Refused>>;
+    ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>>;
     fn messages(
         &self, tenant: &Tenant, thread: &ThreadId, page: &Page
-    ) -> Task<'_, Result<Listed<MessageView>, Refused>>;
+    ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>>;
     fn posted(
         &self, tenant: &Tenant, thread: &ThreadId, scope: &str
-    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>>;
-    fn remember(
-        &self, tenant: &Tenant, run: &RunId, scope: &str, answer: Remembered
-    ) -> Task<'_, Result<Remembered, Refused>>;
-    fn remembered(
+    ) -> BoxFuture<'_, Result<Option<(RunId, Digest)>, StoreError>>;
+    fn store_response(
+        &self, tenant: &Tenant, run: &RunId, scope: &str, answer: StoredResponse
+    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>>;
+    fn stored_response(
         &self, tenant: &Tenant, run: &RunId, scope: &str
-    ) -> Task<'_, Result<Option<Remembered>, Refused>>;
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateView>, Refused>>;
-    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>>;
-    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>>;
+    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>>;
+    fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>>;
+    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>>;
+    fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>>;
     fn suspension(
         &self, tenant: &Tenant, id: &SuspensionId
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>>;
+    ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>>;
     fn approvals(
         &self, tenant: &Tenant, filter: &ApprovalFilter, page: &Page
-    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>>;
-    fn counts(&self) -> Counts;
-    fn census(&self) -> Task<'_, Result<Census, Refused>>;
+    ) -> BoxFuture<'_, Result<Listed<SuspensionView>, StoreError>>;
+    fn metrics(&self) -> StoreMetrics;
+    fn run_counts(&self) -> BoxFuture<'_, Result<RunCounts, StoreError>>;
 
     fn is_shared(&self) -> bool;
-    fn rung(&self) -> Task<'_, Ring>;
-    fn watch(&self, run: &RunId);
-    fn tell(&self, run: &RunId, after: u64, said: Vec<Said>);
-    fn hand_over(&self) -> Task<'_, Result<(), Refused>>;
+    fn next_notification(&self) -> BoxFuture<'_, Notification>;
+    fn request_live(&self, run: &RunId);
+    fn publish_live(&self, run: &RunId, after: u64, updates: Vec<LiveUpdate>);
+    fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>>;
     fn clock(&self) -> Option<Arc<dyn Clock>>;
 }

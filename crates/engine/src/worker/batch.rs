@@ -11,7 +11,7 @@ use machine::{
     fold, queue,
 };
 
-use crate::store::{Append, Birth, Committed};
+use crate::store::{Append, CommittedEvent, NewChildRun};
 
 #[derive(Debug)]
 pub(crate) struct Batch {
@@ -35,7 +35,7 @@ impl Batch {
     }
 
     /// A run that begins here.
-    pub(crate) fn born(
+    pub(crate) fn for_new_run(
         order: RunRequest,
         revision: Arc<Revision>,
         now: Timestamp,
@@ -61,7 +61,7 @@ impl Batch {
     }
 
     /// Decides, and applies to the worker's copy. A rejection changed nothing.
-    pub(crate) fn say(
+    pub(crate) fn apply(
         &mut self,
         run: &mut Run,
         input: &Input,
@@ -73,7 +73,7 @@ impl Batch {
     }
 
     /// The same where an accepted interrupt waits behind it.
-    pub(crate) fn say_before_interrupt(
+    pub(crate) fn apply_before_interrupt(
         &mut self,
         run: &mut Run,
         input: &Input,
@@ -112,7 +112,7 @@ impl Batch {
         self,
         version: u64,
         control: Arc<Control>,
-        spawn: Vec<Birth>,
+        spawn: Vec<NewChildRun>,
         deliver: Vec<Delivery>,
     ) -> Append {
         Append {
@@ -130,12 +130,15 @@ impl Batch {
 }
 
 /// The events of one commit, the last one with the commit's name.
-pub(crate) fn committed(events: &[Arc<Event>]) -> Vec<Committed> {
+pub(crate) fn committed(events: &[Arc<Event>]) -> Vec<CommittedEvent> {
     let last = events.len().saturating_sub(1);
     let name = checkpoint::from_event_iter(events.iter().map(|event| &**event));
     events
         .iter()
         .zip(0..)
-        .map(|(event, index)| Committed { event: event.clone(), checkpoint: (index == last).then_some(name) })
+        .map(|(event, index)| CommittedEvent {
+            event: event.clone(),
+            checkpoint: (index == last).then_some(name),
+        })
         .collect()
 }

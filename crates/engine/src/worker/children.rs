@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::Batch;
 use crate::node::Agents;
-use crate::store::Birth;
+use crate::store::NewChildRun;
 
 /// The argument that an agent tool's call says its work in; without it the child reads all arguments.
 const MESSAGE_ARGUMENT: &str = "message";
@@ -24,11 +24,11 @@ pub(super) fn has_all_agents(batch: &Batch, agents: &Agents) -> bool {
 }
 
 /// The runs that this commit creates.
-pub(crate) fn birth(
+pub(crate) fn child_runs(
     batch: &Batch,
     agents: &Agents,
     arguments: &BTreeMap<u64, Arguments>,
-) -> Result<Vec<Birth>, String> {
+) -> Result<Vec<NewChildRun>, String> {
     let spawned = spawns(&batch.events);
     if spawned.is_empty() {
         return Ok(Vec::new());
@@ -45,7 +45,7 @@ fn child(
     spawn: &Spawn,
     agents: &Agents,
     arguments: &BTreeMap<u64, Arguments>,
-) -> Result<Birth, String> {
+) -> Result<NewChildRun, String> {
     let agent = agents
         .by_name
         .get(&spawn.agent)
@@ -73,7 +73,7 @@ fn child(
     };
     let first = queue(order, at);
     let control = fold([&first]).map_err(|impossible| impossible.to_string())?;
-    Ok(Birth { thread: spawn.thread.clone(), first: Arc::new(first), control: Arc::new(control) })
+    Ok(NewChildRun { thread: spawn.thread.clone(), first: Arc::new(first), control: Arc::new(control) })
 }
 
 /// What the child is asked to do: the call's arguments, as they were decided on.

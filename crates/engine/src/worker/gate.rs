@@ -27,12 +27,12 @@ impl Worker {
             Arguments::Valid { value, .. } => {
                 let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
                 let schema = self.pinned.live(agent, &call.tool).map(|tool| &tool.schema);
-                arguments::of_value(value.clone(), schema)
+                arguments::from_value(value.clone(), schema)
             }
             Arguments::Invalid { .. } => stored,
         };
         let hits = match &arguments {
-            Arguments::Valid { value, .. } => self.pinned.hits(&call.tool, value),
+            Arguments::Valid { value, .. } => self.pinned.rule_hits(&call.tool, value),
             Arguments::Invalid { .. } => Vec::new(),
         };
         let loosened_by = self.run.control.loosened_by.as_ref();
@@ -41,7 +41,7 @@ impl Worker {
         let mut gated = GateInput { call: id.clone(), tool, arguments, hits, grants, loosening_ended, hooks };
         if let ToolLookup::Known(tool) = &gated.tool {
             self.gated.insert(id.clone(), tool.definition);
-            if self.asks(&call, tool, &gated) {
+            if self.may_need_approval(&call, tool, &gated) {
                 let mut grants = self.node.store.grants_for(&self.lease, &call.tool).await?;
                 grants.retain(|grant| self.may_approve(&grant.by));
                 gated.grants = grants;
@@ -56,7 +56,7 @@ impl Worker {
     }
 
     /// Grants are looked up only where they could matter.
-    fn asks(&self, call: &Call, tool: &Tool, gated: &GateInput) -> bool {
+    fn may_need_approval(&self, call: &Call, tool: &Tool, gated: &GateInput) -> bool {
         let agent = self.pinned.revision.policy.approval;
         let scopes = ApprovalScopes { agent, run: self.run.control.policy.approval.max(agent) };
         let rules = &self.pinned.revision.rules;

@@ -8,9 +8,9 @@ use machine::id::{AgentName, PluginName, RunId, ThreadId};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Phase, PhaseSet};
 use machine::projection_rows::StateRow;
 
-use super::floor::{Floor, Turn};
-use super::panics::contained;
-use crate::plugin::{Moment, Plugin, Subject};
+use super::panics::catch_panic;
+use super::plugin_lock::{PluginLock, PluginLockGuard};
+use crate::plugin::{HookContext, Plugin, Subject};
 use crate::store::Tenant;
 
 /// Everything that is needed to ask the plugins of a run.
@@ -24,7 +24,7 @@ pub(crate) struct Hooks {
     pub(crate) agent: AgentName,
     pub(crate) step: u32,
     pub(crate) usage: Usage,
-    pub(crate) floor: Floor,
+    pub(crate) plugin_lock: PluginLock,
     pub(crate) timeout: Duration,
 }
 
@@ -39,8 +39,8 @@ pub(crate) struct Subscriber {
 impl Hooks {
     /// The answers of all plugins that subscribe to the subject's phase, empty ones too. Nobody else is asked until the
     /// turn is dropped.
-    pub(crate) async fn ask(&self, subject: Subject) -> (HookAnswers, Turn) {
-        let (turn, state) = self.floor.take().await;
+    pub(crate) async fn ask(&self, subject: Subject) -> (HookAnswers, PluginLockGuard) {
+        let (guard, state) = self.plugin_lock.acquire().await;
         let phase = subject.phase();
         let mut answers = Vec::new();
         for subscriber in self.plugins.iter().filter(|one| one.phases.has(phase)) {
@@ -51,7 +51,7 @@ impl Hooks {
             answers.push(HookAnswer { plugin: subscriber.name.clone(), outcome });
         }
         let state_bytes_after = keep_changes(&state, &mut answers);
-        (HookAnswers { answers, state_bytes_after }, turn)
+        (HookAnswers { answers, state_bytes_after }, guard)
     }
 
     pub(crate) fn subscribed(&self, phase: Phase) -> bool {
@@ -64,7 +64,7 @@ impl Hooks {
         state: &Arc<[StateRow]>,
         subject: Subject,
     ) -> HookOutcome {
-        let moment = Moment {
+        let context = HookContext {
             tenant: self.tenant.clone(),
             thread: self.thread.clone(),
             run: self.run.clone(),
@@ -74,7 +74,7 @@ impl Hooks {
             state: state.clone(),
             subject,
         };
-        let answer = contained(async move { plugin.hook(moment).await });
+        let answer = catch_panic(async move { plugin.hook(context).await });
         match tokio::time::timeout(self.timeout, answer).await {
             Ok(Ok(Ok(actions))) => HookOutcome::Actions(actions),
             Ok(Ok(Err(why))) => HookOutcome::Failed(why),
@@ -85,7 +85,7 @@ impl Hooks {
 }
 
 /// Nobody said anything and nothing failed: there is nothing to record.
-pub(crate) fn silent(hooks: &HookAnswers) -> bool {
+pub(crate) fn is_silent(hooks: &HookAnswers) -> bool {
     hooks.answers.iter().all(|answer| match &answer.outcome {
         HookOutcome::Actions(actions) => actions.is_empty(),
         HookOutcome::Failed(_) => false,
@@ -102,9 +102,9 @@ fn keep_changes(state: &[StateRow], answers: &mut [HookAnswer]) -> u32 {
             let Action::SetState { key, scope, value } = action else { return true };
             let row =
                 StateRow { plugin: plugin.clone(), scope: *scope, key: key.clone(), value: value.clone() };
-            let is_news = !rows.contains(&row);
+            let is_change = !rows.contains(&row);
             put(&mut rows, row);
-            is_news
+            is_change
         });
     }
     let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.to_string().len()).sum();

@@ -1,23 +1,23 @@
 //! One worker for each run that is held: take what is ready, decide, store it in one commit, publish, do what is wanted.
 
 mod batch;
+mod call_hooks;
 mod children;
+mod claim;
 mod current_tool;
-mod floor;
 mod gate;
+mod halted;
 mod hooks;
-mod judging;
-mod measured;
 mod model_task;
-mod news;
 mod panics;
 mod pass;
+mod plugin_lock;
 mod run_end;
-mod standing;
-mod stepping_aside;
-mod taking;
+mod run_metrics;
+mod task_result;
 mod tasks;
 mod tool_task;
+mod yield_slot;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -34,43 +34,43 @@ use machine::{Control, Effect, Input, Run, Timestamp};
 use tokio::sync::mpsc;
 
 pub(crate) use batch::{Batch, committed};
-pub(crate) use children::birth;
+pub(crate) use children::child_runs;
 
 use crate::agent::Pinned;
 use crate::clock::NotBefore;
 use crate::feed::{HeldFeed, RunFeed};
 use crate::history::History;
-use crate::node::{Direct, Look, Mail, Node, Parting, Place};
-use crate::store::{Claimed, Lease, Loaded, Refused, Tenant, Trouble};
-use floor::{Floor, Turn};
-use measured::Measured;
-use news::{Brought, HeardAfter, News, NewsBody};
-use pass::Unsure;
-use taking::{Taken, take};
-use tasks::UnderWay;
+use crate::node::{DirectSubmission, InboxSignal, Node, Slot, WorkerExit, WorkerMessage};
+use crate::store::{Claimed, Lease, Loaded, StoreError, StoreFailure, Tenant};
+use claim::{LoadedClaim, claim_run};
+use pass::UncertainCommit;
+use plugin_lock::{PluginLock, PluginLockGuard};
+use run_metrics::RunMetrics;
+use task_result::{AfterToolAnswer, FinishedTask, TaskOutput, TaskResult};
+use tasks::RunningTask;
 
 /// Where a worker sits: what it works on and how it is reached.
-pub(crate) struct Desk {
+pub(crate) struct WorkerContext {
     pub(crate) node: Arc<Node>,
     pub(crate) tenant: Tenant,
     pub(crate) run: RunId,
     /// Tells this worker from an earlier one on the same run.
     pub(crate) number: u64,
-    pub(crate) mail: mpsc::Receiver<Mail>,
-    pub(crate) look: Arc<Look>,
+    pub(crate) mailbox: mpsc::Receiver<WorkerMessage>,
+    pub(crate) inbox_signal: Arc<InboxSignal>,
     /// The run was given to this process anew: what this worker held counts for nothing, and another one goes on.
     pub(crate) claimed: Option<Box<Claimed>>,
 }
 
 /// How a worker comes to its run.
-pub(crate) enum Entry {
+pub(crate) enum RunSource {
     Claim,
     Claimed(Box<Claimed>),
     /// It was created here, in the commit that also started it.
-    Created(Box<Newborn>),
+    Created(Box<CreatedRun>),
 }
 
-pub(crate) struct Newborn {
+pub(crate) struct CreatedRun {
     pub(crate) lease: Lease,
     pub(crate) run: Run,
     pub(crate) control: Arc<Control>,
@@ -87,18 +87,18 @@ pub(crate) struct Newborn {
 pub(crate) enum Stop {
     /// Somebody else holds the run, or it is over.
     Gone,
-    Trouble(Trouble),
+    StoreFailed(StoreFailure),
     /// A mistake of ours. The run stays as it is until somebody interrupts it, and nobody else gets it from this process.
     Broken(String),
 }
 
-impl From<Refused> for Stop {
-    fn from(refused: Refused) -> Self {
+impl From<StoreError> for Stop {
+    fn from(refused: StoreError) -> Self {
         match refused {
-            Refused::Fenced | Refused::NotFound => Self::Gone,
-            Refused::Trouble(trouble) => Self::Trouble(trouble),
-            Refused::Behind | Refused::Stale | Refused::Busy(_) => Self::Broken(refused.to_string()),
-            Refused::Impossible(why) => Self::Broken(why),
+            StoreError::Fenced | StoreError::NotFound => Self::Gone,
+            StoreError::Failed(trouble) => Self::StoreFailed(trouble),
+            StoreError::Behind | StoreError::Stale | StoreError::Busy(_) => Self::Broken(refused.to_string()),
+            StoreError::Impossible(why) => Self::Broken(why),
         }
     }
 }
@@ -120,73 +120,73 @@ pub(crate) struct Worker {
     /// Everything that was accepted before the take-over has been heard.
     drained: bool,
     /// Its first events are stored, and nothing has been said to it since.
-    is_newborn: bool,
+    is_just_created: bool,
     /// The last pass would have overtaken an accepted answer: the inbox is heard first.
-    hurry: bool,
-    /// There is no place for this run to execute in.
-    only_hears: bool,
+    inbox_first: bool,
+    /// There is no slot for this run to execute in.
+    without_slot: bool,
     /// What tasks came back with and is not stored.
-    unsaid: Vec<NewsBody>,
-    directs: Vec<Direct>,
-    unsure: Option<Unsure>,
-    after_tools: Vec<HeardAfter>,
-    under_way: Vec<UnderWay>,
+    unstored: Vec<TaskResult>,
+    submissions: Vec<DirectSubmission>,
+    uncertain_commit: Option<UncertainCommit>,
+    after_tools: Vec<AfterToolAnswer>,
+    tasks: Vec<RunningTask>,
     last_task: u64,
-    news_in: mpsc::Sender<News>,
-    news: mpsc::Receiver<News>,
+    results_in: mpsc::Sender<FinishedTask>,
+    results: mpsc::Receiver<FinishedTask>,
     /// Phases before the model call of this step and attempt whose hooks had nothing to say.
-    silent: (u32, u32, Vec<Phase>),
+    silent_phases: (u32, u32, Vec<Phase>),
     history: Option<History>,
     /// Of open calls, by the event that has them.
     arguments: BTreeMap<u64, Arguments>,
     state: Option<Arc<[StateRow]>>,
-    floor: Floor,
+    plugin_lock: PluginLock,
     /// Of plugins whose answers are not stored yet.
-    turns: Vec<Turn>,
+    plugin_guards: Vec<PluginLockGuard>,
     /// The definition of each tool as the gate saw it.
     gated: BTreeMap<CallId, Digest>,
-    measured: Measured,
+    metrics: RunMetrics,
 }
 
-/// News that may wait: every task sends one.
-const NEWS_MAX: usize = 256;
+/// Results that may wait: every task sends one.
+const RESULTS_MAX: usize = 256;
 
-pub(crate) async fn work(mut desk: Desk, entry: Entry, mut place: Place) {
-    let node = desk.node.clone();
-    let stop = match take(&mut desk, &mut place, entry).await {
-        Ok(Some(worker)) => worker.work(&mut desk, &mut place).await,
+pub(crate) async fn work(mut ctx: WorkerContext, source: RunSource, mut slot: Slot) {
+    let node = ctx.node.clone();
+    let stop = match claim_run(&mut ctx, &mut slot, source).await {
+        Ok(Some(worker)) => worker.work(&mut ctx, &mut slot).await,
         Ok(None) => Stop::Gone,
         Err(refused) => refused.into(),
     };
-    let parting = match stop {
-        Stop::Gone => Parting::Done,
-        Stop::Trouble(trouble) => {
-            tracing::error!(run = %desk.run, %trouble, "the run cannot be loaded");
-            Parting::NotLoaded
+    let exit = match stop {
+        Stop::Gone => WorkerExit::Done,
+        Stop::StoreFailed(trouble) => {
+            tracing::error!(run = %ctx.run, %trouble, "the run cannot be loaded");
+            WorkerExit::NotLoaded
         }
         Stop::Broken(why) => {
-            tracing::error!(run = %desk.run, why, "the run cannot be claimed");
-            Parting::NotLoaded
+            tracing::error!(run = %ctx.run, why, "the run cannot be claimed");
+            WorkerExit::NotLoaded
         }
     };
-    node.part(&mut desk, place, parting);
+    node.finish_worker(&mut ctx, slot, exit);
 }
 
 impl Worker {
-    fn of(node: &Arc<Node>, taken: Taken, pinned: Arc<Pinned>) -> Self {
-        let feed = node.feeds.of(&taken.lease.run);
-        Self::with_feed(node, taken, pinned, feed)
+    fn new(node: &Arc<Node>, claim: LoadedClaim, pinned: Arc<Pinned>) -> Self {
+        let feed = node.feeds.for_run(&claim.lease.run);
+        Self::with_feed(node, claim, pinned, feed)
     }
 
-    fn with_feed(node: &Arc<Node>, taken: Taken, pinned: Arc<Pinned>, feed: Arc<RunFeed>) -> Self {
-        let Taken { lease, loaded, doubt_at } = taken;
+    fn with_feed(node: &Arc<Node>, claim: LoadedClaim, pinned: Arc<Pinned>, feed: Arc<RunFeed>) -> Self {
+        let LoadedClaim { lease, loaded, doubt_at } = claim;
         let Loaded { control, inbox, version, holds_thread, begins_after } = loaded;
         let committed = Arc::new(control.clone());
         // Somebody else may have gone on with the run meanwhile.
-        let shelved = node.shelf.take(&lease.tenant, &lease.run);
-        let history = shelved.filter(|history| history.seq() == control.seq);
-        let drained = node.unbegun.take(&lease, control.seq);
-        let (news_in, news) = mpsc::channel(NEWS_MAX);
+        let cached = node.transcript_cache.take(&lease.tenant, &lease.run);
+        let history = cached.filter(|history| history.seq() == control.seq);
+        let drained = node.unstarted.take(&lease, control.seq);
+        let (results_in, results) = mpsc::channel(RESULTS_MAX);
         Self {
             feed: HeldFeed::new(feed, node.store.is_shared()),
             node: node.clone(),
@@ -200,31 +200,31 @@ impl Worker {
             begins_after,
             doubt_at,
             drained,
-            is_newborn: false,
-            hurry: false,
-            only_hears: false,
-            unsaid: Vec::new(),
-            directs: Vec::new(),
-            unsure: None,
+            is_just_created: false,
+            inbox_first: false,
+            without_slot: false,
+            unstored: Vec::new(),
+            submissions: Vec::new(),
+            uncertain_commit: None,
             after_tools: Vec::new(),
-            under_way: Vec::new(),
+            tasks: Vec::new(),
             last_task: 0,
-            news_in,
-            news,
-            silent: (0, 0, Vec::new()),
+            results_in,
+            results,
+            silent_phases: (0, 0, Vec::new()),
             history,
             arguments: BTreeMap::new(),
             state: None,
-            floor: Floor::new(),
-            turns: Vec::new(),
+            plugin_lock: PluginLock::new(),
+            plugin_guards: Vec::new(),
             gated: BTreeMap::new(),
-            measured: Measured::default(),
+            metrics: RunMetrics::default(),
         }
     }
 
     /// There is nothing to take over: nobody held the run before.
-    fn born(node: &Arc<Node>, newborn: Newborn) -> Self {
-        let Newborn { lease, run, control, version, pinned, history, feed } = newborn;
+    fn for_created(node: &Arc<Node>, created: CreatedRun) -> Self {
+        let CreatedRun { lease, run, control, version, pinned, history, feed } = created;
         let loaded = Loaded {
             control: run.control,
             inbox: Vec::new(),
@@ -233,54 +233,54 @@ impl Worker {
             begins_after: None,
         };
         let doubt_at = Timestamp::ZERO;
-        let mut worker = Self::with_feed(node, Taken { lease, loaded, doubt_at }, pinned, feed);
-        worker.measured = Measured::born(&control);
+        let mut worker = Self::with_feed(node, LoadedClaim { lease, loaded, doubt_at }, pinned, feed);
+        worker.metrics = RunMetrics::for_created(&control);
         worker.committed = control;
-        (worker.drained, worker.is_newborn) = (true, true);
+        (worker.drained, worker.is_just_created) = (true, true);
         worker.history = history;
         worker
     }
 
-    async fn work(mut self, desk: &mut Desk, place: &mut Place) -> Stop {
-        match self.go_on(desk, place).await {
-            Stop::Broken(why) => self.stand_still(desk, place, &why).await,
-            stop @ (Stop::Gone | Stop::Trouble(_)) => stop,
+    async fn work(mut self, ctx: &mut WorkerContext, slot: &mut Slot) -> Stop {
+        match self.run_loop(ctx, slot).await {
+            Stop::Broken(why) => self.run_halted(ctx, slot, &why).await,
+            stop @ (Stop::Gone | Stop::StoreFailed(_)) => stop,
         }
     }
 
-    async fn go_on(&mut self, desk: &mut Desk, place: &mut Place) -> Stop {
-        let mut created = mem::take(&mut self.is_newborn);
+    async fn run_loop(&mut self, ctx: &mut WorkerContext, slot: &mut Slot) -> Stop {
+        let mut created = mem::take(&mut self.is_just_created);
         loop {
-            self.only_hears = place.is_spare;
-            self.open_all(desk);
-            if desk.claimed.is_some() {
+            self.without_slot = slot.is_spare;
+            self.read_mailbox(ctx);
+            if ctx.claimed.is_some() {
                 return Stop::Gone;
             }
             let was_queued = self.committed.status == RunStatus::Queued;
-            let passed = if created { Ok(()) } else { self.pass(desk).await };
+            let passed = if created { Ok(()) } else { self.pass(ctx).await };
             created = false;
             let settled = match passed {
                 Ok(()) if self.run.control.ended().is_some() => {
                     self.stop_all();
                     if !was_queued {
-                        self.ask_behind_the_end();
+                        self.ask_run_end_hooks();
                     }
                     Err(Stop::Gone)
                 }
-                Ok(()) if place.is_spare => Ok(()),
+                Ok(()) if slot.is_spare => Ok(()),
                 Ok(()) => self.reconcile().await,
                 Err(stop) => Err(stop),
             };
             let parked = match settled {
-                Ok(()) if place.is_spare => self.step_aside(desk, place).await,
-                Ok(()) => self.let_go(desk).await,
+                Ok(()) if slot.is_spare => self.yield_slot(ctx, slot).await,
+                Ok(()) => self.release_if_idle(ctx).await,
                 Err(stop) => Err(stop),
             };
             match parked {
                 Ok(true) => return Stop::Gone,
-                Ok(false) => self.wait(desk).await,
-                Err(Stop::Trouble(trouble)) => {
-                    if let Err(stop) = self.wait_out(desk, place, &trouble).await {
+                Ok(false) => self.wait(ctx).await,
+                Err(Stop::StoreFailed(trouble)) => {
+                    if let Err(stop) = self.wait_for_store(ctx, slot, &trouble).await {
                         return stop;
                     }
                 }
@@ -290,8 +290,8 @@ impl Worker {
     }
 
     /// A run with nothing to do leaves memory. False while there is something to do.
-    async fn let_go(&mut self, desk: &mut Desk) -> Result<bool, Stop> {
-        self.open_all(desk);
+    async fn release_if_idle(&mut self, ctx: &mut WorkerContext) -> Result<bool, Stop> {
+        self.read_mailbox(ctx);
         let resting = match &self.run.control.status {
             RunStatus::Waiting(_) => true,
             RunStatus::Queued => !self.holds_thread,
@@ -299,16 +299,16 @@ impl Worker {
         };
         let now = self.node.clock.now();
         let deadline = self.run.next_deadline().map(|deadline| deadline.at);
-        let busy = !self.under_way.is_empty() || !self.unsaid.is_empty() || !self.directs.is_empty();
+        let busy = !self.tasks.is_empty() || !self.unstored.is_empty() || !self.submissions.is_empty();
         if !resting || busy || deadline.is_some_and(|at| at <= now) {
             return Ok(false);
         }
         if self.node.store.release(&self.lease).await? {
             if let Some(at) = deadline {
-                self.node.due(at);
+                self.node.wake_dispatcher_by(at);
             }
             if let Some(history) = self.history.take() {
-                self.node.shelf.put(&self.lease.tenant, &self.lease.run, history);
+                self.node.transcript_cache.put(&self.lease.tenant, &self.lease.run, history);
             }
             return Ok(true);
         }
@@ -318,8 +318,8 @@ impl Worker {
     }
 
     /// Until a task comes back, somebody brings something, the inbox is rung, or the deadline comes.
-    async fn wait(&mut self, desk: &mut Desk) {
-        if self.something_to_hear() {
+    async fn wait(&mut self, ctx: &mut WorkerContext) {
+        if self.has_pending_input() {
             return;
         }
         let deadline = self.run.next_deadline().map(|deadline| deadline.at);
@@ -332,56 +332,56 @@ impl Worker {
         };
         tokio::select! {
             biased;
-            Some(news) = self.news.recv() => self.hear_of(news),
-            Some(mail) = desk.mail.recv() => self.open(desk, mail),
-            () = desk.look.rung() => {}
+            Some(finished) = self.results.recv() => self.receive_result(finished),
+            Some(message) = ctx.mailbox.recv() => self.receive_message(ctx, message),
+            () = ctx.inbox_signal.notified() => {}
             () = due => {}
         }
         // What has become ready at the same moment shares the commit; nothing is waited for.
         tokio::task::yield_now().await;
-        while let Ok(news) = self.news.try_recv() {
-            self.hear_of(news);
+        while let Ok(finished) = self.results.try_recv() {
+            self.receive_result(finished);
         }
     }
 
-    fn open_all(&mut self, desk: &mut Desk) {
-        while let Ok(mail) = desk.mail.try_recv() {
-            self.open(desk, mail);
+    fn read_mailbox(&mut self, ctx: &mut WorkerContext) {
+        while let Ok(message) = ctx.mailbox.try_recv() {
+            self.receive_message(ctx, message);
         }
     }
 
     /// Rows that can be heard at this moment, and results that were not stored, are not waited for.
-    fn something_to_hear(&self) -> bool {
+    fn has_pending_input(&self) -> bool {
         let items: Vec<Item> = self.inbox.iter().map(|(_, item)| item.clone()).collect();
-        !self.unsaid.is_empty()
-            || !self.directs.is_empty()
-            || !machine::inbox::drain(&self.run.control, &items, self.hurry).is_empty()
+        !self.unstored.is_empty()
+            || !self.submissions.is_empty()
+            || !machine::inbox::drain(&self.run.control, &items, self.inbox_first).is_empty()
     }
 
-    fn hear_of(&mut self, news: News) {
-        let Some(task) = self.under_way.iter_mut().find(|task| task.number == news.task) else { return };
+    fn receive_result(&mut self, finished: FinishedTask) {
+        let Some(task) = self.tasks.iter_mut().find(|task| task.number == finished.task) else { return };
         task.finished = true;
-        let Brought { body, turn } = news.brought;
-        self.turns.extend(turn);
+        let TaskOutput { body, guard } = finished.output;
+        self.plugin_guards.extend(guard);
         // The task asks its phases in order and stops at the first that says something.
-        if let NewsBody::Said(said) = &body
-            && let Input::PhaseAnswered { phase: said, .. } = &**said
+        if let TaskResult::Input(input) = &body
+            && let Input::PhaseAnswered { phase: answered, .. } = &**input
             && let Effect::CallModel { ask_first, .. } = &task.effect
         {
-            self.silent.2.extend(ask_first.iter().copied().take_while(|phase| phase != said));
+            self.silent_phases.2.extend(ask_first.iter().copied().take_while(|phase| phase != answered));
         }
         match body {
-            NewsBody::After { call, status, hooks } => {
-                self.after_tools.push(HeardAfter { call, status, hooks, fresh: true });
+            TaskResult::AfterTool { call, status, hooks } => {
+                self.after_tools.push(AfterToolAnswer { call, status, hooks, fresh: true });
             }
-            body @ (NewsBody::Said(_) | NewsBody::Gate { .. }) => self.unsaid.push(body),
+            body @ (TaskResult::Input(_) | TaskResult::Gate { .. }) => self.unstored.push(body),
         }
     }
 
-    fn open(&mut self, desk: &mut Desk, mail: Mail) {
-        match mail {
-            Mail::Direct(direct) => self.directs.push(*direct),
-            Mail::Claimed(claimed) => desk.claimed = Some(claimed),
+    fn receive_message(&mut self, ctx: &mut WorkerContext, message: WorkerMessage) {
+        match message {
+            WorkerMessage::Submit(submission) => self.submissions.push(*submission),
+            WorkerMessage::Claimed(claimed) => ctx.claimed = Some(claimed),
         }
     }
 
@@ -391,7 +391,7 @@ impl Worker {
             self.adopt(loaded);
             return Ok(());
         }
-        self.see(loaded.inbox, loaded.version);
+        self.set_inbox(loaded.inbox, loaded.version);
         self.holds_thread = loaded.holds_thread;
         self.begins_after = loaded.begins_after;
         Ok(())
@@ -403,8 +403,8 @@ impl Worker {
             Ok(loaded) => self.adopt(loaded),
             Err(refused) => {
                 // It may have ended in a commit of which nobody heard.
-                self.feed.forget();
-                self.node.later();
+                self.feed.invalidate();
+                self.node.schedule_dispatch();
                 self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
                 return Err(refused.into());
             }
@@ -415,8 +415,8 @@ impl Worker {
     fn adopt(&mut self, loaded: Loaded) {
         if loaded.control.seq != self.committed.seq {
             // A commit of which nobody heard is there after all, and may have ended the run or woken others.
-            self.feed.forget();
-            self.node.later();
+            self.feed.invalidate();
+            self.node.schedule_dispatch();
             self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
             self.history = None;
             self.state = None;
@@ -425,29 +425,29 @@ impl Worker {
         self.drained |= loaded.control.seq > self.committed.seq;
         self.committed = Arc::new(loaded.control.clone());
         self.run.control = loaded.control;
-        self.see(loaded.inbox, loaded.version);
+        self.set_inbox(loaded.inbox, loaded.version);
         self.holds_thread = loaded.holds_thread;
         self.begins_after = loaded.begins_after;
-        self.after_tools.iter_mut().for_each(|heard| heard.fresh = true);
+        self.after_tools.iter_mut().for_each(|answer| answer.fresh = true);
     }
 
-    fn see(&mut self, inbox: Vec<(Ticket, Item)>, version: u64) {
+    fn set_inbox(&mut self, inbox: Vec<(Ticket, Item)>, version: u64) {
         self.inbox = inbox;
         self.version = version;
     }
 
     /// Throws the copy away and begins again from what is stored and was seen.
-    fn begin_again(&mut self) {
+    fn restart_from_committed(&mut self) {
         self.run.control = (*self.committed).clone();
-        self.after_tools.iter_mut().for_each(|heard| heard.fresh = true);
+        self.after_tools.iter_mut().for_each(|answer| answer.fresh = true);
     }
 
     /// One event of the run. One that the state speaks of and that is not there is lost, not gone.
     async fn event(&self, seq: u64) -> Result<Arc<Event>, Stop> {
         match self.node.store.event(&self.lease, seq).await {
             Ok(event) => Ok(event),
-            Err(Refused::NotFound) => {
-                Err(Stop::Trouble(Trouble::Corrupt(format!("event {seq} is not in the log"))))
+            Err(StoreError::NotFound) => {
+                Err(Stop::StoreFailed(StoreFailure::Corrupt(format!("event {seq} is not in the log"))))
             }
             Err(refused) => Err(refused.into()),
         }

@@ -12,10 +12,10 @@ use machine::transcript::{Messages, ModelMessage};
 use machine::{Effect, Input};
 use serde_json::Value;
 
-use super::floor::Turn;
-use super::hooks::{Hooks, silent};
-use super::panics::contained;
-use super::{Brought, NewsBody, Stop, Worker};
+use super::hooks::{Hooks, is_silent};
+use super::panics::catch_panic;
+use super::plugin_lock::PluginLockGuard;
+use super::{Stop, TaskOutput, TaskResult, Worker};
 use crate::agent::{LiveAgent, Pinned};
 use crate::arguments;
 use crate::clock::{Clock, NotBefore};
@@ -53,11 +53,11 @@ impl Worker {
             return Err(Stop::Broken(format!("{effect:?} is no model call")));
         };
         let (step, attempt, not_before) = (*step, *attempt, *not_before);
-        if (self.silent.0, self.silent.1) != (step, attempt) {
-            self.silent = (step, attempt, Vec::new());
+        if (self.silent_phases.0, self.silent_phases.1) != (step, attempt) {
+            self.silent_phases = (step, attempt, Vec::new());
         }
         let ask_first: Vec<Phase> =
-            ask_first.iter().copied().filter(|phase| !self.silent.2.contains(phase)).collect();
+            ask_first.iter().copied().filter(|phase| !self.silent_phases.2.contains(phase)).collect();
         let adjustments = self.adjustments(adjusted_by).await?;
         let hooks = self.hooks().await?;
         let agents = self.node.agents();
@@ -95,12 +95,12 @@ impl Worker {
             request: adjusted(request, &adjustments),
             thread,
             too_long: is_too_long.then_some(self.node.settings.thread_bytes_max),
-            deltas: Deltas::of(self.feed.clone(), message_id, attempt),
+            deltas: Deltas::new(self.feed.clone(), message_id, attempt),
         };
         let at_hand =
             task.ask_first.is_empty() && task.model.as_ref().is_some_and(|model| model.answers_at_once());
         if at_hand {
-            self.try_at_once(effect, task.work()).await;
+            self.poll_then_spawn(effect, task.work()).await;
         } else {
             self.spawn(effect, move |_| task.work());
         }
@@ -123,8 +123,8 @@ impl Worker {
     /// known then, and the call gets another one.
     pub(super) async fn ids_were_taken_since(&mut self) -> Result<bool, Stop> {
         let mut taken_since = false;
-        for body in &mut self.unsaid {
-            let NewsBody::Said(input) = body else { continue };
+        for body in &mut self.unstored {
+            let TaskResult::Input(input) = body else { continue };
             let Input::ModelAnswered(answered) = &mut **input else { continue };
             let asked: Vec<String> = answered.calls.iter().map(|call| call.id.clone()).collect();
             let taken = self.node.store.taken_call_ids(&self.lease, &asked).await?;
@@ -195,24 +195,24 @@ fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str)
 }
 
 impl ModelTask {
-    async fn work(self) -> Brought {
+    async fn work(self) -> TaskOutput {
         for phase in &self.ask_first {
-            let (mut hooks, turn) = self.hooks.ask(before(*phase, &self.request.messages)).await;
+            let (mut hooks, guard) = self.hooks.ask(subject_before(*phase, &self.request.messages)).await;
             hooks.answers.iter_mut().for_each(|answer| self.check_replaced(answer));
-            if !silent(&hooks) {
+            if !is_silent(&hooks) {
                 let said = Input::PhaseAnswered { phase: *phase, hooks };
-                return Brought { body: NewsBody::Said(Box::new(said)), turn: Some(turn) };
+                return TaskOutput { body: TaskResult::Input(Box::new(said)), guard: Some(guard) };
             }
         }
         if let Some(not_before) = self.not_before {
             not_before.wait(&*self.clock).await;
         }
         let (step, attempt) = (self.request.step, self.request.attempt);
-        let (said, turn) = match self.call().await {
-            Ok((answered, turn)) => (Input::ModelAnswered(answered), turn),
+        let (said, guard) = match self.call().await {
+            Ok((answered, guard)) => (Input::ModelAnswered(answered), guard),
             Err(failure) => (Input::ModelFailed { step, attempt, failure }, None),
         };
-        Brought { body: NewsBody::Said(Box::new(said)), turn }
+        TaskOutput { body: TaskResult::Input(Box::new(said)), guard }
     }
 
     /// A message that is not there cannot be replaced, and whoever wants one hidden must not believe that it is. One that
@@ -243,33 +243,33 @@ impl ModelTask {
         }
     }
 
-    async fn call(mut self) -> Result<(ModelAnswered, Option<Turn>), ModelFailure> {
+    async fn call(mut self) -> Result<(ModelAnswered, Option<PluginLockGuard>), ModelFailure> {
         if let Some(bytes_max) = self.too_long {
-            return Err(for_good(format!(
+            return Err(permanent(format!(
                 "the thread has more than {bytes_max} bytes, and no model is shown that much; begin another, or give the \
                  agent a `trim`"
             )));
         }
         let Some(model) = self.model.take() else {
-            return Err(for_good(format!("model {} is not configured any more", self.pinned.model)));
+            return Err(permanent(format!("model {} is not configured any more", self.pinned.model)));
         };
         let (step, attempt) = (self.request.step, self.request.attempt);
         let (request, deltas) = (self.request.clone(), self.deltas.clone());
-        let answer = contained(async move { model.answer(request, deltas).await });
+        let answer = catch_panic(async move { model.answer(request, deltas).await });
         let answer = match tokio::time::timeout(self.timeout, answer).await {
             Ok(answered) => {
-                answered.unwrap_or_else(|panic| Err(for_good(format!("the model panicked: {panic}"))))?
+                answered.unwrap_or_else(|panic| Err(permanent(format!("the model panicked: {panic}"))))?
             }
-            Err(_) => return Err(late(self.timeout)),
+            Err(_) => return Err(timed_out(self.timeout)),
         };
         if size(&answer) > ANSWER_BYTES_MAX {
-            return Err(for_good(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes")));
+            return Err(permanent(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes")));
         }
         let mut calls = Vec::new();
         for call in &answer.calls {
-            let call = self.asked(call);
+            let call = self.requested_call(call);
             // A schema that came along takes some tenths of a second at worst; others have their turn in between.
-            if self.pinned.brought(&call.tool).is_some() {
+            if self.pinned.inline_tool(&call.tool).is_some() {
                 tokio::task::yield_now().await;
             }
             calls.push(call);
@@ -285,11 +285,11 @@ impl ModelTask {
             retryable: true,
             retry_after_ms: None,
         })?;
-        let (hooks, turn) = self.after_inference(&answer).await.unzip();
+        let (hooks, guard) = self.after_inference(&answer).await.unzip();
         let answered = ModelAnswered {
             step,
             attempt,
-            matched: self.pinned.matched(&answer.text),
+            matched: self.pinned.matched_stop_conditions(&answer.text),
             output: self.pinned.output.as_ref().map(|output| output.judge(&answer.text)),
             text: answer.text,
             reasoning: answer.reasoning,
@@ -299,14 +299,14 @@ impl ModelTask {
             taken,
             hooks: hooks.unwrap_or_default(),
         };
-        Ok((answered, turn))
+        Ok((answered, guard))
     }
 
-    fn asked(&self, call: &crate::model::ModelCall) -> RequestedCall {
+    fn requested_call(&self, call: &crate::model::ModelCall) -> RequestedCall {
         let tool = ToolName::from(call.tool.as_str());
         RequestedCall {
             id: call.id.clone(),
-            arguments: arguments::of_text(&call.arguments, self.schema(&tool)),
+            arguments: arguments::from_text(&call.arguments, self.schema(&tool)),
             tool,
         }
     }
@@ -316,12 +316,12 @@ impl ModelTask {
     }
 
     /// Arguments that a hook sets are judged like the model's own. None where nobody is asked.
-    async fn after_inference(&self, answer: &ModelAnswer) -> Option<(HookAnswers, Turn)> {
+    async fn after_inference(&self, answer: &ModelAnswer) -> Option<(HookAnswers, PluginLockGuard)> {
         if !self.hooks.subscribed(Phase::AfterInference) {
             return None;
         }
         let shared = Arc::new(answer.clone());
-        let (mut hooks, turn) = self.hooks.ask(Subject::AfterInference { answer: shared }).await;
+        let (mut hooks, guard) = self.hooks.ask(Subject::AfterInference { answer: shared }).await;
         for one in &mut hooks.answers {
             let HookOutcome::Actions(actions) = &mut one.outcome else { continue };
             for action in actions {
@@ -330,15 +330,15 @@ impl ModelTask {
                 {
                     let tool = answer.calls.get(usize::from(*index)).map(|call| ToolName::from(&*call.tool));
                     let schema = tool.as_ref().and_then(|tool| self.schema(tool));
-                    *arguments = arguments::of_value(value.clone(), schema);
+                    *arguments = arguments::from_value(value.clone(), schema);
                 }
             }
         }
-        Some((hooks, turn))
+        Some((hooks, guard))
     }
 }
 
-fn before(phase: Phase, messages: &Messages) -> Subject {
+fn subject_before(phase: Phase, messages: &Messages) -> Subject {
     if phase == Phase::BeforeInference {
         Subject::BeforeInference { messages: messages.clone() }
     } else {
@@ -346,11 +346,11 @@ fn before(phase: Phase, messages: &Messages) -> Subject {
     }
 }
 
-fn late(after: Duration) -> ModelFailure {
+fn timed_out(after: Duration) -> ModelFailure {
     ModelFailure { message: format!("no answer within {after:?}"), retryable: true, retry_after_ms: None }
 }
 
-const fn for_good(message: String) -> ModelFailure {
+const fn permanent(message: String) -> ModelFailure {
     ModelFailure { message, retryable: false, retry_after_ms: None }
 }
 

@@ -17,157 +17,157 @@ use tokio::sync::oneshot;
 use super::children::has_all_agents;
 use super::gate::arguments_in;
 use super::hooks::put;
-use super::{Batch, Desk, NewsBody, Stop, Worker, birth, committed};
-use crate::history::{History, Wanted, has_stored};
-use crate::node::{Direct, Need, Reply};
-use crate::store::{Append, Appended, Refused};
+use super::{Batch, Stop, TaskResult, Worker, WorkerContext, child_runs, committed};
+use crate::history::{History, HistoryLimits, log_contains};
+use crate::node::{DirectSubmission, Need, Reply};
+use crate::store::{Append, Appended, StoreError};
 
 /// Passes in a row that may come to nothing although nothing new was accepted meanwhile.
-const IN_VAIN_MAX: u32 = 16;
+const FRUITLESS_PASSES_MAX: u32 = 16;
 
 /// Whoever brought something, and what they are told after the commit.
-type Answers = Vec<(oneshot::Sender<Reply>, Reply)>;
+type PendingReplies = Vec<(oneshot::Sender<Reply>, Reply)>;
 
 /// A commit that the store did not answer for.
-pub(super) struct Unsure {
+pub(super) struct UncertainCommit {
     events: Vec<Arc<Event>>,
-    answers: Answers,
+    answers: PendingReplies,
 }
 
 impl Worker {
-    pub(super) async fn pass(&mut self, desk: &Desk) -> Result<(), Stop> {
-        if desk.look.take() {
+    pub(super) async fn pass(&mut self, ctx: &WorkerContext) -> Result<(), Stop> {
+        if ctx.inbox_signal.take() {
             self.read_inbox().await?;
         }
-        let mut in_vain = 0;
-        while in_vain <= IN_VAIN_MAX {
-            let news = mem::take(&mut self.unsaid);
+        let mut fruitless = 0;
+        while fruitless <= FRUITLESS_PASSES_MAX {
+            let results = mem::take(&mut self.unstored);
             let (took_over, version) = (!self.drained, self.version);
-            match self.pass_once(&news).await {
+            match self.pass_once(&results).await {
                 Ok(()) => {
-                    self.hurry = false;
-                    return self.give_back_the_floor().await;
+                    self.inbox_first = false;
+                    return self.release_plugin_lock().await;
                 }
                 // Before anything else happens: what came back is not stored, and would be asked for again. Where the
                 // run is somebody else's, loading it says so; else a commit whose answer was lost came in late.
                 Err(NotStored::Behind | NotStored::Fenced | NotStored::Reconfigured) => {
-                    self.keep(news, took_over);
+                    self.requeue(results, took_over);
                     self.reload().await?;
                 }
                 Err(NotStored::Overtakes) => {
-                    self.keep(news, took_over);
-                    self.hurry = true;
-                    self.begin_again();
+                    self.requeue(results, took_over);
+                    self.inbox_first = true;
+                    self.restart_from_committed();
                 }
                 Err(NotStored::Impossible(why)) => {
-                    self.keep(news, took_over);
+                    self.requeue(results, took_over);
                     if !self.ids_were_taken_since().await? {
                         return Err(Stop::Broken(why));
                     }
                     self.reload().await?;
                 }
                 Err(NotStored::Stop(stop)) => {
-                    self.keep(news, took_over);
+                    self.requeue(results, took_over);
                     return Err(stop);
                 }
             }
             // As often as something was accepted: a suspension is answered once, so that comes to an end.
-            in_vain = if self.version == version { in_vain + 1 } else { 0 };
+            fruitless = if self.version == version { fruitless + 1 } else { 0 };
         }
         Err(Stop::Broken("the run stays behind however often it drains its inbox".into()))
     }
 
-    async fn pass_once(&mut self, news: &[NewsBody]) -> Result<(), NotStored> {
+    async fn pass_once(&mut self, results: &[TaskResult]) -> Result<(), NotStored> {
         let now = self.node.clock.now();
-        let directs = mem::take(&mut self.directs);
-        let (batch, answers) = self.say_all(news, directs, now).await?;
+        let submissions = mem::take(&mut self.submissions);
+        let (batch, answers) = self.process_all(results, submissions, now).await?;
         if batch.overtakes(&self.inbox) {
-            not_stored(answers);
+            redirect_to_inbox(answers);
             return Err(NotStored::Overtakes);
         }
         if batch.is_empty() {
-            answer(answers);
+            send_replies(answers);
             return Ok(());
         }
         self.commit(batch, answers).await
     }
 
     /// It is said again after the run was loaded anew.
-    fn keep(&mut self, news: Vec<NewsBody>, took_over: bool) {
-        self.unsaid.splice(0..0, news);
+    fn requeue(&mut self, results: Vec<TaskResult>, took_over: bool) {
+        self.unstored.splice(0..0, results);
         self.drained &= !took_over;
     }
 
-    async fn say_all(
+    async fn process_all(
         &mut self,
-        news: &[NewsBody],
-        directs: Vec<Direct>,
+        results: &[TaskResult],
+        submissions: Vec<DirectSubmission>,
         now: Timestamp,
-    ) -> Result<(Batch, Answers), NotStored> {
+    ) -> Result<(Batch, PendingReplies), NotStored> {
         let mut batch = Batch::after(self.committed.clone());
         if self.inbox.iter().any(|(_, item)| item.interrupts()) {
-            self.hear_interrupt(&mut batch, news, now)?;
+            self.process_interrupt(&mut batch, results, now)?;
         } else if self.drained {
-            if self.hurry {
-                self.hear_inbox(&mut batch, now)?;
+            if self.inbox_first {
+                self.process_inbox(&mut batch, now)?;
             }
-            for body in news {
-                self.hear_news(&mut batch, body, now).await?;
+            for result in results {
+                self.process_result(&mut batch, result, now).await?;
             }
         } else {
             let doubt_at = self.doubt_at;
-            self.say(&mut batch, &Input::LeaseAcquired { epoch: self.lease.epoch, doubt_at }, None, now)?;
-            self.hear_inbox(&mut batch, now)?;
+            self.apply(&mut batch, &Input::LeaseAcquired { epoch: self.lease.epoch, doubt_at }, None, now)?;
+            self.process_inbox(&mut batch, now)?;
             if self.run.control.ended().is_none() {
-                self.say(&mut batch, &Input::InboxDrained, None, now)?;
+                self.apply(&mut batch, &Input::InboxDrained, None, now)?;
             }
             self.drained = true;
-            for body in news {
-                self.hear_news(&mut batch, body, now).await?;
+            for result in results {
+                self.process_result(&mut batch, result, now).await?;
             }
         }
-        let answers = self.hear_directs(&mut batch, directs, now)?;
-        self.hear_inbox(&mut batch, now)?;
-        self.hear_clock(&mut batch, now)?;
-        if self.only_hears {
+        let answers = self.process_submissions(&mut batch, submissions, now)?;
+        self.process_inbox(&mut batch, now)?;
+        self.process_deadline(&mut batch, now)?;
+        if self.without_slot {
             return Ok((batch, answers));
         }
-        self.hear_start(&mut batch, now)?;
-        self.hear_gates(&mut batch, now).await?;
-        while self.hear_after_tools(&mut batch, now)? {
-            self.hear_gates(&mut batch, now).await?;
+        self.process_start(&mut batch, now)?;
+        self.process_gates(&mut batch, now).await?;
+        while self.process_after_tools(&mut batch, now)? {
+            self.process_gates(&mut batch, now).await?;
         }
         Ok((batch, answers))
     }
 
     /// An accepted interrupt ends the run before anything else happens. What was answered by then is recorded, and nothing
     /// follows from it.
-    fn hear_interrupt(
+    fn process_interrupt(
         &mut self,
         batch: &mut Batch,
-        news: &[NewsBody],
+        results: &[TaskResult],
         now: Timestamp,
     ) -> Result<(), NotStored> {
         if !self.drained {
             let doubt_at = self.doubt_at;
-            self.say(batch, &Input::LeaseAcquired { epoch: self.lease.epoch, doubt_at }, None, now)?;
+            self.apply(batch, &Input::LeaseAcquired { epoch: self.lease.epoch, doubt_at }, None, now)?;
             self.drained = true;
         }
-        for body in news {
-            if let NewsBody::Said(input) = body
+        for result in results {
+            if let TaskResult::Input(input) = result
                 && matches!(**input, Input::ToolReturned { .. })
             {
                 let first = batch.events.len();
-                let said = batch.say_before_interrupt(&mut self.run, input, None, now);
-                self.answered(batch, first, said)?;
+                let outcome = batch.apply_before_interrupt(&mut self.run, input, None, now);
+                self.check_outcome(batch, first, outcome)?;
             }
         }
-        self.hear_inbox(batch, now)
+        self.process_inbox(batch, now)
     }
 
     /// None if it was not heard. A rejection of something that came too late is no news; one that is our fault stops
     /// the run.
-    pub(super) fn say(
+    pub(super) fn apply(
         &mut self,
         batch: &mut Batch,
         input: &Input,
@@ -175,18 +175,18 @@ impl Worker {
         now: Timestamp,
     ) -> Result<Option<InputOutcome>, NotStored> {
         let first = batch.events.len();
-        let said = batch.say(&mut self.run, input, ticket, now);
-        self.answered(batch, first, said)
+        let outcome = batch.apply(&mut self.run, input, ticket, now);
+        self.check_outcome(batch, first, outcome)
     }
 
     /// What was said led to the events of the batch from `first` on.
-    fn answered(
+    fn check_outcome(
         &mut self,
         batch: &Batch,
         first: usize,
-        said: Result<InputOutcome, Rejection>,
+        outcome: Result<InputOutcome, Rejection>,
     ) -> Result<Option<InputOutcome>, NotStored> {
-        match said {
+        match outcome {
             Ok(answer) => {
                 for event in batch.events.get(first..).unwrap_or_default() {
                     if let Some(arguments) = arguments_in(event) {
@@ -203,7 +203,7 @@ impl Worker {
         }
     }
 
-    fn hear_inbox(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
+    fn process_inbox(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
         let unheard: Vec<(Ticket, Item)> =
             self.inbox.iter().filter(|(ticket, _)| !batch.consumed.contains(ticket)).cloned().collect();
         if unheard.is_empty() {
@@ -211,60 +211,60 @@ impl Worker {
         }
         let items: Vec<Item> = unheard.iter().map(|(_, item)| item.clone()).collect();
         let interrupted = items.iter().any(Item::interrupts);
-        for index in inbox::drain(&self.run.control, &items, self.hurry) {
+        for index in inbox::drain(&self.run.control, &items, self.inbox_first) {
             let Some((ticket, item)) = unheard.get(index) else { continue };
             batch.consumed.push(*ticket);
             let item = self.with_current_definition(item.clone());
             let Some(input) = inbox::to_input(&self.run.control, &item) else { continue };
             let first = batch.events.len();
-            let said = if interrupted && !item.interrupts() {
-                batch.say_before_interrupt(&mut self.run, &input, Some(*ticket), now)
+            let outcome = if interrupted && !item.interrupts() {
+                batch.apply_before_interrupt(&mut self.run, &input, Some(*ticket), now)
             } else {
-                batch.say(&mut self.run, &input, Some(*ticket), now)
+                batch.apply(&mut self.run, &input, Some(*ticket), now)
             };
-            self.answered(batch, first, said)?;
+            self.check_outcome(batch, first, outcome)?;
         }
         Ok(())
     }
 
-    async fn hear_news(
+    async fn process_result(
         &mut self,
         batch: &mut Batch,
-        body: &NewsBody,
+        result: &TaskResult,
         now: Timestamp,
     ) -> Result<(), NotStored> {
-        match body {
-            NewsBody::Said(input) => {
-                self.say(batch, input, None, now)?;
+        match result {
+            TaskResult::Input(input) => {
+                self.apply(batch, input, None, now)?;
             }
-            NewsBody::Gate { call, hooks } => {
+            TaskResult::Gate { call, hooks } => {
                 if self.run.wanted().contains(&Effect::Gate(call.clone())) {
                     let gated = self.gated(call, hooks.clone()).await?;
-                    self.say(batch, &Input::Gated(gated), None, now)?;
+                    self.apply(batch, &Input::Gated(gated), None, now)?;
                 }
             }
-            NewsBody::After { .. } => {}
+            TaskResult::AfterTool { .. } => {}
         }
         Ok(())
     }
 
     /// What somebody brought to this very worker is accepted and consumed in the same commit. Where it cannot be
     /// heard at this moment, the store decides.
-    fn hear_directs(
+    fn process_submissions(
         &mut self,
         batch: &mut Batch,
-        directs: Vec<Direct>,
+        submissions: Vec<DirectSubmission>,
         now: Timestamp,
-    ) -> Result<Answers, NotStored> {
+    ) -> Result<PendingReplies, NotStored> {
         let mut answers = Vec::new();
-        for Direct { item, reply } in directs {
+        for DirectSubmission { item, reply } in submissions {
             let item = self.with_current_definition(item);
-            let Some(input) = self.may_hear(batch, &item) else {
+            let Some(input) = self.input_if_processable(batch, &item) else {
                 // Not before the commit: it must not overtake what was brought before it.
-                answers.push((reply, Reply::UseTheInbox));
+                answers.push((reply, Reply::UseInbox));
                 continue;
             };
-            match self.say(batch, &input, None, now)? {
+            match self.apply(batch, &input, None, now)? {
                 Some(InputOutcome::ToolChanged { .. }) => {
                     batch.accepted.push(item);
                     answers.push((reply, Reply::Stored(Verdict::ToolChanged)));
@@ -273,13 +273,13 @@ impl Worker {
                     batch.accepted.push(item);
                     answers.push((reply, Reply::Stored(Verdict::Accepted)));
                 }
-                None => answers.push((reply, Reply::UseTheInbox)),
+                None => answers.push((reply, Reply::UseInbox)),
             }
         }
         Ok(answers)
     }
 
-    fn may_hear(&self, batch: &Batch, item: &Item) -> Option<Input> {
+    fn input_if_processable(&self, batch: &Batch, item: &Item) -> Option<Input> {
         let control = &self.run.control;
         let later = control.policy.decisions == DecisionTiming::AtBoundary
             && project_run(control) == StepProjection::Executing;
@@ -307,44 +307,44 @@ impl Worker {
         inbox::to_input(control, item)
     }
 
-    fn hear_clock(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
+    fn process_deadline(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
         let due = self.run.next_deadline().is_some_and(|deadline| deadline.at <= now);
         if due && self.run.control.ended().is_none() {
-            self.say(batch, &Input::DeadlineReached, None, now)?;
+            self.apply(batch, &Input::DeadlineReached, None, now)?;
         }
         Ok(())
     }
 
-    fn hear_start(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
+    fn process_start(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
         if self.holds_thread && self.run.control.status == RunStatus::Queued {
             let after = self.begins_after.clone();
-            self.say(batch, &Input::Start { after }, None, now)?;
+            self.apply(batch, &Input::Start { after }, None, now)?;
         }
         Ok(())
     }
 
-    async fn commit(&mut self, batch: Batch, answers: Answers) -> Result<(), NotStored> {
+    async fn commit(&mut self, batch: Batch, answers: PendingReplies) -> Result<(), NotStored> {
         self.hold_back_unwanted();
         let control = Arc::new(self.run.control.clone());
         let deliver = self.deliveries(&batch).await?;
         let agents = self.node.agents();
         if !has_all_agents(&batch, &agents) {
-            not_stored(answers);
+            redirect_to_inbox(answers);
             return Err(NotStored::Reconfigured);
         }
         let spawn =
-            birth(&batch, &agents, &self.arguments).map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
+            child_runs(&batch, &agents, &self.arguments).map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
         let append = batch.into_append(self.version, control.clone(), spawn, deliver);
         let (events, state) = (append.events.clone(), append.rows.state.clone());
         let asks = append.rows.changes_suspensions();
         let consumed = append.consumed.clone();
-        self.measured.hear(&append, &self.inbox);
+        self.metrics.before_commit(&append, &self.inbox);
         match self.append(append).await {
             Ok(Appended { woken, version }) => {
                 self.committed = control;
                 self.version = version;
                 self.inbox.retain(|(ticket, _)| !consumed.contains(ticket));
-                answer(answers);
+                send_replies(answers);
                 self.stored(&events, state);
                 if asks {
                     self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
@@ -356,25 +356,25 @@ impl Worker {
                 Ok(())
             }
             // Whether it is stored is found out, not guessed.
-            Err(NotStored::Stop(Stop::Trouble(trouble))) => {
-                self.unsure = Some(Unsure { events, answers });
-                Err(NotStored::Stop(Stop::Trouble(trouble)))
+            Err(NotStored::Stop(Stop::StoreFailed(trouble))) => {
+                self.uncertain_commit = Some(UncertainCommit { events, answers });
+                Err(NotStored::Stop(Stop::StoreFailed(trouble)))
             }
             Err(refused) => {
-                not_stored(answers);
+                redirect_to_inbox(answers);
                 Err(refused)
             }
         }
     }
 
     /// After trouble: what a commit without an answer came to is what the log says.
-    pub(super) async fn find_out(&mut self) -> Result<(), Stop> {
-        let Some(unsure) = &self.unsure else { return Ok(()) };
+    pub(super) async fn resolve_uncertain_commit(&mut self) -> Result<(), Stop> {
+        let Some(uncertain_commit) = &self.uncertain_commit else { return Ok(()) };
         let (tenant, run) = (&self.lease.tenant, &self.lease.run);
         // All of them: another worker may have stored some that look the same.
-        let is_there = has_stored(&*self.node.store, tenant, run, &unsure.events).await?;
-        if let Some(Unsure { answers, .. }) = self.unsure.take() {
-            if is_there { answer(answers) } else { not_stored(answers) }
+        let is_there = log_contains(&*self.node.store, tenant, run, &uncertain_commit.events).await?;
+        if let Some(UncertainCommit { answers, .. }) = self.uncertain_commit.take() {
+            if is_there { send_replies(answers) } else { redirect_to_inbox(answers) }
         }
         Ok(())
     }
@@ -382,9 +382,9 @@ impl Worker {
     async fn append(&self, append: Append) -> Result<Appended, NotStored> {
         match self.node.store.append(&self.lease, append).await {
             Ok(appended) => Ok(appended),
-            Err(Refused::Behind) => Err(NotStored::Behind),
-            Err(Refused::Fenced) => Err(NotStored::Fenced),
-            Err(Refused::Impossible(why)) => Err(NotStored::Impossible(why)),
+            Err(StoreError::Behind) => Err(NotStored::Behind),
+            Err(StoreError::Fenced) => Err(NotStored::Fenced),
+            Err(StoreError::Impossible(why)) => Err(NotStored::Impossible(why)),
             Err(refused) => Err(NotStored::Stop(refused.into())),
         }
     }
@@ -428,8 +428,8 @@ impl Worker {
             let all = trim.is_unlimited();
             let bytes_max = if all { self.node.settings.thread_bytes_max } else { usize::MAX };
             let (store, tenant) = (&*self.node.store, &self.lease.tenant);
-            let wanted = Wanted { trim, bytes_max };
-            self.history = Some(History::load(store, tenant, &self.committed, wanted).await?);
+            let limits = HistoryLimits { trim, bytes_max };
+            self.history = Some(History::load(store, tenant, &self.committed, limits).await?);
         }
         Ok(self.history.get_or_insert_default())
     }
@@ -444,12 +444,12 @@ impl Worker {
         {
             let mut rows = known.to_vec();
             state.into_iter().for_each(|row| put(&mut rows, row));
-            self.know(rows.into());
+            self.set_plugin_state(rows.into());
         }
         let control = &self.run.control;
         self.arguments.retain(|seq, _| control.calls.iter().any(|call| call.arguments_seq == *seq));
         self.gated.retain(|id, _| control.call(id).is_some_and(|call| !call.settled()));
-        self.measured.stored(&self.node.tally, events, control, self.node.clock.now());
+        self.metrics.after_commit(&self.node.counters, events, control, self.node.clock.now());
         if !events.is_empty() {
             self.feed.publish(committed(events));
         }
@@ -457,13 +457,13 @@ impl Worker {
 }
 
 /// The store decides on what could not be stored together with other things.
-fn not_stored(answers: Answers) {
+fn redirect_to_inbox(answers: PendingReplies) {
     for (reply, _) in answers {
-        let _ = reply.send(Reply::UseTheInbox);
+        let _ = reply.send(Reply::UseInbox);
     }
 }
 
-fn answer(answers: Answers) {
+fn send_replies(answers: PendingReplies) {
     for (reply, answer) in answers {
         // Whoever asked may have gone; what they said is stored all the same.
         let _ = reply.send(answer);

@@ -4,30 +4,30 @@ use machine::phase::{HookOutcome, Phase};
 use machine::termination::Termination;
 
 use super::Worker;
-use super::floor::Floor;
+use super::plugin_lock::PluginLock;
 use crate::plugin::Subject;
 use crate::store::StateView;
 
 impl Worker {
     /// Once, in as much time as any hook has. Nothing is stored behind the terminal event: what they answer is dropped.
-    pub(super) fn ask_behind_the_end(&self) {
+    pub(super) fn ask_run_end_hooks(&self) {
         let Some(termination @ Termination::Cancelled(_)) = self.run.control.ended() else { return };
         if !self.phases().has(Phase::RunEnd) {
             return;
         }
         // The lease has gone with the run, and so have the hooks that were asked under it.
-        let (floor, store) = (Floor::new(), self.node.store.clone());
-        let hooks = self.hooks_on(floor.clone());
+        let (plugin_lock, store) = (PluginLock::new(), self.node.store.clone());
+        let hooks = self.hooks_with_lock(plugin_lock.clone());
         let subject = Subject::RunEnd { termination: Some(termination.clone()) };
         self.node.tasks.spawn(async move {
             let state = store.state(&hooks.tenant, &hooks.run).await;
             match state.and_then(|rows| rows.into_iter().map(StateView::decoded).collect()) {
-                Ok(state) => floor.show(&state),
+                Ok(state) => plugin_lock.set_state(&state),
                 Err(refused) => {
                     tracing::warn!(run = %hooks.run, %refused, "what plugins keep cannot be read; RunEnd goes without");
                 }
             }
-            let (heard, _turn) = hooks.ask(subject).await;
+            let (heard, _guard) = hooks.ask(subject).await;
             for answer in heard.answers {
                 if let HookOutcome::Failed(why) = answer.outcome {
                     tracing::warn!(run = %hooks.run, plugin = %answer.plugin, why, "RunEnd failed behind the end");

@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::floor::Floor;
+use super::call_hooks::{asks_about_call, in_order};
 use super::hooks::{Hooks, Subscriber};
-use super::judging::{asks_about_a_call, in_order};
-use super::{Brought, News, NewsBody, Stop, Worker};
+use super::plugin_lock::PluginLock;
+use super::{FinishedTask, Stop, TaskOutput, TaskResult, Worker};
 use crate::plugin::Subject;
 
 /// Something under way. Dropping it stops it: what a worker that is gone had started is gone with it.
-pub(crate) struct UnderWay {
+pub(crate) struct RunningTask {
     pub(crate) number: u64,
     pub(crate) effect: Effect,
     /// It has come back. Its answer may not be stored yet.
@@ -34,7 +34,7 @@ pub(crate) struct UnderWay {
 /// How often the same thing may come back without consequence before the run is stopped.
 const ROUNDS_MAX: u32 = 16;
 
-impl Drop for UnderWay {
+impl Drop for RunningTask {
     fn drop(&mut self) {
         self.cancelled.cancel();
         if let Some(task) = &self.task {
@@ -43,7 +43,7 @@ impl Drop for UnderWay {
     }
 }
 
-impl UnderWay {
+impl RunningTask {
     fn hold_back(&self, held: bool) {
         if let Some(held_back) = &self.held_back {
             held_back.send_replace(held);
@@ -55,13 +55,13 @@ impl Worker {
     /// Before a commit: an attempt that waits for its time and is wanted no more must not be sent while the commit that
     /// says so is under way. If nothing comes of the commit, [`Worker::reconcile`] lets it go on.
     pub(super) fn hold_back_unwanted(&self) {
-        let waits = |task: &&UnderWay| task.held_back.is_some() && !task.finished;
-        if !self.under_way.iter().any(|task| waits(&task)) {
+        let waits = |task: &&RunningTask| task.held_back.is_some() && !task.finished;
+        if !self.tasks.iter().any(|task| waits(&task)) {
             return;
         }
         let wanted = self.run.wanted();
-        let unwanted = |task: &&UnderWay| !wanted.iter().any(|effect| effect.same_task(&task.effect));
-        self.under_way.iter().filter(waits).filter(unwanted).for_each(|task| task.hold_back(true));
+        let unwanted = |task: &&RunningTask| !wanted.iter().any(|effect| effect.same_task(&task.effect));
+        self.tasks.iter().filter(waits).filter(unwanted).for_each(|task| task.hold_back(true));
     }
 
     /// After a commit: stops what is not wanted any more, and starts what is wanted and not under way.
@@ -71,19 +71,19 @@ impl Worker {
             wanted.contains(&Effect::RunAfterToolHooks { call: heard.call.clone(), status: heard.status })
         });
         let mut again: Vec<(Effect, u32)> = Vec::new();
-        for task in std::mem::take(&mut self.under_way) {
+        for task in std::mem::take(&mut self.tasks) {
             let still = wanted.iter().find(|effect| effect.same_task(&task.effect));
             match still {
                 Some(effect) if !task.finished => {
                     let effect = effect.clone();
                     task.hold_back(false);
-                    self.under_way.push(task);
-                    if let Some(kept) = self.under_way.last_mut() {
+                    self.tasks.push(task);
+                    if let Some(kept) = self.tasks.last_mut() {
                         kept.effect = effect;
                     }
                 }
                 // Its answer is kept and said again together with others.
-                Some(Effect::RunAfterToolHooks { .. }) => self.under_way.push(task),
+                Some(Effect::RunAfterToolHooks { .. }) => self.tasks.push(task),
                 // It is wanted anew, or what it came back with led to nothing.
                 Some(effect) if *effect == task.effect => again.push((effect.clone(), task.round + 1)),
                 Some(_) => {}
@@ -91,11 +91,11 @@ impl Worker {
             }
         }
         for effect in in_order(&self.run.control, wanted) {
-            if self.under_way.iter().any(|task| task.effect.same_task(&effect)) {
+            if self.tasks.iter().any(|task| task.effect.same_task(&effect)) {
                 continue;
             }
             // It has its turn after the commit of what is asked about now.
-            if asks_about_a_call(&effect) && self.judges() {
+            if asks_about_call(&effect) && self.is_asking_about_call() {
                 continue;
             }
             let round = again.iter().find(|(known, _)| *known == effect).map_or(0, |(_, round)| *round);
@@ -103,7 +103,7 @@ impl Worker {
                 return Err(Stop::Broken(format!("{effect:?} comes back and nothing follows from it")));
             }
             self.begin(effect).await?;
-            if let Some(begun) = self.under_way.last_mut() {
+            if let Some(begun) = self.tasks.last_mut() {
                 begun.round = round;
             }
         }
@@ -116,9 +116,9 @@ impl Worker {
                 let (phase, hooks) = (*phase, self.hooks().await?);
                 let subject = phase_subject(phase, &self.run.control);
                 self.spawn(effect, move |_| async move {
-                    let (hooks, turn) = hooks.ask(subject).await;
+                    let (hooks, guard) = hooks.ask(subject).await;
                     let said = machine::Input::PhaseAnswered { phase, hooks };
-                    Brought { body: NewsBody::Said(Box::new(said)), turn: Some(turn) }
+                    TaskOutput { body: TaskResult::Input(Box::new(said)), guard: Some(guard) }
                 });
             }
             Effect::CallModel { .. } => self.begin_model_call(effect).await?,
@@ -126,8 +126,8 @@ impl Worker {
                 let (call, hooks) = (call.clone(), self.hooks().await?);
                 let subject = self.gate_subject(&call).await?;
                 self.spawn(effect, move |_| async move {
-                    let (hooks, turn) = hooks.ask(subject).await;
-                    Brought { body: NewsBody::Gate { call, hooks }, turn: Some(turn) }
+                    let (hooks, guard) = hooks.ask(subject).await;
+                    TaskOutput { body: TaskResult::Gate { call, hooks }, guard: Some(guard) }
                 });
             }
             Effect::RunTool { .. } => self.begin_attempt(effect).await?,
@@ -135,8 +135,8 @@ impl Worker {
                 let (call, status, hooks) = (call.clone(), *status, self.hooks().await?);
                 let subject = self.result_subject(&call).await?;
                 self.spawn(effect, move |_| async move {
-                    let (hooks, turn) = hooks.ask(subject).await;
-                    Brought { body: NewsBody::After { call, status, hooks }, turn: Some(turn) }
+                    let (hooks, guard) = hooks.ask(subject).await;
+                    TaskOutput { body: TaskResult::AfterTool { call, status, hooks }, guard: Some(guard) }
                 });
             }
         }
@@ -144,36 +144,36 @@ impl Worker {
     }
 
     /// Runs it as a task of its own: one that keeps its thread busy keeps nobody else waiting.
-    pub(super) fn spawn<F: Future<Output: Into<Brought>> + Send + 'static>(
+    pub(super) fn spawn<F: Future<Output: Into<TaskOutput>> + Send + 'static>(
         &mut self,
         effect: Effect,
         work: impl FnOnce(CancellationToken) -> F,
     ) {
         let cancelled = CancellationToken::new();
         let work = work(cancelled.clone());
-        let number = self.under_way(effect, cancelled);
-        self.spawn_as(number, work);
+        let number = self.register_task(effect, cancelled);
+        self.spawn_numbered(number, work);
     }
 
     /// The same for what may have its answer at hand: then nobody has to be woken for it.
-    pub(super) async fn try_at_once<F: Future<Output: Into<Brought>> + Send + 'static>(
+    pub(super) async fn poll_then_spawn<F: Future<Output: Into<TaskOutput>> + Send + 'static>(
         &mut self,
         effect: Effect,
         work: F,
     ) {
-        let number = self.under_way(effect, CancellationToken::new());
+        let number = self.register_task(effect, CancellationToken::new());
         let mut work = Box::pin(work);
         let first = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
         match first {
-            Poll::Ready(brought) => self.hear_of(News { task: number, brought: brought.into() }),
-            Poll::Pending => self.spawn_as(number, work),
+            Poll::Ready(output) => self.receive_result(FinishedTask { task: number, output: output.into() }),
+            Poll::Pending => self.spawn_numbered(number, work),
         }
     }
 
-    fn under_way(&mut self, effect: Effect, cancelled: CancellationToken) -> u64 {
+    fn register_task(&mut self, effect: Effect, cancelled: CancellationToken) -> u64 {
         self.last_task += 1;
         let number = self.last_task;
-        self.under_way.push(UnderWay {
+        self.tasks.push(RunningTask {
             number,
             effect,
             finished: false,
@@ -185,26 +185,26 @@ impl Worker {
         number
     }
 
-    fn spawn_as<F: Future<Output: Into<Brought>> + Send + 'static>(&mut self, number: u64, work: F) {
-        let news = self.news_in.clone();
+    fn spawn_numbered<F: Future<Output: Into<TaskOutput>> + Send + 'static>(&mut self, number: u64, work: F) {
+        let results = self.results_in.clone();
         let task = self.node.tasks.spawn(async move {
-            let brought = work.await.into();
+            let output = work.await.into();
             // Nobody listens any more where the worker is gone.
-            let _ = news.send(News { task: number, brought }).await;
+            let _ = results.send(FinishedTask { task: number, output }).await;
         });
-        if let Some(begun) = self.under_way.last_mut() {
+        if let Some(begun) = self.tasks.last_mut() {
             begun.task = Some(task.abort_handle());
         }
     }
 
     pub(super) fn stop_all(&mut self) {
-        for task in std::mem::take(&mut self.under_way) {
+        for task in std::mem::take(&mut self.tasks) {
             self.stop(task);
         }
     }
 
     /// A tool is told, and has a while to tidy up behind itself; everything else just stops.
-    fn stop(&self, task: UnderWay) {
+    fn stop(&self, task: RunningTask) {
         if !matches!(task.effect, Effect::RunTool { .. }) || task.finished {
             return;
         }
@@ -219,10 +219,10 @@ impl Worker {
     }
 
     /// After a commit: what was answered is stored, and the next plugins are asked with it.
-    pub(super) async fn give_back_the_floor(&mut self) -> Result<(), Stop> {
-        if !self.turns.is_empty() && self.run.control.ended().is_none() {
+    pub(super) async fn release_plugin_lock(&mut self) -> Result<(), Stop> {
+        if !self.plugin_guards.is_empty() && self.run.control.ended().is_none() {
             self.read_state().await?;
-            self.turns.clear();
+            self.plugin_guards.clear();
         }
         Ok(())
     }
@@ -231,23 +231,23 @@ impl Worker {
         // Most agents have no plugin, and nothing is read for nobody.
         if self.state.is_none() && !self.pinned.plugins.is_empty() {
             let state = self.node.store.plugin_state(&self.lease).await?;
-            self.know(state.into());
+            self.set_plugin_state(state.into());
         }
         Ok(())
     }
 
-    pub(super) fn know(&mut self, state: Arc<[machine::projection_rows::StateRow]>) {
-        self.floor.show(&state);
+    pub(super) fn set_plugin_state(&mut self, state: Arc<[machine::projection_rows::StateRow]>) {
+        self.plugin_lock.set_state(&state);
         self.state = Some(state);
     }
 
     /// What the plugins of this run are asked with.
     pub(super) async fn hooks(&mut self) -> Result<Hooks, Stop> {
         self.read_state().await?;
-        Ok(self.hooks_on(self.floor.clone()))
+        Ok(self.hooks_with_lock(self.plugin_lock.clone()))
     }
 
-    pub(super) fn hooks_on(&self, floor: Floor) -> Hooks {
+    pub(super) fn hooks_with_lock(&self, plugin_lock: PluginLock) -> Hooks {
         let agents = self.node.agents();
         let live = agents.by_name.get(&self.pinned.agent);
         let plugins = self
@@ -269,7 +269,7 @@ impl Worker {
             agent: self.pinned.agent.clone(),
             step: control.step,
             usage: control.usage,
-            floor,
+            plugin_lock,
             timeout: self.node.settings.hook_timeout,
         }
     }

@@ -11,16 +11,16 @@ use machine::tool::{Arguments, EffectClass};
 use machine::{Effect, Input};
 use tokio::sync::watch;
 
-use super::panics::contained;
-use super::{NewsBody, Stop, Worker};
+use super::panics::catch_panic;
+use super::{Stop, TaskResult, Worker};
 use crate::agent::Pinned;
-use crate::callback::{Callback, Reported};
+use crate::callback::{Callback, ReportedAttempt};
 use crate::clock::NotBefore;
 use crate::live::ToolNotes;
+use crate::metrics::ms_between;
 use crate::node::Node;
-use crate::numbers::ms_between;
 use crate::schema::Schema;
-use crate::store::{Lease, Refused, Trouble};
+use crate::store::{Lease, StoreError, StoreFailure};
 use crate::tool::{ApprovedBy, CancellationToken, Resumed, ToolRequest};
 
 struct Attempt {
@@ -63,7 +63,7 @@ impl Worker {
             resume,
             callback: self.callback(&call.id, attempt),
             cancelled: CancellationToken::new(),
-            notes: ToolNotes::of(self.feed.clone(), call.id.clone(), attempt),
+            notes: ToolNotes::new(self.feed.clone(), call.id.clone(), attempt),
         };
         let (hold, held_back) = watch::channel(false);
         let waits = self.not_before(not_before).map(|not_before| (not_before, held_back));
@@ -78,7 +78,7 @@ impl Worker {
             waits,
         };
         self.spawn(effect, move |cancelled| task.work(cancelled));
-        if let Some(begun) = self.under_way.last_mut() {
+        if let Some(begun) = self.tasks.last_mut() {
             begun.held_back = hold;
         }
         Ok(())
@@ -87,7 +87,7 @@ impl Worker {
     fn callback(&self, call: &CallId, attempt: u32) -> Option<Callback> {
         let callbacks = self.node.callbacks.as_ref()?;
         let (tenant, run) = (self.lease.tenant.clone(), self.lease.run.clone());
-        Some(callbacks.give(&Reported { tenant, run, call: call.clone(), attempt }))
+        Some(callbacks.issue(&ReportedAttempt { tenant, run, call: call.clone(), attempt }))
     }
 
     /// What the tool had left for itself, and what somebody answered since.
@@ -117,7 +117,7 @@ impl Worker {
 }
 
 impl Attempt {
-    async fn work(mut self, cancelled: CancellationToken) -> NewsBody {
+    async fn work(mut self, cancelled: CancellationToken) -> TaskResult {
         self.request.cancelled = cancelled;
         let (step, call, attempt) = (self.request.step, self.request.call.clone(), self.request.attempt);
         if let Some((not_before, held_back)) = &mut self.waits {
@@ -127,8 +127,8 @@ impl Attempt {
                 std::future::pending::<()>().await;
             }
         }
-        let outcome = understood(self.send().await);
-        NewsBody::Said(Box::new(Input::ToolReturned { step, call, attempt, outcome }))
+        let outcome = with_usable_schema(self.send().await);
+        TaskResult::Input(Box::new(Input::ToolReturned { step, call, attempt, outcome }))
     }
 
     /// The last look before anything leaves this machine, and then there is no way back.
@@ -151,28 +151,28 @@ impl Attempt {
         let (tool, class) = (live.tool.clone(), live.gate.class);
         let timeout = tool.definition().timeout;
         let (node, name, request) = (self.node, self.request.tool.clone(), self.request);
-        let answer = contained(async move { tool.call(request).await });
+        let answer = catch_panic(async move { tool.call(request).await });
         let sent = node.clock.now();
         let outcome = match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => panicked(class, &panic),
             Err(_) => timed_out(timeout),
         };
-        node.tally.sent(&name, ms_between(sent, node.clock.now()));
+        node.counters.record_attempt(&name, ms_between(sent, node.clock.now()));
         outcome
     }
 }
 
 impl Attempt {
     /// A store that is in trouble for a while must not use up the approval: nothing has been sent, so the attempt waits.
-    async fn readable_approval(&self) -> Result<Option<ApprovedBy>, Refused> {
+    async fn readable_approval(&self) -> Result<Option<ApprovedBy>, StoreError> {
         loop {
             match self.approval().await {
-                Err(Refused::Trouble(trouble @ (Trouble::Unavailable(_) | Trouble::Full(_))))
+                Err(StoreError::Failed(trouble @ (StoreFailure::Unavailable(_) | StoreFailure::Full(_))))
                     if self.node.store.may_send(&self.lease) =>
                 {
                     tracing::warn!(run = %self.lease.run, %trouble, "the approval cannot be read; the call waits");
-                    tokio::time::sleep(self.node.settings.trouble_pause).await;
+                    tokio::time::sleep(self.node.settings.store_retry_pause).await;
                 }
                 read => return read,
             }
@@ -180,7 +180,7 @@ impl Attempt {
     }
 
     /// Who approved, for a tool that wants to know.
-    async fn approval(&self) -> Result<Option<ApprovedBy>, Refused> {
+    async fn approval(&self) -> Result<Option<ApprovedBy>, StoreError> {
         let Some((approval, arguments)) = &self.approved else { return Ok(None) };
         let agents = self.node.agents();
         let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
@@ -196,7 +196,7 @@ impl Attempt {
 
 /// A question with a schema that nobody's answer could be compared with is asked without it, and says so: the tool is at
 /// work, whatever else it said.
-fn understood(outcome: Outcome) -> Outcome {
+fn with_usable_schema(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Answered(ToolAnswer::Pending(request)) => {
             let unusable = request.schema.as_ref().and_then(|schema| Schema::compile_sent(schema).err());

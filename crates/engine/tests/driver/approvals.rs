@@ -16,9 +16,9 @@ use machine::projection_rows::ApprovalStatus;
 use machine::termination::{StopCode, Termination};
 use serde_json::{Value, json};
 
-use crate::stage::{
-    Scripted, Sent, Stage, accepted, asking, call, echo, held, let_go, rest, to_assistant,
-    transfer_definition, until_named,
+use crate::harness::{
+    Harness, Scripted, Sent, accepted, asking, call, echo, held, remaining_events, to_assistant,
+    transfer_definition, until_named, wait_until_released,
 };
 
 fn one_transfer() -> Scripted {
@@ -34,13 +34,13 @@ fn resume(decision: Decide, resumption: Resumption) -> Decide {
 }
 
 #[tokio::test(start_paused = true)]
-async fn edited_arguments_reach_the_tool_and_the_model_is_told() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+async fn edited_arguments_reach_the_tool_and_the_model() {
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let decision = Decide::approve(&run, &call("a"), "ann").with_arguments(json!({"to": "carl"}));
     assert_eq!(engine.decide(decision).await.unwrap(), Verdict::Accepted);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.arguments(), [json!({"to": "carl"})]);
     assert_eq!(
         model.last_read(),
@@ -54,41 +54,41 @@ async fn edited_arguments_reach_the_tool_and_the_model_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn edited_arguments_that_do_not_fit_the_schema_are_refused_and_the_call_stays_held() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
     let schema = json!({"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]});
     let tool = sent.tool(transfer_definition().parameters(schema), |_| json!("sent"));
-    let engine = stage.start(Agent::new("assistant", model).tool(tool)).await;
+    let engine = harness.start(Agent::new("assistant", model).tool(tool)).await;
     let (run, _watched) = held(&engine, to_assistant()).await;
     let decision = Decide::approve(&run, &call("a"), "ann").with_arguments(json!({"to": 7}));
     let verdict = engine.decide(decision).await.unwrap();
     assert!(matches!(verdict, Verdict::Refused(Refusal::Invalid(_))), "{verdict:?}");
-    assert_eq!((sent.count(), stage.pending().await.len()), (0, 1));
+    assert_eq!((sent.count(), harness.pending().await.len()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_yes_to_other_arguments_than_the_held_ones_is_refused() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let approve = Decide::approve(&run, &call("a"), "ann");
     let seen =
         |digest| resume(approve.clone(), Resumption { expect_digest: Some(digest), ..Resumption::default() });
     let other = seen(digest(&json!({"to": "eve"})).unwrap());
-    let (before, commits) = (stage.names(&run).await, stage.commits());
+    let (before, commits) = (harness.names(&run).await, harness.commits());
     assert_eq!(engine.decide(other).await.unwrap(), Verdict::Refused(Refusal::DigestMismatch));
-    assert_eq!((stage.names(&run).await, stage.commits(), sent.count()), (before, commits, 0));
+    assert_eq!((harness.names(&run).await, harness.commits(), sent.count()), (before, commits, 0));
     let same = seen(digest(&json!({"to": "bob"})).unwrap());
     assert_eq!(engine.decide(same).await.unwrap(), Verdict::Accepted);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.arguments(), [json!({"to": "bob"})]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_false_null_or_failed_answer_runs_nothing() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, _watched) = held(&engine, to_assistant()).await;
-    let before = stage.names(&run).await;
+    let before = harness.names(&run).await;
     let payloads = [json!(false), Value::Null, json!("yes"), json!(1), json!({"approved": true}), json!([])]
         .map(|value| Payload::Result(Arc::new(value)));
     for payload in payloads.into_iter().chain([Payload::Error("no idea".into())]) {
@@ -97,61 +97,61 @@ async fn a_missing_false_null_or_failed_answer_runs_nothing() {
         let verdict = engine.decide(decision).await.unwrap();
         assert!(matches!(verdict, Verdict::Refused(Refusal::Invalid(_))), "{payload:?}: {verdict:?}");
     }
-    let_go(&engine).await;
-    assert_eq!((stage.names(&run).await, sent.count(), stage.pending().await.len()), (before, 0, 1));
+    wait_until_released(&engine).await;
+    assert_eq!((harness.names(&run).await, sent.count(), harness.pending().await.len()), (before, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_of_a_tool_that_changed_is_void_and_the_call_is_held_again() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let changed = sent.tool(ToolDefinition::new("transfer", "Moves all the money"), |_| json!("gone"));
     let agent = Agent::new("assistant", model.clone()).tool(changed);
     engine.replace_agents(vec![agent]).await.unwrap();
-    let decision = Decide::approve(&run, &call("a"), "ann").under_id("d1");
+    let decision = Decide::approve(&run, &call("a"), "ann").with_id("d1");
     assert_eq!(engine.decide(decision.clone()).await.unwrap(), Verdict::ToolChanged);
     let again = until_named(&mut watched, "tool.approval_requested").await;
     let Fact::ApprovalRequested(opened) = again.fact else { panic!("{again:?}") };
     assert_eq!(sent.count(), 0);
     // The spent decision does not answer the new question.
     assert_eq!(engine.decide(decision).await.unwrap(), Verdict::AlreadyApplied);
-    let_go(&engine).await;
-    assert_eq!((sent.count(), stage.pending().await[0].id.clone()), (0, opened.suspension_id));
+    wait_until_released(&engine).await;
+    assert_eq!((sent.count(), harness.pending().await[0].id.clone()), (0, opened.suspension_id));
     assert_eq!(engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap(), Verdict::Accepted);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.count(), 1);
-    assert_eq!(stage.count(&run, "tool.approval_voided").await, 1);
+    assert_eq!(harness.count(&run, "tool.approval_voided").await, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_approved_call_of_a_tool_that_is_gone_fails_and_is_not_sent() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     engine.replace_agents(vec![Agent::new("assistant", model.clone())]).await.unwrap();
     assert_eq!(engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap(), Verdict::Accepted);
     let failed = until_named(&mut watched, "tool.execution_failed").await;
     let Fact::ExecutionFailed { error, .. } = failed.fact else { panic!("{failed:?}") };
     assert_eq!(error.code, CallErrorCode::ToolRemoved);
-    rest(&mut watched).await;
-    assert_eq!((sent.count(), stage.ended(&run).await), (0, Some(Termination::NaturalEnd)));
+    remaining_events(&mut watched).await;
+    assert_eq!((sent.count(), harness.ended(&run).await), (0, Some(Termination::NaturalEnd)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_for_the_future_lets_later_calls_of_the_tool_through_and_names_who_gave_it() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant().on_thread("t")).await;
-    let leave = Resumption { apply_to_future: true, ..Resumption::default() };
-    accepted(engine.decide(resume(Decide::approve(&run, &call("a"), "ann"), leave)).await);
-    rest(&mut watched).await;
+    let for_later_calls = Resumption { apply_to_future: true, ..Resumption::default() };
+    accepted(engine.decide(resume(Decide::approve(&run, &call("a"), "ann"), for_later_calls)).await);
+    remaining_events(&mut watched).await;
     let (posted, mut watched) = engine.stream(to_assistant().on_thread("t")).await.unwrap();
     let started = until_named(&mut watched, "tool.execution_started").await;
     let Fact::ExecutionStarted { let_through_by, .. } = started.fact else { panic!("{started:?}") };
     assert_eq!(let_through_by, Some(Principal::from("ann")));
-    rest(&mut watched).await;
-    assert_eq!((sent.count(), stage.count(&posted.run, "tool.approval_requested").await), (2, 0));
+    remaining_events(&mut watched).await;
+    assert_eq!((sent.count(), harness.count(&posted.run, "tool.approval_requested").await), (2, 0));
     // It is for this thread alone.
     held(&engine, to_assistant().on_thread("other")).await;
     assert_eq!(sent.count(), 2);
@@ -159,12 +159,12 @@ async fn an_approval_for_the_future_lets_later_calls_of_the_tool_through_and_nam
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_for_the_future_does_not_count_for_a_tool_that_changed() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant().on_thread("t")).await;
-    let leave = Resumption { apply_to_future: true, ..Resumption::default() };
-    accepted(engine.decide(resume(Decide::approve(&run, &call("a"), "ann"), leave)).await);
-    rest(&mut watched).await;
+    let for_later_calls = Resumption { apply_to_future: true, ..Resumption::default() };
+    accepted(engine.decide(resume(Decide::approve(&run, &call("a"), "ann"), for_later_calls)).await);
+    remaining_events(&mut watched).await;
     let changed = sent.tool(ToolDefinition::new("transfer", "Moves all the money"), |_| json!("gone"));
     engine.replace_agents(vec![Agent::new("assistant", model.clone()).tool(changed)]).await.unwrap();
     held(&engine, to_assistant().on_thread("t")).await;
@@ -186,13 +186,13 @@ async fn an_approval_does_not_count_for_another_performer_of_the_tool() {
         (agent("reader", None), agent("reader", Some(7)), Verdict::Accepted),
     ];
     for (before, after, verdict) in changes {
-        let (stage, model) = (Stage::new(), one_transfer());
+        let (harness, model) = (Harness::new(), one_transfer());
         let agents = |performer: &Performer| {
             let others = ["reader", "payer"].map(|name| Agent::new(name, Scripted::new([])));
             let assistant = Agent::new("assistant", model.clone()).tool(by(performer.clone()));
             others.into_iter().chain([assistant])
         };
-        let engine = agents(&before).fold(stage.engine(), |engine, agent| engine.agent(agent));
+        let engine = agents(&before).fold(harness.engine(), |engine, agent| engine.agent(agent));
         let engine = engine.start().await.unwrap();
         let (run, _watched) = held(&engine, to_assistant()).await;
         engine.replace_agents(agents(&after).collect()).await.unwrap();
@@ -203,16 +203,16 @@ async fn an_approval_does_not_count_for_another_performer_of_the_tool() {
 
 #[tokio::test(start_paused = true)]
 async fn auto_approve_lets_the_calls_of_a_thread_through_until_it_is_revoked() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (tenant, thread) = (engine::store::Tenant::default(), "t".into());
-    stage.store.put_thread(&tenant, &thread, &Value::Null).await.unwrap();
+    harness.store.put_thread(&tenant, &thread, &Value::Null).await.unwrap();
     engine.auto_approve(&tenant, &thread, Some(&Principal::from("ann"))).await.unwrap();
     let (_, mut watched) = engine.stream(to_assistant().on_thread("t")).await.unwrap();
     let started = until_named(&mut watched, "tool.execution_started").await;
     let Fact::ExecutionStarted { let_through_by, .. } = started.fact else { panic!("{started:?}") };
     assert_eq!(let_through_by, Some(Principal::from("ann")));
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     engine.auto_approve(&tenant, &thread, None).await.unwrap();
     held(&engine, to_assistant().on_thread("t")).await;
     assert_eq!(sent.count(), 1);
@@ -220,26 +220,26 @@ async fn auto_approve_lets_the_calls_of_a_thread_through_until_it_is_revoked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_repeated_under_its_id_is_applied_once_and_another_one_under_it_is_refused() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
-    let decision = Decide::approve(&run, &call("a"), "ann").under_id("d1");
-    let other = Decide::reject(&run, &call("a"), "ann", "no").under_id("d1");
+    let decision = Decide::approve(&run, &call("a"), "ann").with_id("d1");
+    let other = Decide::reject(&run, &call("a"), "ann", "no").with_id("d1");
     assert_eq!(engine.decide(decision.clone()).await.unwrap(), Verdict::Accepted);
     assert_eq!(engine.decide(decision.clone()).await.unwrap(), Verdict::AlreadyApplied);
     assert_eq!(engine.decide(other.clone()).await.unwrap(), Verdict::Refused(Refusal::IdUsed));
-    rest(&mut watched).await;
-    let before = stage.names(&run).await;
+    remaining_events(&mut watched).await;
+    let before = harness.names(&run).await;
     assert_eq!(engine.decide(decision).await.unwrap(), Verdict::AlreadyApplied);
     assert_eq!(engine.decide(other).await.unwrap(), Verdict::Refused(Refusal::IdUsed));
-    assert_eq!((stage.names(&run).await, sent.count()), (before, 1));
+    assert_eq!((harness.names(&run).await, sent.count()), (before, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_on_an_ended_run_or_on_a_call_that_is_not_held_is_refused() {
     let model = asking(&[("a", "transfer", json!({})), ("c", "echo", json!({}))]);
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent).tool(echo())).await;
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent).tool(echo())).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let not_held = Verdict::Refused(Refusal::NotHeld);
     assert_eq!(engine.decide(Decide::approve(&run, &call("c"), "ann")).await.unwrap(), not_held);
@@ -248,25 +248,25 @@ async fn a_decision_on_an_ended_run_or_on_a_call_that_is_not_held_is_refused() {
     other.suspension = Some(SuspensionId::from("apr_of_another_call"));
     assert_eq!(engine.decide(other).await.unwrap(), not_held);
     accepted(engine.decide(Decide::reject(&run, &call("a"), "ann", "no")).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     let late = engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap();
     assert_eq!((late, sent.count()), (Verdict::Refused(Refusal::RunOver), 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejection_reaches_the_model_with_its_reason_and_the_run_goes_on() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+async fn a_rejection_reaches_the_model_with_its_reason_and_the_run_continues() {
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     accepted(engine.decide(Decide::reject(&run, &call("a"), "ann", "too much")).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(model.last_read()[2], "tool a: Denied by ann: too much");
-    assert_eq!((sent.count(), stage.ended(&run).await), (0, Some(Termination::NaturalEnd)));
-    let shown = stage.store.approvals(
+    assert_eq!((sent.count(), harness.ended(&run).await), (0, Some(Termination::NaturalEnd)));
+    let shown = harness.store.approvals(
         &engine::store::Tenant::default(),
         &engine::store::ApprovalFilter {
             status: Some(ApprovalStatus::Rejected),
-            ..engine::store::ApprovalFilter::of_run(&run)
+            ..engine::store::ApprovalFilter::for_run(&run)
         },
         &engine::store::Page::default(),
     );
@@ -279,20 +279,20 @@ async fn a_rejection_reaches_the_model_with_its_reason_and_the_run_goes_on() {
 async fn a_rejection_ends_the_run_where_the_decision_or_the_policy_says_so() {
     for by_policy in [false, true] {
         let model = asking(&[("a", "transfer", json!({})), ("b", "transfer", json!({}))]);
-        let (stage, sent) = (Stage::new(), Sent::default());
+        let (harness, sent) = (Harness::new(), Sent::default());
         let on_reject = by_policy.then_some(OnReject::EndRun);
         let agent = assistant(&model, &sent).policy(Policy { on_reject, ..Policy::default() });
-        let engine = stage.start(agent).await;
+        let engine = harness.start(agent).await;
         let (run, mut watched) = held(&engine, to_assistant()).await;
         let then = if by_policy { None } else { Some(OnReject::EndRun) };
         let answer = Answer::Cancel { reason: Some("stop it".into()), then };
         let decision = Decide { answer, ..Decide::approve(&run, &call("a"), "ann") };
         assert_eq!(engine.decide(decision).await.unwrap(), Verdict::Accepted);
-        rest(&mut watched).await;
+        remaining_events(&mut watched).await;
         let ended = Termination::stopped(StopCode::Rejected, "stop it".to_owned());
-        assert_eq!((sent.count(), stage.ended(&run).await), (0, Some(ended)));
+        assert_eq!((sent.count(), harness.ended(&run).await), (0, Some(ended)));
         // The other approval is closed with the run, and the model was not asked again.
-        assert_eq!((stage.pending().await, model.requests().len()), (vec![], 1));
+        assert_eq!((harness.pending().await, model.requests().len()), (vec![], 1));
     }
 }
 
@@ -303,12 +303,12 @@ async fn rejecting_one_call_drops_neither_the_approved_nor_the_free_one() {
         ("b", "transfer", json!({"to": "b"})),
         ("c", "echo", json!({"n": 1})),
     ]);
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent).tool(echo())).await;
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent).tool(echo())).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     accepted(engine.decide(Decide::reject(&run, &call("a"), "ann", "no")).await);
     accepted(engine.decide(Decide::approve(&run, &call("b"), "ann")).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     let wanted = [
         "user: go",
         "assistant: [\"a\", \"b\", \"c\"]",
@@ -322,15 +322,15 @@ async fn rejecting_one_call_drops_neither_the_approved_nor_the_free_one() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_shown_to_the_approver_is_exactly_what_is_sent() {
-    let (stage, model, sent) = (Stage::new(), one_transfer(), Sent::default());
-    let engine = stage.start(assistant(&model, &sent)).await;
+    let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+    let engine = harness.start(assistant(&model, &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
-    let shown = stage.pending().await.remove(0);
+    let shown = harness.pending().await.remove(0);
     let arguments = shown.opened.as_ref().unwrap().arguments.clone().unwrap();
     assert_eq!(arguments.digest(), digest(&json!({"to": "bob"})).unwrap());
     assert_ne!(arguments.digest(), Digest::sha256(b""));
     accepted(engine.decide(Decide::approve(&run, &shown.call, "ann")).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     let machine::tool::Arguments::Valid { value, .. } = arguments else { panic!("{arguments:?}") };
     assert_eq!(sent.arguments(), [(*value).clone()]);
 }

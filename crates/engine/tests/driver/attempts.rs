@@ -8,7 +8,7 @@ use engine::agent::Agent;
 use engine::clock::{Clock, RuntimeClock};
 use engine::deciding::{Answer, Decide};
 use engine::model::ModelAnswer;
-use engine::store::Task;
+use engine::store::BoxFuture;
 use engine::tool::{Approval, FunctionTool, Outcome, Tool, ToolDefinition, ToolRequest};
 use machine::Timestamp;
 use machine::event::{CallErrorCode, Fact};
@@ -21,9 +21,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::faulty_store::{Fate, FaultyStore};
-use crate::stage::{
-    BEGIN, Scripted, Sent, Stage, accepted, ask, asking, call, echo, gated, held, rest, success,
-    to_assistant, until, until_named,
+use crate::harness::{
+    BEGIN, Harness, Scripted, Sent, accepted, ask, asking, call, echo, gated, held, remaining_events,
+    success, to_assistant, until, until_named,
 };
 
 fn one(tool: &str) -> Scripted {
@@ -47,43 +47,44 @@ fn panicking(definition: ToolDefinition) -> impl Tool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_panics_has_failed_and_its_sibling_and_the_run_go_on() {
-    let (stage, model) = (Stage::new(), asking(&[("a", "look", json!({})), ("b", "echo", json!({"n": 2}))]));
+async fn a_read_that_panics_has_failed_and_its_sibling_and_the_run_continue() {
+    let (harness, model) =
+        (Harness::new(), asking(&[("a", "look", json!({})), ("b", "echo", json!({"n": 2}))]));
     let engine =
-        stage.start(Agent::new("assistant", model.clone()).tool(panicking(read())).tool(echo())).await;
+        harness.start(Agent::new("assistant", model.clone()).tool(panicking(read())).tool(echo())).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(model.last_read()[2], "tool a: Error: the tool panicked: the tool has a mistake");
     assert_eq!(model.last_read()[3], "tool b: {\"n\":2}");
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_function_that_panics_before_it_gives_a_future_has_failed_too() {
-    let (stage, model, sent) = (Stage::new(), one("look"), Sent::default());
+    let (harness, model, sent) = (Harness::new(), one("look"), Sent::default());
     let tool = sent.tool(read(), |request| {
         assert!(request.attempt == 0, "at once");
         json!("never")
     });
-    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let engine = harness.start(Agent::new("assistant", model.clone()).tool(tool)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(model.last_read()[2], "tool a: Error: the tool panicked: at once");
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_panics_is_in_doubt() {
-    let (stage, model) = (Stage::new(), one("post"));
-    let engine = stage.start(Agent::new("assistant", model.clone()).tool(panicking(post()))).await;
+    let (harness, model) = (Harness::new(), one("post"));
+    let engine = harness.start(Agent::new("assistant", model.clone()).tool(panicking(post()))).await;
     let (_, mut watched) = held(&engine, to_assistant()).await;
-    let shown = stage.pending().await.remove(0);
+    let shown = harness.pending().await.remove(0);
     assert_eq!(
         (shown.kind, &shown.opened.as_ref().unwrap().held),
         (SuspensionKind::InDoubt, &Held::InDoubt { attempt: 1 })
     );
     accepted(engine.decide(shown.result("ann", json!("it was written"))).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(model.last_read()[2], "tool a: it was written");
 }
 
@@ -111,12 +112,12 @@ fn answering_from(
 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_times_out_is_tried_again_after_a_growing_pause_under_one_key() {
-    let (stage, model, sent, times) = (Stage::new(), one("look"), Sent::default(), Arc::default());
+    let (harness, model, sent, times) = (Harness::new(), one("look"), Sent::default(), Arc::default());
     let definition = read().timeout(Duration::from_secs(1));
-    let tool = answering_from(definition, 3, &sent, &times, stage.clock);
-    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let tool = answering_from(definition, 3, &sent, &times, harness.clock);
+    let engine = harness.start(Agent::new("assistant", model.clone()).tool(tool)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     // A second each, and pauses of half a second and of a whole one.
     assert_eq!(*times.lock().unwrap(), [0, 1_500, 3_500]);
     let requests = sent.requests();
@@ -129,22 +130,22 @@ async fn a_read_that_times_out_is_tried_again_after_a_growing_pause_under_one_ke
 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_never_answers_fails_after_its_last_try() {
-    let (stage, model, sent, times) = (Stage::new(), one("look"), Sent::default(), Arc::default());
+    let (harness, model, sent, times) = (Harness::new(), one("look"), Sent::default(), Arc::default());
     let definition = read().timeout(Duration::from_secs(1));
-    let tool = answering_from(definition, 99, &sent, &times, stage.clock);
-    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let tool = answering_from(definition, 99, &sent, &times, harness.clock);
+    let engine = harness.start(Agent::new("assistant", model.clone()).tool(tool)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     let failed = until_named(&mut watched, "tool.execution_failed").await;
     let Fact::ExecutionFailed { error, .. } = failed.fact else { panic!("{failed:?}") };
     assert_eq!((error.code, failed.at), (CallErrorCode::NoAnswer, Timestamp(BEGIN.0 + 4_500)));
-    rest(&mut watched).await;
-    assert_eq!((sent.count(), stage.ended(&posted.run).await), (3, Some(Termination::NaturalEnd)));
+    remaining_events(&mut watched).await;
+    assert_eq!((sent.count(), harness.ended(&posted.run).await), (3, Some(Termination::NaturalEnd)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_the_tool_asks_for_is_kept() {
-    let (stage, model, sent) = (Stage::new(), one("look"), Sent::default());
-    let (times, clock): (Arc<Mutex<Vec<u64>>>, _) = (Arc::default(), stage.clock);
+    let (harness, model, sent) = (Harness::new(), one("look"), Sent::default());
+    let (times, clock): (Arc<Mutex<Vec<u64>>>, _) = (Arc::default(), harness.clock);
     let seen = times.clone();
     let tool = sent.tool(read(), move |request| {
         seen.lock().unwrap().push(clock.now().0 - BEGIN.0);
@@ -153,24 +154,24 @@ async fn a_pause_that_the_tool_asks_for_is_kept() {
             _ => success(json!("there")),
         }
     });
-    let engine = stage.start(Agent::new("assistant", model).tool(tool)).await;
+    let engine = harness.start(Agent::new("assistant", model).tool(tool)).await;
     let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(*times.lock().unwrap(), [0, 2_000]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_times_out_is_in_doubt_and_is_repeated_only_when_a_person_says_so() {
-    let (stage, model, sent, times) = (Stage::new(), one("post"), Sent::default(), Arc::default());
+    let (harness, model, sent, times) = (Harness::new(), one("post"), Sent::default(), Arc::default());
     let definition = post().timeout(Duration::from_secs(1));
-    let tool = answering_from(definition, 2, &sent, &times, stage.clock);
-    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let tool = answering_from(definition, 2, &sent, &times, harness.clock);
+    let engine = harness.start(Agent::new("assistant", model.clone()).tool(tool)).await;
     let (_, mut watched) = held(&engine, to_assistant()).await;
-    let shown = stage.pending().await.remove(0);
+    let shown = harness.pending().await.remove(0);
     assert_eq!((shown.kind, shown.created_at), (SuspensionKind::InDoubt, Timestamp(BEGIN.0 + 1_000)));
     assert_eq!(sent.count(), 1);
     assert_eq!(engine.decide(shown.approve("ann")).await.unwrap(), Verdict::Accepted);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     let keys: Vec<String> = sent.requests().into_iter().map(|request| request.idempotency_key).collect();
     assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
     assert_eq!(model.last_read()[2], "tool a: there");
@@ -178,32 +179,32 @@ async fn a_write_that_times_out_is_in_doubt_and_is_repeated_only_when_a_person_s
 
 #[tokio::test(start_paused = true)]
 async fn a_call_in_doubt_that_is_given_up_says_that_it_may_have_taken_effect() {
-    let (stage, model, sent) = (Stage::new(), one("post"), Sent::default());
+    let (harness, model, sent) = (Harness::new(), one("post"), Sent::default());
     let lost = |_: &ToolRequest| Outcome::Unknown { why: "the line is cut".into(), retry_after_ms: None };
-    let engine = stage.start(Agent::new("assistant", model.clone()).tool(sent.tool(post(), lost))).await;
+    let engine = harness.start(Agent::new("assistant", model.clone()).tool(sent.tool(post(), lost))).await;
     let (_, mut watched) = held(&engine, to_assistant()).await;
-    let shown = stage.pending().await.remove(0);
+    let shown = harness.pending().await.remove(0);
     let answer = Answer::Cancel { reason: None, then: None };
     accepted(engine.decide(Decide { answer, ..shown.approve("ann") }).await);
     let cancelled = until_named(&mut watched, "tool.cancelled").await;
     assert!(matches!(cancelled.fact, Fact::ToolCancelled { outcome_unknown: true, .. }), "{cancelled:?}");
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!((sent.count(), &*model.last_read()[2]), (1, "tool a: Cancelled; it may have taken effect"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_once_another_worker_may_hold_the_run() {
-    let (stage, model, sent) = (Stage::new(), one("post"), Sent::default());
-    let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+    let (harness, model, sent) = (Harness::new(), one("post"), Sent::default());
+    let store = FaultyStore::new(&harness.store, |_, _| Fate::Stored);
     store.may_send.store(false, Ordering::Release);
     let agent = Agent::new("assistant", model).tool(sent.tool(post(), |_| json!("written")));
-    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let engine = harness.engine_on(store.clone()).agent(agent).start().await.unwrap();
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     let failed = until_named(&mut watched, "tool.execution_failed").await;
     let Fact::ExecutionFailed { error, outcome_unknown, .. } = failed.fact else { panic!("{failed:?}") };
     assert_eq!((error.code, outcome_unknown, sent.count()), (CallErrorCode::NotSent, false, 0));
-    rest(&mut watched).await;
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    remaining_events(&mut watched).await;
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
 /// Is sent who approved.
@@ -214,7 +215,7 @@ impl<T: Tool> Tool for Curious<T> {
         self.0.definition()
     }
 
-    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome> {
         self.0.call(request)
     }
 
@@ -225,58 +226,58 @@ impl<T: Tool> Tool for Curious<T> {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_that_cannot_be_read_for_a_while_is_not_used_up() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let store = FaultyStore::new(&harness.store, |_, _| Fate::Stored);
     let agent = Agent::new("assistant", one("transfer")).tool(Curious(sent.transfer()));
-    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let engine = harness.engine_on(store.clone()).agent(agent).start().await.unwrap();
     let (run, mut watched) = held(&engine, to_assistant()).await;
-    let shown = stage.pending().await.remove(0);
+    let shown = harness.pending().await.remove(0);
     let decide = shown.approve("ann");
     store.failing_suspension_reads.store(3, Ordering::Release);
     accepted(engine.decide(decide).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(store.failing_suspension_reads.load(Ordering::Acquire), 0);
     let [request] = &sent.requests()[..] else { panic!("sent once") };
     assert_eq!(request.approval.as_ref().map(|approval| approval.by.as_str()), Some("ann"));
-    assert_eq!(stage.ended(&run).await, Some(Termination::NaturalEnd));
+    assert_eq!(harness.ended(&run).await, Some(Termination::NaturalEnd));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_a_tool_is_a_result_and_not_the_end_of_the_run() {
-    let (stage, model, sent) = (Stage::new(), one("look"), Sent::default());
+    let (harness, model, sent) = (Harness::new(), one("look"), Sent::default());
     let tool = sent.tool(read(), |_| Err::<serde_json::Value, _>("no such file"));
-    let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+    let engine = harness.start(Agent::new("assistant", model.clone()).tool(tool)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!((sent.count(), &*model.last_read()[2]), (1, "tool a: Error: no such file"));
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_tool_that_changes_during_a_pause_before_a_repeat_is_not_sent_what_was_gated_for_another() {
-    let (stage, model, sent) = (Stage::new(), one("look"), Sent::default());
+    let (harness, model, sent) = (Harness::new(), one("look"), Sent::default());
     let tries = Arc::new(AtomicU32::new(0));
     let counted = tries.clone();
     let lost = move |_: &ToolRequest| {
         counted.fetch_add(1, Ordering::Relaxed);
         Outcome::Unknown { why: "503".into(), retry_after_ms: Some(4_000) }
     };
-    let engine = stage.start(Agent::new("assistant", model.clone()).tool(sent.tool(read(), lost))).await;
+    let engine = harness.start(Agent::new("assistant", model.clone()).tool(sent.tool(read(), lost))).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     until_named(&mut watched, "tool.execution_started").await;
     until_named(&mut watched, "tool.execution_started").await;
     let other = ToolDefinition::new("look", "Reads everything").read();
     let agent = Agent::new("assistant", model).tool(sent.tool(other, |_| json!("other")));
     engine.replace_agents(vec![agent]).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!((tries.load(Ordering::Relaxed), sent.count()), (1, 1));
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_waits_is_not_sent_while_the_commit_that_cancels_it_is_under_way() {
-    let (stage, sent, gate) = (Stage::new(), Sent::default(), Arc::new(Notify::new()));
-    let store = FaultyStore::new(&stage.store, |_, events| {
+    let (harness, sent, gate) = (Harness::new(), Sent::default(), Arc::new(Notify::new()));
+    let store = FaultyStore::new(&harness.store, |_, events| {
         let ends = events.iter().any(|event| matches!(event.fact, Fact::RunEnding { .. }));
         if ends { Fate::HangsAfter } else { Fate::Stored }
     });
@@ -286,7 +287,7 @@ async fn an_attempt_that_waits_is_not_sent_while_the_commit_that_cancels_it_is_u
         .tool(sent.tool(read(), lost))
         .tool(Sent::default().transfer())
         .tool(gated("wait", &gate));
-    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let engine = harness.engine_on(store.clone()).agent(agent).start().await.unwrap();
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     let again = |fact: &Fact| matches!(fact, Fact::ExecutionStarted { attempt: 2, .. });
     until(&mut watched, again).await;
@@ -300,10 +301,10 @@ async fn an_attempt_that_waits_is_not_sent_while_the_commit_that_cancels_it_is_u
     for _ in 0..64 {
         tokio::task::yield_now().await;
     }
-    store.go_on.notify_one();
+    store.resume.notify_one();
     accepted(rejected.await.unwrap());
     gate.notify_one();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.count(), 1, "the second attempt was cancelled before its time came");
 }
 
@@ -319,14 +320,14 @@ impl Clock for SetBack {
         Timestamp(self.clock.now().0 - self.behind_ms.load(Ordering::SeqCst))
     }
 
-    fn sleep_until(&self, at: Timestamp) -> Task<'static, ()> {
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         self.clock.sleep_until(at.plus_ms(self.behind_ms.load(Ordering::SeqCst)))
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_back_keeps_neither_the_model_nor_a_tool_waiting() {
-    let stage = Stage::new();
+    let harness = Harness::new();
     let behind_ms = Arc::new(AtomicU64::new(0));
     let set = behind_ms.clone();
     let look = FunctionTool::new(read(), move |_: ToolRequest| {
@@ -338,12 +339,12 @@ async fn a_clock_that_is_set_back_keeps_neither_the_model_nor_a_tool_waiting() {
         Ok(ask(&[("b", "echo", json!({}))])),
         Ok(ModelAnswer::text("Done.")),
     ]);
-    let clock = SetBack { clock: stage.clock, behind_ms };
+    let clock = SetBack { clock: harness.clock, behind_ms };
     let agent = Agent::new("assistant", model).tool(look).tool(echo());
-    let engine = stage.engine().clock(clock).agent(agent).start().await.unwrap();
+    let engine = harness.engine().clock(clock).agent(agent).start().await.unwrap();
     let began = tokio::time::Instant::now();
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    rest(&mut watched).await;
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    remaining_events(&mut watched).await;
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
     assert_eq!(began.elapsed(), Duration::ZERO);
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use engine::agent::{Agent, Limits, StopCondition};
 use engine::deciding::{Answer, Decide};
 use engine::model::{ModelAnswer, ModelRequest};
-use engine::plugin::{Action, Moment, Phase};
-use engine::store::{Lease, Refused, RunFilter, RunView, Store, Task, Tenant, Wrapper};
+use engine::plugin::{Action, HookContext, Phase};
+use engine::store::{BoxFuture, Lease, RunFilter, RunView, Store, StoreError, Tenant, Wrapper};
 use engine::tool::{Approval, DeclaredTool, Performer, Tool, ToolDefinition};
 use machine::event::{CallErrorCode, Fact, Usage};
 use machine::grant::Grant;
@@ -16,9 +16,10 @@ use machine::termination::{Cancelled, StopCode, Termination};
 use serde_json::json;
 use stores::memory::MemoryStore;
 
-use crate::plugged::FunctionPlugin;
-use crate::stage::{
-    FunctionModel, Scripted, Sent, Stage, accepted, ask, asking, call, echo, let_go, rest, until_named,
+use crate::function_plugin::FunctionPlugin;
+use crate::harness::{
+    FunctionModel, Harness, Scripted, Sent, accepted, ask, asking, call, echo, remaining_events, until_named,
+    wait_until_released,
 };
 
 fn agent_tool(name: &str, agent: &str, budget_tokens_max: Option<u64>) -> impl Tool {
@@ -32,15 +33,15 @@ fn message(to: &str) -> engine::posting::Message {
 }
 
 /// All runs, the ones that a person started first.
-async fn runs(stage: &Stage) -> Vec<RunView> {
+async fn runs(harness: &Harness) -> Vec<RunView> {
     let page = engine::store::Page::default();
-    let mut runs = stage.store.runs(&Tenant::default(), &RunFilter::default(), &page).await.unwrap().items;
+    let mut runs = harness.store.runs(&Tenant::default(), &RunFilter::default(), &page).await.unwrap().items;
     runs.sort_by_key(|run| run.control.as_ref().unwrap().parent.as_ref().map_or(0, |parent| parent.depth));
     runs
 }
 
 /// A desk with a clerk with a junior, who wants to transfer money.
-async fn three_levels(stage: &Stage, sent: &Sent) -> (engine::Engine, Scripted) {
+async fn three_levels(harness: &Harness, sent: &Sent) -> (engine::Engine, Scripted) {
     let desk = asking(&[("d", "clerk", json!({"message": "pay bob"}))]);
     let clerk = Scripted::new([
         Ok(ask(&[("k", "junior", json!({"message": "send it"}))])),
@@ -50,7 +51,7 @@ async fn three_levels(stage: &Stage, sent: &Sent) -> (engine::Engine, Scripted) 
         Ok(ask(&[("t", "transfer", json!({"to": "bob"}))])),
         Ok(ModelAnswer::text("the junior is done")),
     ]);
-    let engine = stage
+    let engine = harness
         .engine()
         .agent(Agent::new("desk", desk.clone()).tool(agent_tool("clerk", "clerk", None)))
         .agent(Agent::new("clerk", clerk).tool(agent_tool("junior", "junior", None)))
@@ -62,22 +63,22 @@ async fn three_levels(stage: &Stage, sent: &Sent) -> (engine::Engine, Scripted) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_call_of_a_child_of_a_child_is_listed_with_its_way_and_decided() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let (engine, desk) = three_levels(&stage, &sent).await;
+async fn a_held_call_of_a_grandchild_is_listed_with_its_path_and_decided() {
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let (engine, desk) = three_levels(&harness, &sent).await;
     let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
-    let_go_all(&engine, &stage, 1).await;
-    let shown = stage.pending().await.remove(0);
+    let_go_all(&engine, &harness, 1).await;
+    let shown = harness.pending().await.remove(0);
     let way: Vec<(&str, &str)> =
         shown.path.iter().map(|entry| (entry.agent.as_str(), entry.call.as_str())).collect();
     assert_eq!(way, [("desk", "d"), ("clerk", "k"), ("junior", "t")]);
     assert_eq!((&shown.path[0].run, &shown.path[2].run), (&posted.run, &shown.run));
     accepted(engine.decide(Decide::approve(&shown.run, &shown.call, "ann")).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.arguments(), [json!({"to": "bob"})]);
     assert_eq!(desk.last_read()[2], "tool d: the clerk is done");
     assert!(
-        runs(&stage)
+        runs(&harness)
             .await
             .iter()
             .all(|run| run.control.as_ref().unwrap().ended() == Some(&Termination::NaturalEnd))
@@ -86,11 +87,11 @@ async fn a_held_call_of_a_child_of_a_child_is_listed_with_its_way_and_decided() 
 
 /// What the child of a delegation that an approver has decided on is asked to do.
 async fn task_of_the_child(decided: impl FnOnce(Decide) -> Decide) -> String {
-    let stage = Stage::new();
+    let harness = Harness::new();
     let performer = Performer::Agent { agent: "clerk".into(), budget_tokens_max: None };
     let held = DeclaredTool::new(ToolDefinition::new("clerk", "Delegates").performed_by(performer));
     let clerk = Scripted::new([Ok(ModelAnswer::text("the clerk is done"))]);
-    let engine = stage
+    let engine = harness
         .engine()
         .agent(Agent::new("desk", asking(&[("d", "clerk", json!({"message": "pay bob"}))])).tool(held))
         .agent(Agent::new("clerk", clerk.clone()))
@@ -98,10 +99,10 @@ async fn task_of_the_child(decided: impl FnOnce(Decide) -> Decide) -> String {
         .await
         .unwrap();
     let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
-    let_go_all(&engine, &stage, 1).await;
+    let_go_all(&engine, &harness, 1).await;
     accepted(engine.decide(decided(Decide::approve(&posted.run, &call("d"), "ann"))).await);
-    rest(&mut watched).await;
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    remaining_events(&mut watched).await;
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
     clerk.last_read().remove(0)
 }
 
@@ -117,50 +118,50 @@ async fn a_child_of_an_approved_delegation_is_asked_what_was_shown() {
 }
 
 /// Until this many approvals are open and nothing executes.
-async fn let_go_all(engine: &engine::Engine, stage: &Stage, approvals: usize) {
-    while stage.pending().await.len() < approvals {
+async fn let_go_all(engine: &engine::Engine, harness: &Harness, approvals: usize) {
+    while harness.pending().await.len() < approvals {
         tokio::task::yield_now().await;
     }
-    let_go(engine).await;
+    wait_until_released(engine).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tree_of_held_runs_survives_the_process() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let (engine, _) = three_levels(&stage, &sent).await;
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let (engine, _) = three_levels(&harness, &sent).await;
     let posted = engine.post(message("desk")).await.unwrap();
-    let_go_all(&engine, &stage, 1).await;
+    let_go_all(&engine, &harness, 1).await;
     engine.abort();
-    let stage = stage.reopen();
-    let (engine, desk) = three_levels(&stage, &sent).await;
-    let shown = stage.pending().await.remove(0);
+    let harness = harness.reopen();
+    let (engine, desk) = three_levels(&harness, &sent).await;
+    let shown = harness.pending().await.remove(0);
     accepted(engine.decide(Decide::approve(&shown.run, &shown.call, "ann")).await);
-    rest(&mut engine.subscribe(&Tenant::default(), &posted.run, 0)).await;
+    remaining_events(&mut engine.subscribe(&Tenant::default(), &posted.run, 0)).await;
     assert_eq!((sent.count(), &*desk.last_read()[2]), (1, "tool d: the clerk is done"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupt_goes_down_the_whole_tree() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let (engine, _) = three_levels(&stage, &sent).await;
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let (engine, _) = three_levels(&harness, &sent).await;
     let posted = engine.post(message("desk")).await.unwrap();
-    let_go_all(&engine, &stage, 1).await;
+    let_go_all(&engine, &harness, 1).await;
     accepted(engine.interrupt(&Tenant::default(), &posted.run, &"ann".into()).await);
-    let ids: Vec<RunId> = runs(&stage).await.into_iter().map(|run| run.id).collect();
+    let ids: Vec<RunId> = runs(&harness).await.into_iter().map(|run| run.id).collect();
     for run in &ids {
-        rest(&mut engine.subscribe(&Tenant::default(), run, 0)).await;
+        remaining_events(&mut engine.subscribe(&Tenant::default(), run, 0)).await;
     }
     let ended: Vec<_> =
-        runs(&stage).await.iter().map(|run| run.control.as_ref().unwrap().ended().cloned()).collect();
+        runs(&harness).await.iter().map(|run| run.control.as_ref().unwrap().ended().cloned()).collect();
     let by_parent = Some(Termination::Cancelled(Cancelled::ByParent));
     let wanted = [Some(Termination::Cancelled(Cancelled::Interrupted)), by_parent.clone(), by_parent];
     assert_eq!(ended, wanted);
-    assert_eq!((stage.pending().await, sent.count()), (vec![], 0));
+    assert_eq!((harness.pending().await, sent.count()), (vec![], 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_child_spends_at_most_its_grant_and_what_it_used_counts_for_its_parent() {
-    let stage = Stage::new();
+    let harness = Harness::new();
     let usage = Usage { input_tokens: 40, output_tokens: 20 };
     let desk = Scripted::new([
         Ok(ModelAnswer { usage, ..ask(&[("d", "clerk", json!({}))]) }),
@@ -172,7 +173,7 @@ async fn a_child_spends_at_most_its_grant_and_what_it_used_counts_for_its_parent
         std::future::ready(Ok(ModelAnswer { usage, ..ask(&[(&id, "echo", json!({}))]) }))
     });
     let agent = Agent::new("clerk", clerk).tool(echo()).stop_when([StopCondition::MaxRounds { rounds: 0 }]);
-    let engine = stage
+    let engine = harness
         .engine()
         .agent(Agent::new("desk", desk).tool(agent_tool("clerk", "clerk", Some(100))))
         .agent(agent)
@@ -182,11 +183,11 @@ async fn a_child_spends_at_most_its_grant_and_what_it_used_counts_for_its_parent
     let (_, mut watched) = engine.stream(message("desk")).await.unwrap();
     let born = until_named(&mut watched, "child.started").await;
     assert!(matches!(born.fact, Fact::ChildStarted { grant_tokens: Some(100), .. }), "{born:?}");
-    let ended = rest(&mut watched).await.pop().unwrap();
+    let ended = remaining_events(&mut watched).await.pop().unwrap();
     // Two answers of its own, and two of the child: after the second one its grant was spent.
     let total = Usage { input_tokens: 160, output_tokens: 80 };
     assert!(matches!(&ended.fact, Fact::RunEnded { usage, .. } if *usage == total), "{ended:?}");
-    let child = runs(&stage).await.remove(1);
+    let child = runs(&harness).await.remove(1);
     let Some(Termination::Stopped(stopped)) = child.control.as_ref().unwrap().ended() else {
         panic!("{child:?}")
     };
@@ -194,11 +195,11 @@ async fn a_child_spends_at_most_its_grant_and_what_it_used_counts_for_its_parent
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_fails_fails_the_call_and_its_parent_goes_on() {
-    let (stage, desk) = (Stage::new(), asking(&[("d", "clerk", json!({})), ("e", "echo", json!({}))]));
+async fn a_child_that_fails_fails_the_call_and_its_parent_continues() {
+    let (harness, desk) = (Harness::new(), asking(&[("d", "clerk", json!({})), ("e", "echo", json!({}))]));
     let failure =
         engine::model::ModelFailure { message: "no credit".into(), retryable: false, retry_after_ms: None };
-    let engine = stage
+    let engine = harness
         .engine()
         .agent(Agent::new("desk", desk.clone()).tool(agent_tool("clerk", "clerk", None)).tool(echo()))
         .agent(Agent::new("clerk", Scripted::new([Err(failure)])))
@@ -210,8 +211,8 @@ async fn a_child_that_fails_fails_the_call_and_its_parent_goes_on() {
     let Fact::ExecutionFailed { error, .. } = &failed.fact else { panic!("{failed:?}") };
     assert_eq!(error.code, CallErrorCode::ChildFailed);
     assert!(error.message.contains("no credit"), "{}", error.message);
-    rest(&mut watched).await;
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    remaining_events(&mut watched).await;
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
     assert_eq!(desk.last_read()[3], "tool e: {}");
 }
 
@@ -219,12 +220,12 @@ async fn a_child_that_fails_fails_the_call_and_its_parent_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a44_a_run_that_a_plugin_ends_early_answers_with_its_last_text() {
     for (said, read) in [("let me look", "tool d: let me look"), ("", "tool d: ")] {
-        let (stage, desk) = (Stage::new(), asking(&[("d", "clerk", json!({}))]));
+        let (harness, desk) = (Harness::new(), asking(&[("d", "clerk", json!({}))]));
         let clerk = Scripted::new([Ok(ModelAnswer::text(said).calling("e", "echo", json!({})))]);
-        let guard = FunctionPlugin::new("guard", [Phase::BeforeInference], |moment: &Moment| {
-            Ok(if moment.step > 1 { vec![Action::SkipInference] } else { Vec::new() })
+        let guard = FunctionPlugin::new("guard", [Phase::BeforeInference], |context: &HookContext| {
+            Ok(if context.step > 1 { vec![Action::SkipInference] } else { Vec::new() })
         });
-        let engine = stage
+        let engine = harness
             .engine()
             .agent(Agent::new("desk", desk.clone()).tool(agent_tool("clerk", "clerk", None)))
             .agent(Agent::new("clerk", clerk.clone()).tool(echo()).plugin(guard))
@@ -232,9 +233,9 @@ async fn a44_a_run_that_a_plugin_ends_early_answers_with_its_last_text() {
             .await
             .unwrap();
         let (_, mut watched) = engine.stream(message("desk")).await.unwrap();
-        rest(&mut watched).await;
+        remaining_events(&mut watched).await;
         assert_eq!(desk.last_read()[2], read);
-        let child = runs(&stage).await.remove(1);
+        let child = runs(&harness).await.remove(1);
         assert_eq!(child.decoded().unwrap().ended(), Some(&Termination::BehaviorRequested));
         assert_eq!(clerk.requests().len(), 1, "the model was not asked again");
     }
@@ -242,16 +243,16 @@ async fn a44_a_run_that_a_plugin_ends_early_answers_with_its_last_text() {
 
 #[tokio::test(start_paused = true)]
 async fn b7_a_call_whose_child_was_refused_is_read_as_refused_all_the_way_up() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let (engine, desk) = three_levels(&stage, &sent).await;
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let (engine, desk) = three_levels(&harness, &sent).await;
     let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
-    let_go_all(&engine, &stage, 1).await;
-    let shown = stage.pending().await.remove(0);
+    let_go_all(&engine, &harness, 1).await;
+    let shown = harness.pending().await.remove(0);
     let answer = Answer::Cancel { reason: Some("not Bob".into()), then: Some(OnReject::EndRun) };
     accepted(engine.decide(Decide { answer, ..shown.approve("ann") }).await);
-    rest(&mut watched).await;
-    let all = runs(&stage).await;
-    let clerk = stage.log(&all[1].id).await;
+    remaining_events(&mut watched).await;
+    let all = runs(&harness).await;
+    let clerk = harness.log(&all[1].id).await;
     let failed = clerk.iter().find_map(|event| match &event.fact {
         Fact::ExecutionFailed { error, .. } => Some((error.code, error.message.clone())),
         _ => None,
@@ -260,12 +261,12 @@ async fn b7_a_call_whose_child_was_refused_is_read_as_refused_all_the_way_up() {
     assert_eq!(failed, Some((CallErrorCode::ChildFailed, why.into())));
     // The clerk was told, and its own last words are a result again.
     assert_eq!((sent.count(), &*desk.last_read()[2]), (0, "tool d: the clerk is done"));
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
 #[tokio::test(start_paused = true)]
 async fn agents_that_delegate_to_themselves_end_at_the_depth_limit() {
-    let stage = Stage::new();
+    let harness = Harness::new();
     let model = FunctionModel(|request: ModelRequest, _| {
         let answer = match request.step {
             1 => ask(&[("again", "me", json!({}))]),
@@ -275,13 +276,13 @@ async fn agents_that_delegate_to_themselves_end_at_the_depth_limit() {
     });
     let limits = Limits { depth_max: 2, ..Limits::default() };
     let agent = Agent::new("assistant", model).tool(agent_tool("me", "assistant", None)).limits(limits);
-    let engine = stage.start(agent).await;
+    let engine = harness.start(agent).await;
     let (_, mut watched) = engine.stream(message("assistant")).await.unwrap();
-    rest(&mut watched).await;
-    let all = runs(&stage).await;
+    remaining_events(&mut watched).await;
+    let all = runs(&harness).await;
     assert_eq!(all.len(), 3);
     assert!(all.iter().all(|run| run.control.as_ref().unwrap().ended() == Some(&Termination::NaturalEnd)));
-    let refused: Vec<CallErrorCode> = stage
+    let refused: Vec<CallErrorCode> = harness
         .log(&all[2].id)
         .await
         .iter()
@@ -294,25 +295,25 @@ async fn agents_that_delegate_to_themselves_end_at_the_depth_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_outside_can_answer_for_a_child_run() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let (engine, _) = three_levels(&stage, &sent).await;
+async fn no_outside_caller_can_answer_for_a_child_run() {
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let (engine, _) = three_levels(&harness, &sent).await;
     let posted = engine.post(message("desk")).await.unwrap();
-    let_go_all(&engine, &stage, 1).await;
+    let_go_all(&engine, &harness, 1).await;
     let verdict = engine.decide(Decide::result(&posted.run, &call("d"), "eve", json!("done"))).await.unwrap();
     let invalid = matches!(verdict, machine::inbox::Verdict::Refused(machine::inbox::Refusal::Invalid(_)));
     assert!(invalid, "{verdict:?}");
-    assert_eq!((stage.ended(&posted.run).await, stage.pending().await.len()), (None, 1));
+    assert_eq!((harness.ended(&posted.run).await, harness.pending().await.len()), (None, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn b49_a_child_whose_call_is_cancelled_in_the_commit_that_creates_it_is_told() {
-    let (stage, sent) = (Stage::new(), Sent::default());
+async fn b49_a_child_whose_call_is_cancelled_in_the_commit_that_creates_it_is_cancelled() {
+    let (harness, sent) = (Harness::new(), Sent::default());
     let desk = asking(&[("a", "clerk", json!({})), ("b", "shred", json!({}))]);
     let shred = ToolDefinition::new("shred", "Is never allowed").approval(Approval::Block);
     let post = ToolDefinition::new("post", "Writes").approval(Approval::Never);
     let policy = Policy { on_block: OnBlock::EndRun, ..Policy::default() };
-    let engine = stage
+    let engine = harness
         .engine()
         .agent(
             Agent::new("desk", desk)
@@ -327,12 +328,12 @@ async fn b49_a_child_whose_call_is_cancelled_in_the_commit_that_creates_it_is_to
         .await
         .unwrap();
     let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
-    rest(&mut watched).await;
-    assert!(matches!(stage.ended(&posted.run).await, Some(Termination::Blocked(_))));
-    let child = runs(&stage).await.remove(1);
-    rest(&mut engine.subscribe(&Tenant::default(), &child.id, 0)).await;
+    remaining_events(&mut watched).await;
+    assert!(matches!(harness.ended(&posted.run).await, Some(Termination::Blocked(_))));
+    let child = runs(&harness).await.remove(1);
+    remaining_events(&mut engine.subscribe(&Tenant::default(), &child.id, 0)).await;
     let by_parent = Some(Termination::Cancelled(Cancelled::ByParent));
-    assert_eq!((stage.ended(&child.id).await, sent.count()), (by_parent, 0));
+    assert_eq!((harness.ended(&child.id).await, sent.count()), (by_parent, 0));
 }
 
 /// Before it says which grants there are for a call, the agents are replaced.
@@ -342,11 +343,11 @@ struct ReconfiguringStore {
 }
 
 impl Wrapper for ReconfiguringStore {
-    fn behind(&self) -> &dyn Store {
+    fn inner(&self) -> &dyn Store {
         &self.inner
     }
 
-    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>> {
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>> {
         let (lease, tool) = (lease.clone(), tool.clone());
         Box::pin(async move {
             if let Some((engine, agent)) = self.replaced.get() {
@@ -359,11 +360,11 @@ impl Wrapper for ReconfiguringStore {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_is_removed_between_the_gate_and_the_commit_fails_the_call_and_not_the_run() {
-    let (stage, desk) = (Stage::new(), asking(&[("d", "clerk", json!({}))]));
-    let store = Arc::new(ReconfiguringStore { inner: stage.store.clone(), replaced: OnceLock::new() });
+    let (harness, desk) = (Harness::new(), asking(&[("d", "clerk", json!({}))]));
+    let store = Arc::new(ReconfiguringStore { inner: harness.store.clone(), replaced: OnceLock::new() });
     let performer = Performer::Agent { agent: "clerk".into(), budget_tokens_max: None };
     let clerk = DeclaredTool::new(ToolDefinition::new("clerk", "Delegates").performed_by(performer));
-    let engine = stage
+    let engine = harness
         .engine_on(store.clone())
         .agent(Agent::new("desk", desk.clone()).tool(clerk))
         .agent(Agent::new("clerk", asking(&[])))
@@ -372,13 +373,13 @@ async fn an_agent_that_is_removed_between_the_gate_and_the_commit_fails_the_call
         .unwrap();
     assert!(store.replaced.set((engine.clone(), Agent::new("desk", desk.clone()))).is_ok());
     let (tenant, thread) = (Tenant::default(), "t".into());
-    stage.store.put_thread(&tenant, &thread, &json!({})).await.unwrap();
+    harness.store.put_thread(&tenant, &thread, &json!({})).await.unwrap();
     engine.auto_approve(&tenant, &thread, Some(&"ann".into())).await.unwrap();
     let (posted, mut watched) = engine.stream(message("desk").on_thread("t")).await.unwrap();
     let failed = until_named(&mut watched, "tool.execution_failed").await;
     let Fact::ExecutionFailed { error, .. } = &failed.fact else { panic!("{failed:?}") };
     assert_eq!(error.code, CallErrorCode::UnknownTool);
-    rest(&mut watched).await;
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
-    assert_eq!(runs(&stage).await.len(), 1, "nobody was delegated to");
+    remaining_events(&mut watched).await;
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(runs(&harness).await.len(), 1, "nobody was delegated to");
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, Create, Created, Lease, Logged, Refused, Store, SuspensionView, Task, Tenant, Trouble,
-    Wrapper,
+    Append, Appended, BoxFuture, Create, Created, Lease, LogEntry, Store, StoreError, StoreFailure,
+    SuspensionView, Tenant, Wrapper,
 };
 use machine::event::Event;
 use machine::id::{Digest, RunId, SuspensionId, ThreadId};
@@ -51,7 +51,7 @@ pub(crate) struct FaultyStore {
     pub(crate) hangs_on_release: AtomicBool,
     /// Rings when something hangs.
     pub(crate) hung: Notify,
-    pub(crate) go_on: Notify,
+    pub(crate) resume: Notify,
     late: Mutex<Option<(Lease, Append)>>,
 }
 
@@ -72,7 +72,7 @@ impl FaultyStore {
             read_count: AtomicU64::new(0),
             hangs_on_release: AtomicBool::new(false),
             hung: Notify::new(),
-            go_on: Notify::new(),
+            resume: Notify::new(),
             late: Mutex::default(),
         })
     }
@@ -80,8 +80,8 @@ impl FaultyStore {
     async fn commit<T>(
         &self,
         events: &[Arc<Event>],
-        work: impl AsyncFnOnce() -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
+        work: impl AsyncFnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let number = self.commit_count.fetch_add(1, Ordering::AcqRel) + 1;
         let fate = (self.fates)(number, events);
         match fate {
@@ -100,16 +100,16 @@ impl FaultyStore {
 
     async fn hang(&self) {
         self.hung.notify_one();
-        self.go_on.notified().await;
+        self.resume.notified().await;
     }
 }
 
-fn trouble() -> Refused {
-    Trouble::Unavailable("the line is cut".into()).into()
+fn trouble() -> StoreError {
+    StoreFailure::Unavailable("the line is cut".into()).into()
 }
 
 impl Wrapper for FaultyStore {
-    fn behind(&self) -> &dyn Store {
+    fn inner(&self) -> &dyn Store {
         &self.inner
     }
 
@@ -118,7 +118,7 @@ impl Wrapper for FaultyStore {
         tenant: &Tenant,
         thread: &ThreadId,
         digest: &Digest,
-    ) -> Task<'_, Result<Option<String>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<String>, StoreError>> {
         let (tenant, thread, digest) = (tenant.clone(), thread.clone(), *digest);
         Box::pin(async move {
             if self.deletes_first.swap(false, Ordering::AcqRel) {
@@ -128,14 +128,14 @@ impl Wrapper for FaultyStore {
         })
     }
 
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
         Box::pin(async move {
             let events = create.append.events.clone();
             self.commit(&events, async || self.inner.create(create).await).await
         })
     }
 
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         let lease = lease.clone();
         Box::pin(async move {
             let late = self.late.lock().unwrap().take();
@@ -151,7 +151,7 @@ impl Wrapper for FaultyStore {
         })
     }
 
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+    fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>> {
         let lease = lease.clone();
         Box::pin(async move {
             if self.hangs_on_release.swap(false, Ordering::AcqRel) {
@@ -165,7 +165,7 @@ impl Wrapper for FaultyStore {
         self.may_send.load(Ordering::Acquire) && self.inner.may_send(lease)
     }
 
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         Box::pin(async move { self.commit(&[], async || self.inner.submit(&tenant, &run, item).await).await })
     }
@@ -176,7 +176,7 @@ impl Wrapper for FaultyStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
+    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         if self.unreadable.load(Ordering::Acquire) {
             return Box::pin(std::future::ready(Err(trouble())));
         }
@@ -188,7 +188,7 @@ impl Wrapper for FaultyStore {
         &self,
         tenant: &Tenant,
         id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>> {
         let left = &self.failing_suspension_reads;
         let one_less = |left: u64| left.checked_sub(1);
         if left.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok() {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::Pass;
+use engine::RunOutcome;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::feed::{FeedItem, Subscription};
-use engine::store::{Refused, Tenant};
+use engine::store::{StoreError, Tenant};
 use machine::event::{Event, Fact};
 use machine::id::RunId;
 use machine::termination::Termination;
@@ -17,30 +17,30 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::faulty_store::{Fate, FaultyStore};
-use crate::stage::{
-    Scripted, Sent, Stage, accepted, ask, asking, call, echo, gated, held, let_go, next_event, rest,
-    to_assistant, two_echoes, until_named,
+use crate::harness::{
+    Harness, Scripted, Sent, accepted, ask, asking, call, echo, gated, held, next_event, remaining_events,
+    to_assistant, two_echoes, until_named, wait_until_released,
 };
 
 #[tokio::test(start_paused = true)]
 async fn from_any_event_on_a_watcher_gets_exactly_the_rest_while_it_runs_and_after_the_end() {
-    let (stage, sent) = (Stage::new(), Sent::default());
+    let (harness, sent) = (Harness::new(), Sent::default());
     let model = asking(&[("a", "transfer", json!({})), ("c", "echo", json!({}))]);
-    let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer()).tool(echo())).await;
+    let engine = harness.start(Agent::new("assistant", model).tool(sent.transfer()).tool(echo())).await;
     let (run, _) = held(&engine, to_assistant()).await;
-    let stored = stage.log(&run).await.len() as u64;
+    let stored = harness.log(&run).await.len() as u64;
     let early: Vec<(u64, Subscription)> =
         (0..=stored).map(|after| (after, engine.subscribe(&Tenant::default(), &run, after))).collect();
     accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
     for (after, mut watched) in early {
-        let seen = rest(&mut watched).await;
-        assert_eq!(seen, stage.log(&run).await[usize::try_from(after).unwrap()..], "after {after}");
+        let seen = remaining_events(&mut watched).await;
+        assert_eq!(seen, harness.log(&run).await[usize::try_from(after).unwrap()..], "after {after}");
     }
-    let_go(&engine).await;
-    let log = stage.log(&run).await;
+    wait_until_released(&engine).await;
+    let log = harness.log(&run).await;
     for after in 0..=log.len() {
         let mut watched = engine.subscribe(&Tenant::default(), &run, after as u64);
-        assert_eq!(rest(&mut watched).await, log[after..], "after {after}");
+        assert_eq!(remaining_events(&mut watched).await, log[after..], "after {after}");
         // It stays at its end.
         assert_eq!(next_event(&mut watched).await, None);
     }
@@ -48,30 +48,30 @@ async fn from_any_event_on_a_watcher_gets_exactly_the_rest_while_it_runs_and_aft
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_ended_before_this_process_began_is_shown_from_the_store() {
-    let (stage, agent) = (Stage::new(), || Agent::new("assistant", two_echoes()).tool(echo()));
-    let engine = stage.start(agent()).await;
+    let (harness, agent) = (Harness::new(), || Agent::new("assistant", two_echoes()).tool(echo()));
+    let engine = harness.start(agent()).await;
     let finished = engine.run(to_assistant()).await.unwrap();
     engine.abort();
-    let stage = stage.reopen();
-    let engine = stage.start(agent()).await;
+    let harness = harness.reopen();
+    let engine = harness.start(agent()).await;
     let mut watched = engine.subscribe(&Tenant::default(), &finished.run, 0);
-    assert_eq!(rest(&mut watched).await, stage.log(&finished.run).await);
+    assert_eq!(remaining_events(&mut watched).await, harness.log(&finished.run).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_knows_the_last_event_before_its_process_does_is_told_that_it_was_the_last() {
-    let stage = Stage::new();
+async fn a_watcher_that_has_the_last_event_before_its_process_does_gets_the_end() {
+    let harness = Harness::new();
     let is_last = |event: &Arc<Event>| matches!(event.fact, Fact::RunEnded { .. });
-    let store = FaultyStore::new(&stage.store, move |_, events| {
+    let store = FaultyStore::new(&harness.store, move |_, events| {
         if events.iter().any(is_last) { Fate::FailsAfter } else { Fate::Stored }
     });
     let agent = Agent::new("assistant", two_echoes()).tool(echo());
-    let engine = stage.engine_on(store).agent(agent).start().await.unwrap();
+    let engine = harness.engine_on(store).agent(agent).start().await.unwrap();
     let (posted, _watched) = engine.stream(to_assistant()).await.unwrap();
-    while stage.ended(&posted.run).await.is_none() {
+    while harness.ended(&posted.run).await.is_none() {
         tokio::task::yield_now().await;
     }
-    let last = stage.log(&posted.run).await.len() as u64;
+    let last = harness.log(&posted.run).await.len() as u64;
     let mut late = engine.subscribe(&Tenant::default(), &posted.run, last);
     let told = timeout(Duration::from_secs(3_600), late.next()).await.expect("it does not wait for ever");
     assert!(told.is_none(), "{told:?}");
@@ -79,26 +79,26 @@ async fn whoever_knows_the_last_event_before_its_process_does_is_told_that_it_wa
 
 /// Also where others may work on the same runs, and therefore what is not at hand has to be read.
 #[tokio::test(start_paused = true)]
-async fn whoever_watches_a_run_of_this_process_from_its_beginning_reads_nothing_from_the_store() {
-    let stage = Stage::new();
-    let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+async fn a_watcher_of_a_run_of_this_process_from_its_beginning_reads_nothing_from_the_store() {
+    let harness = Harness::new();
+    let store = FaultyStore::new(&harness.store, |_, _| Fate::Stored);
     store.shared.store(true, Ordering::Release);
     let agent = Agent::new("assistant", two_echoes()).tool(echo());
-    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let engine = harness.engine_on(store.clone()).agent(agent).start().await.unwrap();
     let finished = engine.run(to_assistant()).await.unwrap();
-    assert_eq!(finished.pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(finished.outcome, RunOutcome::Ended(Termination::NaturalEnd));
     assert_eq!(store.read_count.load(Ordering::Acquire), 0);
 }
 
 /// Somebody may watch it for days, and a thousand others beside it.
 #[tokio::test(start_paused = true)]
 async fn of_what_every_watcher_has_read_nothing_but_the_last_event_stays_in_memory() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let store = FaultyStore::new(&harness.store, |_, _| Fate::Stored);
     let agent = Agent::new("assistant", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
-    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let engine = harness.engine_on(store.clone()).agent(agent).start().await.unwrap();
     let (run, mut watched) = held(&engine, to_assistant()).await;
-    let waiting = stage.log(&run).await.len() as u64;
+    let waiting = harness.log(&run).await.len() as u64;
     let nothing_more = timeout(Duration::from_secs(60), watched.next()).await;
     assert!(nothing_more.is_err(), "{nothing_more:?}");
     // Who comes now, from the beginning or not, reads the store.
@@ -111,36 +111,36 @@ async fn of_what_every_watcher_has_read_nothing_but_the_last_event_stays_in_memo
     // And who has read everything is told the rest, as before, without any reading.
     let before = store.read_count.load(Ordering::Acquire);
     accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
-    let seen = rest(&mut watched).await;
-    assert_eq!(seen, stage.log(&run).await[usize::try_from(waiting).unwrap()..]);
+    let seen = remaining_events(&mut watched).await;
+    assert_eq!(seen, harness.log(&run).await[usize::try_from(waiting).unwrap()..]);
     assert_eq!(store.read_count.load(Ordering::Acquire), before);
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_tenants_run_and_one_that_nobody_knows_are_not_found() {
-    let (stage, sent) = (Stage::new(), Sent::default());
+async fn another_tenants_run_and_an_unknown_one_are_not_found() {
+    let (harness, sent) = (Harness::new(), Sent::default());
     let agent = Agent::new("assistant", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
-    let engine = stage.start(agent).await;
+    let engine = harness.start(agent).await;
     let (run, _watched) = held(&engine, to_assistant()).await;
     let stranger = Tenant::from("stranger");
     // The run is in memory or watched here: that must not help.
     let mut watched = engine.subscribe(&stranger, &run, 0);
-    assert_eq!(watched.next().await.unwrap(), Err(Refused::NotFound));
+    assert_eq!(watched.next().await.unwrap(), Err(StoreError::NotFound));
     let mut watched = engine.subscribe(&Tenant::default(), &RunId::from("run_nobody"), 0);
-    assert_eq!(watched.next().await.unwrap(), Err(Refused::NotFound));
-    let decision = Decide::approve(&run, &call("a"), "eve").of_tenant(stranger.clone());
-    assert_eq!(engine.decide(decision).await, Err(Refused::NotFound));
+    assert_eq!(watched.next().await.unwrap(), Err(StoreError::NotFound));
+    let decision = Decide::approve(&run, &call("a"), "eve").for_tenant(stranger.clone());
+    assert_eq!(engine.decide(decision).await, Err(StoreError::NotFound));
     let interrupt = engine.interrupt(&stranger, &run, &"eve".into()).await;
-    assert_eq!((interrupt, sent.count()), (Err(Refused::NotFound), 0));
+    assert_eq!((interrupt, sent.count()), (Err(StoreError::NotFound), 0));
     assert_eq!(engine.view(&stranger, &run).await.unwrap(), None);
 }
 
 /// The events of a run that executes here are in memory, where no store compares tenants.
 #[tokio::test(start_paused = true)]
 async fn another_tenant_reads_no_event_of_a_run_whose_events_are_in_memory() {
-    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+    let (harness, gate) = (Harness::new(), Arc::new(Notify::new()));
     let agent = Agent::new("assistant", asking(&[("a", "slow", json!({}))])).tool(gated("slow", &gate));
-    let engine = stage.start(agent).await;
+    let engine = harness.start(agent).await;
     let (posted, mut owner) = engine.stream(to_assistant()).await.unwrap();
     // This one finds the run by its tenant, and does not read on: what comes later stays in memory for it.
     let mut slow = engine.subscribe(&Tenant::default(), &posted.run, 0);
@@ -149,29 +149,29 @@ async fn another_tenant_reads_no_event_of_a_run_whose_events_are_in_memory() {
     let stranger = Tenant::from("stranger");
     for after in 0..=started {
         let mut watched = engine.subscribe(&stranger, &posted.run, after);
-        assert_eq!(watched.next().await.unwrap(), Err(Refused::NotFound), "after {after}");
+        assert_eq!(watched.next().await.unwrap(), Err(StoreError::NotFound), "after {after}");
     }
     gate.notify_one();
-    rest(&mut owner).await;
-    for after in 0..stage.log(&posted.run).await.len() as u64 {
+    remaining_events(&mut owner).await;
+    for after in 0..harness.log(&posted.run).await.len() as u64 {
         let mut watched = engine.subscribe(&stranger, &posted.run, after);
-        assert_eq!(watched.next().await.unwrap(), Err(Refused::NotFound), "after {after}");
+        assert_eq!(watched.next().await.unwrap(), Err(StoreError::NotFound), "after {after}");
     }
-    assert_eq!(rest(&mut slow).await, stage.log(&posted.run).await[1..]);
+    assert_eq!(remaining_events(&mut slow).await, harness.log(&posted.run).await[1..]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_tenants_interrupt_of_a_run_in_memory_is_not_found() {
-    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+    let (harness, gate) = (Harness::new(), Arc::new(Notify::new()));
     let agent = Agent::new("assistant", asking(&[("a", "slow", json!({}))])).tool(gated("slow", &gate));
-    let engine = stage.start(agent).await;
+    let engine = harness.start(agent).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     until_named(&mut watched, "tool.execution_started").await;
     let stranger = Tenant::from("stranger");
-    assert_eq!(engine.interrupt(&stranger, &posted.run, &"eve".into()).await, Err(Refused::NotFound));
+    assert_eq!(engine.interrupt(&stranger, &posted.run, &"eve".into()).await, Err(StoreError::NotFound));
     gate.notify_one();
-    rest(&mut watched).await;
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    remaining_events(&mut watched).await;
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
 /// A run over many steps, whose log is longer than what is kept in memory.
@@ -186,47 +186,47 @@ fn long_winded() -> Scripted {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_watchers_half_of_whom_never_read_change_nothing() {
-    let alone = Stage::new();
+    let alone = Harness::new();
     let engine = alone.start(Agent::new("assistant", long_winded()).tool(echo())).await;
     engine.run(to_assistant()).await.unwrap();
-    let stage = Stage::new();
-    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let harness = Harness::new();
+    let engine = harness.start(Agent::new("assistant", long_winded()).tool(echo())).await;
     let posted = engine.post(to_assistant()).await.unwrap();
     let subscribe = |_| engine.subscribe(&Tenant::default(), &posted.run, 0);
     let mut idle: Vec<Subscription> = (0..500).map(subscribe).collect();
     let readers: Vec<_> = (0..500)
         .map(subscribe)
-        .map(|mut watched| tokio::spawn(async move { rest(&mut watched).await }))
+        .map(|mut watched| tokio::spawn(async move { remaining_events(&mut watched).await }))
         .collect();
     let mut seen: Vec<Vec<Event>> = Vec::new();
     for reader in readers {
         seen.push(reader.await.unwrap());
     }
-    let log = stage.log(&posted.run).await;
+    let log = harness.log(&posted.run).await;
     assert!(log.len() > 300, "{}", log.len());
     assert!(seen.iter().all(|events| *events == log));
-    assert_eq!(stage.commits(), alone.commits());
+    assert_eq!(harness.commits(), alone.commits());
     // Whoever has not read yet still gets it all, although memory has forgotten the beginning.
-    assert_eq!(rest(&mut idle[0]).await, log);
+    assert_eq!(remaining_events(&mut idle[0]).await, log);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watcher_that_reads_one_event_and_stops_does_not_hold_the_run_up() {
-    let stage = Stage::new();
-    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let harness = Harness::new();
+    let engine = harness.start(Agent::new("assistant", long_winded()).tool(echo())).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     next_event(&mut watched).await.unwrap();
-    rest(&mut engine.subscribe(&Tenant::default(), &posted.run, 0)).await;
-    assert_eq!(stage.ended(&posted.run).await, Some(Termination::NaturalEnd));
+    remaining_events(&mut engine.subscribe(&Tenant::default(), &posted.run, 0)).await;
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
     drop(watched);
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_crowd_whoever_gives_up_waiting_and_comes_back_misses_nothing() {
-    let stage = Stage::new();
+async fn among_many_watchers_one_that_stops_waiting_and_comes_back_misses_nothing() {
+    let harness = Harness::new();
     let gate = Arc::new(Notify::new());
     let model = asking(&[("a", "slow", json!({}))]);
-    let engine = stage.start(Agent::new("assistant", model).tool(gated("slow", &gate))).await;
+    let engine = harness.start(Agent::new("assistant", model).tool(gated("slow", &gate))).await;
     let posted = engine.post(to_assistant()).await.unwrap();
     let readers: Vec<_> = (0..100)
         .map(|_| {
@@ -248,14 +248,14 @@ async fn in_a_crowd_whoever_gives_up_waiting_and_comes_back_misses_nothing() {
     until_named(&mut engine.subscribe(&Tenant::default(), &posted.run, 0), "tool.execution_started").await;
     gate.notify_one();
     for reader in readers {
-        assert_eq!(reader.await.unwrap(), stage.log(&posted.run).await);
+        assert_eq!(reader.await.unwrap(), harness.log(&posted.run).await);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_can_read_what_is_stored_after_its_engine_has_stopped() {
-    let stage = Stage::new();
-    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+async fn many_watchers_can_read_what_is_stored_after_their_engine_has_stopped() {
+    let harness = Harness::new();
+    let engine = harness.start(Agent::new("assistant", long_winded()).tool(echo())).await;
     let finished = engine.run(to_assistant()).await.unwrap();
     let subscribe = |_| engine.subscribe(&Tenant::default(), &finished.run, 0);
     let mut crowd: Vec<Subscription> = (0..20).map(subscribe).collect();
@@ -263,16 +263,16 @@ async fn a_crowd_can_read_what_is_stored_after_its_engine_has_stopped() {
         next_event(watched).await.unwrap();
     }
     engine.abort();
-    let log = stage.log(&finished.run).await;
+    let log = harness.log(&finished.run).await;
     for watched in &mut crowd {
-        assert_eq!(rest(watched).await, log[1..]);
+        assert_eq!(remaining_events(watched).await, log[1..]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn watchers_on_many_threads_that_come_and_go_all_see_the_log() {
-    let stage = Stage::new();
-    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let harness = Harness::new();
+    let engine = harness.start(Agent::new("assistant", long_winded()).tool(echo())).await;
     let posted = engine.post(to_assistant()).await.unwrap();
     let readers: Vec<_> = (0..64_u64)
         .map(|number| {
@@ -298,18 +298,18 @@ async fn watchers_on_many_threads_that_come_and_go_all_see_the_log() {
         })
         .collect();
     for reader in readers {
-        assert_eq!(reader.await.unwrap(), stage.log(&posted.run).await);
+        assert_eq!(reader.await.unwrap(), harness.log(&posted.run).await);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_follows_behind_the_last_event_of_an_ended_run_is_told_its_end() {
-    let stage = Stage::new();
-    let engine = stage.start(Agent::new("assistant", long_winded()).tool(echo())).await;
+async fn following_after_the_last_event_of_an_ended_run_reports_its_end() {
+    let harness = Harness::new();
+    let engine = harness.start(Agent::new("assistant", long_winded()).tool(echo())).await;
     let finished = engine.run(to_assistant()).await.unwrap();
     engine.abort();
-    let engine = stage.reopen().start(Agent::new("assistant", long_winded()).tool(echo())).await;
+    let engine = harness.reopen().start(Agent::new("assistant", long_winded()).tool(echo())).await;
     let again = engine.follow(&Tenant::default(), &finished.run, finished.last_seq).await.unwrap();
-    assert_eq!(again.pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(again.outcome, RunOutcome::Ended(Termination::NaturalEnd));
     assert!(engine.subscribe(&Tenant::default(), &finished.run, u64::MAX).next().await.is_none());
 }

@@ -14,9 +14,9 @@ use machine::id::{RunId, ThreadId};
 use machine::policy::{ApprovalScope, PolicyRequest};
 use serde_json::{Value, json};
 
-use crate::stage::{
-    Scripted, Sent, Stage, accepted, ask, call, held, let_go, next_event, rest, to_assistant,
-    transfer_definition, until_named,
+use crate::harness::{
+    Harness, Scripted, Sent, accepted, ask, call, held, next_event, remaining_events, to_assistant,
+    transfer_definition, until_named, wait_until_released,
 };
 
 /// A key may be taken from this set while an engine runs.
@@ -60,27 +60,27 @@ fn for_later_calls(run: &RunId, id: &str) -> Decide {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_for_five_does_not_let_a_million_past_the_rule_that_asks() {
-    let (stage, sent) = (Stage::new(), Sent::default());
+    let (harness, sent) = (Harness::new(), Sent::default());
     let model = transfers(&[5, 6, 1_000_000]);
     let large = Rule::ask("transfer").when("amount", ArgumentTest::Gt(100.0));
-    let engine = stage.start(assistant(&model, &sent).rule(large)).await;
+    let engine = harness.start(assistant(&model, &sent).rule(large)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     accepted(engine.decide(for_later_calls(&run, "c0")).await);
     until_named(&mut watched, "run.waiting").await;
     assert_eq!(sent.arguments(), [json!({"amount": 5}), json!({"amount": 6})]);
-    let shown = stage.pending().await.remove(0);
+    let shown = harness.pending().await.remove(0);
     assert_eq!(shown.arguments(), Some(&json!({"amount": 1_000_000})));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_tightens_asks_despite_auto_approve() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let engine = stage.start(assistant(&transfers(&[5]), &sent)).await;
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let engine = harness.start(assistant(&transfers(&[5]), &sent)).await;
     let (tenant, thread) = (Tenant::default(), ThreadId::from("t"));
-    stage.store.put_thread(&tenant, &thread, &Value::Null).await.unwrap();
+    harness.store.put_thread(&tenant, &thread, &Value::Null).await.unwrap();
     engine.auto_approve(&tenant, &thread, Some(&"ann".into())).await.unwrap();
     let (_, mut watched) = engine.stream(to_assistant().on_thread("t")).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.count(), 1);
     let mut strict = to_assistant().on_thread("t");
     strict.policy = PolicyRequest { approval: Some(ApprovalScope::WriteTools), ..PolicyRequest::default() };
@@ -90,24 +90,24 @@ async fn a_message_that_tightens_asks_despite_auto_approve() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_ends_when_its_giver_may_no_longer_approve() {
-    let (stage, sent, keys) = (Stage::new(), Sent::default(), Keys::of(&["ann", "bo"]));
-    let engine = stage.engine().approvers(keys.approvers()).agent(assistant(&transfers(&[5]), &sent));
+    let (harness, sent, keys) = (Harness::new(), Sent::default(), Keys::of(&["ann", "bo"]));
+    let engine = harness.engine().approvers(keys.approvers()).agent(assistant(&transfers(&[5]), &sent));
     let engine = engine.start().await.unwrap();
     let (run, mut watched) = held(&engine, to_assistant().on_thread("t")).await;
     accepted(engine.decide(for_later_calls(&run, "c0")).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     let (_, mut watched) = engine.stream(to_assistant().on_thread("t")).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.count(), 2);
     keys.remove("ann");
     let (_, mut watched) = held(&engine, to_assistant().on_thread("t")).await;
-    let shown = stage.pending().await.remove(0);
+    let shown = harness.pending().await.remove(0);
     // Another giver's grant for the whole thread counts, until that key goes too.
     engine.auto_approve(&Tenant::default(), &"t".into(), Some(&"bo".into())).await.unwrap();
     accepted(engine.decide(shown.approve("bo")).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     let (_, mut watched) = engine.stream(to_assistant().on_thread("t")).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.count(), 4);
     keys.remove("bo");
     held(&engine, to_assistant().on_thread("t")).await;
@@ -116,16 +116,16 @@ async fn a_grant_ends_when_its_giver_may_no_longer_approve() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_of_a_key_that_is_gone_at_the_start_counts_for_nothing() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let engine = stage.start(assistant(&transfers(&[5]), &sent)).await;
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let engine = harness.start(assistant(&transfers(&[5]), &sent)).await;
     let (run, mut watched) = held(&engine, to_assistant().on_thread("t")).await;
     accepted(engine.decide(for_later_calls(&run, "c0")).await);
-    rest(&mut watched).await;
-    let_go(&engine).await;
+    remaining_events(&mut watched).await;
+    wait_until_released(&engine).await;
     drop(engine);
-    let stage = stage.reopen();
+    let harness = harness.reopen();
     let keys = Keys::of(&["bo"]);
-    let engine = stage.engine().approvers(keys.approvers()).agent(assistant(&transfers(&[5]), &sent));
+    let engine = harness.engine().approvers(keys.approvers()).agent(assistant(&transfers(&[5]), &sent));
     let engine = engine.start().await.unwrap();
     held(&engine, to_assistant().on_thread("t")).await;
     assert_eq!(sent.count(), 1);
@@ -140,11 +140,11 @@ async fn a_looser_message_counts_while_its_sender_may_approve() {
         message.may_approve = true;
         message
     };
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let engine = stage.engine().approvers(keys.approvers()).agent(assistant(&transfers(&[5]), &sent));
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let engine = harness.engine().approvers(keys.approvers()).agent(assistant(&transfers(&[5]), &sent));
     let engine = engine.start().await.unwrap();
     let (_, mut watched) = engine.stream(loose()).await.unwrap();
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.count(), 1);
     keys.remove("ann");
     held(&engine, loose()).await;
@@ -159,7 +159,7 @@ fn terms(approval: Approval, expires_in_s: Option<u64>) -> ToolDefinition {
 
 /// The second transfer of a run that began under `frozen`, after the file said `now`.
 async fn second_call(frozen: ToolDefinition, now: ToolDefinition) -> (Vec<Event>, Vec<SuspensionView>) {
-    let (stage, sent) = (Stage::new(), Sent::default());
+    let (harness, sent) = (Harness::new(), Sent::default());
     let model = Scripted::new([
         Ok(ask(&[("w", "wait", json!({}))])),
         Ok(ask(&[("c", "transfer", json!({"amount": 5}))])),
@@ -172,7 +172,7 @@ async fn second_call(frozen: ToolDefinition, now: ToolDefinition) -> (Vec<Event>
     };
     let mut waiting = agent(frozen);
     waiting.rules = vec![Rule::allow("wait")];
-    let engine = stage.start(waiting).await;
+    let engine = harness.start(waiting).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     engine.replace_agents(vec![agent(now)]).await.unwrap();
     accepted(engine.decide(Decide::result(&run, &call("w"), "ann", json!("go on"))).await);
@@ -182,7 +182,7 @@ async fn second_call(frozen: ToolDefinition, now: ToolDefinition) -> (Vec<Event>
         let is_over = matches!(event.fact, Fact::RunWaiting { .. } | Fact::RunEnded { .. });
         events.push(event);
         if is_over {
-            return (events, stage.pending().await);
+            return (events, harness.pending().await);
         }
     }
 }
@@ -222,7 +222,7 @@ async fn a_run_keeps_the_earlier_expiry_and_an_end_of_the_run_at_it() {
 }
 
 /// Two transfers of a child, one after the other, for a desk that delegates twice.
-async fn delegating(stage: &Stage, sent: &Sent) -> engine::Engine {
+async fn delegating(harness: &Harness, sent: &Sent) -> engine::Engine {
     let performer = Performer::Agent { agent: "clerk".into(), budget_tokens_max: None };
     let clerk = ToolDefinition::new("clerk", "Delegates").performed_by(performer).approval(Approval::Ask);
     let desk = Scripted::new([
@@ -230,7 +230,7 @@ async fn delegating(stage: &Stage, sent: &Sent) -> engine::Engine {
         Ok(ask(&[("d2", "clerk", json!({"message": "pay again"}))])),
         Ok(ModelAnswer::text("Done.")),
     ]);
-    stage
+    harness
         .engine()
         .agent(Agent::new("desk", desk).tool(DeclaredTool::new(clerk)))
         .agent(Agent::new("clerk", transfers(&[5, 6])).tool(sent.transfer()))
@@ -240,12 +240,12 @@ async fn delegating(stage: &Stage, sent: &Sent) -> engine::Engine {
 }
 
 /// Until a call of this tool is held.
-async fn pending_call(engine: &engine::Engine, stage: &Stage, tool: &str) -> SuspensionView {
+async fn pending_call(engine: &engine::Engine, harness: &Harness, tool: &str) -> SuspensionView {
     for _ in 0..100_000 {
-        let pending = stage.pending().await;
+        let pending = harness.pending().await;
         if let Some(shown) = pending.into_iter().find(|shown| shown.decoded().unwrap().tool.as_str() == tool)
         {
-            let_go(engine).await;
+            wait_until_released(engine).await;
             return shown;
         }
         tokio::task::yield_now().await;
@@ -255,22 +255,23 @@ async fn pending_call(engine: &engine::Engine, stage: &Stage, tool: &str) -> Sus
 
 #[tokio::test(start_paused = true)]
 async fn apply_to_future_on_a_delegated_call_is_for_the_rest_of_that_delegated_run() {
-    let (stage, sent) = (Stage::new(), Sent::default());
-    let engine = delegating(&stage, &sent).await;
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let engine = delegating(&harness, &sent).await;
     let (_, mut watched) = engine.stream(engine::posting::Message::to("desk", "go")).await.unwrap();
     // The call of the agent tool is the parent's own: its grant is for the parent's thread, and counts for the second one.
-    let delegation = pending_call(&engine, &stage, "clerk").await;
+    let delegation = pending_call(&engine, &harness, "clerk").await;
     accepted(engine.decide(for_later_calls(&delegation.run, "d1")).await);
-    let first = pending_call(&engine, &stage, "transfer").await;
+    let first = pending_call(&engine, &harness, "transfer").await;
     accepted(engine.decide(for_later_calls(&first.run, "c0")).await);
-    let second = pending_call(&engine, &stage, "transfer").await;
+    let second = pending_call(&engine, &harness, "transfer").await;
     assert_ne!(second.thread, first.thread, "the second transfer of the first child was not held");
     assert_eq!(sent.arguments(), [json!({"amount": 5}), json!({"amount": 6})]);
     let page = Page::default();
-    let grants = stage.store.grants(&Tenant::default(), &GrantFilter::default(), &page).await.unwrap().items;
+    let grants =
+        harness.store.grants(&Tenant::default(), &GrantFilter::default(), &page).await.unwrap().items;
     let threads: BTreeSet<ThreadId> = grants.into_iter().map(|view| view.thread).collect();
     assert_eq!(threads, BTreeSet::from([delegation.thread, first.thread]));
     accepted(engine.decide(for_later_calls(&second.run, "c0")).await);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(sent.count(), 4);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::Pass;
+use engine::RunOutcome;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::ModelAnswer;
@@ -16,7 +16,7 @@ use serde_json::json;
 use stores::memory::MemoryStore;
 use tokio::sync::Notify;
 
-use crate::stage::{Scripted, accepted, asking, echo, gated, on, until_named};
+use crate::harness::{Scripted, accepted, asking, echo, gated, on, until_named};
 
 fn transfer() -> impl Tool {
     let definition = ToolDefinition::new("transfer", "Moves money");
@@ -44,12 +44,12 @@ async fn an_approved_call_starts_while_its_sibling_runs_and_another_stays_held()
         seen.push(name.clone());
         if name == "tool.execution_started" && !decided {
             decided = true;
-            let before = store.counts().commits;
+            let before = store.metrics().commits;
             let verdict =
                 engine.decide(Decide::approve(&posted.run, &CallId::from("a"), "ann")).await.unwrap();
             assert_eq!(verdict, Verdict::Accepted);
             // The verdict comes with the commit that also has the start of the call.
-            assert_eq!(store.counts().commits, before + 1);
+            assert_eq!(store.metrics().commits, before + 1);
         }
         if name == "tool.execution_succeeded" && seen.iter().filter(|n| **n == name).count() == 1 {
             gate.notify_one();
@@ -63,14 +63,14 @@ async fn an_approved_call_starts_while_its_sibling_runs_and_another_stays_held()
 }
 
 #[tokio::test]
-async fn a_held_run_leaves_memory_and_goes_on_in_another_process() {
+async fn a_held_run_leaves_memory_and_continues_in_another_process() {
     let store = MemoryStore::new();
     let agent = || Agent::new("assistant", asking(&[("a", "transfer", json!({"to": "a"}))])).tool(transfer());
     let engine = on(&store, agent()).start().await.unwrap();
     let finished = engine.run(Message::to("assistant", "go")).await.unwrap();
-    let Pass::Suspended(pending) = &finished.pass else { panic!("{finished:?}") };
+    let RunOutcome::Suspended(pending) = &finished.outcome else { panic!("{finished:?}") };
     assert_eq!(pending.len(), 1);
-    while engine.held_count() > 0 {
+    while engine.runs_in_memory() > 0 {
         tokio::task::yield_now().await;
     }
     engine.abort();
@@ -80,12 +80,12 @@ async fn a_held_run_leaves_memory_and_goes_on_in_another_process() {
     let waiting = engine.approvals(&tenant, &ApprovalFilter::default(), &Page::default()).await.unwrap();
     assert_eq!(waiting.items.len(), 1);
     let last = engine.view(&tenant, &finished.run).await.unwrap().unwrap().control.as_ref().unwrap().seq;
-    let before = reopened.counts().commits;
-    let decision = Decide::approve(&finished.run, &CallId::from("a"), "ann").under_id("d1");
+    let before = reopened.metrics().commits;
+    let decision = Decide::approve(&finished.run, &CallId::from("a"), "ann").with_id("d1");
     assert_eq!(engine.decide(decision.clone()).await.unwrap(), Verdict::Accepted);
-    assert_eq!(reopened.counts().commits, before + 1);
+    assert_eq!(reopened.metrics().commits, before + 1);
     let end = engine.follow(&tenant, &finished.run, last).await.unwrap();
-    assert_eq!(end.pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(end.outcome, RunOutcome::Ended(Termination::NaturalEnd));
     assert_eq!(engine.decide(decision).await.unwrap(), Verdict::AlreadyApplied);
 }
 
@@ -101,11 +101,11 @@ async fn an_interrupt_does_not_wait_for_a_tool_that_ignores_it() {
     let verdict = engine.interrupt(&tenant, &posted.run, &Principal::from("ann")).await.unwrap();
     assert_eq!(verdict, Verdict::Accepted);
     let end = engine.follow(&tenant, &posted.run, 0).await.unwrap();
-    assert_eq!(end.pass, Pass::Ended(Termination::Cancelled(Cancelled::Interrupted)));
+    assert_eq!(end.outcome, RunOutcome::Ended(Termination::Cancelled(Cancelled::Interrupted)));
 }
 
 #[tokio::test]
-async fn a_child_run_holds_a_call_and_the_parent_goes_on_with_its_answer() {
+async fn a_child_run_holds_a_call_and_the_parent_continues_with_its_answer() {
     let store = MemoryStore::new();
     let desk =
         Agent::new("desk", asking(&[("d", "clerk", json!({"message": "pay bob"}))])).tool(DeclaredTool::new(
@@ -120,7 +120,7 @@ async fn a_child_run_holds_a_call_and_the_parent_goes_on_with_its_answer() {
     let clerk = Agent::new("clerk", model).tool(transfer()).tool(echo());
     let engine = on(&store, desk).agent(clerk).start().await.unwrap();
     let finished = engine.run(Message::to("desk", "go")).await.unwrap();
-    assert!(matches!(finished.pass, Pass::Suspended(_)));
+    assert!(matches!(finished.outcome, RunOutcome::Suspended(_)));
     let tenant = Tenant::default();
     let approval = loop {
         let listed = engine.approvals(&tenant, &ApprovalFilter::default(), &Page::default()).await.unwrap();
@@ -134,5 +134,5 @@ async fn a_child_run_holds_a_call_and_the_parent_goes_on_with_its_answer() {
     accepted(engine.decide(Decide::approve(&approval.run, &approval.call, "ann")).await);
     let last = engine.view(&tenant, &finished.run).await.unwrap().unwrap().control.as_ref().unwrap().seq;
     let end = engine.follow(&tenant, &finished.run, last).await.unwrap();
-    assert_eq!(end.pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(end.outcome, RunOutcome::Ended(Termination::NaturalEnd));
 }

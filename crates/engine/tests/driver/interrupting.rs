@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::agent::Agent;
 use engine::feed::FeedItem;
 use engine::live::{LiveItem, ToolNote, ToolNoteBody};
-use engine::store::{Claim, Claimed, Refused, Store, Task, Tenant, Wrapper};
+use engine::store::{BoxFuture, Claim, Claimed, Store, StoreError, Tenant, Wrapper};
 use engine::tool::{Approval, FunctionTool, OnExpiry, ToolDefinition, ToolRequest};
 use engine::{Engine, Settings};
 use machine::event::Fact;
@@ -18,9 +18,9 @@ use serde_json::json;
 use stores::memory::MemoryStore;
 use tokio::sync::{Notify, oneshot};
 
-use crate::stage::{
-    FunctionModel, Scripted, Sent, Stage, asking, call, gated, held, let_go, next_item, rest, to_assistant,
-    transfer_definition, until_named,
+use crate::harness::{
+    FunctionModel, Harness, Scripted, Sent, asking, call, gated, held, next_item, remaining_events,
+    to_assistant, transfer_definition, until_named, wait_until_released,
 };
 
 /// A test that waits longer than this has found a fault: the engine waits for a tool that does not come back.
@@ -44,8 +44,8 @@ fn interrupted() -> Option<Termination> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_is_told_that_nobody_waits_for_it_and_may_tidy_up() {
-    let (stage, told) = (Stage::new(), Arc::new(Notify::new()));
+async fn a_tool_is_notified_of_its_cancellation_and_may_clean_up() {
+    let (harness, told) = (Harness::new(), Arc::new(Notify::new()));
     let tidied = told.clone();
     let definition = ToolDefinition::new("slow", "Waits").read();
     let tool = FunctionTool::new(definition, move |request: ToolRequest| {
@@ -56,15 +56,15 @@ async fn a_tool_is_told_that_nobody_waits_for_it_and_may_tidy_up() {
             json!("too late")
         }
     });
-    let engine = stage.start(Agent::new("assistant", one("slow")).tool(tool)).await;
+    let engine = harness.start(Agent::new("assistant", one("slow")).tool(tool)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     until_named(&mut watched, "tool.execution_started").await;
     assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     told.notified().await;
-    assert_eq!(stage.ended(&posted.run).await, interrupted());
+    assert_eq!(harness.ended(&posted.run).await, interrupted());
     // What it came back with is not in the log.
-    assert_eq!(stage.count(&posted.run, "tool.execution_succeeded").await, 0);
+    assert_eq!(harness.count(&posted.run, "tool.execution_succeeded").await, 0);
 }
 
 /// Says when it is dropped.
@@ -81,7 +81,7 @@ impl Drop for Dropped {
 /// On a clock that stands still an interrupt takes no time at all.
 #[tokio::test(start_paused = true)]
 async fn a107_an_interrupt_takes_no_time_and_a_tool_that_ignores_its_token_is_taken_away_after_its_grace() {
-    let (stage, (sender, gone)) = (Stage::new(), oneshot::channel());
+    let (harness, (sender, gone)) = (Harness::new(), oneshot::channel());
     let guard = std::sync::Mutex::new(Some(Dropped(Some(sender))));
     let tool = FunctionTool::new(ToolDefinition::new("slow", "Waits").read(), move |_: ToolRequest| {
         let guard = guard.lock().unwrap().take();
@@ -93,12 +93,12 @@ async fn a107_an_interrupt_takes_no_time_and_a_tool_that_ignores_its_token_is_ta
     });
     let settings = Settings { cancel_grace: Duration::from_secs(5), ..Settings::default() };
     let agent = Agent::new("assistant", one("slow")).tool(tool);
-    let engine = stage.engine().settings(settings).agent(agent).start().await.unwrap();
+    let engine = harness.engine().settings(settings).agent(agent).start().await.unwrap();
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     until_named(&mut watched, "tool.execution_started").await;
     let began = tokio::time::Instant::now();
     assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
     assert_eq!(began.elapsed(), Duration::ZERO);
     gone.await.unwrap();
     assert_eq!(began.elapsed().as_secs(), 5);
@@ -106,8 +106,8 @@ async fn a107_an_interrupt_takes_no_time_and_a_tool_that_ignores_its_token_is_ta
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a107_a_tool_that_keeps_its_thread_busy_does_not_hold_an_interrupt_up() {
-    let (stage, release, spinning) =
-        (Stage::new(), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let (harness, release, spinning) =
+        (Harness::new(), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
     let (came_back, (stop, begun)) = (Arc::new(AtomicBool::new(false)), (release.clone(), spinning.clone()));
     let comes_back = came_back.clone();
     let tool = FunctionTool::new(ToolDefinition::new("busy", "Spins").read(), move |_: ToolRequest| {
@@ -122,25 +122,25 @@ async fn a107_a_tool_that_keeps_its_thread_busy_does_not_hold_an_interrupt_up() 
         }
     });
     let agent = Agent::new("assistant", one("busy")).tool(tool);
-    let engine = stage.engine().settings(patient()).agent(agent).start().await.unwrap();
+    let engine = harness.engine().settings(patient()).agent(agent).start().await.unwrap();
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     spinning.notified().await;
     let ending = async {
         assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
-        rest(&mut watched).await;
+        remaining_events(&mut watched).await;
     };
     let ended = tokio::time::timeout(PATIENCE, ending).await;
     let while_it_runs = !came_back.load(Ordering::Acquire);
     release.store(true, Ordering::Release);
     assert!(ended.is_ok(), "whoever interrupts waits for the tool");
     assert!(while_it_runs, "the run ended before its tool came back");
-    assert_eq!(stage.ended(&posted.run).await, interrupted());
+    assert_eq!(harness.ended(&posted.run).await, interrupted());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a107_a_tool_that_waits_for_another_thread_does_not_hold_an_interrupt_up() {
-    let (stage, release, spinning) =
-        (Stage::new(), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let (harness, release, spinning) =
+        (Harness::new(), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
     let (came_back, (stop, begun)) = (Arc::new(AtomicBool::new(false)), (release.clone(), spinning.clone()));
     let comes_back = came_back.clone();
     let tool = FunctionTool::new(ToolDefinition::new("busy", "Spins").read(), move |_: ToolRequest| {
@@ -158,24 +158,24 @@ async fn a107_a_tool_that_waits_for_another_thread_does_not_hold_an_interrupt_up
         }
     });
     let agent = Agent::new("assistant", one("busy")).tool(tool);
-    let engine = stage.engine().settings(patient()).agent(agent).start().await.unwrap();
+    let engine = harness.engine().settings(patient()).agent(agent).start().await.unwrap();
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     spinning.notified().await;
     let ending = async {
         assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
-        rest(&mut watched).await;
+        remaining_events(&mut watched).await;
     };
     let ended = tokio::time::timeout(PATIENCE, ending).await;
     let while_it_runs = !came_back.load(Ordering::Acquire);
     release.store(true, Ordering::Release);
     assert!(ended.is_ok(), "whoever interrupts waits for the tool");
     assert!(while_it_runs, "the run ended before its tool came back");
-    assert_eq!(stage.ended(&posted.run).await, interrupted());
+    assert_eq!(harness.ended(&posted.run).await, interrupted());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_was_running_is_cancelled_and_says_that_it_may_have_taken_effect() {
-    let (stage, begun) = (Stage::new(), Arc::new(Notify::new()));
+    let (harness, begun) = (Harness::new(), Arc::new(Notify::new()));
     let started = begun.clone();
     let definition = ToolDefinition::new("post", "Writes").approval(Approval::Never);
     let tool = FunctionTool::new(definition, move |_: ToolRequest| {
@@ -186,18 +186,18 @@ async fn a_write_that_was_running_is_cancelled_and_says_that_it_may_have_taken_e
             json!("never")
         }
     });
-    let engine = stage.start(Agent::new("assistant", one("post")).tool(tool)).await;
+    let engine = harness.start(Agent::new("assistant", one("post")).tool(tool)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     begun.notified().await;
     assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
     let cancelled = until_named(&mut watched, "tool.cancelled").await;
     assert!(matches!(cancelled.fact, Fact::ToolCancelled { outcome_unknown: true, .. }), "{cancelled:?}");
-    rest(&mut watched).await;
+    remaining_events(&mut watched).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupt_drops_the_model_call() {
-    let (stage, (sender, gone), begun) = (Stage::new(), oneshot::channel(), Arc::new(Notify::new()));
+    let (harness, (sender, gone), begun) = (Harness::new(), oneshot::channel(), Arc::new(Notify::new()));
     let (guard, started) = (std::sync::Mutex::new(Some(Dropped(Some(sender)))), begun.clone());
     let model = FunctionModel(move |_, _| {
         let (guard, started) = (guard.lock().unwrap().take(), started.clone());
@@ -207,33 +207,33 @@ async fn an_interrupt_drops_the_model_call() {
             std::future::pending().await
         }
     });
-    let engine = stage.start(Agent::new("assistant", model)).await;
+    let engine = harness.start(Agent::new("assistant", model)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     begun.notified().await;
     assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
     gone.await.unwrap();
-    rest(&mut watched).await;
-    assert_eq!(stage.ended(&posted.run).await, interrupted());
+    remaining_events(&mut watched).await;
+    assert_eq!(harness.ended(&posted.run).await, interrupted());
     // The question, and that nobody answered it.
-    assert_eq!(stage.count(&posted.run, "message.added").await, 2);
+    assert_eq!(harness.count(&posted.run, "message.added").await, 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_interrupt_and_one_after_the_end_change_nothing() {
-    let (stage, sent) = (Stage::new(), Sent::default());
+    let (harness, sent) = (Harness::new(), Sent::default());
     let agent = Agent::new("assistant", one("transfer")).tool(sent.transfer());
-    let engine = stage.start(agent).await;
+    let engine = harness.start(agent).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     assert_eq!(interrupt(&engine, &run).await, Verdict::Accepted);
-    rest(&mut watched).await;
-    let before = stage.names(&run).await;
+    remaining_events(&mut watched).await;
+    let before = harness.names(&run).await;
     assert_eq!(interrupt(&engine, &run).await, Verdict::Refused(Refusal::RunOver));
-    assert_eq!((stage.names(&run).await, stage.pending().await, sent.count()), (before, vec![], 0));
+    assert_eq!((harness.names(&run).await, harness.pending().await, sent.count()), (before, vec![], 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_says_on_the_way_reaches_a_watcher_and_changes_nothing() {
-    let (stage, gate) = (Stage::new(), Arc::new(Notify::new()));
+async fn progress_and_logs_of_a_tool_reach_a_watcher_and_change_nothing() {
+    let (harness, gate) = (Harness::new(), Arc::new(Notify::new()));
     let opened = gate.clone();
     let tool = FunctionTool::new(ToolDefinition::new("slow", "Talks").read(), move |request: ToolRequest| {
         let opened = opened.clone();
@@ -245,7 +245,7 @@ async fn what_a_tool_says_on_the_way_reaches_a_watcher_and_changes_nothing() {
         }
     });
     let quiet = Arc::new(Notify::new());
-    let engine = stage.start(Agent::new("assistant", one("slow")).tool(tool)).await;
+    let engine = harness.start(Agent::new("assistant", one("slow")).tool(tool)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     let mut notes = Vec::new();
     while let Some(item) = next_item(&mut watched).await {
@@ -259,12 +259,12 @@ async fn what_a_tool_says_on_the_way_reaches_a_watcher_and_changes_nothing() {
         notes,
         [note(ToolNoteBody::Log("half way".into())), note(ToolNoteBody::Progress(json!({"percent": 50})))]
     );
-    let other = Stage::new();
+    let other = Harness::new();
     let engine = other.start(Agent::new("assistant", one("slow")).tool(gated("slow", &quiet))).await;
     quiet.notify_one();
     let (silent, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    rest(&mut watched).await;
-    assert_eq!(stage.names(&posted.run).await, other.names(&silent.run).await);
+    remaining_events(&mut watched).await;
+    assert_eq!(harness.names(&posted.run).await, other.names(&silent.run).await);
 }
 
 /// A store that does not come back from one claim before the test says so.
@@ -272,19 +272,19 @@ struct SlowClaim {
     inner: MemoryStore,
     hangs: AtomicBool,
     hung: Notify,
-    go_on: Notify,
+    resume: Notify,
 }
 
 impl Wrapper for SlowClaim {
-    fn behind(&self) -> &dyn Store {
+    fn inner(&self) -> &dyn Store {
         &self.inner
     }
 
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
         Box::pin(async move {
             if matches!(claim, Claim::Run { .. }) && self.hangs.swap(false, Ordering::AcqRel) {
                 self.hung.notify_one();
-                self.go_on.notified().await;
+                self.resume.notified().await;
             }
             self.inner.claim(claim).await
         })
@@ -292,20 +292,20 @@ impl Wrapper for SlowClaim {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_falls_due_while_a_crowd_waits_for_its_worker_is_not_lost() {
-    let (stage, sent, expires) = (Stage::new(), Sent::default(), Duration::from_secs(60));
+async fn a_run_that_falls_due_while_many_callers_wait_for_its_worker_is_not_lost() {
+    let (harness, sent, expires) = (Harness::new(), Sent::default(), Duration::from_secs(60));
     let store = Arc::new(SlowClaim {
-        inner: stage.store.clone(),
+        inner: harness.store.clone(),
         hangs: AtomicBool::new(false),
         hung: Notify::new(),
-        go_on: Notify::new(),
+        resume: Notify::new(),
     });
     let transfer =
         sent.tool(transfer_definition().expires_in(expires, OnExpiry::Deny), |_| json!("never sent"));
     let agent = Agent::new("assistant", one("transfer")).tool(transfer);
-    let engine = stage.engine_on(store.clone()).agent(agent).start().await.unwrap();
+    let engine = harness.engine_on(store.clone()).agent(agent).start().await.unwrap();
     let (run, mut watched) = held(&engine, to_assistant()).await;
-    let_go(&engine).await;
+    wait_until_released(&engine).await;
     store.hangs.store(true, Ordering::Release);
     let crowd: Vec<_> = (0..300)
         .map(|_| {
@@ -316,9 +316,9 @@ async fn a_run_that_falls_due_while_a_crowd_waits_for_its_worker_is_not_lost() {
     store.hung.notified().await;
     // Whoever looks for what is due has claimed the run by then, for the worker that still waits for its own claim.
     tokio::time::sleep(2 * expires).await;
-    store.go_on.notify_one();
-    rest(&mut watched).await;
-    assert_eq!(stage.ended(&run).await, Some(Termination::Cancelled(Cancelled::Interrupted)));
+    store.resume.notify_one();
+    remaining_events(&mut watched).await;
+    assert_eq!(harness.ended(&run).await, Some(Termination::Cancelled(Cancelled::Interrupted)));
     for one in crowd {
         assert!(one.await.is_ok(), "everybody is answered");
     }

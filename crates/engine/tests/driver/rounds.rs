@@ -3,20 +3,20 @@
 use engine::agent::{Agent, StopCondition};
 use engine::posting::Message;
 use engine::store::Store;
-use engine::{Pass, StartError};
+use engine::{RunOutcome, StartError};
 use machine::termination::Termination;
 use stores::memory::MemoryStore;
 
-use crate::stage::{echo, on, two_echoes};
+use crate::harness::{echo, on, two_echoes};
 
 #[tokio::test]
 async fn a_tool_round_ends_naturally_and_takes_four_commits() {
     let store = MemoryStore::new();
     let engine = on(&store, Agent::new("assistant", two_echoes()).tool(echo())).start().await.unwrap();
     let finished = engine.run(Message::to("assistant", "hello")).await.unwrap();
-    assert_eq!(finished.pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(finished.outcome, RunOutcome::Ended(Termination::NaturalEnd));
     assert_eq!(finished.text, "Done.");
-    assert_eq!(store.counts().commits, 4);
+    assert_eq!(store.metrics().commits, 4);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::agent::Agent;
 use engine::model::ModelAnswer;
-use engine::plugin::{Action, FunctionPlugin, Moment, Phase, Plugin, Scope, Subject};
+use engine::plugin::{Action, FunctionPlugin, HookContext, Phase, Plugin, Scope, Subject};
 use engine::store::Tenant;
 use engine::tool::{Approval, DeclaredTool, Performer, ToolDefinition};
 use engine::{Engine, Settings};
@@ -15,41 +15,43 @@ use machine::termination::{Cancelled, Termination};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 
-use crate::stage::{
-    FunctionModel, Sent, Stage, accepted, asking, held, let_go, next_event, rest, to_assistant, until_named,
+use crate::harness::{
+    FunctionModel, Harness, Sent, accepted, asking, held, next_event, remaining_events, to_assistant,
+    until_named, wait_until_released,
 };
 
 /// How each run ended, and what the plugin had kept for it.
-type Heard = mpsc::UnboundedReceiver<(Termination, Option<Value>)>;
+type Ended = mpsc::UnboundedReceiver<(Termination, Option<Value>)>;
 
 /// Takes a seat at the beginning of a run, and gives it back at the end.
-fn seats() -> (impl Plugin, Heard) {
+fn seats() -> (impl Plugin, Ended) {
     let (sender, heard) = mpsc::unbounded_channel();
-    let plugin = FunctionPlugin::new("seats", [Phase::RunStart, Phase::RunEnd], move |moment: Moment| {
-        let sender = sender.clone();
-        async move {
-            let kept = moment.state_of(&"seats".into(), Scope::Run, "seat").cloned();
-            Ok(match &moment.subject {
-                Subject::RunEnd { termination: Some(termination) } => {
-                    sender.send((termination.clone(), kept)).expect("the test listens");
-                    Vec::new()
-                }
-                _ => {
-                    let value = Arc::new(json!(7));
-                    vec![Action::SetState { key: "seat".into(), scope: Scope::Run, value }]
-                }
-            })
-        }
-    });
+    let plugin =
+        FunctionPlugin::new("seats", [Phase::RunStart, Phase::RunEnd], move |context: HookContext| {
+            let sender = sender.clone();
+            async move {
+                let kept = context.state_of(&"seats".into(), Scope::Run, "seat").cloned();
+                Ok(match &context.subject {
+                    Subject::RunEnd { termination: Some(termination) } => {
+                        sender.send((termination.clone(), kept)).expect("the test listens");
+                        Vec::new()
+                    }
+                    _ => {
+                        let value = Arc::new(json!(7));
+                        vec![Action::SetState { key: "seat".into(), scope: Scope::Run, value }]
+                    }
+                })
+            }
+        });
     (plugin, heard)
 }
 
-async fn next(heard: &mut Heard) -> (Termination, Option<Value>) {
+async fn next(heard: &mut Ended) -> (Termination, Option<Value>) {
     let within = Duration::from_secs(3600);
     tokio::time::timeout(within, heard.recv()).await.expect("RunEnd is asked").expect("the plugin is there")
 }
 
-fn taken_off(how: Cancelled) -> (Termination, Option<Value>) {
+fn cancelled_with(how: Cancelled) -> (Termination, Option<Value>) {
     (Termination::Cancelled(how), Some(json!(7)))
 }
 
@@ -58,55 +60,55 @@ async fn interrupt(engine: &Engine, run: &RunId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c11_a52_run_end_is_asked_once_behind_an_interrupt_with_what_was_kept() {
-    let (stage, sent, (plugin, mut heard)) = (Stage::new(), Sent::default(), seats());
+async fn c11_a52_run_end_is_asked_once_after_an_interrupt_with_the_kept_state() {
+    let (harness, sent, (plugin, mut heard)) = (Harness::new(), Sent::default(), seats());
     let model = asking(&[("a", "transfer", json!({}))]);
-    let engine = stage.start(Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin)).await;
+    let engine = harness.start(Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
     // It has left memory: whoever interrupts it loads it, and what was kept for it.
-    let_go(&engine).await;
+    wait_until_released(&engine).await;
     interrupt(&engine, &run).await;
-    rest(&mut watched).await;
-    assert_eq!(next(&mut heard).await, taken_off(Cancelled::Interrupted));
-    let_go(&engine).await;
+    remaining_events(&mut watched).await;
+    assert_eq!(next(&mut heard).await, cancelled_with(Cancelled::Interrupted));
+    wait_until_released(&engine).await;
     engine.close(Duration::from_secs(60)).await;
     assert!(heard.try_recv().is_err(), "it is asked once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn c11_run_end_is_asked_behind_the_end_of_a_run_that_is_superseded() {
-    let (stage, sent, (plugin, mut heard)) = (Stage::new(), Sent::default(), seats());
+async fn c11_run_end_is_asked_after_the_end_of_a_run_that_is_superseded() {
+    let (harness, sent, (plugin, mut heard)) = (Harness::new(), Sent::default(), seats());
     let policy = Policy { while_waiting: WhileWaiting::Supersede, ..Policy::default() };
     let model = asking(&[("a", "transfer", json!({}))]);
     let agent = Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin).policy(policy);
-    let engine = stage.start(agent).await;
+    let engine = harness.start(agent).await;
     let (_, mut watched) = held(&engine, to_assistant().on_thread("t")).await;
     engine.post(to_assistant().on_thread("t")).await.unwrap();
-    rest(&mut watched).await;
-    assert_eq!(next(&mut heard).await, taken_off(Cancelled::Superseded));
+    remaining_events(&mut watched).await;
+    assert_eq!(next(&mut heard).await, cancelled_with(Cancelled::Superseded));
 }
 
 #[tokio::test(start_paused = true)]
-async fn c11_run_end_is_asked_behind_the_end_of_a_child_that_goes_with_its_parent() {
-    let (stage, sent, (plugin, mut heard)) = (Stage::new(), Sent::default(), seats());
+async fn c11_run_end_is_asked_after_the_end_of_a_child_that_ends_with_its_parent() {
+    let (harness, sent, (plugin, mut heard)) = (Harness::new(), Sent::default(), seats());
     let performer = Performer::Agent { agent: "clerk".into(), budget_tokens_max: None };
     let delegates = ToolDefinition::new("clerk", "Delegates").performed_by(performer);
     let desk = Agent::new("desk", asking(&[("d", "clerk", json!({}))]))
         .tool(DeclaredTool::new(delegates.approval(Approval::Never)));
     let clerk = Agent::new("clerk", asking(&[("t", "transfer", json!({}))]));
     let clerk = clerk.tool(sent.transfer()).plugin(plugin);
-    let engine = stage.engine().agent(desk).agent(clerk).start().await.unwrap();
+    let engine = harness.engine().agent(desk).agent(clerk).start().await.unwrap();
     let posted = engine.post(engine::posting::Message::to("desk", "go")).await.unwrap();
-    while stage.pending().await.is_empty() {
+    while harness.pending().await.is_empty() {
         tokio::task::yield_now().await;
     }
     interrupt(&engine, &posted.run).await;
-    assert_eq!(next(&mut heard).await, taken_off(Cancelled::ByParent));
+    assert_eq!(next(&mut heard).await, cancelled_with(Cancelled::ByParent));
 }
 
 #[tokio::test(start_paused = true)]
 async fn c11_a_run_that_never_started_has_no_run_end() {
-    let (stage, (plugin, mut heard), gate) = (Stage::new(), seats(), Arc::new(Notify::new()));
+    let (harness, (plugin, mut heard), gate) = (Harness::new(), seats(), Arc::new(Notify::new()));
     let opened = gate.clone();
     let model = FunctionModel(move |_, _| {
         let opened = opened.clone();
@@ -115,25 +117,25 @@ async fn c11_a_run_that_never_started_has_no_run_end() {
             Ok(ModelAnswer::text("Done."))
         }
     });
-    let engine = stage.start(Agent::new("assistant", model).plugin(plugin)).await;
+    let engine = harness.start(Agent::new("assistant", model).plugin(plugin)).await;
     let (_, mut first) = engine.stream(to_assistant().on_thread("t")).await.unwrap();
     until_named(&mut first, "step.started").await;
     let on_busy = Some(machine::policy::OnBusy::Enqueue);
     let behind = engine::posting::Message { on_busy, ..to_assistant().on_thread("t") };
     let (queued, mut second) = engine.stream(behind).await.unwrap();
     interrupt(&engine, &queued.run).await;
-    rest(&mut second).await;
+    remaining_events(&mut second).await;
     gate.notify_one();
-    rest(&mut first).await;
+    remaining_events(&mut first).await;
     assert_eq!(next(&mut heard).await, (Termination::NaturalEnd, Some(json!(7))));
-    let_go(&engine).await;
+    wait_until_released(&engine).await;
     engine.close(Duration::from_secs(60)).await;
     assert!(heard.try_recv().is_err(), "nobody hears of the run that did not start");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_hangs_at_run_end_holds_no_interrupt_up() {
-    let (stage, sent) = (Stage::new(), Sent::default());
+    let (harness, sent) = (Harness::new(), Sent::default());
     let (sender, mut asked) = mpsc::unbounded_channel();
     let hangs = FunctionPlugin::new("hangs", [Phase::RunEnd], move |_| {
         sender.send(()).expect("the test listens");
@@ -142,14 +144,14 @@ async fn a_plugin_that_hangs_at_run_end_holds_no_interrupt_up() {
     let model = asking(&[("a", "transfer", json!({}))]);
     let settings = Settings { hook_timeout: Duration::from_secs(30), ..Settings::default() };
     let agent = Agent::new("assistant", model).tool(sent.transfer()).plugin(hangs);
-    let engine = stage.engine().settings(settings).agent(agent).start().await.unwrap();
+    let engine = harness.engine().settings(settings).agent(agent).start().await.unwrap();
     let (run, mut watched) = held(&engine, to_assistant().on_thread("t")).await;
     let began = tokio::time::Instant::now();
     interrupt(&engine, &run).await;
     while next_event(&mut watched).await.is_some() {}
     let within = Duration::from_millis(500);
     tokio::time::timeout(within, asked.recv()).await.expect("it is asked").expect("the plugin is there");
-    let_go(&engine).await;
+    wait_until_released(&engine).await;
     // The thread is free at once.
     held(&engine, to_assistant().on_thread("t")).await;
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());

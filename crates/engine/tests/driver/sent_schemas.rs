@@ -6,11 +6,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use engine::Pass;
+use engine::RunOutcome;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::ModelAnswer;
-use engine::posting::{Message, PostRefused};
+use engine::posting::{Message, PostError};
 use engine::tool::{
     AskKind, OnExpiry, Outcome, Performer, ResumeMode, SuspendRequest, ToolAnswer, ToolDefinition,
 };
@@ -18,7 +18,9 @@ use machine::termination::{ErrorCode, Termination};
 use serde_json::{Map, Value, json};
 use stores::memory::MemoryStore;
 
-use crate::stage::{Scripted, Sent, Stage, accepted, asking, call, held, on, rest, to_assistant};
+use crate::harness::{
+    Harness, Scripted, Sent, accepted, asking, call, held, on, remaining_events, to_assistant,
+};
 
 /// Far more than a bounded check takes, and nothing beside what an unbounded one takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,7 +60,7 @@ fn bringing(schemas: impl IntoIterator<Item = Value>) -> Message {
     Message { tools: tools.collect(), ..to_assistant() }
 }
 
-async fn refused(message: Message) -> PostRefused {
+async fn refused(message: Message) -> PostError {
     let agent = Agent::new("assistant", Scripted::new([Ok(ModelAnswer::text("{}"))]));
     let engine = on(&MemoryStore::new(), agent).start().await.expect("it starts");
     engine.post(message).await.expect_err("it is refused")
@@ -76,11 +78,11 @@ fn within_patience<T: Send + 'static>(story: impl AsyncFnOnce() -> T + Send + 's
 
 #[tokio::test]
 async fn a_schema_that_unfolds_without_end_starts_nothing() {
-    let PostRefused::BadOutputSchema { why } = refused(wanting(doubling(50))).await else {
+    let PostError::BadOutputSchema { why } = refused(wanting(doubling(50))).await else {
         panic!("it is about the output")
     };
     assert!(why.contains("unfolds"), "{why}");
-    let PostRefused::BadTools { why } = refused(bringing([doubling(50)])).await else {
+    let PostError::BadTools { why } = refused(bringing([doubling(50)])).await else {
         panic!("it is about the tools")
     };
     assert!(why.starts_with("tool t0:") && why.contains("unfolds"), "{why}");
@@ -90,7 +92,7 @@ async fn a_schema_that_unfolds_without_end_starts_nothing() {
         .chain([("d1000".to_owned(), json!({}))])
         .collect();
     let chain = json!({"$ref": "#/$defs/d0", "$defs": chain});
-    assert!(matches!(refused(wanting(chain)).await, PostRefused::BadOutputSchema { .. }));
+    assert!(matches!(refused(wanting(chain)).await, PostError::BadOutputSchema { .. }));
 }
 
 /// Where a reference leads has to be seen without asking a library, or it could lead past the bound.
@@ -108,7 +110,7 @@ async fn references_that_hide_where_they_lead_are_refused() {
     ];
     for schema in hidden {
         let why = refused(wanting(schema.clone())).await;
-        assert!(matches!(why, PostRefused::BadOutputSchema { .. }), "{schema}: {why:?}");
+        assert!(matches!(why, PostError::BadOutputSchema { .. }), "{schema}: {why:?}");
     }
 }
 
@@ -118,7 +120,7 @@ fn a_value_that_takes_too_long_to_check_does_not_fit() {
         let agent = Agent::new("assistant", Scripted::new([Ok(ModelAnswer::text(nested(50).to_string()))]));
         let engine = on(&MemoryStore::new(), agent).start().await.expect("it starts");
         let finished = engine.run(wanting(doubling_with_the_value())).await.expect("it is posted");
-        let Pass::Ended(Termination::Error(error)) = finished.pass else { panic!("{finished:?}") };
+        let RunOutcome::Ended(Termination::Error(error)) = finished.outcome else { panic!("{finished:?}") };
         error
     });
     assert_eq!(error.code, ErrorCode::Output);
@@ -141,20 +143,20 @@ fn arguments_that_take_too_long_to_check_are_bad_ones() {
 async fn patterns_are_bounded_in_size_and_number() {
     let of = |pattern: &str| json!({"type": "string", "pattern": pattern});
     for bad in ["\\p{L}{190}", "(a{999}){999}", "(?=(a{999}){99})b", "(?=a)(b)\\1", "(a)\\1"] {
-        let PostRefused::BadOutputSchema { why } = refused(wanting(of(bad))).await else {
+        let PostError::BadOutputSchema { why } = refused(wanting(of(bad))).await else {
             panic!("it is about the output")
         };
         assert!(why.contains("pattern"), "{bad}: {why}");
     }
     let many: Vec<Value> = (0..65).map(|number| of(&format!("^a{number}$"))).collect();
     let refusal = refused(wanting(json!({"anyOf": many.clone()}))).await;
-    assert!(matches!(refusal, PostRefused::BadOutputSchema { .. }), "{refusal:?}");
+    assert!(matches!(refusal, PostError::BadOutputSchema { .. }), "{refusal:?}");
     // Together they are too many, although none of the tools has more than one.
     let refusal = refused(bringing(many)).await;
-    assert!(matches!(refusal, PostRefused::BadTools { .. }), "{refusal:?}");
+    assert!(matches!(refusal, PostError::BadTools { .. }), "{refusal:?}");
     let named: Map<String, Value> = (0..65).map(|number| (format!("^a{number}$"), json!({}))).collect();
     let refusal = refused(wanting(json!({"patternProperties": named}))).await;
-    assert!(matches!(refusal, PostRefused::BadOutputSchema { .. }), "{refusal:?}");
+    assert!(matches!(refusal, PostError::BadOutputSchema { .. }), "{refusal:?}");
 }
 
 /// Every tool is compiled by itself, so what they have in common costs once for each of them.
@@ -165,7 +167,7 @@ async fn patterns_that_tools_have_in_common_are_bounded_too() {
     let small: Vec<Value> = (0..3).map(|number| of(&format!("^{number}"))).collect();
     for patterns in [heavy, small] {
         let refusal = refused(bringing(vec![json!({"anyOf": patterns}); 128])).await;
-        let PostRefused::BadTools { why } = refusal else { panic!("{refusal:?}") };
+        let PostError::BadTools { why } = refusal else { panic!("{refusal:?}") };
         assert!(why.contains("counted once for each"), "{why}");
     }
     let agent = Agent::new("assistant", Scripted::new([Ok(ModelAnswer::text("done"))]));
@@ -178,7 +180,7 @@ async fn patterns_that_tools_have_in_common_are_bounded_too() {
 async fn what_one_message_brings_is_bounded_in_all() {
     let large = json!({"description": "x".repeat(60_000)});
     let refusal = refused(bringing(vec![large; 5])).await;
-    assert!(matches!(refusal, PostRefused::BadTools { .. }), "{refusal:?}");
+    assert!(matches!(refusal, PostError::BadTools { .. }), "{refusal:?}");
 }
 
 #[tokio::test]
@@ -200,14 +202,14 @@ async fn schemas_as_front_ends_send_them_are_taken() {
     let engine = on(&MemoryStore::new(), agent).start().await.expect("it starts");
     let message = Message { tools: bringing([schema.clone()]).tools, ..wanting(schema) };
     let finished = engine.run(message).await.expect("it is posted");
-    assert_eq!(finished.pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(finished.outcome, RunOutcome::Ended(Termination::NaturalEnd));
 }
 
 /// The tool is at work, so its call is held all the same; nobody's answer is compared with what cannot be compared.
 #[test]
 fn a_question_whose_schema_cannot_be_used_is_asked_without_it_and_says_so() {
     let (shown, read) = within_patience(async || {
-        let (stage, model, sent) = (Stage::new(), asking(&[("a", "pick", json!({}))]), Sent::default());
+        let (harness, model, sent) = (Harness::new(), asking(&[("a", "pick", json!({}))]), Sent::default());
         let tool = sent.tool(ToolDefinition::new("pick", "Asks back").read(), |_| {
             Outcome::Answered(ToolAnswer::Pending(SuspendRequest {
                 kind: AskKind::Question,
@@ -219,11 +221,11 @@ fn a_question_whose_schema_cannot_be_used_is_asked_without_it_and_says_so() {
                 on_expiry: OnExpiry::Deny,
             }))
         });
-        let engine = stage.start(Agent::new("assistant", model.clone()).tool(tool)).await;
+        let engine = harness.start(Agent::new("assistant", model.clone()).tool(tool)).await;
         let (run, mut watched) = held(&engine, to_assistant()).await;
-        let shown = stage.pending().await.remove(0).opened;
+        let shown = harness.pending().await.remove(0).opened;
         accepted(engine.decide(Decide::result(&run, &call("a"), "ann", json!({"any": 1}))).await);
-        rest(&mut watched).await;
+        remaining_events(&mut watched).await;
         (shown, model.last_read())
     });
     let question = shown.as_ref().unwrap().question.clone().expect("a question");

@@ -14,14 +14,15 @@ use machine::termination::Termination;
 use serde_json::json;
 
 use crate::faulty_store::{Fate, FaultyStore};
-use crate::plugged::FunctionPlugin;
-use crate::stage::{
-    FunctionModel, Scripted, Sent, Stage, accepted, ask, asking, call, echo, held, let_go, read_by, shown,
+use crate::function_plugin::FunctionPlugin;
+use crate::harness::{
+    FunctionModel, Harness, Scripted, Sent, accepted, ask, asking, call, echo, held, texts_of, texts_read_by,
+    wait_until_released,
 };
 
 #[tokio::test]
 async fn the_model_is_shown_the_newest_turns_and_a_transcript_shows_the_same() {
-    let stage = Stage::new();
+    let harness = Harness::new();
     let model = Scripted::new([
         Ok(ask(&[("a", "echo", json!({"n": 1}))])),
         Ok(ask(&[("b", "echo", json!({"n": 2}))])),
@@ -29,10 +30,10 @@ async fn the_model_is_shown_the_newest_turns_and_a_transcript_shows_the_same() {
     ]);
     let trim = Trim { messages_max: Some(4), chars_max: None };
     let agent = Agent::new("assistant", model.clone()).instructions("Be brief.").tool(echo()).trim(trim);
-    let engine = stage.start(agent).await;
+    let engine = harness.start(agent).await;
     let said = |text: &str| Message::to("assistant", text).on_thread("t");
     engine.run(said("one")).await.expect("it runs");
-    let first = read_by(&model.requests()[2]);
+    let first = texts_read_by(&model.requests()[2]);
     assert_eq!(first[0], "user: one");
     assert_eq!(first[1], "notice: [2 earlier messages left out]", "{first:?}");
     assert_eq!(first[2], "assistant: [\"b\"]");
@@ -40,7 +41,7 @@ async fn the_model_is_shown_the_newest_turns_and_a_transcript_shows_the_same() {
     let second = engine.run(said("two")).await.expect("it runs");
     let request = model.requests()[3].clone();
     assert_eq!(
-        read_by(&request),
+        texts_read_by(&request),
         [
             "notice: [3 earlier messages left out]",
             "assistant: [\"b\"]",
@@ -51,11 +52,11 @@ async fn the_model_is_shown_the_newest_turns_and_a_transcript_shows_the_same() {
     );
     assert_eq!(&*request.instructions, "Be brief.", "instructions are never left out");
     let seen = engine.transcript(&Tenant::default(), &second.run).await.expect("it is there");
-    let lines = shown(&seen);
+    let lines = texts_of(&seen);
     assert_eq!(lines[0], "user: two", "{lines:?}");
     assert!(lines[1].starts_with("notice: [") && lines.len() <= 5, "{lines:?}");
     // The log has all of it.
-    let names = stage.names(&second.run).await;
+    let names = harness.names(&second.run).await;
     assert_eq!(names.iter().filter(|name| *name == "message.added").count(), 6);
 }
 
@@ -63,11 +64,11 @@ async fn the_model_is_shown_the_newest_turns_and_a_transcript_shows_the_same() {
 const RUNS_MAX: usize = 10_000;
 
 #[tokio::test]
-async fn a_run_behind_more_runs_than_are_read_is_shown_the_newest() {
-    let stage = Stage::new();
+async fn a_run_after_more_runs_than_are_read_is_shown_the_newest() {
+    let harness = Harness::new();
     let model = Scripted::new([Ok(ModelAnswer::text("Done."))]);
     let ends = FunctionPlugin::answering(Phase::RunStart, vec![Action::End]);
-    let engine = stage
+    let engine = harness
         .engine()
         .agent(Agent::new("quick", asking(&[])).plugin(ends))
         .agent(Agent::new("assistant", model.clone()))
@@ -79,7 +80,7 @@ async fn a_run_behind_more_runs_than_are_read_is_shown_the_newest() {
         engine.run(said).await.expect("it ends");
     }
     let last = engine.run(Message::to("assistant", "last").on_thread("t")).await.expect("it runs");
-    assert_eq!(stage.ended(&last.run).await, Some(Termination::NaturalEnd));
+    assert_eq!(harness.ended(&last.run).await, Some(Termination::NaturalEnd));
     let read = model.last_read();
     assert_eq!(read[0], "notice: [messages before the last 10000 runs left out]");
     // The first of them is left out.
@@ -120,17 +121,17 @@ async fn of_a_long_thread_no_more_is_kept_than_the_model_is_shown_and_the_rest_i
         Trim { messages_max: Some(6), chars_max: None },
         Trim { messages_max: None, chars_max: Some(9 * 1024) },
     ] {
-        let (stage, sent) = (Stage::new(), Sent::default());
-        let store = FaultyStore::new(&stage.store, |_, _| Fate::Stored);
+        let (harness, sent) = (Harness::new(), Sent::default());
+        let store = FaultyStore::new(&harness.store, |_, _| Fate::Stored);
         let (agent, requests) = agent(&sent, trim);
         // Room for a few of the runs, and by no means for all.
-        let settings = Settings { shelf_bytes: 64 * 1024, ..Settings::default() };
-        let engine = stage.engine_on(store.clone()).agent(agent).settings(settings).start().await.unwrap();
+        let settings = Settings { transcript_cache_bytes: 64 * 1024, ..Settings::default() };
+        let engine = harness.engine_on(store.clone()).agent(agent).settings(settings).start().await.unwrap();
         long_thread(&engine, 20).await;
         let (run, watched) = held(&engine, Message::to("assistant", "pay").on_thread("t")).await;
         drop(watched);
-        let_go(&engine).await;
-        let read = read_by(requests.lock().unwrap().last().unwrap());
+        wait_until_released(&engine).await;
+        let read = texts_read_by(requests.lock().unwrap().last().unwrap());
         let notice = format!("notice: [{} earlier messages left out]", 20 * 4 + 1 - (read.len() - 1));
         assert!(read.contains(&notice), "{notice} is not in {read:?}");
         assert_eq!(read.last().map(String::as_str), Some("user: pay"));
@@ -138,16 +139,16 @@ async fn of_a_long_thread_no_more_is_kept_than_the_model_is_shown_and_the_rest_i
         store.unreadable.store(true, Ordering::Release);
         accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert!(stage.ended(&run).await.is_some(), "it goes on with what is at hand");
+        assert!(harness.ended(&run).await.is_some(), "it goes on with what is at hand");
     }
 }
 
 #[tokio::test]
 async fn a_thread_that_no_model_can_be_shown_fails_its_run_and_not_the_server() {
-    let (stage, sent) = (Stage::new(), Sent::default());
+    let (harness, sent) = (Harness::new(), Sent::default());
     let (agent, requests) = agent(&sent, Trim::default());
     let settings = Settings { thread_bytes_max: 256 * 1024, ..Settings::default() };
-    let engine = stage.engine().agent(agent).settings(settings).start().await.unwrap();
+    let engine = harness.engine().agent(agent).settings(settings).start().await.unwrap();
     long_thread(&engine, 5).await;
     let mut asked = requests.lock().unwrap().len();
     let mut text = String::new();
@@ -157,7 +158,7 @@ async fn a_thread_that_no_model_can_be_shown_fails_its_run_and_not_the_server() 
         let finished = engine.run(said).await.expect("it runs");
         let now = requests.lock().unwrap().len();
         if now == asked {
-            text = format!("{:?}", finished.pass);
+            text = format!("{:?}", finished.outcome);
         }
         asked = now;
     }

@@ -9,10 +9,10 @@
 )]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
-mod refusing_store;
-#[path = "../driver/stage.rs"]
+#[path = "../driver/harness.rs"]
 #[allow(dead_code, reason = "the tests of the driver use all of it")]
-mod stage;
+mod harness;
+mod refusing_store;
 mod story;
 
 use std::path::PathBuf;
@@ -30,11 +30,11 @@ use story::Story;
 async fn fail_every_commit(fate: Fate, mut open: impl FnMut(RuntimeClock) -> Arc<dyn Store>) {
     let (mut refused, mut doubts) = (0, 0);
     for number in 1.. {
-        let clock = RuntimeClock::starting_at(stage::BEGIN);
+        let clock = RuntimeClock::starting_at(harness::BEGIN);
         let store = RefusingStore::new(open(clock), number, fate);
-        doubts += Story::begin(number, fate, store.clone(), clock).await.tell().await;
+        doubts += Story::begin(number, fate, store.clone(), clock).await.play().await;
         refused += u64::from(store.has_refused());
-        if !store.came_so_far() {
+        if !store.was_reached() {
             assert!(number > 15, "only {number} commits");
             // Each commit can be refused, but a creation and a submitted item need no lease.
             assert!(refused >= number / 2, "{refused} of {number} were refused");

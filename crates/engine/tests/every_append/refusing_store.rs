@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::store::{
-    Append, Appended, Create, Created, Lease, Refused, Store, Task, Tenant, Trouble, Wrapper,
+    Append, Appended, BoxFuture, Create, Created, Lease, Store, StoreError, StoreFailure, Tenant, Wrapper,
 };
 use machine::id::RunId;
 use machine::inbox::{Item, Verdict};
@@ -46,7 +46,7 @@ impl RefusingStore {
     }
 
     /// The story has had so many commits that the one of this number was among them.
-    pub(crate) fn came_so_far(&self) -> bool {
+    pub(crate) fn was_reached(&self) -> bool {
         self.commits.load(Ordering::Acquire) >= self.number
     }
 
@@ -58,20 +58,20 @@ impl RefusingStore {
     async fn commit<T>(
         &self,
         lease: Option<&Lease>,
-        work: impl AsyncFnOnce() -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
+        work: impl AsyncFnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         if self.commits.fetch_add(1, Ordering::AcqRel) + 1 != self.number {
             return work().await;
         }
         let refused = match self.fate {
-            Fate::Unreachable => Trouble::Unavailable("the line is cut".into()).into(),
-            Fate::Full => Trouble::Full("database or disk is full".into()).into(),
+            Fate::Unreachable => StoreFailure::Unavailable("the line is cut".into()).into(),
+            Fate::Full => StoreFailure::Full("database or disk is full".into()).into(),
             Fate::AnswerLost => {
                 work().await?;
-                Trouble::Unavailable("the line was cut".into()).into()
+                StoreFailure::Unavailable("the line was cut".into()).into()
             }
             Fate::Fenced => match lease {
-                Some(lease) if self.inner.release(lease).await == Ok(true) => Refused::Fenced,
+                Some(lease) if self.inner.release(lease).await == Ok(true) => StoreError::Fenced,
                 // A run with an item in its inbox cannot be let go.
                 Some(_) | None => return work().await,
             },
@@ -82,11 +82,11 @@ impl RefusingStore {
 }
 
 impl Wrapper for RefusingStore {
-    fn behind(&self) -> &dyn Store {
+    fn inner(&self) -> &dyn Store {
         &*self.inner
     }
 
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
         Box::pin(self.commit(None, async move || {
             let created = self.inner.create(create).await?;
             if let (Fate::AnswerLost, Some(lease)) = (self.fate, &created.lease)
@@ -99,14 +99,14 @@ impl Wrapper for RefusingStore {
         }))
     }
 
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         let lease = lease.clone();
         Box::pin(
             async move { self.commit(Some(&lease), async || self.inner.append(&lease, append).await).await },
         )
     }
 
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         Box::pin(
             async move { self.commit(None, async || self.inner.submit(&tenant, &run, item).await).await },

@@ -11,7 +11,7 @@ use engine::feed::Subscription;
 use engine::model::ModelAnswer;
 use engine::posting::Message;
 use engine::store::{
-    ApprovalFilter, Page, Refused, RunFilter, RunView, Store, SuspensionView, Tenant, Trouble,
+    ApprovalFilter, Page, RunFilter, RunView, Store, StoreError, StoreFailure, SuspensionView, Tenant,
 };
 use engine::tool::{
     Approval, AskKind, DeclaredTool, OnExpiry, Outcome, Performer, ResumeMode, SuspendRequest, Tool,
@@ -26,8 +26,8 @@ use machine::suspension::SuspensionKind;
 use machine::termination::{Cancelled, Termination};
 use serde_json::{Value, json};
 
+use crate::harness::{Scripted, Sent, ask, asking, echo, next_event, success};
 use crate::refusing_store::{Fate, RefusingStore};
-use crate::stage::{Scripted, Sent, ask, asking, echo, next_event, success};
 
 /// Long enough for everything that can happen by itself.
 const QUIET: Duration = Duration::from_secs(60);
@@ -113,7 +113,7 @@ impl Story {
     }
 
     /// How many calls were in doubt.
-    pub(crate) async fn tell(mut self) -> usize {
+    pub(crate) async fn play(mut self) -> usize {
         let (run, mut watched) = self.post("desk").await;
         let mut seen = Vec::new();
         for _ in 0..QUESTION_COUNT_MAX {
@@ -168,7 +168,7 @@ impl Story {
     /// Whoever lost a run leaves it alone. Another process finds it and goes on.
     async fn take_over(&mut self) {
         self.is_taken_over = true;
-        assert_eq!(self.engine.held_count(), 0, "{}: the run is lost, and still held", self.context);
+        assert_eq!(self.engine.runs_in_memory(), 0, "{}: the run is lost, and still held", self.context);
         self.engine.abort();
         self.engine = process(self.store.clone(), self.clock, &self.desk, &self.sent).await;
     }
@@ -186,9 +186,9 @@ impl Story {
             }
             other => panic!("{}: nobody can answer {other:?}", self.context),
         };
-        let decision = decision.under_id(shown.id.as_str());
+        let decision = decision.with_id(shown.id.as_str());
         let verdict = match self.engine.decide(decision.clone()).await {
-            Err(Refused::Trouble(_)) => self.engine.decide(decision).await,
+            Err(StoreError::Failed(_)) => self.engine.decide(decision).await,
             first => first,
         };
         let verdict = verdict.unwrap_or_else(|refused| panic!("{}: {refused}", self.context));
@@ -208,7 +208,7 @@ impl Story {
         assert!(!self.watch(&run, &mut watched, &mut seen).await, "{}: it is held", self.context);
         let (tenant, bob) = (Tenant::default(), Principal::from("bob"));
         let verdict = match self.engine.interrupt(&tenant, &run, &bob).await {
-            Err(Refused::Trouble(Trouble::Unavailable(_) | Trouble::Full(_))) => {
+            Err(StoreError::Failed(StoreFailure::Unavailable(_) | StoreFailure::Full(_))) => {
                 self.engine.interrupt(&tenant, &run, &bob).await
             }
             first => first,

@@ -55,7 +55,7 @@ impl CallbackKeyCommand {
 }
 
 async fn rotate(store: &dyn Store, everywhere: &Everywhere) -> Outcome {
-    let (rotated, text) = match store.rotate_callback_key(CallbackKey::drawn()).await? {
+    let (rotated, text) = match store.rotate_callback_key(CallbackKey::generate()).await? {
         KeyRotation::Rotated => (
             true,
             "The stored callback key is rotated. Restart every server of this store: it then signs with the new key.\n\

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use engine::store::Refused;
+use engine::store::StoreError;
 use machine::Timestamp;
 use serde_json::json;
 use stores::sqlite::retention::{Pruned, survey};
@@ -111,16 +111,16 @@ pub(super) fn file_bytes(path: &Path) -> Result<u64, Problem> {
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<StoreError> for Problem {
+    fn from(refused: StoreError) -> Self {
         match refused {
-            Refused::Trouble(trouble) => trouble.into(),
-            other @ (Refused::Fenced
-            | Refused::Behind
-            | Refused::Stale
-            | Refused::Busy(_)
-            | Refused::Impossible(_)
-            | Refused::NotFound) => {
+            StoreError::Failed(trouble) => trouble.into(),
+            other @ (StoreError::Fenced
+            | StoreError::Behind
+            | StoreError::Stale
+            | StoreError::Busy(_)
+            | StoreError::Impossible(_)
+            | StoreError::NotFound) => {
                 Self::new("REFUSED", other.to_string(), "Run holdpoint doctor.", Exit::Other)
             }
         }

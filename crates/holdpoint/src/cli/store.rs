@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use engine::StartError;
-use engine::store::Trouble;
+use engine::store::StoreFailure;
 use stores::postgres;
 use stores::sqlite::{LookFailed, OpenFailed};
 
@@ -195,18 +195,20 @@ impl From<OpenFailed> for Problem {
     }
 }
 
-impl From<Trouble> for Problem {
-    fn from(trouble: Trouble) -> Self {
+impl From<StoreFailure> for Problem {
+    fn from(trouble: StoreFailure) -> Self {
         let cause = trouble.to_string();
         match trouble {
-            Trouble::Unavailable(_) => Self::new(
+            StoreFailure::Unavailable(_) => Self::new(
                 "STORE_UNAVAILABLE",
                 cause,
                 "See to it that the file with its folder and disk, or the database, can be used; then try again.",
                 Exit::Other,
             ),
-            Trouble::Full(_) => Self::new("DISK_FULL", cause, "Make space, then try again.", Exit::Other),
-            Trouble::Corrupt(_) => Self::new(
+            StoreFailure::Full(_) => {
+                Self::new("DISK_FULL", cause, "Make space, then try again.", Exit::Other)
+            }
+            StoreFailure::Corrupt(_) => Self::new(
                 "STORE_DAMAGED",
                 cause,
                 "Keep a copy of the store, run holdpoint doctor and, for PostgreSQL, pg_amcheck, and go on with the last \

@@ -35,7 +35,7 @@
 //! let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
 //!
 //! let finished = engine.run(Message::to("clerk", "Pay them all.")).await?;
-//! let Pass::Suspended(pending) = &finished.pass else { panic!("{finished:?}") };
+//! let RunOutcome::Suspended(pending) = &finished.outcome else { panic!("{finished:?}") };
 //! let held: Vec<&str> = pending.iter().map(|held| held.call_id.as_str()).collect();
 //! assert_eq!(held, ["large"]);
 //! # Ok(())
@@ -52,7 +52,7 @@
 //! [`Decide::approve`](crate::decision::Decide::approve) and its siblings, made from a run and a call, answer whatever
 //! is open when they arrive, except a call in doubt: that is answered only from its entry, or with `.on(suspension)`, so
 //! that a decision that is sent again after a crash never repeats a write. They are meant for the default tenant unless
-//! you add `.of_tenant(tenant)`.
+//! you add `.for_tenant(tenant)`.
 //!
 //! | answer | an approval | a question, or a tool that somebody else performs | a call in doubt |
 //! |---|---|---|---|
@@ -85,14 +85,14 @@
 //! let tenant = Tenant::default();
 //! let [approval] = &engine.pending(&tenant).await?[..] else { panic!("one call is held") };
 //!
-//! let less = approval.approve("ann").with_arguments(json!({"to": "bob", "euros": 400})).under_id("form-17");
+//! let less = approval.approve("ann").with_arguments(json!({"to": "bob", "euros": 400})).with_id("form-17");
 //! assert_eq!(engine.decide(less.clone()).await?, Verdict::Accepted);
 //! // The browser sent it twice.
 //! assert_eq!(engine.decide(less).await?, Verdict::AlreadyApplied);
 //! // Joe was looking at the same list.
 //! let late = engine.decide(approval.reject("joe", "too much")).await?;
 //! assert!(matches!(late, Verdict::Refused(_)), "{late}");
-//! # assert_eq!(engine.ended(&tenant, &held.run).await?.text, "Done.");
+//! # assert_eq!(engine.wait_until_ended(&tenant, &held.run).await?.text, "Done.");
 //! # Ok(())
 //! # }
 //! ```
@@ -127,14 +127,14 @@
 //!             return inbox.decide(approval.reject("ann", "not before Monday")).await;
 //!         }
 //!         if changed.changed().await.is_err() {
-//!             return Err(Refused::NotFound);
+//!             return Err(StoreError::NotFound);
 //!         }
 //!     }
 //! });
 //!
 //! let posted = engine.post(Message::to("clerk", "Pay Bob.")).await?;
 //! assert_eq!(ann.await??, Verdict::Accepted);
-//! let finished = engine.ended(&Tenant::default(), &posted.run).await?;
+//! let finished = engine.wait_until_ended(&Tenant::default(), &posted.run).await?;
 //! assert_eq!(finished.text, "I have not paid anybody.");
 //! # Ok(())
 //! # }
@@ -172,7 +172,7 @@
 //!     let engine = Engine::on(store).clock(clock).agent(clerk).start().await?;
 //!
 //!     let held = engine.run(Message::to("clerk", "Pay Bob.")).await?;
-//!     let finished = engine.ended(&Tenant::default(), &held.run).await?;
+//!     let finished = engine.wait_until_ended(&Tenant::default(), &held.run).await?;
 //!     assert_eq!(finished.text, "Nobody said yes.");
 //!     assert!(clock.now() >= Timestamp(3_601_000));
 //!     Ok(())

@@ -29,7 +29,7 @@
 //! assert_eq!(way, ["desk/d", "clerk/t"]);
 //! assert_eq!(engine.decide(approval.approve("ann")).await?, Verdict::Accepted);
 //!
-//! assert_eq!(engine.ended(&tenant, &posted.run).await?.text, "The clerk has paid Bob.");
+//! assert_eq!(engine.wait_until_ended(&tenant, &posted.run).await?.text, "The clerk has paid Bob.");
 //! # Ok(())
 //! # }
 //! ```

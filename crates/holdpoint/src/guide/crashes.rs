@@ -34,7 +34,7 @@
 //! let engine = Engine::on(store).agent(clerk()).start().await?;
 //! let [approval] = &engine.pending(&Tenant::default()).await?[..] else { panic!("one call is held") };
 //! assert_eq!(engine.decide(approval.approve("ann")).await?, Verdict::Accepted);
-//! let finished = engine.ended(&Tenant::default(), &held.run).await?;
+//! let finished = engine.wait_until_ended(&Tenant::default(), &held.run).await?;
 //! assert_eq!(finished.text, "Bob has his money.");
 //! # engine.close(Duration::from_secs(5)).await;
 //! # std::fs::remove_dir_all(&folder)?;

@@ -8,16 +8,16 @@
 //! |---|---|---|
 //! | opening a store | [`OpenFailed`](crate::store::OpenFailed) | `InUse`: stop the other process. `Unwritable`: let the user write to the file and its folder. `BeingRead`: let the backup end. `Newer`: use the version that wrote it |
 //! | starting an engine | [`StartError::Agent`](crate::StartError) | correct the description that it names: a schema, a pattern, a name that is there twice, an agent that is missing |
-//! | posting a message | [`PostRefused::Busy`](crate::PostRefused::Busy) | wait, or say what should happen: see [`threads`](super::threads) |
-//! | | [`PostRefused::Loosening`](crate::PostRefused::Loosening) | let somebody ask who may approve ([`Message::may_approve`](crate::Message::may_approve)) |
-//! | | [`PostRefused::KeyUsed`](crate::PostRefused::KeyUsed) | another message was posted under this key: choose a new one |
-//! | | [`PostRefused::Draining`](crate::PostRefused::Draining) | post to the engine that takes over |
+//! | posting a message | [`PostError::Busy`](crate::PostError::Busy) | wait, or say what should happen: see [`threads`](super::threads) |
+//! | | [`PostError::Loosening`](crate::PostError::Loosening) | let somebody ask who may approve ([`Message::may_approve`](crate::Message::may_approve)) |
+//! | | [`PostError::KeyUsed`](crate::PostError::KeyUsed) | another message was posted under this key: choose a new one |
+//! | | [`PostError::Draining`](crate::PostError::Draining) | post to the engine that takes over |
 //! | | the others | correct the message |
 //! | deciding | [`Verdict::AlreadyApplied`](crate::decision::Verdict) | nothing: it was accepted before |
 //! | | [`Verdict::ToolChanged`](crate::decision::Verdict) | look at the call again: it is held anew |
 //! | | [`Verdict::Refused`](crate::decision::Verdict) | show why; its [`Refusal`](crate::decision::Refusal) has the words. Nothing changed |
-//! | any read or write | [`Refused::NotFound`](crate::store::Refused) | there is no such run for this tenant |
-//! | | [`Refused::Trouble`](crate::store::Refused) | the store is in trouble: `Unavailable` and `Full` may pass, `Corrupt` does not |
+//! | any read or write | [`StoreError::NotFound`](crate::store::StoreError) | there is no such run for this tenant |
+//! | | [`StoreError::Failed`](crate::store::StoreError) | the store is in trouble: `Unavailable` and `Full` may pass, `Corrupt` does not |
 //! | | `Fenced`, `Behind`, `Stale` | meant for workers; the engine deals with them |
 //! | a finished run | [`Termination::Error`](crate::Termination) | read its code and text: the model failed for good, or a plugin |
 //! | a call | `tool.execution_failed` | nothing: the model has read it, and goes on |

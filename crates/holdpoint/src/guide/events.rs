@@ -80,6 +80,6 @@
 //! |---|---|
 //! | [`Engine::post`](crate::Engine::post) | when the run exists |
 //! | [`Engine::run`](crate::Engine::run) | when it ends, or nothing of it executes and something is held |
-//! | [`Engine::follow`](crate::Engine::follow) | the same, for a run that exists, judging events behind a number; [`Finished::last_seq`](crate::Finished::last_seq) is the one to go on with |
-//! | [`Engine::ended`](crate::Engine::ended) | when it ends, however often something is held on the way |
+//! | [`Engine::follow`](crate::Engine::follow) | the same, for a run that exists, judging events behind a number; [`RunReport::last_seq`](crate::RunReport::last_seq) is the one to go on with |
+//! | [`Engine::wait_until_ended`](crate::Engine::wait_until_ended) | when it ends, however often something is held on the way |
 //! | [`Engine::view`](crate::Engine::view) | at once, with where the run stands |

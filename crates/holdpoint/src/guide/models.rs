@@ -15,7 +15,7 @@
 //!         &'a self,
 //!         request: ModelRequest,
 //!         deltas: Deltas,
-//!     ) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+//!     ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
 //!         Box::pin(async move {
 //!             let said = request.last_user_text().unwrap_or("nothing").to_owned();
 //!             // Words on their way are for whoever watches; the answer carries the whole.

@@ -1,6 +1,6 @@
 //! Plugins: code of your own between the phases of a run.
 //!
-//! A plugin is asked at the phases it subscribes to, is told where the run stands ([`Moment`](crate::plugin::Moment)),
+//! A plugin is asked at the phases it subscribes to, is told where the run stands ([`HookContext`](crate::plugin::HookContext)),
 //! and answers with [`Action`](crate::plugin::Action)s. It changes nothing itself: its answers are data, stored in the log
 //! before they count, and asked for once.
 //!
@@ -8,8 +8,8 @@
 //! # use holdpoint::prelude::*;
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let office_hours = FunctionPlugin::new("office_hours", [Phase::BeforeToolExecute], |moment: Moment| async move {
-//!     let Subject::BeforeToolExecute { tool, .. } = &moment.subject else { return Ok(vec![]) };
+//! let office_hours = FunctionPlugin::new("office_hours", [Phase::BeforeToolExecute], |context: HookContext| async move {
+//!     let Subject::BeforeToolExecute { tool, .. } = &context.subject else { return Ok(vec![]) };
 //!     Ok(match tool.as_str() {
 //!         "transfer" => vec![Action::Suspend(SuspendRequest::approval("The bank is closed. Pay anyway?"))],
 //!         "wipe" => vec![Action::Block { reason: "nobody wipes anything here".into() }],
@@ -27,14 +27,14 @@
 //! let [approval] = &engine.pending(&Tenant::default()).await?[..] else { panic!("one call is held") };
 //! assert_eq!(approval.decoded()?.question.as_deref(), Some("The bank is closed. Pay anyway?"));
 //! # assert_eq!(engine.decide(approval.approve("ann")).await?, Verdict::Accepted);
-//! # assert_eq!(engine.ended(&Tenant::default(), &held.run).await?.text, "Paid.");
+//! # assert_eq!(engine.wait_until_ended(&Tenant::default(), &held.run).await?.text, "Paid.");
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! A plugin with state in memory, or one that is configured, implements [`Plugin`](crate::plugin::Plugin) itself. What has
 //! to survive a crash it keeps with `SetState`, for the run or for the thread, and reads with
-//! [`Moment::state_of`](crate::plugin::Moment::state_of). The plugins of a run are asked one at a time, in the model's order of
+//! [`HookContext::state_of`](crate::plugin::HookContext::state_of). The plugins of a run are asked one at a time, in the model's order of
 //! calls, and each is asked with what the ones before have kept: a plugin that counts what goes out counts right, also where
 //! one answer asks for many calls that then run beside each other.
 //!
@@ -59,4 +59,4 @@
 //!
 //! An approved call passes `BeforeToolExecute` again, so that edited arguments are judged as well; the plugin that had
 //! asked is not heard asking again, and each is told that the call comes again, with the approval that it has
-//! ([`Again`](crate::plugin::Again)). After `AfterInference` nobody changes arguments: what was judged is what runs.
+//! ([`GateRevisit`](crate::plugin::GateRevisit)). After `AfterInference` nobody changes arguments: what was judged is what runs.

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Each message starts a run, and one run at a time works on a thread. A message that meets another run is refused with
-//! [`PostRefused::Busy`](crate::PostRefused::Busy) unless somebody said otherwise: the message itself
+//! [`PostError::Busy`](crate::PostError::Busy) unless somebody said otherwise: the message itself
 //! ([`Message::if_busy`](crate::Message::if_busy)) or the agent's [`Policy`](crate::agent::Policy).
 //!
 //! | the thread's run | field of the policy | choices |
@@ -37,7 +37,7 @@
 //!
 //! Everything belongs to a [`Tenant`](crate::id::Tenant), and no tenant ever sees another's. A program with one kind of
 //! customers uses `Tenant::default()` throughout, which is also what [`Message::to`](crate::Message::to) says. With more,
-//! say so with `.of_tenant(tenant)` on messages; a decision that is made from an entry of a list has the tenant of the list.
+//! say so with `.for_tenant(tenant)` on messages; a decision that is made from an entry of a list has the tenant of the list.
 //!
 //! # When a run stops by itself
 //!
@@ -55,7 +55,7 @@
 //! ]);
 //! let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
 //! let finished = engine.run(Message::to("clerk", "Look until you see something.")).await?;
-//! assert!(matches!(finished.pass, Pass::Ended(Termination::Stopped(_))));
+//! assert!(matches!(finished.outcome, RunOutcome::Ended(Termination::Stopped(_))));
 //! # Ok(())
 //! # }
 //! ```

@@ -98,7 +98,7 @@
 //! // What does not fit the schema is no answer, and the call stays held.
 //! assert!(matches!(engine.decide(asked.result("ann", json!(7))).await?, Verdict::Refused(Refusal::Invalid(_))));
 //! assert_eq!(engine.decide(asked.result("ann", json!("blue"))).await?, Verdict::Accepted);
-//! # assert_eq!(engine.ended(&Tenant::default(), &held.run).await?.text, "Blue it is.");
+//! # assert_eq!(engine.wait_until_ended(&Tenant::default(), &held.run).await?.text, "Blue it is.");
 //! # Ok(())
 //! # }
 //! ```
@@ -121,13 +121,13 @@
 //! let engine = Engine::on(MemoryStore::new()).agent(clerk).start().await?;
 //!
 //! let held = engine.run(Message::to("clerk", "How warm is it?")).await?;
-//! let Pass::Suspended(pending) = &held.pass else { panic!("{held:?}") };
+//! let RunOutcome::Suspended(pending) = &held.outcome else { panic!("{held:?}") };
 //! assert_eq!(pending[0].kind, SuspensionKind::External);
 //! // No person has to answer it, so it is not in the list; whoever measures knows the run and the call.
 //! assert_eq!(engine.pending(&Tenant::default()).await?, []);
 //! let measured = Decide::result(&held.run, &pending[0].call_id, "sensor", json!({"degrees": 20}));
 //! assert_eq!(engine.decide(measured).await?, Verdict::Accepted);
-//! # assert_eq!(engine.ended(&Tenant::default(), &held.run).await?.text, "It is 20 degrees.");
+//! # assert_eq!(engine.wait_until_ended(&Tenant::default(), &held.run).await?.text, "It is 20 degrees.");
 //! # Ok(())
 //! # }
 //! ```

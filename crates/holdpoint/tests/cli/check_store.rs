@@ -91,7 +91,7 @@ async fn start(folder: &Folder, agent: Agent) -> Engine {
 /// Gives the run.
 async fn held(engine: &Engine, what: &str) -> String {
     let finished = engine.run(Message::to("clerk", what)).await.expect("the run is held");
-    assert!(matches!(finished.pass, Pass::Suspended(_)), "{finished:?}");
+    assert!(matches!(finished.outcome, RunOutcome::Suspended(_)), "{finished:?}");
     finished.run.to_string()
 }
 
@@ -135,7 +135,7 @@ async fn sorts_held_runs(folder: &Folder, engine: &Engine, store: &str, shown: &
     let ended = engine.run(Message::to("clerk", "write")).await.expect("the run is held");
     let interrupted = engine.interrupt(&Tenant::default(), &ended.run, &Principal::from("ann")).await;
     assert_eq!(interrupted, Ok(Verdict::Accepted));
-    engine.ended(&Tenant::default(), &ended.run).await.expect("the run ends");
+    engine.wait_until_ended(&Tenant::default(), &ended.run).await.expect("the run ends");
 
     let said = folder.run(&["check", "--store", store, "--json"]);
     assert_eq!(said.code, Some(0), "{said:?}");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::posting::{self, BROUGHT_MAX};
+use engine::posting::{self, INLINE_TOOLS_MAX};
 use engine::store::Tenant;
 use engine::tool::{Performer, ToolDefinition};
 use machine::id::{AgentName, MessageId, Principal, ThreadId};
@@ -116,7 +116,7 @@ impl PostMessage {
         }
         Ok(posting::Message {
             tenant,
-            thread: posting::ToThread::Existing(thread),
+            thread: posting::ThreadTarget::Existing(thread),
             agent: AgentName::from(&*self.agent),
             content,
             message_id: self.message_id.map(|id| MessageId::from(&*id)),
@@ -154,8 +154,8 @@ fn client_tools<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec
     struct Entry(#[serde(deserialize_with = "object")] ClientTool);
 
     let tools = Vec::<Entry>::deserialize(deserializer)?;
-    if tools.len() > BROUGHT_MAX {
-        return Err(D::Error::custom(format!("{} tools, at most {BROUGHT_MAX}", tools.len())));
+    if tools.len() > INLINE_TOOLS_MAX {
+        return Err(D::Error::custom(format!("{} tools, at most {INLINE_TOOLS_MAX}", tools.len())));
     }
     Ok(Some(tools.into_iter().map(|Entry(tool)| tool).collect()))
 }

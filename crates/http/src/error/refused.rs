@@ -1,49 +1,49 @@
 //! What the engine and the store refuse, in words for a client. What is inside (paths, SQL, addresses) goes to the
 //! operator's log, never into an answer.
 
-use engine::posting::{MESSAGE_BYTES_MAX, PostRefused};
+use engine::posting::{MESSAGE_BYTES_MAX, PostError};
 use engine::quota::QuotaReached;
-use engine::store::{Countable, Refused, Trouble};
+use engine::store::{Countable, StoreError, StoreFailure};
 use machine::json_value::ValueFault;
 use machine::policy::LooseningRefused;
 use machine::thread::Busy;
 
 use super::{ApiError, Code};
 
-impl From<Refused> for ApiError {
-    fn from(refused: Refused) -> Self {
+impl From<StoreError> for ApiError {
+    fn from(refused: StoreError) -> Self {
         match refused {
-            Refused::NotFound => Self::new(
+            StoreError::NotFound => Self::new(
                 Code::NotFound,
                 "there is nothing with this name here, and nothing was changed; check the id and the key's tenant",
             ),
-            Refused::Busy(busy) => busy.into(),
-            Refused::Fenced | Refused::Behind | Refused::Stale => {
+            StoreError::Busy(busy) => busy.into(),
+            StoreError::Fenced | StoreError::Behind | StoreError::Stale => {
                 tracing::warn!(refused = %refused, "a request gave up");
                 Self::new(
                     Code::StoreUnavailable,
                     "what this is about changed all the while, and nothing was recorded; send the request again",
                 )
             }
-            Refused::Trouble(Trouble::Unavailable(why)) => {
+            StoreError::Failed(StoreFailure::Unavailable(why)) => {
                 tracing::error!(why, "the store cannot be reached");
                 Self::new(
                     Code::StoreUnavailable,
                     "the store cannot be reached; send the request again later, with the same Idempotency-Key",
                 )
             }
-            Refused::Trouble(Trouble::Full(why)) => {
+            StoreError::Failed(StoreFailure::Full(why)) => {
                 tracing::error!(why, "the store is full");
                 Self::new(
                     Code::StoreUnavailable,
                     "the store is full and nothing was recorded; tell whoever runs this server",
                 )
             }
-            Refused::Trouble(Trouble::Corrupt(why)) => {
+            StoreError::Failed(StoreFailure::Corrupt(why)) => {
                 tracing::error!(why, "something that is stored is unreadable; run `holdpoint doctor`");
                 Self::unreadable()
             }
-            Refused::Impossible(why) => {
+            StoreError::Impossible(why) => {
                 tracing::error!(why, "the rows contradict what is stored");
                 Self::internal()
             }
@@ -74,48 +74,48 @@ impl ApiError {
 
 const EMPTY: &str = "the message is empty; say something in `text` or `content`";
 
-impl From<PostRefused> for ApiError {
-    fn from(refused: PostRefused) -> Self {
+impl From<PostError> for ApiError {
+    fn from(refused: PostError) -> Self {
         match refused {
-            PostRefused::NoSuchAgent(agent) => Self::new(
+            PostError::NoSuchAgent(agent) => Self::new(
                 Code::AgentNotFound,
                 format!("there is no agent `{agent}`, and no run was started; GET /v1/agents lists them"),
             )
             .with("agent", agent.as_str()),
-            PostRefused::NoSuchThread(thread) => Self::no_thread(thread.as_str()),
-            PostRefused::Empty => bad_field("text", EMPTY),
-            PostRefused::TooLarge { bytes } => Self::new(
+            PostError::NoSuchThread(thread) => Self::no_thread(thread.as_str()),
+            PostError::Empty => bad_field("text", EMPTY),
+            PostError::TooLarge { bytes } => Self::new(
                 Code::TooLarge,
                 format!("the message has {bytes} bytes and was not taken; send at most {MESSAGE_BYTES_MAX}"),
             )
             .with("bytes_max", MESSAGE_BYTES_MAX),
-            PostRefused::Unstorable(fault) => unstorable_content(&fault),
-            PostRefused::BadPart { place, why } => {
+            PostError::Unstorable(fault) => unstorable_content(&fault),
+            PostError::BadPart { place, why } => {
                 bad_field(&format!("content[{place}]"), &format!("{why}; no run was started"))
             }
-            PostRefused::Busy(busy) => busy.into(),
-            PostRefused::Loosening(refused) => refused.into(),
-            PostRefused::ToolNameTaken(tool) => Self::new(
+            PostError::Busy(busy) => busy.into(),
+            PostError::Loosening(refused) => refused.into(),
+            PostError::ToolNameTaken(tool) => Self::new(
                 Code::ToolNameTaken,
                 format!("there is a tool `{tool}` already, and no run was started; give yours another name"),
             )
             .with("tool", tool.as_str()),
-            PostRefused::BadTools { why } => bad_field("tools", &format!("{why}; no run was started")),
-            PostRefused::BadOutputSchema { why } => {
+            PostError::BadTools { why } => bad_field("tools", &format!("{why}; no run was started")),
+            PostError::BadOutputSchema { why } => {
                 bad_field("output_schema", &format!("{why}; no run was started"))
             }
-            PostRefused::CannotBeginAfter { message, why } => {
+            PostError::CannotBeginAfter { message, why } => {
                 bad_field("after", &format!("cannot begin after `{message}`: {why}; name another message"))
             }
-            PostRefused::MessageIdTaken(id) => bad_field(
+            PostError::MessageIdTaken(id) => bad_field(
                 "message_id",
                 &format!("the thread has a message `{id}` already; choose another id or leave it out"),
             ),
-            PostRefused::MessageIdReserved(id) => bad_field(
+            PostError::MessageIdReserved(id) => bad_field(
                 "message_id",
                 &format!("`{id}` looks like an id that the server makes; choose another one"),
             ),
-            PostRefused::KeyUsed { run } => Self::new(
+            PostError::KeyUsed { run } => Self::new(
                 Code::IdempotencyConflict,
                 format!(
                     "this Idempotency-Key started run `{run}` with another body, and no run was started; choose a new \
@@ -123,16 +123,16 @@ impl From<PostRefused> for ApiError {
                 ),
             )
             .with("run_id", run.as_str()),
-            PostRefused::KeyTooLong { .. } => bad_field(
+            PostError::KeyTooLong { .. } => bad_field(
                 "Idempotency-Key",
                 "it is too long, and no run was started; send a shorter one",
             ),
-            PostRefused::Quota(reached) => reached.into(),
-            PostRefused::Draining => Self::new(
+            PostError::Quota(reached) => reached.into(),
+            PostError::Draining => Self::new(
                 Code::Draining,
                 "this server is stopping and took nothing; send the request again, to the next one",
             ),
-            PostRefused::Store(refused) => refused.into(),
+            PostError::Store(refused) => refused.into(),
         }
     }
 }

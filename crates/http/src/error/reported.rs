@@ -1,6 +1,6 @@
 //! A report about a call that was not taken: why not, and whether there is anything left to do.
 
-use engine::callback::Reported;
+use engine::callback::ReportedAttempt;
 use machine::status::CallStatus;
 
 use super::{ApiError, Code};
@@ -19,7 +19,7 @@ pub enum Unheard {
 
 impl ApiError {
     #[must_use]
-    pub fn not_reported(why: Unheard, about: &Reported, call: Option<CallStatus>) -> Self {
+    pub fn not_reported(why: Unheard, about: &ReportedAttempt, call: Option<CallStatus>) -> Self {
         let (reason, message) = match why {
             Unheard::HeardBefore => (
                 "taken",

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::Engine;
-use engine::numbers::Sizes;
-use engine::store::Census;
+use engine::metrics::HistogramSnapshot;
+use engine::store::RunCounts;
 use machine::projection_rows::PublicRunStatus;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -37,7 +37,7 @@ pub(super) struct Counted {
     /// When it was tried last. Whoever comes meanwhile waits for the same answer.
     tried_at: tokio::sync::Mutex<Option<Instant>>,
     /// None while the store is in trouble: an old number would look like a true one.
-    census: Mutex<Option<Census>>,
+    census: Mutex<Option<RunCounts>>,
 }
 
 impl Counted {
@@ -47,7 +47,7 @@ impl Counted {
         if tried_at.is_some_and(|tried_at| tried_at.elapsed() < age_max) {
             return;
         }
-        let census = engine.store().census().await;
+        let census = engine.store().run_counts().await;
         if let Err(refused) = &census {
             tracing::warn!(%refused, "the runs could not be counted");
         }
@@ -55,7 +55,7 @@ impl Counted {
         *tried_at = Some(Instant::now());
     }
 
-    fn latest(&self) -> Option<Census> {
+    fn latest(&self) -> Option<RunCounts> {
         self.census.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -87,7 +87,7 @@ impl Collector for Looked {
 
 impl Looked {
     fn encode_runs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let held = number(self.engine.held_count());
+        let held = number(self.engine.runs_in_memory());
         gauge(encoder, "runs_in_memory", "Runs that this process works on", held)?;
         let Some(census) = self.counted.latest() else { return Ok(()) };
         let what = "Runs of the store that have not ended, by status, counted every now and then";
@@ -105,7 +105,7 @@ impl Looked {
     }
 
     fn encode_work(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let numbers = self.engine.numbers();
+        let numbers = self.engine.metrics();
         let what = "Runs that ended in this process, by status";
         let mut family = encoder.encode_descriptor("runs_ended", what, None, MetricType::Counter)?;
         for status in PublicRunStatus::ALL.into_iter().filter(|status| status.ended()) {
@@ -126,7 +126,7 @@ impl Looked {
     }
 
     fn encode_store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let counts = self.engine.store().counts();
+        let counts = self.engine.store().metrics();
         let counters = [
             ("store_commits", "Commits of runs", counts.commits),
             ("store_syncs", "Times that data was forced to disk", counts.syncs),
@@ -141,7 +141,7 @@ impl Looked {
         histogram(encoder, "store_sync_seconds", what, &counts.sync_us, &US)?;
         let what = "What was asked of the store and met trouble, by kind";
         let mut family = encoder.encode_descriptor("store_errors", what, None, MetricType::Counter)?;
-        let troubles = counts.troubles;
+        let troubles = counts.failures;
         let kinds =
             [("unavailable", troubles.unavailable), ("full", troubles.full), ("corrupt", troubles.corrupt)];
         for (kind, count) in kinds {
@@ -165,13 +165,13 @@ fn histogram(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     what: &str,
-    sizes: &Sizes,
+    sizes: &HistogramSnapshot,
     scale: &Scale,
 ) -> fmt::Result {
     encode_sizes(encoder.encode_descriptor(name, what, None, MetricType::Histogram)?, sizes, scale)
 }
 
-fn encode_sizes(mut encoder: MetricEncoder<'_>, sizes: &Sizes, scale: &Scale) -> fmt::Result {
+fn encode_sizes(mut encoder: MetricEncoder<'_>, sizes: &HistogramSnapshot, scale: &Scale) -> fmt::Result {
     let mut buckets = Vec::new();
     let mut smaller = 0;
     for (place, count) in sizes.counts.iter().enumerate() {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use engine::callback::{Awaited, Reported};
+use engine::callback::{AttemptState, ReportedAttempt};
 use engine::deciding::{Answer, Decide, Resumption};
 use engine::feed::FeedItem;
-use engine::store::Refused;
+use engine::store::StoreError;
 use engine::tool::ToolAnswer;
 use machine::call::Call;
 use machine::decision::Payload;
@@ -41,30 +41,30 @@ pub(crate) async fn report(
         let Some(run) = server.engine.view(&about.tenant, &about.run).await? else {
             return Err(ApiError::not_reported(Unheard::Over, &about, None));
         };
-        match about.awaited(run.decoded()?) {
-            Awaited::Held { suspension, tool } => {
+        match about.attempt_state(run.decoded()?) {
+            AttemptState::Held { suspension, tool } => {
                 break server.engine.decide(decision(&about, suspension, &tool, said.clone())).await;
             }
-            Awaited::InDoubt { step } => {
+            AttemptState::InDoubt { step } => {
                 break server.engine.settle_doubt(&about, step, late_answer(said.clone())).await;
             }
             // A tool may be faster than its own 202.
-            Awaited::UnderWay if goes_on && Instant::now() < until => {
+            AttemptState::InFlight if goes_on && Instant::now() < until => {
                 let next = next_commit(&server, &about, run.seq);
                 if let Ok(next) = place.away(tokio::time::timeout_at(until, next)).await {
                     goes_on = next?;
                 }
             }
-            Awaited::UnderWay => {
+            AttemptState::InFlight => {
                 let status = run.decoded()?.call(&about.call).map(Call::status);
                 return Err(ApiError::not_reported(Unheard::UnderWay, &about, status));
             }
-            Awaited::No => return Err(spent(&server, &about).await?),
+            AttemptState::NotAwaited => return Err(spent(&server, &about).await?),
         }
     };
     let verdict = match verdict {
         Ok(verdict) => verdict,
-        Err(Refused::NotFound) => return Err(ApiError::not_reported(Unheard::Over, &about, None)),
+        Err(StoreError::NotFound) => return Err(ApiError::not_reported(Unheard::Over, &about, None)),
         Err(refused) => return Err(refused.into()),
     };
     server.metrics.decided(&verdict, began.elapsed());
@@ -85,7 +85,7 @@ pub(crate) async fn report(
     }
 }
 
-fn decision(about: &Reported, suspension: SuspensionId, tool: &ToolName, said: ReportSaid) -> Decide {
+fn decision(about: &ReportedAttempt, suspension: SuspensionId, tool: &ToolName, said: ReportSaid) -> Decide {
     let payload = match said {
         ReportSaid::Result(value) => Payload::Result(Arc::new(value)),
         ReportSaid::Error(text) => Payload::Error(text),
@@ -102,7 +102,7 @@ fn decision(about: &Reported, suspension: SuspensionId, tool: &ToolName, said: R
 }
 
 /// Of whatever is reported about this attempt: it counts once, and it can be said later that it did.
-fn decision_id(about: &Reported) -> DecisionId {
+fn decision_id(about: &ReportedAttempt) -> DecisionId {
     let digest = Digest::sha256(format!("{} {}", about.attempt, about.call).as_bytes());
     DecisionId::from(format!("{DERIVED_ID_PREFIX}callback_{digest}"))
 }
@@ -115,7 +115,7 @@ fn late_answer(said: ReportSaid) -> ToolAnswer {
 }
 
 /// True when the run has gone on behind this event; false where nothing more is said about it.
-async fn next_commit(server: &Server, about: &Reported, seq: u64) -> Result<bool, Refused> {
+async fn next_commit(server: &Server, about: &ReportedAttempt, seq: u64) -> Result<bool, StoreError> {
     let mut watched = server.engine.subscribe(&about.tenant, &about.run, seq);
     while let Some(item) = watched.next().await.transpose()? {
         match item {
@@ -127,7 +127,7 @@ async fn next_commit(server: &Server, about: &Reported, seq: u64) -> Result<bool
 }
 
 /// Nobody waits for it any more: whether that is because it was heard before, and how the call stands.
-async fn spent(server: &Server, about: &Reported) -> Result<ApiError, ApiError> {
+async fn spent(server: &Server, about: &ReportedAttempt) -> Result<ApiError, ApiError> {
     let (tenant, run) = (&about.tenant, &about.run);
     let heard = server.engine.store().decision(tenant, run, &decision_id(about)).await?.is_some();
     let run = server.engine.view(tenant, run).await?;

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use engine::feed::{FeedItem, Subscription};
-use engine::store::{Refused, RunView, Store, Tenant};
+use engine::store::{RunView, Store, StoreError, Tenant};
 use futures_util::stream;
 use machine::id::{RunId, ThreadId};
 use tokio_util::sync::CancellationToken;
@@ -168,7 +168,7 @@ impl Watched {
         }
     }
 
-    fn is_cut_short(&self, refused: &Refused) {
+    fn is_cut_short(&self, refused: &StoreError) {
         tracing::warn!(run = %self.run, %refused, "a stream ends early");
     }
 }

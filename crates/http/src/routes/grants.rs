@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use engine::store::{GrantFilter, GrantView, Page, Refused};
+use engine::store::{GrantFilter, GrantView, Page, StoreError};
 use machine::grant::GrantCoverage;
 use machine::id::{AgentName, Principal};
 
@@ -80,7 +80,7 @@ pub(crate) async fn revoke(
     }
     match store.revoke_grant(&caller.tenant, &id).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(Refused::NotFound) => Err(ApiError::no_grant(id.as_str())),
+        Err(StoreError::NotFound) => Err(ApiError::no_grant(id.as_str())),
         Err(refused) => Err(refused.into()),
     }
 }
@@ -110,7 +110,7 @@ pub(crate) async fn revoke_by(
             match store.revoke_grant(&caller.tenant, &view.grant.id).await {
                 Ok(()) => revoked += 1,
                 // Another request was faster.
-                Err(Refused::NotFound) => {}
+                Err(StoreError::NotFound) => {}
                 Err(refused) => return Err(refused.into()),
             }
         }

@@ -9,8 +9,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
-use engine::posting::PostRefused;
-use engine::store::{Listed, MessageView, Page, PostKey, Refused};
+use engine::posting::PostError;
+use engine::store::{Listed, MessageView, Page, PostKey, StoreError};
 use machine::id::{AgentName, ThreadId};
 use machine::thread::Busy;
 
@@ -55,12 +55,12 @@ pub(crate) async fn post(
         asked.into_message(caller.tenant.clone(), thread, caller.principal.clone(), may_loosen)?;
     // An agent that the caller may not use is refused as one that does not exist.
     let may_use = may_use(&server, &caller, &message.agent);
-    if may_use && let Err(refused) = server.engine.may_ask(&message) {
+    if may_use && let Err(refused) = server.engine.check_loosening(&message) {
         return Err(told(&server, &caller, refused).await?);
     }
     found(&server, &caller, &named).await?;
     if !may_use {
-        return Err(PostRefused::NoSuchAgent(message.agent).into());
+        return Err(PostError::NoSuchAgent(message.agent).into());
     }
     if let Some(scope) = scope_of(&caller, &received) {
         message.key = Some(PostKey { scope, body: received.digest().await });
@@ -76,31 +76,31 @@ fn may_use(server: &Server, caller: &Caller, agent: &AgentName) -> bool {
 }
 
 /// A run that is in the way is named with its status.
-async fn told(server: &Server, caller: &Caller, refused: PostRefused) -> Result<ApiError, ApiError> {
+async fn told(server: &Server, caller: &Caller, refused: PostError) -> Result<ApiError, ApiError> {
     let front = match &refused {
-        PostRefused::Busy(Busy::ActiveRun(run) | Busy::InDoubt(run)) => Some(run.clone()),
-        PostRefused::Loosening(_) if caller.is_open() => {
+        PostError::Busy(Busy::ActiveRun(run) | Busy::InDoubt(run)) => Some(run.clone()),
+        PostError::Loosening(_) if caller.is_open() => {
             return Ok(caller.lacks(&[Role::Approve], server));
         }
-        PostRefused::Busy(Busy::QueueFull { .. })
-        | PostRefused::NoSuchAgent(_)
-        | PostRefused::NoSuchThread(_)
-        | PostRefused::Empty
-        | PostRefused::TooLarge { .. }
-        | PostRefused::Unstorable(_)
-        | PostRefused::BadPart { .. }
-        | PostRefused::Loosening(_)
-        | PostRefused::ToolNameTaken(_)
-        | PostRefused::BadTools { .. }
-        | PostRefused::BadOutputSchema { .. }
-        | PostRefused::CannotBeginAfter { .. }
-        | PostRefused::MessageIdTaken(_)
-        | PostRefused::MessageIdReserved(_)
-        | PostRefused::KeyUsed { .. }
-        | PostRefused::KeyTooLong { .. }
-        | PostRefused::Quota(_)
-        | PostRefused::Draining
-        | PostRefused::Store(_) => None,
+        PostError::Busy(Busy::QueueFull { .. })
+        | PostError::NoSuchAgent(_)
+        | PostError::NoSuchThread(_)
+        | PostError::Empty
+        | PostError::TooLarge { .. }
+        | PostError::Unstorable(_)
+        | PostError::BadPart { .. }
+        | PostError::Loosening(_)
+        | PostError::ToolNameTaken(_)
+        | PostError::BadTools { .. }
+        | PostError::BadOutputSchema { .. }
+        | PostError::CannotBeginAfter { .. }
+        | PostError::MessageIdTaken(_)
+        | PostError::MessageIdReserved(_)
+        | PostError::KeyUsed { .. }
+        | PostError::KeyTooLong { .. }
+        | PostError::Quota(_)
+        | PostError::Draining
+        | PostError::Store(_) => None,
     };
     let error = ApiError::from(refused);
     let Some(front) = front else { return Ok(error) };
@@ -145,7 +145,7 @@ async fn listed_rows(
 ) -> Result<Listed<MessageView>, ApiError> {
     match server.engine.store().messages(&caller.tenant, thread, rows).await {
         Ok(listed) => Ok(listed),
-        Err(Refused::NotFound) => Err(ApiError::no_thread(thread.as_str())),
+        Err(StoreError::NotFound) => Err(ApiError::no_thread(thread.as_str())),
         Err(refused) => Err(refused.into()),
     }
 }

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use engine::store::{Logged, Page, Refused, RunFilter, RunView, Tenant, Trouble};
+use engine::store::{LogEntry, Page, RunFilter, RunView, StoreError, StoreFailure, Tenant};
 use machine::id::{AgentName, RunId, ThreadId};
 use machine::inbox::{Refusal, Verdict};
 use machine::projection_rows::PublicRunStatus;
@@ -181,7 +181,7 @@ async fn folded(server: &Server, caller: &Caller, run: &RunId) -> Result<Whole<F
             .map_err(|refused| gone(run, refused))?;
         let Some(last) = events.last() else { return Ok(Whole { shown: fold, room, turn }) };
         after = last.seq();
-        bytes += events.iter().map(Logged::weight).sum::<usize>();
+        bytes += events.iter().map(LogEntry::weight).sum::<usize>();
         if bytes > room_bytes {
             let larger = larger_sizes(server).find(|larger| bytes <= *larger);
             room_bytes = larger.ok_or_else(|| too_much_to_show(server, run))?;
@@ -325,7 +325,7 @@ async fn shown(server: &Server, caller: &Caller, view: &RunView) -> Result<Run, 
     }
     match server.engine.output(&caller.tenant, &view.id).await {
         Ok(output) => Ok(Run { output, ..run }),
-        Err(Refused::Trouble(Trouble::Corrupt(_))) => Ok(Run { unreadable: true, ..run }),
+        Err(StoreError::Failed(StoreFailure::Corrupt(_))) => Ok(Run { unreadable: true, ..run }),
         Err(refused) => Err(gone(&view.id, refused)),
     }
 }
@@ -340,14 +340,14 @@ pub(crate) async fn status_of(
 }
 
 /// The run is not there, or not any more.
-pub(crate) fn gone(run: &RunId, refused: Refused) -> ApiError {
+pub(crate) fn gone(run: &RunId, refused: StoreError) -> ApiError {
     match refused {
-        Refused::NotFound => ApiError::no_run(run.as_str()),
-        Refused::Fenced
-        | Refused::Behind
-        | Refused::Stale
-        | Refused::Busy(_)
-        | Refused::Impossible(_)
-        | Refused::Trouble(_) => refused.into(),
+        StoreError::NotFound => ApiError::no_run(run.as_str()),
+        StoreError::Fenced
+        | StoreError::Behind
+        | StoreError::Stale
+        | StoreError::Busy(_)
+        | StoreError::Impossible(_)
+        | StoreError::Failed(_) => refused.into(),
     }
 }

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
-use engine::store::{Page, Refused, ThreadView};
+use engine::store::{Page, StoreError, ThreadView};
 use machine::id::ThreadId;
 use machine::thread::ThreadState as Standing;
 use uuid::Uuid;
@@ -130,8 +130,8 @@ pub(crate) async fn delete(
     }
     match server.engine.store().delete_thread(&caller.tenant, &id).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(Refused::NotFound) => Err(ApiError::no_thread(id.as_str())),
-        Err(Refused::Stale) => Err(in_use(&server, &caller, &id).await?),
+        Err(StoreError::NotFound) => Err(ApiError::no_thread(id.as_str())),
+        Err(StoreError::Stale) => Err(in_use(&server, &caller, &id).await?),
         Err(refused) => Err(refused.into()),
     }
 }
@@ -151,7 +151,7 @@ pub(crate) async fn auto_approve(
     let by = asked.enabled.then_some(&caller.principal);
     match server.engine.auto_approve(&caller.tenant, &id, by).await {
         Ok(()) => Ok(Json(shown(&found(&server, &caller, &id).await?)?)),
-        Err(Refused::NotFound) => Err(ApiError::no_thread(id.as_str())),
+        Err(StoreError::NotFound) => Err(ApiError::no_thread(id.as_str())),
         Err(refused) => Err(refused.into()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::store::{Committed, Logged};
+use engine::store::{CommittedEvent, LogEntry};
 use machine::Timestamp;
 use machine::event::{Event, Fact, OpenedSuspension};
 use machine::id::{CallId, Digest, RunId, idempotency_key};
@@ -146,15 +146,15 @@ pub fn fold() -> Fold {
 }
 
 impl Fold {
-    pub fn add(&mut self, committed: &Committed) {
+    pub fn add(&mut self, committed: &CommittedEvent) {
         self.hear(&committed.event);
     }
 
     /// The same of a log as it is read.
-    pub fn add_logged(&mut self, logged: &Logged) {
+    pub fn add_logged(&mut self, logged: &LogEntry) {
         match logged {
-            Logged::Event(committed) => self.add(committed),
-            Logged::Unreadable(_) => self.unreadable = true,
+            LogEntry::Event(committed) => self.add(committed),
+            LogEntry::Unreadable(_) => self.unreadable = true,
         }
     }
 

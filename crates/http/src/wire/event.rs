@@ -1,6 +1,6 @@
 //! A stored event as it is sent: the envelope, and a payload for every fact.
 
-use engine::store::{Committed, UnreadableEvent};
+use engine::store::{CommittedEvent, UnreadableEvent};
 use machine::event::{
     self, CancelReason, EVENT_VERSION, Event, Fact, InterruptCause, OpenedSuspension, VoidReason,
 };
@@ -55,7 +55,7 @@ impl Envelope {
     /// `body` is what other events say about the message, where this one adds one: a [`super::telling::Telling`]
     /// reads along and knows it.
     #[must_use]
-    pub fn of(thread: &ThreadId, run: &RunId, committed: &Committed, body: Body) -> Self {
+    pub fn of(thread: &ThreadId, run: &RunId, committed: &CommittedEvent, body: Body) -> Self {
         let event = &*committed.event;
         Self {
             seq: event.seq,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use engine::store::{Committed, UnreadableEvent};
+use engine::store::{CommittedEvent, UnreadableEvent};
 use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody, UserMessage};
 use machine::id::{CallId, Principal, RunId, ThreadId, ToolName};
 use machine::model_text::{
@@ -35,7 +35,7 @@ pub struct Telling {
     /// The text of the last answer that is the output which was wanted.
     output: Option<String>,
     /// From an assistant message on whose calls have not been heard.
-    waiting: VecDeque<Committed>,
+    waiting: VecDeque<CommittedEvent>,
     /// Whoever listens reads large results again when they have to be told.
     forgets: bool,
 }
@@ -96,7 +96,7 @@ impl Telling {
 
     /// The event that has to be brought before this one is heard.
     #[must_use]
-    pub fn needs(&self, committed: &Committed) -> Option<u64> {
+    pub fn needs(&self, committed: &CommittedEvent) -> Option<u64> {
         let Fact::MessageAdded(
             Stored::Tool { call_id, body: ToolBody::Settled { .. }, .. }
             | Stored::Note { call_id, body: NoteBody::Late { .. }, .. },
@@ -119,7 +119,7 @@ impl Telling {
 
     /// An assistant message and what follows it are held back until its calls have been heard: at the latest the
     /// event that ends the commit brings them.
-    pub fn hear(&mut self, committed: &Committed) -> Vec<Envelope> {
+    pub fn hear(&mut self, committed: &CommittedEvent) -> Vec<Envelope> {
         self.waiting.push_back(committed.clone());
         if committed.checkpoint.is_none() && !self.calls_are_known() {
             return Vec::new();
@@ -137,7 +137,7 @@ impl Telling {
         told
     }
 
-    fn tell_waiting(&mut self) -> (VecDeque<Committed>, Vec<Envelope>) {
+    fn tell_waiting(&mut self) -> (VecDeque<CommittedEvent>, Vec<Envelope>) {
         let ready = std::mem::take(&mut self.waiting);
         let mut requested = requested(&ready);
         let told = ready.iter().map(|committed| self.tell(committed, &mut requested)).collect();
@@ -165,7 +165,7 @@ impl Telling {
         missing == 0
     }
 
-    fn tell(&mut self, committed: &Committed, requested: &mut Requests) -> Envelope {
+    fn tell(&mut self, committed: &CommittedEvent, requested: &mut Requests) -> Envelope {
         if let Some(call_id) = settled_by(&committed.event.fact) {
             self.with(call_id, |call| call.outcome = Some(Outcome::Kept(committed.event.clone())));
         }
@@ -298,7 +298,7 @@ const fn settled_by(fact: &Fact) -> Option<&CallId> {
 /// The arguments of calls that the waiting events bring.
 type Requests = BTreeMap<CallId, Value>;
 
-fn requested(events: &VecDeque<Committed>) -> Requests {
+fn requested(events: &VecDeque<CommittedEvent>) -> Requests {
     let mut requests = Requests::new();
     for committed in events {
         if let Fact::ToolRequested { call_id, arguments, .. } = &committed.event.fact {

@@ -23,7 +23,11 @@ fn asked(body: &Value) -> Result<posting::Message, ApiError> {
 fn a_plain_message_asks_for_what_it_says_and_nothing_else() {
     let message = asked(&json!({"agent": "assistant", "text": "Hello"})).unwrap();
     assert_eq!(message.tenant, Tenant::from("acme"));
-    assert_eq!(message.thread, posting::ToThread::Existing("thr_1".into()), "a message creates no thread");
+    assert_eq!(
+        message.thread,
+        posting::ThreadTarget::Existing("thr_1".into()),
+        "a message creates no thread"
+    );
     assert_eq!((message.agent.as_str(), message.by.as_str()), ("assistant", "front-end"));
     assert_eq!(message.content, Some(json!("Hello")));
     assert_eq!((message.message_id, message.after, message.on_busy), (None, None, None));

@@ -28,7 +28,7 @@ async fn two_tenants() -> Stage {
 async fn ended_run(stage: &Stage, name: &str) -> String {
     let run = stage.as_key(name).begin_run("say a lot").await;
     let tenant = if name == "ann" { "acme" } else { "other" };
-    stage.engine.ended(&tenant.into(), &run.as_str().into()).await.expect("it ends");
+    stage.engine.wait_until_ended(&tenant.into(), &run.as_str().into()).await.expect("it ends");
     run
 }
 

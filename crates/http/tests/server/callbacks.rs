@@ -292,7 +292,7 @@ async fn a_callback_stands_in_no_answer_of_the_server(kept: Kept) {
         assert!(!seen.contains(callback.url.rsplit('/').next().expect("a path")), "the address");
     }
     assert!(!seen.contains(&key), "the key");
-    assert_eq!(stage.engine.reported("5b5d", &key).await, None);
+    assert_eq!(stage.engine.verify_callback("5b5d", &key).await, None);
 }
 
 async fn a_report_is_read_strictly(kept: Kept) {

@@ -5,10 +5,10 @@ mod expected;
 
 use std::collections::BTreeMap;
 
-use engine::posting::PostRefused;
+use engine::posting::PostError;
 use engine::quota::QuotaReached;
 use engine::store::Countable;
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use holdpoint_http::error::{ApiError, Code};
 use holdpoint_http::{Limits, Role};
 use hyper::Method;
@@ -58,14 +58,14 @@ async fn every_error_page_shows_what_is_said() {
     of_held_calls(&mut said).await;
     of_other_holds(&mut said).await;
     // What takes a broken store, a stopping server or a hundred runs is said by these.
-    said.note_error(PostRefused::Draining);
-    said.note_error(PostRefused::Busy(Busy::QueueFull { max: QUEUE_MAX }));
-    said.note_error(PostRefused::Quota(QuotaReached { what: Countable::Threads, max: 1000 }));
-    said.note_error(PostRefused::Busy(Busy::InDoubt("run_0198f2c4".into())));
-    said.note_error(PostRefused::TooLarge { bytes: 2 * 1_048_576 });
-    said.note_error(Refused::Trouble(Trouble::Unavailable("no route to it".into())));
-    said.note_error(Refused::Impossible("two heads".into()));
-    said.note_error(Refused::Trouble(Trouble::Corrupt("a page is damaged".into())));
+    said.note_error(PostError::Draining);
+    said.note_error(PostError::Busy(Busy::QueueFull { max: QUEUE_MAX }));
+    said.note_error(PostError::Quota(QuotaReached { what: Countable::Threads, max: 1000 }));
+    said.note_error(PostError::Busy(Busy::InDoubt("run_0198f2c4".into())));
+    said.note_error(PostError::TooLarge { bytes: 2 * 1_048_576 });
+    said.note_error(StoreError::Failed(StoreFailure::Unavailable("no route to it".into())));
+    said.note_error(StoreError::Impossible("two heads".into()));
+    said.note_error(StoreError::Failed(StoreFailure::Corrupt("a page is damaged".into())));
     said.check();
 }
 

@@ -6,7 +6,7 @@ use engine::Settings;
 use engine::agent::Agent;
 use engine::arguments;
 use engine::deciding::{Answer, Decide, OnReject};
-use engine::plugin::{FunctionPlugin, Moment, Phase, Subject};
+use engine::plugin::{FunctionPlugin, HookContext, Phase, Subject};
 use machine::inbox::Verdict;
 use models::scripted::Reply;
 use serde_json::json;
@@ -222,15 +222,20 @@ static DOOR_OF_Y: Door = Door::of("y");
 
 /// Keeps the calls `x` and `y` at the gate until they are let through.
 fn with_a_doorkeeper(agent: Agent) -> Agent {
-    agent.plugin(FunctionPlugin::new("doorkeeper", [Phase::BeforeToolExecute], |moment: Moment| async move {
-        if let Subject::BeforeToolExecute { call, .. } = moment.subject
-            && let Some(door) = [&DOOR_OF_X, &DOOR_OF_Y].into_iter().find(|door| door.call == call.as_str())
-        {
-            door.reached.notify_one();
-            door.opened.notified().await;
-        }
-        Ok(Vec::new())
-    }))
+    agent.plugin(FunctionPlugin::new(
+        "doorkeeper",
+        [Phase::BeforeToolExecute],
+        |context: HookContext| async move {
+            if let Subject::BeforeToolExecute { call, .. } = context.subject
+                && let Some(door) =
+                    [&DOOR_OF_X, &DOOR_OF_Y].into_iter().find(|door| door.call == call.as_str())
+            {
+                door.reached.notify_one();
+                door.opened.notified().await;
+            }
+            Ok(Vec::new())
+        },
+    ))
 }
 
 /// A run whose call `c` is held, while the call of the door is at the gate and already denied: that denial will end the run.

@@ -11,7 +11,7 @@ use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelCall, ModelFailure, ModelMessage, ModelRequest};
 use engine::posting::MESSAGE_BYTES_MAX;
-use engine::store::Task;
+use engine::store::BoxFuture;
 use engine::tool::{FunctionTool, SuspendRequest, ToolAnswer, ToolDefinition, ToolRequest};
 use hyper::Method;
 use serde_json::{Value, json};
@@ -34,7 +34,11 @@ const POISON: &str = r#"{"a":1,"$serde_json::private::RawValue":"1"}"#;
 struct Dictated;
 
 impl Model for Dictated {
-    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        _: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         let said = request.messages.iter().find_map(|message| match message {
             ModelMessage::User { content, .. } => content.as_str().map(str::to_owned),
             ModelMessage::Assistant { .. }

@@ -121,7 +121,7 @@ async fn a_repeat_is_known_although_its_answer_was_never_kept(kept: Kept) {
     }
     let held =
         stage.engine.approval(&Tenant::default(), &approval.as_str().into()).await.unwrap().expect("held");
-    let decide = held.approve("anonymous").under_id(&format!("key_{:x}_0", scope.finalize()));
+    let decide = held.approve("anonymous").with_id(&format!("key_{:x}_0", scope.finalize()));
     assert_eq!(stage.engine.decide(decide).await, Ok(Verdict::Accepted));
     client.run_reaches(&run, "completed").await;
 

@@ -100,7 +100,7 @@ async fn whoever_takes_nothing_is_cut_off() {
     let stage = plan.build().await;
     let run = stage.client.begin_run("say a lot").await;
     // Not by a stream: this client is slow enough to be cut off itself.
-    stage.engine.ended(&Tenant::default(), &run.as_str().into()).await.expect("it ends");
+    stage.engine.wait_until_ended(&Tenant::default(), &run.as_str().into()).await.expect("it ends");
     let begun = "holdpoint_http_requests_total{method=\"GET\",route=\"/v1/runs/{id}/events\",status=\"200\"}";
     // What was never answered is not shown.
     stage.client.get(&format!("/v1/runs/{run}/events?limit=1")).await.ok(200);

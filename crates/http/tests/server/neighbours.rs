@@ -34,7 +34,7 @@ async fn a_busy_tenant_does_not_end_another_s_stream_of_approvals() {
     let mut changes = stage.engine.approvals_changed();
     let before = *changes.borrow_and_update();
     for _ in 0..MANY {
-        let message = Message::to("assistant", "write it").of_tenant(Tenant::from("other"));
+        let message = Message::to("assistant", "write it").for_tenant(Tenant::from("other"));
         stage.engine.post(message).await.expect("it is taken");
     }
     changes.wait_for(|count| *count >= before + MANY).await.expect("the engine is there");

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, Create, Created, Lease, Listed, Logged, MessageView, Page, Refused,
-    Remembered, RunFilter, RunView, Store, SuspensionView, Task, Tenant, Trouble, Wrapper,
+    Append, Appended, ApprovalFilter, BoxFuture, Create, Created, Lease, Listed, LogEntry, MessageView, Page,
+    RunFilter, RunView, Store, StoreError, StoreFailure, StoredResponse, SuspensionView, Tenant, Wrapper,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -95,7 +95,7 @@ pub(crate) struct WatchedStore {
 }
 
 impl Wrapper for WatchedStore {
-    fn behind(&self) -> &dyn Store {
+    fn inner(&self) -> &dyn Store {
         &*self.store
     }
 
@@ -109,7 +109,7 @@ impl Wrapper for WatchedStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
+    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         let reading = self.store.events(tenant, run, after, limit);
         Box::pin(async move {
             let events = reading.await?;
@@ -118,34 +118,34 @@ impl Wrapper for WatchedStore {
         })
     }
 
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
         Box::pin(async move {
             self.notes.pass(At::Create).await;
             self.store.create(create).await
         })
     }
 
-    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>> {
         self.notes.next_wakes.fetch_add(1, Ordering::SeqCst);
         self.store.next_wake()
     }
 
-    fn remember(
+    fn store_response(
         &self,
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
-        answer: Remembered,
-    ) -> Task<'_, Result<Remembered, Refused>> {
+        answer: StoredResponse,
+    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
         self.notes.answers.fetch_add(1, Ordering::SeqCst);
         if self.notes.forgets.load(Ordering::SeqCst) && !answer.answer.is_empty() {
-            let gone = Refused::Trouble(Trouble::Unavailable("it died before".into()));
+            let gone = StoreError::Failed(StoreFailure::Unavailable("it died before".into()));
             return Box::pin(std::future::ready(Err(gone)));
         }
-        self.store.remember(tenant, run, scope, answer)
+        self.store.store_response(tenant, run, scope, answer)
     }
 
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         let lease = lease.clone();
         Box::pin(async move {
             self.notes.pass(At::Append).await;
@@ -158,7 +158,7 @@ impl Wrapper for WatchedStore {
         tenant: &Tenant,
         run: &RunId,
         id: &DecisionId,
-    ) -> Task<'_, Result<Option<Decision>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>> {
         let reading = self.store.decision(tenant, run, id);
         Box::pin(async move {
             self.notes.pass(At::Decision).await;
@@ -170,7 +170,7 @@ impl Wrapper for WatchedStore {
         &self,
         tenant: &Tenant,
         id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>> {
         let (tenant, id) = (tenant.clone(), id.clone());
         Box::pin(async move {
             self.notes.pass(At::Approval).await;
@@ -183,7 +183,7 @@ impl Wrapper for WatchedStore {
         tenant: &Tenant,
         filter: &RunFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>> {
         let reading = self.store.runs(tenant, filter, page);
         Box::pin(async move {
             self.notes.pass(At::Runs).await;
@@ -196,7 +196,7 @@ impl Wrapper for WatchedStore {
         tenant: &Tenant,
         filter: &ApprovalFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<SuspensionView>, StoreError>> {
         self.notes.rows_max.fetch_max(page.limit, Ordering::SeqCst);
         let of_run = filter.run.is_some() && filter.status.is_none();
         let reading = self.store.approvals(tenant, filter, page);
@@ -215,7 +215,7 @@ impl Wrapper for WatchedStore {
         tenant: &Tenant,
         thread: &ThreadId,
         page: &Page,
-    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
         self.notes.rows_max.fetch_max(page.limit, Ordering::SeqCst);
         self.store.messages(tenant, thread, page)
     }

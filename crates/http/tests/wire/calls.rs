@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::store::Committed;
+use engine::store::CommittedEvent;
 use engine::store::StateView;
 use holdpoint_http::wire::call::{Call, fold};
 use holdpoint_http::wire::state::State;
@@ -14,7 +14,7 @@ use crate::stories::{self, Story};
 
 fn calls_after(story: &Story, count: usize) -> Vec<Call> {
     let mut folded = fold();
-    story.committed()[..count].iter().for_each(|committed: &Committed| folded.add(committed));
+    story.committed()[..count].iter().for_each(|committed: &CommittedEvent| folded.add(committed));
     folded.finish().calls
 }
 

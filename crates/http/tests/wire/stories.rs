@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::store::{Committed, RunView, SuspensionView, Tenant};
+use engine::store::{CommittedEvent, RunView, SuspensionView, Tenant};
 use holdpoint_http::wire::event::Envelope;
 use holdpoint_http::wire::telling::Telling;
 use machine::event::{Event, Fact, OpenedSuspension, Usage};
@@ -69,11 +69,11 @@ impl Story {
     }
 
     /// What happened at the same time was stored together.
-    pub(crate) fn committed(&self) -> Vec<Committed> {
+    pub(crate) fn committed(&self) -> Vec<CommittedEvent> {
         self.events
             .chunk_by(|one, next| one.at == next.at)
             .flat_map(|commit| {
-                commit.iter().enumerate().map(|(index, event)| Committed {
+                commit.iter().enumerate().map(|(index, event)| CommittedEvent {
                     event: Arc::new(event.clone()),
                     checkpoint: (index + 1 == commit.len()).then(|| checkpoint::from_events(commit)),
                 })

@@ -1,6 +1,6 @@
 //! A message is told with its text and its arguments, wherever in the log these stand.
 
-use engine::store::Committed;
+use engine::store::CommittedEvent;
 use holdpoint_http::wire::telling::Telling;
 use machine::event::Fact;
 use machine::json::Json;
@@ -99,7 +99,8 @@ fn a_message_waits_for_its_calls_and_then_everything_comes_in_order() {
     let (thread, run) = story.ids();
     let mut telling = Telling::new(thread, run);
     // As it would come over a store that gives no hint of where a commit ends.
-    let bare = story.committed().into_iter().map(|committed| Committed { checkpoint: None, ..committed });
+    let bare =
+        story.committed().into_iter().map(|committed| CommittedEvent { checkpoint: None, ..committed });
     let counts: Vec<usize> = bare.map(|committed| telling.hear(&committed).len()).collect();
     assert_eq!(counts[..7], [1, 1, 1, 1, 0, 2, 1]);
     assert_eq!(counts.iter().sum::<usize>(), story.events.len());

@@ -116,7 +116,7 @@ fn media_block(media: &Media<'_>) -> Value {
     } else if media.is_pdf() {
         "document"
     } else {
-        return json!({"type": "text", "text": media.left_out()});
+        return json!({"type": "text", "text": media.placeholder()});
     };
     let source = match media.source {
         Source::Url(url) => json!({"type": "url", "url": url}),

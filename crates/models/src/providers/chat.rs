@@ -99,7 +99,7 @@ fn media_part(media: &Media<'_>) -> Value {
         (Source::Base64(_), None) => {
             json!({"type": "file", "file": {"filename": media.file_name(), "file_data": media.url()}})
         }
-        (Source::Url(_), None | Some(_)) => json!({"type": "text", "text": media.left_out()}),
+        (Source::Url(_), None | Some(_)) => json!({"type": "text", "text": media.placeholder()}),
     }
 }
 

@@ -45,7 +45,7 @@ fn part(part: &Value) -> Part<'_> {
     if let Some(text) = part.get("text").and_then(Value::as_str) {
         return Part::Text(Cow::Borrowed(text));
     }
-    match Media::of(part) {
+    match Media::from_part(part) {
         Some(media) => Part::Media(media),
         None => Part::Text(Cow::Owned(part.to_string())),
     }
@@ -108,7 +108,7 @@ mod tests {
         assert!(file.is_pdf());
         assert_eq!(file.file_name(), "a.pdf");
         assert_eq!(file.url(), "data:application/pdf;base64,aGk=");
-        assert_eq!(file.left_out(), "[a.pdf (application/pdf) is left out: this model does not take it]");
+        assert_eq!(file.placeholder(), "[a.pdf (application/pdf) is left out: this model does not take it]");
     }
 
     #[test]

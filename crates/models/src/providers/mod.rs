@@ -54,7 +54,7 @@ use std::time::Duration;
 
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
-use engine::store::Task;
+use engine::store::BoxFuture;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
@@ -346,7 +346,7 @@ impl Model for RemoteModel {
         &'a self,
         request: ModelRequest,
         deltas: Deltas,
-    ) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             let names = ToolNames::of(&request);
             let Some(sent) = self.request(&request, &names) else {

@@ -78,7 +78,7 @@ fn user(content: &Value) -> Value {
             Part::Text(text) => texts.push(text.into_owned()),
             Part::Media(media) => match media.source {
                 Source::Base64(data) if media.is_image() => images.push(data),
-                Source::Base64(_) | Source::Url(_) => texts.push(media.left_out()),
+                Source::Base64(_) | Source::Url(_) => texts.push(media.placeholder()),
             },
         }
     }

@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use engine::live::{Deltas, Part};
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
-use engine::store::Task;
+use engine::store::BoxFuture;
 use regex::Regex;
 use serde_json::Value;
 
@@ -129,7 +129,7 @@ impl Model for ScriptedModel {
         &'a self,
         request: ModelRequest,
         deltas: Deltas,
-    ) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             let reply = self.script.reply(&last_user_text(&request), request.ordinal)?;
             let pieces = reply.pieces();

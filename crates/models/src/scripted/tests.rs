@@ -34,7 +34,7 @@ fn user(content: Value) -> ModelMessage {
 }
 
 async fn asked(model: &ScriptedModel, said: &str, ordinal: u32) -> Result<ModelAnswer, ModelFailure> {
-    model.answer(request([user(json!(said))], ordinal), Deltas::unheard()).await
+    model.answer(request([user(json!(said))], ordinal), Deltas::discarding()).await
 }
 
 fn model(script: &str) -> ScriptedModel {
@@ -128,7 +128,7 @@ async fn what_the_user_said_last_chooses_the_rule_whatever_came_after_it() {
         ModelMessage::Note { id: "late_call_0".into(), call: "call_0".into(), text: "earlier".to_owned() },
     ];
 
-    let answer = model.answer(request(messages, 1), Deltas::unheard()).await;
+    let answer = model.answer(request(messages, 1), Deltas::discarding()).await;
     assert_eq!(answer, Ok(ModelAnswer::text("right")));
 }
 
@@ -150,10 +150,10 @@ async fn the_texts_of_a_message_in_parts_are_read_as_lines() {
     ];
 
     for (content, expected) in cases {
-        let answer = model.answer(request([user(content.clone())], 1), Deltas::unheard()).await;
+        let answer = model.answer(request([user(content.clone())], 1), Deltas::discarding()).await;
         assert_eq!(answer, Ok(ModelAnswer::text(expected)), "{content}");
     }
-    let answer = model.answer(request([], 1), Deltas::unheard()).await;
+    let answer = model.answer(request([], 1), Deltas::discarding()).await;
     assert_eq!(answer, Ok(ModelAnswer::text("no text")));
 }
 

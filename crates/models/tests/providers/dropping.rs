@@ -17,7 +17,9 @@ async fn closed_after(provider: Provider, story: Story) -> Duration {
     let mut fake = Fake::telling(vec![story]).await;
     let model = model(provider, &fake.url, Timeouts::default());
     let call =
-        tokio::spawn(async move { model.answer(request([user(json!("Hello"))]), Deltas::unheard()).await });
+        tokio::spawn(
+            async move { model.answer(request([user(json!("Hello"))]), Deltas::discarding()).await },
+        );
     let News::Hanging = fake.next_news().await else { panic!("closed before it was dropped") };
     let dropped = Instant::now();
     call.abort();

@@ -150,7 +150,7 @@ async fn the_last_model_has_the_last_word() {
     let asked = async |attempt: u32| {
         let mut request = request([user(json!("Hello"))]);
         request.attempt = attempt;
-        model.answer(request, Deltas::unheard()).await
+        model.answer(request, Deltas::discarding()).await
     };
     let failure = |message: &str, retryable| -> Result<ModelAnswer, ModelFailure> {
         Err(ModelFailure { message: message.to_owned(), retryable, retry_after_ms: None })

@@ -133,7 +133,7 @@ fn going_on(answer: &ModelAnswer) -> ModelRequest {
 async fn answered(provider: Provider) -> (Fake, ModelAnswer) {
     let fake = Fake::telling(vec![thoughtful(provider), refusing()]).await;
     let model = thinking(provider, "m-1", &fake.url);
-    let answer = model.answer(request([user(json!("Go"))]), Deltas::unheard()).await.expect("an answer");
+    let answer = model.answer(request([user(json!("Go"))]), Deltas::discarding()).await.expect("an answer");
     assert_eq!(answer.calls.len(), 2, "{answer:?}");
     assert_eq!(answer.reasoning.as_deref(), Some("Hm."), "{provider:?}");
     (fake, answer)
@@ -141,7 +141,7 @@ async fn answered(provider: Provider) -> (Fake, ModelAnswer) {
 
 /// What this model sends to this address.
 async fn sent(fake: &Fake, model: &RemoteModel, request: ModelRequest) -> Value {
-    model.answer(request, Deltas::unheard()).await.expect_err("the fake refuses everything");
+    model.answer(request, Deltas::discarding()).await.expect_err("the fake refuses everything");
     fake.received().pop().expect("a request").body
 }
 
@@ -262,8 +262,8 @@ async fn anthropic_knows_its_own_answers_without_a_thought_in_the_middle_of_a_tu
     ]);
     let fake = Fake::telling(vec![thoughtful(Provider::Anthropic), quiet, refusing()]).await;
     let model = thinking(Provider::Anthropic, "m-1", &fake.url);
-    let first = model.answer(request([user(json!("Go"))]), Deltas::unheard()).await.expect("an answer");
-    let second = model.answer(going_on(&first), Deltas::unheard()).await.expect("an answer");
+    let first = model.answer(request([user(json!("Go"))]), Deltas::discarding()).await.expect("an answer");
+    let second = model.answer(going_on(&first), Deltas::discarding()).await.expect("an answer");
     let messages = |second: &ModelAnswer| {
         let said = [user(json!("Go"))].into_iter().chain(told("msg_1", &first)).chain(told("msg_2", second));
         request(said.collect::<Vec<_>>())

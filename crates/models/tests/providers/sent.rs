@@ -17,7 +17,7 @@ use crate::table::{model, request, user};
 async fn received_by(settings: ProviderSettings, request: ModelRequest) -> Received {
     let fake = Fake::telling(vec![vec![Step::Head(400, String::new()), Step::End]]).await;
     let model = RemoteModel::new(settings.base_url(fake.url.as_str())).expect("an address");
-    model.answer(request, Deltas::unheard()).await.expect_err("the fake refuses everything");
+    model.answer(request, Deltas::discarding()).await.expect_err("the fake refuses everything");
     fake.received().pop().expect("a request")
 }
 
@@ -284,7 +284,7 @@ async fn requests_go_to_the_address_of_the_protocol() {
     for (provider, base, path) in cases {
         let fake = Fake::telling(vec![vec![Step::Head(400, String::new()), Step::End]]).await;
         let model = model(provider, &format!("{}{base}", fake.url), Timeouts::default());
-        let refused = model.answer(request([user(json!("Hello"))]), Deltas::unheard()).await;
+        let refused = model.answer(request([user(json!("Hello"))]), Deltas::discarding()).await;
         refused.expect_err("the fake refuses everything");
         let first = fake.received()[0].head.lines().next().expect("a line").to_owned();
         assert_eq!(first, format!("post {path} http/1.1"), "{provider:?} at {base}");

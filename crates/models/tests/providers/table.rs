@@ -50,7 +50,7 @@ async fn outcome(provider: Provider, case: &Case) -> Result<ModelAnswer, ModelFa
         None => nobody().await,
     };
     let model = model(provider, &url, case.timeouts);
-    model.answer(request([user(json!("Hello"))]), Deltas::unheard()).await
+    model.answer(request([user(json!("Hello"))]), Deltas::discarding()).await
 }
 
 async fn check(provider: Provider, cases_min: usize) {
@@ -119,7 +119,7 @@ async fn an_answer_without_an_end_is_given_up_before_it_fills_the_memory() {
         story.extend((0..80).map(|_| crate::fake::Step::Say(event.clone().into_bytes())));
         let fake = Fake::telling(vec![story]).await;
         let found = model(provider, &fake.url, Timeouts::default())
-            .answer(request([user(json!("Hello"))]), Deltas::unheard())
+            .answer(request([user(json!("Hello"))]), Deltas::discarding())
             .await;
         let failure = found.expect_err("no answer");
         assert!(!failure.retryable && failure.message.contains("longer than 4194304 bytes"), "{failure:?}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::store::{Append, Appended, Lease, Refused, Tenant};
+use engine::store::{Append, Appended, Lease, StoreError, Tenant};
 use machine::Timestamp;
 use machine::id::{CallId, DecisionId, MessageId, RunId, SuspensionId, ThreadId};
 use machine::inbox::Item;
@@ -15,13 +15,13 @@ pub(super) fn append(
     lease: &Lease,
     append: &Append,
     now: Timestamp,
-) -> Result<Appended, Refused> {
+) -> Result<Appended, StoreError> {
     let run = state.leased(lease)?;
     if run.seq() != append.expected_seq {
-        return Err(Refused::Fenced);
+        return Err(StoreError::Fenced);
     }
     if run.version != append.expected_version || repeats_an_id(run, &append.accepted) {
-        return Err(Refused::Behind);
+        return Err(StoreError::Behind);
     }
     let version = run.version + 1;
     check_possible(state, &lease.tenant, &run.thread, Some(run), append)?;
@@ -45,7 +45,7 @@ pub(super) fn check_possible(
     thread: &ThreadId,
     run: Option<&StoredRun>,
     append: &Append,
-) -> Result<(), Refused> {
+) -> Result<(), StoreError> {
     let tenant = state.tenants.get(tenant);
     check_log(thread, run, append)?;
     check_ids(state, tenant, thread, append)?;
@@ -53,11 +53,11 @@ pub(super) fn check_possible(
     check_births(tenant, append)
 }
 
-fn impossible(why: String) -> Refused {
-    Refused::Impossible(why)
+fn impossible(why: String) -> StoreError {
+    StoreError::Impossible(why)
 }
 
-fn check_log(thread: &ThreadId, run: Option<&StoredRun>, append: &Append) -> Result<(), Refused> {
+fn check_log(thread: &ThreadId, run: Option<&StoredRun>, append: &Append) -> Result<(), StoreError> {
     let mut seq = append.expected_seq;
     for event in &append.events {
         seq += 1;
@@ -82,7 +82,7 @@ fn check_ids(
     tenant: Option<&TenantRows>,
     thread: &ThreadId,
     append: &Append,
-) -> Result<(), Refused> {
+) -> Result<(), StoreError> {
     let known = tenant.and_then(|tenant| tenant.threads.get(thread));
     let is_anybodys = |message: &MessageId| {
         known.is_some_and(|known| {
@@ -113,7 +113,7 @@ fn check_suspensions(
     tenant: Option<&TenantRows>,
     run: Option<&StoredRun>,
     append: &Append,
-) -> Result<(), Refused> {
+) -> Result<(), StoreError> {
     let mut open: BTreeSet<&SuspensionId> = BTreeSet::new();
     for opened in &append.rows.opened {
         if tenant.is_some_and(|tenant| tenant.suspensions.contains_key(&opened.id))
@@ -140,7 +140,7 @@ fn check_suspensions(
     Ok(())
 }
 
-fn check_births(tenant: Option<&TenantRows>, append: &Append) -> Result<(), Refused> {
+fn check_births(tenant: Option<&TenantRows>, append: &Append) -> Result<(), StoreError> {
     let mut runs: BTreeSet<&RunId> = BTreeSet::new();
     let mut threads: BTreeSet<&ThreadId> = BTreeSet::new();
     for birth in &append.spawn {

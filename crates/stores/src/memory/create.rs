@@ -1,6 +1,6 @@
 //! Runs come into being: admission to the thread, the first commit, and the lease where it is asked for.
 
-use engine::store::{Create, Created, PostKey, Refused, Tenant, ThreadView};
+use engine::store::{Create, Created, PostKey, StoreError, Tenant, ThreadView};
 use machine::Timestamp;
 use machine::event::InterruptCause;
 use machine::id::{CallId, MessageId};
@@ -12,8 +12,8 @@ use super::append::check_possible;
 use super::state::{Row, State, StoredRun, lost_row};
 use super::write::{put_item, write};
 
-pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Result<Created, Refused> {
-    let Create { tenant, seen, key, brought, append, .. } = create;
+pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Result<Created, StoreError> {
+    let Create { tenant, seen, key, inline_agent: brought, append, .. } = create;
     key.as_ref().map_or(Ok(()), PostKey::check)?;
     brought.as_ref().map_or(Ok(()), |brought| brought.check(&append.control))?;
     let view = state.thread_view(tenant, &seen.id);
@@ -21,21 +21,21 @@ pub(super) fn create(state: &mut State, create: &Create, now: Timestamp) -> Resu
     if let (Some(key), Some(thread)) = (key, state.thread_of(tenant, &seen.id))
         && thread.posted.contains_key(&key.scope)
     {
-        return Err(Refused::Stale);
+        return Err(StoreError::Stale);
     }
     let admission = view.admit(seen, create.if_busy, create.lease)?;
     let id = &append.control.run;
     if state.row_of(tenant, id).is_some() {
-        return Err(Refused::Impossible(format!("run {id} exists already")));
+        return Err(StoreError::Impossible(format!("run {id} exists already")));
     }
     if append.expected_seq != 0 || append.events.is_empty() {
-        return Err(Refused::Impossible("a log begins with event 1".into()));
+        return Err(StoreError::Impossible("a log begins with event 1".into()));
     }
     check_possible(state, tenant, &seen.id, None, append)?;
     if let Some(message) = &append.control.user_message
         && promised(state, tenant, &view, message)
     {
-        return Err(Refused::Impossible(format!("the thread has a message {message} already")));
+        return Err(StoreError::Impossible(format!("the thread has a message {message} already")));
     }
     state.put_thread(tenant, &seen.id, Value::Null, now);
     let superseded = supersede(state, create, &admission);
@@ -77,7 +77,7 @@ fn keep_beside(state: &mut State, create: &Create) {
     if let Some(PostKey { scope, body }) = &create.key {
         thread.posted.insert(scope.clone(), (create.append.control.run.clone(), *body));
     }
-    if let Some(brought) = &create.brought {
+    if let Some(brought) = &create.inline_agent {
         thread.brought.insert(*brought.digest(), brought.text().to_owned());
     }
 }

@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, Refused, Tenant};
+use engine::store::{
+    AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, StoreError, Tenant,
+};
 use machine::Timestamp;
 use machine::grant::{Grant, GrantCoverage};
 use machine::id::{GrantId, Principal, ThreadId, ToolName};
@@ -47,9 +49,9 @@ impl State {
         thread: &ThreadId,
         given: Option<&AutoApproval>,
         now: Timestamp,
-    ) -> Result<(), Refused> {
-        let rows = self.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
-        let thread = rows.threads.get_mut(thread).ok_or(Refused::NotFound)?;
+    ) -> Result<(), StoreError> {
+        let rows = self.tenants.get_mut(tenant).ok_or(StoreError::NotFound)?;
+        let thread = rows.threads.get_mut(thread).ok_or(StoreError::NotFound)?;
         let Some(AutoApproval { id, by }) = given else {
             thread.grants.clear();
             return Ok(());
@@ -78,7 +80,7 @@ impl State {
         tenant: &Tenant,
         filter: &GrantFilter,
         page: &Page,
-    ) -> Result<Listed<GrantView>, Refused> {
+    ) -> Result<Listed<GrantView>, StoreError> {
         let given_by = |view: &GrantView| filter.by.as_ref().is_none_or(|by| view.grant.by == *by);
         let found = self.grants_of(tenant).filter(given_by);
         let by_id: BTreeMap<GrantId, GrantView> = found.map(|view| (view.grant.id.clone(), view)).collect();
@@ -87,14 +89,14 @@ impl State {
         newest_first(&by_age, page, |id| by_id.get(id).cloned())
     }
 
-    pub(super) fn revoke_grant(&mut self, tenant: &Tenant, id: &GrantId) -> Result<(), Refused> {
-        let rows = self.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
+    pub(super) fn revoke_grant(&mut self, tenant: &Tenant, id: &GrantId) -> Result<(), StoreError> {
+        let rows = self.tenants.get_mut(tenant).ok_or(StoreError::NotFound)?;
         let mut threads = rows.threads.values_mut();
         let is_revoked = threads.any(|thread| {
             let before = thread.grants.len();
             thread.grants.retain(|row| row.grant.id != *id);
             thread.grants.len() < before
         });
-        if is_revoked { Ok(()) } else { Err(Refused::NotFound) }
+        if is_revoked { Ok(()) } else { Err(StoreError::NotFound) }
     }
 }

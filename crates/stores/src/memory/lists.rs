@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use engine::store::{
-    ApprovalFilter, Census, Countable, Listed, MessageView, Page, PathEntry, Refused, RunFilter, RunView,
-    SaidMessage, SuspensionView, Tenant, ThreadView,
+    ApprovalFilter, Countable, Listed, MessageView, Page, PathEntry, RunCounts, RunFilter, RunView,
+    StoreError, SuspensionView, Tenant, ThreadView, TimedMessage,
 };
 use machine::Timestamp;
 use machine::decision::DecisionAction;
@@ -51,8 +51,8 @@ impl State {
         }
     }
 
-    pub(super) fn census(&self) -> Census {
-        let mut census = Census::default();
+    pub(super) fn census(&self) -> RunCounts {
+        let mut census = RunCounts::default();
         for run in self.runs.values().filter(|run| !run.summary.status.ended()) {
             *census.runs.entry(run.summary.status).or_default() += 1;
             census.inbox += run.inbox.len() as u64;
@@ -70,7 +70,7 @@ impl State {
         (count as u64).min(max)
     }
 
-    pub(super) fn threads(&self, tenant: &Tenant, page: &Page) -> Result<Listed<ThreadView>, Refused> {
+    pub(super) fn threads(&self, tenant: &Tenant, page: &Page) -> Result<Listed<ThreadView>, StoreError> {
         let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
         newest_first(&rows.threads_by_age, page, |id| Some(self.thread_view(tenant, id)))
     }
@@ -90,7 +90,7 @@ impl State {
         tenant: &Tenant,
         filter: &RunFilter,
         page: &Page,
-    ) -> Result<Listed<RunView>, Refused> {
+    ) -> Result<Listed<RunView>, StoreError> {
         let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
         newest_first(&rows.runs_by_age, page, |id| {
             let run = self.run_of(tenant, id)?;
@@ -107,9 +107,9 @@ impl State {
         tenant: &Tenant,
         thread: &ThreadId,
         page: &Page,
-    ) -> Result<Listed<MessageView>, Refused> {
+    ) -> Result<Listed<MessageView>, StoreError> {
         let after = cursor::<MessageId>(page)?.map_or(0, |(number, _)| number.0);
-        let thread = self.thread_of(tenant, thread).ok_or(Refused::NotFound)?;
+        let thread = self.thread_of(tenant, thread).ok_or(StoreError::NotFound)?;
         let behind = usize::try_from(after).unwrap_or(usize::MAX);
         let numbered = (1_u64..).map(Timestamp).zip(thread.messages_in_order.iter().cloned());
         let numbered: Vec<(Timestamp, MessageId)> = numbered.skip(behind).take(page_rows(page)).collect();
@@ -118,7 +118,7 @@ impl State {
             let index = usize::try_from(place.seq.checked_sub(1)?).ok()?;
             let event = &self.run_of(tenant, &place.run)?.log.get(index)?.event;
             let (run, seq, role) = (place.run.clone(), place.seq, place.role);
-            Some(MessageView { id: id.clone(), run, seq, role, said: SaidMessage::of(event) })
+            Some(MessageView { id: id.clone(), run, seq, role, said: TimedMessage::from_event(event) })
         }))
     }
 
@@ -133,7 +133,7 @@ impl State {
         tenant: &Tenant,
         filter: &ApprovalFilter,
         page: &Page,
-    ) -> Result<Listed<SuspensionView>, Refused> {
+    ) -> Result<Listed<SuspensionView>, StoreError> {
         let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
         let by_age = match filter.status {
             Some(ApprovalStatus::Pending) => &rows.pending_by_age,
@@ -157,7 +157,7 @@ impl State {
             if !fits {
                 return None;
             }
-            self.suspension_view(run, suspension).filter(|view| filter.shows(view))
+            self.suspension_view(run, suspension).filter(|view| filter.matches(view))
         })
     }
 
@@ -253,7 +253,7 @@ fn status_of(suspension: &StoredSuspension) -> ApprovalStatus {
 }
 
 /// A page of no rows at all. A bad cursor is bad there too.
-fn nothing<T>(page: &Page) -> Result<Listed<T>, Refused> {
+fn nothing<T>(page: &Page) -> Result<Listed<T>, StoreError> {
     cursor::<SuspensionId>(page)?;
     Ok(Listed { items: Vec::new(), next: None })
 }
@@ -262,7 +262,7 @@ pub(super) fn newest_first<Id: Ord + From<String> + ToString, T>(
     by_age: &BTreeSet<(Timestamp, Id)>,
     page: &Page,
     show: impl Fn(&Id) -> Option<T>,
-) -> Result<Listed<T>, Refused> {
+) -> Result<Listed<T>, StoreError> {
     let from = cursor(page)?;
     let before = from.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
     Ok(listed(by_age.range((Bound::Unbounded, before)).rev(), page, show))
@@ -272,7 +272,7 @@ fn oldest_first<Id: Ord + From<String> + ToString, T>(
     by_age: &BTreeSet<(Timestamp, Id)>,
     page: &Page,
     show: impl Fn(&Id) -> Option<T>,
-) -> Result<Listed<T>, Refused> {
+) -> Result<Listed<T>, StoreError> {
     let from = cursor(page)?;
     let after = from.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
     Ok(listed(by_age.range((after, Bound::Unbounded)), page, show))
@@ -302,9 +302,9 @@ fn page_rows(page: &Page) -> usize {
     page.limit.clamp(1, Page::LIMIT_MAX) + 1
 }
 
-fn cursor<Id: From<String>>(page: &Page) -> Result<Option<(Timestamp, Id)>, Refused> {
+fn cursor<Id: From<String>>(page: &Page) -> Result<Option<(Timestamp, Id)>, StoreError> {
     let Some(text) = &page.cursor else { return Ok(None) };
-    let bad = || Refused::Impossible("bad cursor".into());
+    let bad = || StoreError::Impossible("bad cursor".into());
     let (at, id) = text.split_once('.').ok_or_else(bad)?;
     let at = at.parse().map_err(|_| bad())?;
     Ok(Some((Timestamp(at), Id::from(id.to_owned()))))

@@ -18,10 +18,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Committed, Countable, Counts,
-    Create, Created, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace,
-    MessageView, Page, REMEMBERED_MAX, Refused, Remembered, RunFilter, RunView, StateView, Store,
-    SuspensionView, Task, Tenant, ThreadView, Trouble, remembers_enough,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, CommittedEvent, Countable,
+    Create, Created, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry,
+    MessagePosition, MessageView, Page, RunCounts, RunFilter, RunView, STORED_RESPONSES_MAX, StateView,
+    Store, StoreError, StoreFailure, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView,
+    too_many_stored_responses,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -82,19 +83,22 @@ impl MemoryStore {
                 }
                 state.line_up(row, now);
             }
-            state.counts = Counts::default();
+            state.counts = StoreMetrics::default();
         }
         reopened
     }
 
     /// Fails once a panic has left a commit half written.
-    fn rows(&self) -> Result<MutexGuard<'_, State>, Refused> {
+    fn rows(&self) -> Result<MutexGuard<'_, State>, StoreError> {
         self.state.lock().map_err(|_| {
-            Trouble::Corrupt("the store stopped in the middle of a commit; start again".into()).into()
+            StoreFailure::Corrupt("the store stopped in the middle of a commit; start again".into()).into()
         })
     }
 
-    fn read<T>(&self, read: impl FnOnce(&State) -> Result<T, Refused>) -> Task<'_, Result<T, Refused>>
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&State) -> Result<T, StoreError>,
+    ) -> BoxFuture<'_, Result<T, StoreError>>
     where
         T: Send + 'static,
     {
@@ -103,8 +107,8 @@ impl MemoryStore {
 
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut State, Timestamp) -> Result<T, Refused>,
-    ) -> Task<'_, Result<T, Refused>>
+        change: impl FnOnce(&mut State, Timestamp) -> Result<T, StoreError>,
+    ) -> BoxFuture<'_, Result<T, StoreError>>
     where
         T: Send + 'static,
     {
@@ -113,7 +117,7 @@ impl MemoryStore {
     }
 }
 
-fn done<'a, T: Send + 'a>(result: Result<T, Refused>) -> Task<'a, Result<T, Refused>> {
+fn done<'a, T: Send + 'a>(result: Result<T, StoreError>) -> BoxFuture<'a, Result<T, StoreError>> {
     Box::pin(std::future::ready(result))
 }
 
@@ -127,18 +131,18 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         thread: &ThreadId,
         metadata: &Value,
-    ) -> Task<'_, Result<bool, Refused>> {
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
         self.change(|state, now| {
             crate::check_metadata(metadata)?;
             Ok(state.put_thread(tenant, thread, metadata.clone(), now))
         })
     }
 
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>> {
         self.read(|state| Ok(state.thread_view(tenant, thread)))
     }
 
-    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
+    fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>> {
         self.read(|state| state.threads(tenant, page))
     }
 
@@ -147,15 +151,15 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
-    ) -> Task<'_, Result<(), Refused>> {
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.change(|state, now| state.set_auto_approve(tenant, thread, given, now))
     }
 
-    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>> {
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>> {
         self.read(|state| Ok(state.leased_with_thread(lease)?.1.grants_for(tool)))
     }
 
-    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>> {
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
         self.read(|state| Ok(state.grants_of(tenant).find(|view| view.grant.id == *id)))
     }
 
@@ -164,19 +168,19 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         filter: &GrantFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<GrantView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>> {
         self.read(|state| state.grants(tenant, filter, page))
     }
 
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>> {
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
         self.change(|state, _| state.revoke_grant(tenant, id))
     }
 
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
         self.change(|state, _| state.delete_thread(tenant, thread))
     }
 
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
+    fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         self.change(|state, _| {
             state.revisions.entry(*digest).or_insert_with(|| text.to_owned());
             Ok(())
@@ -188,7 +192,7 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         thread: &ThreadId,
         digest: &Digest,
-    ) -> Task<'_, Result<Option<String>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<String>, StoreError>> {
         self.read(|state| {
             let brought = state.thread_of(tenant, thread).and_then(|thread| thread.brought.get(digest));
             Ok(brought.or_else(|| state.revisions.get(digest)).cloned())
@@ -198,14 +202,14 @@ impl Store for MemoryStore {
     fn callback_keys(
         &self,
         drawn: Option<CallbackKey>,
-    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
         self.change(|state, _| {
             state.callback_keys = state.callback_keys.or(drawn.map(StoredCallbackKeys::first));
             Ok(state.callback_keys)
         })
     }
 
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>> {
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
         self.change(|state, _| {
             let Some(keys) = &mut state.callback_keys else { return Ok(KeyRotation::NoKey) };
             if keys.previous.is_some() {
@@ -216,7 +220,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>> {
+    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
         self.change(|state, _| {
             Ok(match which {
                 KeysToRemove::All => state.callback_keys.take().is_some(),
@@ -227,14 +231,14 @@ impl Store for MemoryStore {
         })
     }
 
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
         self.change(|state, now| create::create(state, &create, now))
     }
 
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
         self.change(|state, now| match claim {
-            Claim::Next { limit, pass_over } => state.claim_next(limit, pass_over.as_ref(), now),
-            Claim::Pressing { limit } => state.claim_pressing(limit, now),
+            Claim::Next { limit, skip_tenant: pass_over } => state.claim_next(limit, pass_over.as_ref(), now),
+            Claim::Urgent { limit } => state.claim_pressing(limit, now),
             Claim::Run { tenant, run } => {
                 let free = state
                     .row_of(&tenant, &run)
@@ -244,22 +248,22 @@ impl Store for MemoryStore {
         })
     }
 
-    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
+    fn load(&self, lease: &Lease) -> BoxFuture<'_, Result<Loaded, StoreError>> {
         self.read(|state| {
             state.leased(lease)?;
             state.load(lease.row)
         })
     }
 
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         self.change(|state, now| append::append(state, lease, &append, now))
     }
 
-    fn end_undecoded(&self, lease: &Lease) -> Task<'_, Result<Appended, Refused>> {
+    fn end_undecoded(&self, lease: &Lease) -> BoxFuture<'_, Result<Appended, StoreError>> {
         self.change(|state, now| undecoded::end(state, lease, now))
     }
 
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+    fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>> {
         self.change(|state, now| state.release(lease, now))
     }
 
@@ -267,11 +271,11 @@ impl Store for MemoryStore {
         self.rows().is_ok_and(|state| state.leased(lease).is_ok())
     }
 
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         self.change(|state, now| submit::submit(state, tenant, run, &item, now))
     }
 
-    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>> {
         self.read(|state| Ok(state.ready.next_wake()))
     }
 
@@ -280,11 +284,11 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         run: &RunId,
         id: &DecisionId,
-    ) -> Task<'_, Result<Option<Decision>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>> {
         self.read(|state| Ok(state.run_of(tenant, run).and_then(|run| run.decisions.get(id)).cloned()))
     }
 
-    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
+    fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>> {
         self.read(|state| Ok(state.run_of(tenant, run).map(lists::run_view)))
     }
 
@@ -293,7 +297,7 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         filter: &RunFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>> {
         self.read(|state| state.runs(tenant, filter, page))
     }
 
@@ -303,12 +307,12 @@ impl Store for MemoryStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
+    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         self.read(|state| {
-            let log = &state.run_of(tenant, run).ok_or(Refused::NotFound)?.log;
+            let log = &state.run_of(tenant, run).ok_or(StoreError::NotFound)?.log;
             let from = usize::try_from(after).unwrap_or(usize::MAX);
             let mut bytes = 0;
-            let fits = |committed: &&Committed| {
+            let fits = |committed: &&CommittedEvent| {
                 let full = bytes >= EVENTS_BYTES_MAX;
                 bytes += committed.weight();
                 !full
@@ -319,16 +323,16 @@ impl Store for MemoryStore {
                 .take(limit.max(1))
                 .take_while(fits)
                 .cloned()
-                .map(Logged::Event)
+                .map(LogEntry::Event)
                 .collect())
         })
     }
 
-    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
+    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
         self.read(|state| {
             let log = &state.leased(lease)?.log;
             let index = seq.checked_sub(1).and_then(|index| usize::try_from(index).ok());
-            let found = index.and_then(|index| log.get(index)).ok_or(Refused::NotFound)?;
+            let found = index.and_then(|index| log.get(index)).ok_or(StoreError::NotFound)?;
             Ok(found.event.clone())
         })
     }
@@ -338,7 +342,7 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         thread: &ThreadId,
         message: &MessageId,
-    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>> {
         self.read(|state| {
             let thread = state.thread_of(tenant, thread);
             Ok(thread.and_then(|thread| thread.messages.get(message)).cloned())
@@ -350,7 +354,7 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         thread: &ThreadId,
         page: &Page,
-    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
         self.read(|state| state.messages(tenant, thread, page))
     }
 
@@ -359,42 +363,42 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         thread: &ThreadId,
         scope: &str,
-    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<(RunId, Digest)>, StoreError>> {
         self.read(|state| {
             Ok(state.thread_of(tenant, thread).and_then(|thread| thread.posted.get(scope)).cloned())
         })
     }
 
-    fn remember(
+    fn store_response(
         &self,
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
-        answer: Remembered,
-    ) -> Task<'_, Result<Remembered, Refused>> {
+        answer: StoredResponse,
+    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
         self.change(|state, _| {
             answer.check(scope)?;
-            let row = state.row_of(tenant, run).ok_or(Refused::NotFound)?;
-            let run = state.runs.get_mut(&row).ok_or(Refused::NotFound)?;
-            if run.remembered.len() >= REMEMBERED_MAX && !run.remembered.contains_key(scope) {
-                return Err(remembers_enough());
+            let row = state.row_of(tenant, run).ok_or(StoreError::NotFound)?;
+            let run = state.runs.get_mut(&row).ok_or(StoreError::NotFound)?;
+            if run.remembered.len() >= STORED_RESPONSES_MAX && !run.remembered.contains_key(scope) {
+                return Err(too_many_stored_responses());
             }
             Ok(run.remembered.entry(scope.to_owned()).or_insert(answer).clone())
         })
     }
 
-    fn remembered(
+    fn stored_response(
         &self,
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
-    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
         self.read(|state| Ok(state.run_of(tenant, run).and_then(|run| run.remembered.get(scope)).cloned()))
     }
 
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateView>, Refused>> {
+    fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>> {
         self.read(|state| {
-            let run = state.run_of(tenant, run).ok_or(Refused::NotFound)?;
+            let run = state.run_of(tenant, run).ok_or(StoreError::NotFound)?;
             let rows = state.plugin_rows(run).into_iter();
             Ok(rows
                 .map(|StateRow { plugin, scope, key, value }| StateView {
@@ -407,7 +411,11 @@ impl Store for MemoryStore {
         })
     }
 
-    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
+    fn taken_call_ids(
+        &self,
+        lease: &Lease,
+        asked: &[String],
+    ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>> {
         self.read(|state| {
             let (_, thread) = state.leased_with_thread(lease)?;
             let waiting: Vec<&MessageId> = state.unstarted_messages(thread).collect();
@@ -436,7 +444,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+    fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>> {
         self.read(|state| state.leased(lease).map(|run| state.plugin_rows(run)))
     }
 
@@ -444,7 +452,7 @@ impl Store for MemoryStore {
         &self,
         tenant: &Tenant,
         id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>> {
         self.read(|state| Ok(state.suspension(tenant, id)))
     }
 
@@ -453,11 +461,16 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         filter: &ApprovalFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<SuspensionView>, StoreError>> {
         self.read(|state| state.approvals(tenant, filter, page))
     }
 
-    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+    fn count_up_to(
+        &self,
+        tenant: &Tenant,
+        what: Countable,
+        max: u64,
+    ) -> BoxFuture<'_, Result<u64, StoreError>> {
         self.read(|state| Ok(state.count_up_to(tenant, what, max)))
     }
 
@@ -466,16 +479,16 @@ impl Store for MemoryStore {
         tenant: &Tenant,
         thread: &ThreadId,
         agents: &BTreeSet<AgentName>,
-    ) -> Task<'_, Result<bool, Refused>> {
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
         self.read(|state| Ok(state.has_other_agents(tenant, thread, agents)))
     }
 
-    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+    fn run_counts(&self) -> BoxFuture<'_, Result<RunCounts, StoreError>> {
         self.read(|state| Ok(state.census()))
     }
 
     /// Nothing is synced and no byte is handed to a disk, so both stay 0.
-    fn counts(&self) -> Counts {
+    fn metrics(&self) -> StoreMetrics {
         self.rows().map(|state| state.counts).unwrap_or_default()
     }
 }

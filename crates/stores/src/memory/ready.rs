@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use engine::store::{Claimed, Lease, PassOver, Refused, Tenant};
+use engine::store::{Claimed, Lease, SkipTenant, StoreError, Tenant};
 use machine::Timestamp;
 
 use super::state::{Row, State, StoredRun, lost_row};
@@ -142,9 +142,9 @@ impl State {
     pub(super) fn claim_next(
         &mut self,
         limit: usize,
-        pass_over: Option<&PassOver>,
+        pass_over: Option<&SkipTenant>,
         now: Timestamp,
-    ) -> Result<Vec<Claimed>, Refused> {
+    ) -> Result<Vec<Claimed>, StoreError> {
         let not_woken = pass_over.filter(|full| full.woken).map(|full| &full.tenant);
         let not_queued = pass_over.map(|full| &full.tenant);
         let mut claimed = Vec::new();
@@ -157,7 +157,11 @@ impl State {
         Ok(claimed)
     }
 
-    pub(super) fn claim_pressing(&mut self, limit: usize, now: Timestamp) -> Result<Vec<Claimed>, Refused> {
+    pub(super) fn claim_pressing(
+        &mut self,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Claimed>, StoreError> {
         let mut claimed = Vec::new();
         while claimed.len() < limit {
             let is_interrupted = |row| self.runs.get(&row).is_some_and(|run| run.interrupt_accepted);
@@ -168,7 +172,7 @@ impl State {
     }
 
     /// Gives the run to one worker. Whoever held it before is fenced off by the epoch.
-    pub(super) fn take(&mut self, row: Row, now: Timestamp) -> Result<Claimed, Refused> {
+    pub(super) fn take(&mut self, row: Row, now: Timestamp) -> Result<Claimed, StoreError> {
         let loaded = self.load(row)?;
         let run = self.runs.get_mut(&row).ok_or_else(|| lost_row(row))?;
         run.epoch += 1;

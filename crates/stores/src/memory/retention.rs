@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use engine::store::{Refused, Tenant};
+use engine::store::{StoreError, Tenant};
 use machine::event::{Fact, OpenedSuspension};
 use machine::id::ThreadId;
 use machine::suspension::Held;
@@ -11,13 +11,13 @@ use super::state::{State, StoredRun};
 
 impl State {
     /// With the threads of the runs that its runs have delegated to, and so on.
-    pub(super) fn delete_thread(&mut self, tenant: &Tenant, id: &ThreadId) -> Result<(), Refused> {
+    pub(super) fn delete_thread(&mut self, tenant: &Tenant, id: &ThreadId) -> Result<(), StoreError> {
         let mut family = BTreeSet::from([id.clone()]);
         let mut ahead = VecDeque::from([id.clone()]);
         while let Some(id) = ahead.pop_front() {
-            let thread = self.thread_of(tenant, &id).ok_or(Refused::NotFound)?;
+            let thread = self.thread_of(tenant, &id).ok_or(StoreError::NotFound)?;
             if thread.holder.is_some() || !thread.queue.is_empty() {
-                return Err(Refused::Stale);
+                return Err(StoreError::Stale);
             }
             let runs = thread.runs.iter().filter_map(|row| self.runs.get(row));
             for child in runs.flat_map(|run| self.threads_of_children(run)) {
@@ -43,9 +43,9 @@ impl State {
         threads
     }
 
-    fn drop_thread(&mut self, tenant: &Tenant, id: &ThreadId) -> Result<(), Refused> {
-        let rows = self.tenants.get_mut(tenant).ok_or(Refused::NotFound)?;
-        let thread = rows.threads.remove(id).ok_or(Refused::NotFound)?;
+    fn drop_thread(&mut self, tenant: &Tenant, id: &ThreadId) -> Result<(), StoreError> {
+        let rows = self.tenants.get_mut(tenant).ok_or(StoreError::NotFound)?;
+        let thread = rows.threads.remove(id).ok_or(StoreError::NotFound)?;
         rows.threads_by_age.remove(&(thread.created_at, id.clone()));
         for run in thread.runs.iter().filter_map(|row| self.runs.remove(row)) {
             for (suspension, stored) in run.suspensions {

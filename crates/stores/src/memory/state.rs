@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::callback::StoredCallbackKeys;
-use engine::store::{Committed, Counts, Lease, Loaded, MessagePlace, Refused, Remembered, Tenant, Trouble};
+use engine::store::{
+    CommittedEvent, Lease, Loaded, MessagePosition, StoreError, StoreFailure, StoreMetrics, StoredResponse,
+    Tenant,
+};
 use machine::decision::Decision;
 use machine::id::{CallId, DecisionId, Digest, MessageId, PluginName, RunId, SuspensionId, ThreadId};
 use machine::inbox::{Item, Ticket};
@@ -27,7 +30,7 @@ pub(super) struct State {
     pub(super) ready: Ready,
     pub(super) revisions: BTreeMap<Digest, String>,
     pub(super) callback_keys: Option<StoredCallbackKeys>,
-    pub(super) counts: Counts,
+    pub(super) counts: StoreMetrics,
     last_row: Row,
     last_thread: i64,
     last_ticket: Ticket,
@@ -56,7 +59,7 @@ pub(super) struct StoredThread {
     pub(super) queue: Vec<Row>,
     /// All its runs, ended ones too.
     pub(super) runs: Vec<Row>,
-    pub(super) messages: BTreeMap<MessageId, MessagePlace>,
+    pub(super) messages: BTreeMap<MessageId, MessagePosition>,
     /// In the order in which they joined.
     pub(super) messages_in_order: Vec<MessageId>,
     /// What was posted under a key, and the run that it started.
@@ -77,7 +80,7 @@ pub(super) struct StoredRun {
     pub(super) control: Arc<Control>,
     pub(super) summary: RunSummary,
     /// Event n stands at n - 1.
-    pub(super) log: Vec<Committed>,
+    pub(super) log: Vec<CommittedEvent>,
     pub(super) inbox: BTreeMap<Ticket, Item>,
     /// Raised with every accepted item and every commit.
     pub(super) version: u64,
@@ -85,7 +88,7 @@ pub(super) struct StoredRun {
     pub(super) held: bool,
     pub(super) interrupt_accepted: bool,
     pub(super) decisions: BTreeMap<DecisionId, Decision>,
-    pub(super) remembered: BTreeMap<String, Remembered>,
+    pub(super) remembered: BTreeMap<String, StoredResponse>,
     pub(super) suspensions: BTreeMap<SuspensionId, StoredSuspension>,
     pub(super) plugin_rows: PluginRows,
     /// Only where somebody asked for one.
@@ -246,21 +249,24 @@ impl State {
     }
 
     /// The run of a lease that counts.
-    pub(super) fn leased(&self, lease: &Lease) -> Result<&StoredRun, Refused> {
+    pub(super) fn leased(&self, lease: &Lease) -> Result<&StoredRun, StoreError> {
         self.runs
             .get(&lease.row)
             .filter(|run| run.held && run.epoch == lease.epoch)
             .filter(|run| run.id == lease.run && run.tenant == lease.tenant)
-            .ok_or(Refused::Fenced)
+            .ok_or(StoreError::Fenced)
     }
 
-    pub(super) fn leased_with_thread(&self, lease: &Lease) -> Result<(&StoredRun, &StoredThread), Refused> {
+    pub(super) fn leased_with_thread(
+        &self,
+        lease: &Lease,
+    ) -> Result<(&StoredRun, &StoredThread), StoreError> {
         let run = self.leased(lease)?;
         let thread = self.thread_of(&run.tenant, &run.thread).ok_or_else(|| lost_thread(run))?;
         Ok((run, thread))
     }
 
-    pub(super) fn load(&self, row: Row) -> Result<Loaded, Refused> {
+    pub(super) fn load(&self, row: Row) -> Result<Loaded, StoreError> {
         let run = self.runs.get(&row).ok_or_else(|| lost_row(row))?;
         let thread = self.thread_of(&run.tenant, &run.thread).ok_or_else(|| lost_thread(run))?;
         Ok(Loaded {
@@ -293,7 +299,7 @@ impl State {
         self.thread_of(&run.tenant, &run.thread).is_some_and(|thread| thread.holder == Some(row))
     }
 
-    pub(super) fn release(&mut self, lease: &Lease, now: Timestamp) -> Result<bool, Refused> {
+    pub(super) fn release(&mut self, lease: &Lease, now: Timestamp) -> Result<bool, StoreError> {
         if !self.leased(lease)?.inbox.is_empty() {
             return Ok(false);
         }
@@ -318,10 +324,10 @@ const fn is_under_way(status: PublicRunStatus) -> bool {
     }
 }
 
-pub(super) fn lost_row(row: Row) -> Refused {
-    Trouble::Corrupt(format!("run number {row} is gone")).into()
+pub(super) fn lost_row(row: Row) -> StoreError {
+    StoreFailure::Corrupt(format!("run number {row} is gone")).into()
 }
 
-pub(super) fn lost_thread(run: &StoredRun) -> Refused {
-    Trouble::Corrupt(format!("thread {} of run {} is gone", run.thread, run.id)).into()
+pub(super) fn lost_thread(run: &StoredRun) -> StoreError {
+    StoreFailure::Corrupt(format!("thread {} of run {} is gone", run.thread, run.id)).into()
 }

@@ -1,6 +1,6 @@
 //! What comes from outside: one transaction that decides who wins.
 
-use engine::store::{Refused, Tenant};
+use engine::store::{StoreError, Tenant};
 use machine::Timestamp;
 use machine::decision::Decision;
 use machine::id::{RunId, SuspensionId};
@@ -15,9 +15,9 @@ pub(super) fn submit(
     run: &RunId,
     item: &Item,
     now: Timestamp,
-) -> Result<Verdict, Refused> {
-    let row = state.row_of(tenant, run).ok_or(Refused::NotFound)?;
-    let stored = state.runs.get(&row).ok_or(Refused::NotFound)?;
+) -> Result<Verdict, StoreError> {
+    let row = state.row_of(tenant, run).ok_or(StoreError::NotFound)?;
+    let stored = state.runs.get(&row).ok_or(StoreError::NotFound)?;
     let inbox: Vec<Item> = stored.inbox.values().cloned().collect();
     let context = SubmitContext { control: &stored.control, inbox: &inbox, earlier: earlier(stored, item) };
     let verdict = judge_item(item, &context);

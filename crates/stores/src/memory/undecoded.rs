@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Append, Appended, Lease, Refused};
+use engine::store::{Append, Appended, Lease, StoreError};
 use machine::Timestamp;
 use machine::event::InterruptCause;
 use machine::id::Principal;
@@ -12,16 +12,16 @@ use machine::undecodable::{FinalCommit, HeldCall, UndecodedRun, final_commit};
 use super::append::append;
 use super::state::{State, StoredRun};
 
-pub(super) fn end(state: &mut State, lease: &Lease, now: Timestamp) -> Result<Appended, Refused> {
+pub(super) fn end(state: &mut State, lease: &Lease, now: Timestamp) -> Result<Appended, StoreError> {
     let run = state.leased(lease)?;
     if !run.interrupt_accepted {
-        return Err(Refused::Stale);
+        return Err(StoreError::Stale);
     }
     let control = (*run.control).clone();
     let FinalCommit { events, rows, deliver, control } =
         final_commit(&plain(run, now), Some(control), &cause(run));
     let control =
-        control.ok_or_else(|| Refused::Impossible("the state does not agree with its rows".into()))?;
+        control.ok_or_else(|| StoreError::Impossible("the state does not agree with its rows".into()))?;
     let append_last = Append {
         expected_seq: run.seq(),
         expected_version: run.version,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Append, Birth, Committed, MessagePlace, Refused};
+use engine::store::{Append, CommittedEvent, MessagePosition, NewChildRun, StoreError};
 use machine::Timestamp;
 use machine::checkpoint::{self, Checkpoint};
 use machine::delivery::Delivery;
@@ -25,7 +25,7 @@ pub(super) fn write(
     row: Row,
     append: &Append,
     now: Timestamp,
-) -> Result<Vec<RunId>, Refused> {
+) -> Result<Vec<RunId>, StoreError> {
     let run = state.runs.get_mut(&row).ok_or_else(|| lost_row(row))?;
     let Some(tenant) = state.tenants.get_mut(&run.tenant) else { return Err(lost_thread(run)) };
     let Some(thread) = tenant.threads.get_mut(&run.thread) else { return Err(lost_thread(run)) };
@@ -75,7 +75,7 @@ fn write_log(run: &mut StoredRun, append: &Append) {
     let name = checkpoint_of(&append.events);
     for event in &append.events {
         let checkpoint = name.filter(|_| event.seq == append.control.seq);
-        run.log.push(Committed { event: event.clone(), checkpoint });
+        run.log.push(CommittedEvent { event: event.clone(), checkpoint });
         if matches!(event.fact, Fact::RunStarted { .. }) {
             run.started_at = Some(event.at);
         }
@@ -93,7 +93,7 @@ fn checkpoint_of(events: &[Arc<Event>]) -> Option<Checkpoint> {
 
 fn write_thread(run: &mut StoredRun, thread: &mut StoredThread, rows: &ProjectionRows) {
     for message in &rows.messages {
-        let place = MessagePlace { run: run.id.clone(), seq: message.seq, role: message.role };
+        let place = MessagePosition { run: run.id.clone(), seq: message.seq, role: message.role };
         thread.messages.insert(message.id.clone(), place);
         thread.messages_in_order.push(message.id.clone());
         thread.head = Some(message.id.clone());
@@ -187,12 +187,12 @@ fn promote_next(state: &mut State, ended: Row) -> Option<Row> {
     next
 }
 
-fn create_child(state: &mut State, parent: Row, birth: &Birth, now: Timestamp) -> Option<Row> {
+fn create_child(state: &mut State, parent: Row, birth: &NewChildRun, now: Timestamp) -> Option<Row> {
     let tenant = state.runs.get(&parent)?.tenant.clone();
     state.put_thread(&tenant, &birth.thread, Value::Null, now);
     let mut child = StoredRun::new(tenant.clone(), birth.control.clone(), birth.first.at);
     let checkpoint = checkpoint_of(std::slice::from_ref(&birth.first));
-    child.log.push(Committed { event: birth.first.clone(), checkpoint });
+    child.log.push(CommittedEvent { event: birth.first.clone(), checkpoint });
     let row = state.add_run(child);
     state.tenants.get_mut(&tenant)?.threads.get_mut(&birth.thread)?.holder = Some(row);
     Some(row)

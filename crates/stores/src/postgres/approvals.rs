@@ -40,7 +40,7 @@ pub(super) async fn approvals(
         let rows = candidates(connections, tenant, filter, &behind, asked.row_count()).await?;
         let is_last = rows.len() <= asked.limit;
         behind = rows.last().map_or(behind, place);
-        found.extend(rows.into_iter().filter(|view| filter.shows(view)));
+        found.extend(rows.into_iter().filter(|view| filter.matches(view)));
         if is_last || found.len() > asked.limit {
             return Ok(asked.listed(found, place));
         }

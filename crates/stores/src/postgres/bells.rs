@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use engine::store::{Ring, Said, Tenant};
+use engine::store::{LiveUpdate, Notification, Tenant};
 use machine::id::RunId;
 use tokio::sync::Notify;
 
@@ -33,7 +33,7 @@ struct Unheard {
     approvals: BTreeSet<(Tenant, RunId)>,
     approvals_missed: bool,
     watched: BTreeSet<RunId>,
-    said: VecDeque<(RunId, u64, Vec<Said>)>,
+    said: VecDeque<(RunId, u64, Vec<LiveUpdate>)>,
 }
 
 impl Bells {
@@ -88,7 +88,7 @@ impl Bells {
         self.bell.notify_one();
     }
 
-    pub(super) fn said(&self, run: RunId, after: u64, said: Vec<Said>) {
+    pub(super) fn said(&self, run: RunId, after: u64, said: Vec<LiveUpdate>) {
         let mut unheard = self.lock();
         if unheard.said.len() < SAID_COUNT_MAX {
             unheard.said.push_back((run, after, said));
@@ -98,7 +98,7 @@ impl Bells {
     }
 
     /// Dropping it loses no ring.
-    pub(super) async fn rung(&self) -> Ring {
+    pub(super) async fn rung(&self) -> Notification {
         loop {
             if let Some(ring) = self.next() {
                 return ring;
@@ -108,24 +108,24 @@ impl Bells {
     }
 
     /// What somebody waits for comes before what may be there.
-    fn next(&self) -> Option<Ring> {
+    fn next(&self) -> Option<Notification> {
         let mut unheard = self.lock();
         let ring = if let Some((tenant, run)) = unheard.runs.pop_first() {
-            Ring::Run { tenant, run }
+            Notification::Run { tenant, run }
         } else if std::mem::take(&mut unheard.ready) {
-            Ring::Ready
+            Notification::Ready
         } else if let Some(run) = unheard.committed.pop_first() {
-            Ring::Committed { run }
+            Notification::Committed { run }
         } else if std::mem::take(&mut unheard.approvals_missed) {
-            Ring::ApprovalsMissed
+            Notification::ApprovalsMissed
         } else if let Some((tenant, run)) = unheard.approvals.pop_first() {
-            Ring::Approvals { tenant, run }
+            Notification::Approvals { tenant, run }
         } else if let Some(run) = unheard.watched.pop_first() {
-            Ring::Watched { run }
+            Notification::LiveRequested { run }
         } else {
             // Behind the word about the commits that came before it.
             let (run, after, said) = unheard.said.pop_front()?;
-            Ring::Said { run, after, said }
+            Notification::Live { run, after, updates: said }
         };
         if !unheard.is_empty() {
             // Whoever else listens gets the next one.

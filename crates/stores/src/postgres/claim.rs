@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use engine::clock::Clock as _;
-use engine::store::{Claim, Claimed, Lease, Loaded, Refused, Tenant, Trouble};
+use engine::store::{Claim, Claimed, Lease, Loaded, StoreError, StoreFailure, Tenant};
 use machine::Timestamp;
 use machine::id::{RunId, ThreadId};
 use tokio_postgres::Row;
@@ -73,10 +73,10 @@ impl Shared {
                 let asked: Parameters<'_> = &[&node, &tenant, &run, &self.clock.given()];
                 self.connections.ask(Does::Write, sql, asked).await?
             }
-            Claim::Next { limit, .. } | Claim::Pressing { limit } => {
+            Claim::Next { limit, .. } | Claim::Urgent { limit } => {
                 let limit = i32::try_from(*limit).unwrap_or(i32::MAX);
-                let pressing = matches!(claim, Claim::Pressing { .. });
-                let full = claim.pass_over();
+                let pressing = matches!(claim, Claim::Urgent { .. });
+                let full = claim.skip_tenant();
                 let not_woken = full.filter(|full| full.woken).map(|full| kept(full.tenant.as_str()));
                 let not_startable = full.map(|full| kept(full.tenant.as_str()));
                 let sql = include_str!("sql/claim_next.sql");
@@ -100,7 +100,7 @@ impl Shared {
         self.tally.sync(0);
         let Given { claimed, refused } = match &claim {
             Claim::Run { .. } if is_loaded(&rows)? => self.take_up(&leases, &rows, LEASE).await?,
-            Claim::Run { .. } | Claim::Next { .. } | Claim::Pressing { .. } => self.load_all(&leases).await?,
+            Claim::Run { .. } | Claim::Next { .. } | Claim::Urgent { .. } => self.load_all(&leases).await?,
         };
         match refused {
             Some(stop) if claimed.is_empty() => Err(stop),
@@ -172,7 +172,7 @@ impl Shared {
                     Ok(loaded)
                 }
                 // It is held: a run that cannot be decoded must not keep all others from being given out.
-                Err(Stop(Refused::Trouble(trouble @ Trouble::Corrupt(_)))) => {
+                Err(Stop(StoreError::Failed(trouble @ StoreFailure::Corrupt(_)))) => {
                     self.leases.hear(&lease, last);
                     Err(trouble)
                 }
@@ -190,14 +190,14 @@ impl Shared {
     }
 
     pub(super) async fn load(&self, lease: &Lease) -> Result<Loaded, Stop> {
-        let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(Refused::Fenced)?;
+        let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(StoreError::Fenced)?;
         let sql = include_str!("sql/run_load.sql");
         let (tenant, id) = (kept(lease.tenant.as_str()), kept(lease.run.as_str()));
         let asked: Parameters<'_> = &[&lease.row, &tenant, &id, &node, &number(lease.epoch)];
         let rows = self.connections.read(sql, asked).await?;
         let Some(row) = rows.first() else {
             self.leases.forget(lease);
-            return Err(Refused::Fenced.into());
+            return Err(StoreError::Fenced.into());
         };
         let run = StoredRun::of(row, 0)?;
         let last = run.last_ticket();
@@ -207,7 +207,7 @@ impl Shared {
                 self.leases.stored(lease, loaded.control.seq);
                 Ok(loaded)
             }
-            Err(stop @ Stop(Refused::Trouble(Trouble::Corrupt(_)))) => {
+            Err(stop @ Stop(StoreError::Failed(StoreFailure::Corrupt(_)))) => {
                 // Its worker has seen that there is something that cannot be decoded, and needs no second ring for it.
                 self.leases.hear(lease, last);
                 Err(stop)

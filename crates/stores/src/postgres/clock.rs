@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::Task;
+use engine::BoxFuture;
 use machine::Timestamp;
 
 use crate::words::{millis, timestamp};
@@ -77,7 +77,7 @@ impl engine::clock::Clock for DatabaseClock {
         Timestamp(self.0.last.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
-    fn sleep_until(&self, at: Timestamp) -> Task<'static, ()> {
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         let clock = self.clone();
         Box::pin(async move {
             // The database may be heard again while we sleep: what counts is what its clock says.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use engine::store::{Append, Appended, Create, Created, Lease, PostKey, Refused, Tenant, ThreadView};
+use engine::store::{Append, Appended, Create, Created, Lease, PostKey, StoreError, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
 use machine::inbox::{Item, SubmitContext, Verdict, judge_after_end, judge_item};
@@ -49,7 +49,7 @@ struct Judged {
 
 impl Shared {
     pub(super) async fn append(self: &Arc<Self>, lease: &Lease, append: Append) -> Result<Appended, Stop> {
-        let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(Refused::Fenced)?;
+        let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(StoreError::Fenced)?;
         let expected_seq = number(append.expected_seq);
         let entry = match Entry::of(append) {
             Ok(entry) => Arc::new(entry),
@@ -58,7 +58,7 @@ impl Shared {
                 let sql = "SELECT seq = $2 FROM runs WHERE run = $1";
                 let rows = self.connections.read(sql, &[&lease.row, &expected_seq]).await?;
                 let current = rows.first().map(|row| row.try_get::<_, bool>(0)).transpose()?;
-                return Err(if current == Some(true) { refused } else { Refused::Fenced }.into());
+                return Err(if current == Some(true) { refused } else { StoreError::Fenced }.into());
             }
         };
         let plain = is_plain(&entry) && entry.state.run == lease.run && entry.state.thread == lease.thread;
@@ -105,9 +105,9 @@ impl Shared {
             .await?;
         match row.try_get(0)? {
             "held" => {}
-            "behind" => return Err(Refused::Behind.into()),
+            "behind" => return Err(StoreError::Behind.into()),
             "lapsed" => return Err(lapsed()),
-            "fenced" => return Err(Refused::Fenced.into()),
+            "fenced" => return Err(StoreError::Fenced.into()),
             other => return Err(corrupt(format!("an append came to {other}"))),
         }
         self.tally.sync(1);
@@ -115,7 +115,8 @@ impl Shared {
     }
 
     pub(super) async fn create(self: &Arc<Self>, create: Create) -> Result<Created, Stop> {
-        let Create { tenant, seen, if_busy, begins_after, key, brought, lease, append } = create;
+        let Create { tenant, seen, if_busy, begins_after, key, inline_agent: brought, lease, append } =
+            create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
         let entry = Arc::new(Entry::born(append, brought)?);
         check(&seen, &entry)?;
@@ -164,13 +165,13 @@ impl Shared {
             "hold" => Admission::Hold,
             "enqueue" => Admission::Enqueue,
             "take_over" => Admission::Supersede,
-            "stale" => return Err(Refused::Stale.into()),
-            "gone" => return Err(Refused::NotFound.into()),
-            "active_run" => return Err(Refused::Busy(Busy::ActiveRun(front()?)).into()),
-            "in_doubt" => return Err(Refused::Busy(Busy::InDoubt(front()?)).into()),
-            "queue_full" => return Err(Refused::Busy(Busy::QueueFull { max: QUEUE_MAX }).into()),
+            "stale" => return Err(StoreError::Stale.into()),
+            "gone" => return Err(StoreError::NotFound.into()),
+            "active_run" => return Err(StoreError::Busy(Busy::ActiveRun(front()?)).into()),
+            "in_doubt" => return Err(StoreError::Busy(Busy::InDoubt(front()?)).into()),
+            "queue_full" => return Err(StoreError::Busy(Busy::QueueFull { max: QUEUE_MAX }).into()),
             "line_full" => {
-                return Err(Refused::Busy(Busy::QueueFull { max: QUEUE_WITH_SUPERSEDING_MAX }).into());
+                return Err(StoreError::Busy(Busy::QueueFull { max: QUEUE_WITH_SUPERSEDING_MAX }).into());
             }
             "lapsed" => return Err(lapsed()),
             // The node is gone; the next one who asks joins again.
@@ -231,7 +232,7 @@ impl Shared {
         let id = item.decision().and_then(|decision| decision.id.as_ref()).map(|id| kept(id.as_str()));
         let sql = include_str!("sql/run_shown.sql");
         let rows = self.connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str()), &id]).await?;
-        let row = rows.first().ok_or(Refused::NotFound)?;
+        let row = rows.first().ok_or(StoreError::NotFound)?;
         let (number, version): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
         let earlier = row.try_get::<_, Option<&str>>(4)?.map(serde_json::from_str).transpose();
         let earlier = earlier.map_err(|error| corrupt(error.to_string()))?;

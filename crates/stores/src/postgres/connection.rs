@@ -9,8 +9,8 @@ use deadpool_postgres::{
     Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
     Runtime, TimeoutType,
 };
-use engine::numbers::Spread;
-use engine::store::{Refused, Trouble};
+use engine::metrics::Histogram;
+use engine::store::{StoreError, StoreFailure};
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Row};
@@ -137,7 +137,7 @@ pub(super) struct Connections {
 /// What writing takes, and what is in its way.
 #[derive(Default)]
 pub(super) struct Written {
-    pub(super) sync_us: Spread,
+    pub(super) sync_us: Histogram,
     pub(super) troubles: Troublesome,
 }
 
@@ -181,7 +181,7 @@ impl Connections {
         let asked = self.ask_patiently(does, sql, parameters).await.map_err(|Stop(refused)| refused);
         self.written.troubles.heard(&asked);
         if does == Does::Write && asked.is_ok() {
-            self.written.sync_us.note(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+            self.written.sync_us.record(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
         }
         Ok(asked?)
     }
@@ -246,12 +246,12 @@ impl Connections {
     }
 
     /// A place in a lane, waited for as long as for a connection.
-    pub(super) async fn enter<T>(&self, lane: &Lane) -> Result<(Errand<T>, Awaited<T>), Refused> {
+    pub(super) async fn enter<T>(&self, lane: &Lane) -> Result<(Errand<T>, Awaited<T>), StoreError> {
         let entered = tokio::time::timeout(self.wait_max, lane.enter()).await;
         let entered = entered.unwrap_or_else(|_| {
             let waited = self.wait_max.as_secs_f32();
             let why = format!("no connection for reads like this one became free within {waited} s");
-            Err(Trouble::Unavailable(why).into())
+            Err(StoreFailure::Unavailable(why).into())
         });
         self.written.troubles.heard(&entered);
         entered

@@ -1,7 +1,7 @@
 //! Grants: given for a whole thread, read for a call or a list, revoked. Those of approvals come with their commit.
 
 use engine::store::{
-    AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Lease, Listed, Page, Refused, Tenant,
+    AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Lease, Listed, Page, StoreError, Tenant,
 };
 use machine::grant::Grant;
 use machine::id::{GrantId, ThreadId, ToolName};
@@ -28,13 +28,13 @@ impl Shared {
         let sql = "SELECT set_auto_approve($1, $2, $3, $4, $5)";
         let rows = self.change(sql, &[&tenant, &thread, &id, &by, &self.clock.given()]).await?;
         let row = rows.first().ok_or_else(|| corrupt("set_auto_approve returned no row"))?;
-        if row.try_get(0)? { Ok(()) } else { Err(Refused::NotFound.into()) }
+        if row.try_get(0)? { Ok(()) } else { Err(StoreError::NotFound.into()) }
     }
 
     pub(super) async fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Result<(), Stop> {
         let sql = include_str!("sql/grant_revoke.sql");
         let rows = self.change(sql, &[&kept(tenant.as_str()), &kept(id.as_str())]).await?;
-        if rows.is_empty() { Err(Refused::NotFound.into()) } else { Ok(()) }
+        if rows.is_empty() { Err(StoreError::NotFound.into()) } else { Ok(()) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::store::{Refused, Tenant, Trouble};
+use engine::store::{StoreError, StoreFailure, Tenant};
 use machine::Control;
 use machine::control::ControlDecodeError;
 use machine::id::{AgentName, CallId, Digest, RunId};
@@ -45,7 +45,7 @@ impl Upkeep {
         &self,
         mut judge: impl FnMut(&Surveyed) -> T,
         mut progress: impl FnMut(u64),
-    ) -> Result<Vec<T>, Refused> {
+    ) -> Result<Vec<T>, StoreError> {
         let mut judged = Vec::new();
         let mut behind = (i64::MIN, String::new());
         let mut revisions = Revisions::new();
@@ -89,7 +89,7 @@ impl Upkeep {
             });
             found(&match held {
                 Ok(held) => Surveyed::Call(Box::new(held)),
-                Err(Stop(Refused::Trouble(Trouble::Corrupt(_)))) => {
+                Err(Stop(StoreError::Failed(StoreFailure::Corrupt(_)))) => {
                     Surveyed::Unreadable(unreadable(&look, run, id, row.try_get(4)?).await?)
                 }
                 Err(stop) => return Err(stop),

@@ -2,7 +2,7 @@
 //! callbacks.
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
-use engine::store::{REMEMBERED_MAX, Refused, Remembered, Tenant, remembers_enough};
+use engine::store::{STORED_RESPONSES_MAX, StoreError, StoredResponse, Tenant, too_many_stored_responses};
 use machine::id::{Digest, RunId, ThreadId};
 use tokio_postgres::Row;
 
@@ -64,17 +64,18 @@ impl Shared {
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
-        answer: &Remembered,
-    ) -> Result<Remembered, Stop> {
+        answer: &StoredResponse,
+    ) -> Result<StoredResponse, Stop> {
         answer.check(scope)?;
         let sql = "SELECT * FROM remember_answer($1, $2, $3, $4, $5, $6, $7)";
-        let Remembered { body, status, answer } = answer;
+        let StoredResponse { body, status, answer } = answer;
         let (tenant, run, scope) = (kept(tenant.as_str()), kept(run.as_str()), kept(scope));
-        let (body, status, most) = (body.0.as_slice(), i32::from(*status), number(REMEMBERED_MAX as u64));
+        let (body, status, most) =
+            (body.0.as_slice(), i32::from(*status), number(STORED_RESPONSES_MAX as u64));
         let rows = self.change(sql, &[&tenant, &run, &scope, &body, &status, &kept(answer), &most]).await?;
-        let kept = rows.first().ok_or(Refused::NotFound)?;
+        let kept = rows.first().ok_or(StoreError::NotFound)?;
         if kept.try_get::<_, Option<i32>>(1)?.is_none() {
-            return Err(remembers_enough().into());
+            return Err(too_many_stored_responses().into());
         }
         shown(kept)
     }
@@ -85,15 +86,15 @@ pub(super) async fn remembered(
     tenant: &Tenant,
     run: &RunId,
     scope: &str,
-) -> Result<Option<Remembered>, Stop> {
+) -> Result<Option<StoredResponse>, Stop> {
     let sql = include_str!("sql/remembered.sql");
     let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str()), &kept(scope)]).await?;
     rows.first().map(shown).transpose()
 }
 
-fn shown(row: &Row) -> Result<Remembered, Stop> {
+fn shown(row: &Row) -> Result<StoredResponse, Stop> {
     let status: i32 = row.try_get(1)?;
-    Ok(Remembered {
+    Ok(StoredResponse {
         body: digest(row.try_get(0)?)?,
         status: u16::try_from(status).map_err(|error| corrupt(error.to_string()))?,
         answer: told(row.try_get(2)?),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::store::{Lease, Refused, Tenant};
+use engine::store::{Lease, StoreError, Tenant};
 use machine::id::ThreadId;
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ pub(super) struct LettingGo {
     lease: Lease,
     /// One that arrives late, after its worker went on, lets nothing go.
     seq: i64,
-    told: oneshot::Sender<Result<LetGo, Refused>>,
+    told: oneshot::Sender<Result<LetGo, StoreError>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Waiting for LettingGo {
 impl Shared {
     /// True if the run is let go; false while its inbox holds an item, or its log an event that its worker has not seen.
     pub(super) async fn release(self: &Arc<Self>, lease: &Lease) -> Result<bool, Stop> {
-        let seq = number(self.leases.seq(lease).ok_or(Refused::Fenced)?);
+        let seq = number(self.leases.seq(lease).ok_or(StoreError::Fenced)?);
         let (told, answer) = oneshot::channel();
         if self.together.releases.join(LettingGo { lease: lease.clone(), seq, told }) {
             let shared = self.clone();
@@ -64,7 +64,7 @@ impl Shared {
         match answer.await.map_err(unheard)?? {
             LetGo::Kept => Ok(false),
             LetGo::Released { .. } => Ok(true),
-            LetGo::Fenced => Err(Refused::Fenced.into()),
+            LetGo::Fenced => Err(StoreError::Fenced.into()),
         }
     }
 
@@ -74,7 +74,7 @@ impl Shared {
                 together.into_iter().zip(outcomes).for_each(|(one, outcome)| self.tell(one, Ok(outcome)));
             }
             // One of them cannot be; the others can.
-            Err(Stop(Refused::Impossible(_))) if together.len() > 1 => {
+            Err(Stop(StoreError::Impossible(_))) if together.len() > 1 => {
                 for one in together {
                     Box::pin(self.let_go(vec![one])).await;
                 }
@@ -83,7 +83,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self, LettingGo { lease, told, .. }: LettingGo, outcome: Result<LetGo, Refused>) {
+    fn tell(&self, LettingGo { lease, told, .. }: LettingGo, outcome: Result<LetGo, StoreError>) {
         match &outcome {
             Ok(LetGo::Released { waits }) => {
                 self.leases.forget(&lease);
@@ -100,7 +100,7 @@ impl Shared {
 
     /// In the order in which they were asked for.
     async fn send_releases(&self, together: &[LettingGo]) -> Result<Vec<LetGo>, Stop> {
-        let node = self.leases.node().ok_or(Refused::Fenced)?;
+        let node = self.leases.node().ok_or(StoreError::Fenced)?;
         let runs: Vec<i64> = together.iter().map(|one| one.lease.row).collect();
         let epochs: Vec<i64> = together.iter().map(|one| number(one.lease.epoch)).collect();
         let seqs: Vec<i64> = together.iter().map(|one| one.seq).collect();

@@ -1,6 +1,6 @@
 //! The messages of a thread, in the order in which they joined it.
 
-use engine::store::{Listed, MessageView, Page, Refused, SaidMessage, Tenant};
+use engine::store::{Listed, MessageView, Page, StoreError, Tenant, TimedMessage};
 use machine::id::{MessageId, RunId, ThreadId};
 use tokio_postgres::Row;
 
@@ -24,7 +24,7 @@ pub(super) async fn messages(
         &[&kept(tenant.as_str()), &kept(thread.as_str()), &behind, &asked.row_count()];
     let rows = connections.read(sql, parameters).await?;
     if rows.is_empty() {
-        return Err(Refused::NotFound.into());
+        return Err(StoreError::NotFound.into());
     }
     let mut found = Vec::new();
     for row in &rows {
@@ -46,6 +46,6 @@ fn shown(row: &Row) -> Result<MessageView, Stop> {
         run: RunId::from(told(run)),
         seq,
         role: role_of(row.try_get(5)?)?,
-        said: said.as_ref().and_then(SaidMessage::of),
+        said: said.as_ref().and_then(TimedMessage::from_event),
     })
 }

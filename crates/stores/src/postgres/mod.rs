@@ -71,8 +71,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::numbers::Spread;
-use engine::store::Counts;
+use engine::metrics::Histogram;
+use engine::store::StoreMetrics;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
 use tokio_postgres::Row;
@@ -139,7 +139,7 @@ impl fmt::Debug for Settings {
 }
 
 /// One node of a store. Dropping it is a crash: what it holds is taken over when its lease has run out. To leave at
-/// once, see [`hand_over`](engine::store::Store::hand_over).
+/// once, see [`release_all`](engine::store::Store::release_all).
 pub struct PostgresStore {
     shared: Arc<Shared>,
     tasks: [AbortHandle; 2],
@@ -222,15 +222,15 @@ impl Shared {
         Ok(rows)
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> StoreMetrics {
         let (tally, written) = (&self.tally, &self.connections.written);
-        Counts {
+        StoreMetrics {
             commits: tally.commits.load(Ordering::Relaxed),
             syncs: tally.syncs.load(Ordering::Relaxed),
             bytes: tally.bytes.load(Ordering::Relaxed),
-            batches: tally.batches.seen(),
-            sync_us: written.sync_us.seen(),
-            troubles: written.troubles.seen(),
+            batches: tally.batches.snapshot(),
+            sync_us: written.sync_us.snapshot(),
+            failures: written.troubles.seen(),
         }
     }
 }
@@ -240,7 +240,7 @@ struct Tally {
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
-    batches: Spread,
+    batches: Histogram,
 }
 
 impl Tally {
@@ -253,7 +253,7 @@ impl Tally {
     fn sync(&self, commits: u64) {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         if commits > 0 {
-            self.batches.note(commits);
+            self.batches.record(commits);
         }
     }
 }

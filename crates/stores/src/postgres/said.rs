@@ -1,7 +1,7 @@
 //! What is said on the way of a run, as nodes tell it to each other: in notes that fit into a notification.
 
 use engine::live::{Delta, Part, ToolNote, ToolNoteBody};
-use engine::store::Said;
+use engine::store::LiveUpdate;
 use machine::id::{CallId, MessageId, RunId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,10 +39,10 @@ enum Place {
 }
 
 /// Each as it is sent. What has names that leave no room is left out.
-pub(super) fn notes(run: &RunId, after: u64, said: Vec<Said>) -> Vec<String> {
+pub(super) fn notes(run: &RunId, after: u64, said: Vec<LiveUpdate>) -> Vec<String> {
     let words = said.into_iter().flat_map(|said| match said {
-        Said::Delta(delta) => pieces(&delta),
-        Said::Note(note) => vec![tool_words(note)],
+        LiveUpdate::Delta(delta) => pieces(&delta),
+        LiveUpdate::Note(note) => vec![tool_words(note)],
     });
     let notes = words.filter_map(|said| {
         let note = Note { run: run.as_str().to_owned(), after, said };
@@ -51,7 +51,7 @@ pub(super) fn notes(run: &RunId, after: u64, said: Vec<Said>) -> Vec<String> {
     notes.collect()
 }
 
-pub(super) fn read(note: &str) -> Option<(RunId, u64, Vec<Said>)> {
+pub(super) fn read(note: &str) -> Option<(RunId, u64, Vec<LiveUpdate>)> {
     let Note { run, after, said } = serde_json::from_str(note).ok()?;
     let said = match said {
         Words::Delta { message, attempt, part, offset, text } => {
@@ -60,7 +60,7 @@ pub(super) fn read(note: &str) -> Option<(RunId, u64, Vec<Said>)> {
                 Place::Reasoning => Part::Reasoning,
                 Place::Arguments { index, call } => Part::Arguments { index, call_id: call },
             };
-            Said::Delta(Delta { message_id: MessageId::from(message), attempt, part, offset, text })
+            LiveUpdate::Delta(Delta { message_id: MessageId::from(message), attempt, part, offset, text })
         }
         Words::Log { call, attempt, text } => tool_note(call, attempt, ToolNoteBody::Log(text)),
         Words::Progress { call, attempt, value } => tool_note(call, attempt, ToolNoteBody::Progress(value)),
@@ -68,8 +68,8 @@ pub(super) fn read(note: &str) -> Option<(RunId, u64, Vec<Said>)> {
     Some((RunId::from(run), after, vec![said]))
 }
 
-fn tool_note(call: String, attempt: u32, body: ToolNoteBody) -> Said {
-    Said::Note(ToolNote { call_id: CallId::from(call), attempt, body })
+fn tool_note(call: String, attempt: u32, body: ToolNoteBody) -> LiveUpdate {
+    LiveUpdate::Note(ToolNote { call_id: CallId::from(call), attempt, body })
 }
 
 fn tool_words(note: ToolNote) -> Words {
@@ -131,7 +131,7 @@ mod tests {
         Delta { message_id: "msg_run_1".into(), attempt: 2, part, offset, text: text.into() }
     }
 
-    fn heard(notes: &[String]) -> Vec<Said> {
+    fn heard(notes: &[String]) -> Vec<LiveUpdate> {
         let read = notes.iter().map(|note| read(note).expect("a note can be read"));
         read.flat_map(|(run, after, said)| {
             assert_eq!((run.as_str(), after), ("run", 7));
@@ -143,11 +143,11 @@ mod tests {
     #[test]
     fn what_is_told_is_heard_as_it_was_said() {
         let arguments = Part::Arguments { index: 3, call_id: Some("call\"1".into()) };
-        let note = |body| Said::Note(ToolNote { call_id: "call".into(), attempt: 1, body });
+        let note = |body| LiveUpdate::Note(ToolNote { call_id: "call".into(), attempt: 1, body });
         let said = vec![
-            Said::Delta(delta(Part::Text, 0, "Grüße\0\n")),
-            Said::Delta(delta(Part::Reasoning, 5, "so")),
-            Said::Delta(delta(arguments, 9, "{\"a\"")),
+            LiveUpdate::Delta(delta(Part::Text, 0, "Grüße\0\n")),
+            LiveUpdate::Delta(delta(Part::Reasoning, 5, "so")),
+            LiveUpdate::Delta(delta(arguments, 9, "{\"a\"")),
             note(ToolNoteBody::Log("half".into())),
             note(ToolNoteBody::Progress(serde_json::json!({ "done": 0.5 }))),
         ];
@@ -161,11 +161,11 @@ mod tests {
     fn a_long_text_goes_in_pieces_that_follow_each_other() {
         for sign in ["a", "\u{1}", "é", "\"", "語", "\u{7f}", "\u{85}"] {
             let text = sign.repeat(20_000);
-            let notes = notes(&"run".into(), 7, vec![Said::Delta(delta(Part::Text, 10, &text))]);
+            let notes = notes(&"run".into(), 7, vec![LiveUpdate::Delta(delta(Part::Text, 10, &text))]);
             assert!(notes.len() > 2 && notes.iter().all(|note| note.len() < NOTE_BYTES_MAX));
             let mut joined = String::new();
             for said in heard(&notes) {
-                let Said::Delta(piece) = said else { panic!("only deltas were said") };
+                let LiveUpdate::Delta(piece) = said else { panic!("only deltas were said") };
                 assert_eq!(piece.offset, 10 + joined.chars().count() as u64);
                 joined.push_str(&piece.text);
             }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
-    Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
-    Remembered, Ring, RunFilter, RunView, Said, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, Countable, Create, Created,
+    GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessagePosition, MessageView,
+    Notification, Page, RunCounts, RunFilter, RunView, StateView, Store, StoreError, StoreMetrics,
+    StoredResponse, SuspensionView, Tenant, ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -32,7 +33,7 @@ use crate::words;
 /// Begins when somebody waits for it: a run must not be given to nobody.
 fn task<'a, T: Send + 'a>(
     work: impl Future<Output = Result<T, Stop>> + Send + 'a,
-) -> Task<'a, Result<T, Refused>> {
+) -> BoxFuture<'a, Result<T, StoreError>> {
     Box::pin(async move { work.await.map_err(|Stop(refused)| refused) })
 }
 
@@ -41,7 +42,7 @@ impl PostgresStore {
     fn list<T: Send + 'static, F>(
         &self,
         read: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
-    ) -> Task<'_, Result<T, Refused>>
+    ) -> BoxFuture<'_, Result<T, StoreError>>
     where
         F: Future<Output = Result<T, Stop>> + Send + 'static,
     {
@@ -52,7 +53,7 @@ impl PostgresStore {
     fn log<T: Send + 'static, F>(
         &self,
         read: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
-    ) -> Task<'_, Result<T, Refused>>
+    ) -> BoxFuture<'_, Result<T, StoreError>>
     where
         F: Future<Output = Result<T, Stop>> + Send + 'static,
     {
@@ -65,7 +66,7 @@ impl PostgresStore {
         &self,
         which: fn(&Connections) -> &Lane,
         read: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
-    ) -> Task<'_, Result<T, Refused>>
+    ) -> BoxFuture<'_, Result<T, StoreError>>
     where
         F: Future<Output = Result<T, Stop>> + Send + 'static,
     {
@@ -86,18 +87,18 @@ impl PostgresStore {
 impl Shared {
     /// Only whoever holds the run is told more about it.
     fn check(&self, lease: &Lease) -> Result<(), Stop> {
-        if self.leases.is_current(lease) { Ok(()) } else { Err(Refused::Fenced.into()) }
+        if self.leases.is_current(lease) { Ok(()) } else { Err(StoreError::Fenced.into()) }
     }
 
     /// Whoever has read all of a run that another node holds may wait for more.
-    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[Logged], is_all: bool) {
+    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[LogEntry], is_all: bool) {
         let last = events.last();
-        let end = last.and_then(Logged::readable);
+        let end = last.and_then(LogEntry::readable);
         let ended = end.is_some_and(|end| matches!(end.event.fact, Fact::RunEnded { .. }));
         if ended {
             self.watched.forget(number);
         } else if is_all && self.leases.of_run(number).is_none() {
-            let seq = last.map_or(after, Logged::seq);
+            let seq = last.map_or(after, LogEntry::seq);
             self.watched.read(number, run, words::number(seq));
         }
     }
@@ -113,7 +114,7 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         thread: &ThreadId,
         metadata: &Value,
-    ) -> Task<'_, Result<bool, Refused>> {
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
         if let Err(refused) = crate::check_metadata(metadata) {
             return Box::pin(std::future::ready(Err(refused)));
         }
@@ -121,12 +122,12 @@ impl Store for PostgresStore {
         task(async move { self.shared.put_thread(&tenant, &thread, &metadata).await })
     }
 
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>> {
         let (tenant, thread) = (tenant.clone(), thread.clone());
         task(async move { thread::view(&self.shared.connections, &tenant, &thread).await })
     }
 
-    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
+    fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>> {
         let (tenant, page) = (tenant.clone(), page.clone());
         self.list(move |shared| async move { thread::views(&shared.connections, &tenant, &page).await })
     }
@@ -136,12 +137,12 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
-    ) -> Task<'_, Result<(), Refused>> {
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
         task(async move { self.shared.set_auto_approve(&tenant, &thread, given.as_ref()).await })
     }
 
-    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>> {
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>> {
         let (lease, tool) = (lease.clone(), tool.clone());
         task(async move {
             self.shared.check(&lease)?;
@@ -149,7 +150,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>> {
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
         let (tenant, id) = (tenant.clone(), id.clone());
         task(async move { grants::one(&self.shared.connections, &tenant, &id).await })
     }
@@ -159,24 +160,24 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         filter: &GrantFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<GrantView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         self.list(
             move |shared| async move { grants::list(&shared.connections, &tenant, &filter, &page).await },
         )
     }
 
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>> {
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, id) = (tenant.clone(), id.clone());
         task(async move { self.shared.revoke_grant(&tenant, &id).await })
     }
 
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread) = (tenant.clone(), thread.clone());
         task(async move { self.shared.delete_thread(&tenant, &thread).await })
     }
 
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
+    fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let (digest, text) = (digest.0, text.to_owned());
         task(async move {
             let sql = "INSERT INTO revisions (digest, text) VALUES ($1, $2) ON CONFLICT DO NOTHING";
@@ -190,7 +191,7 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         thread: &ThreadId,
         digest: &Digest,
-    ) -> Task<'_, Result<Option<String>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<String>, StoreError>> {
         let (tenant, thread, digest) = (tenant.clone(), thread.clone(), digest.0);
         task(async move {
             let rows = self
@@ -208,42 +209,42 @@ impl Store for PostgresStore {
     fn callback_keys(
         &self,
         drawn: Option<CallbackKey>,
-    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
         task(async move { self.shared.callback_keys(drawn).await })
     }
 
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>> {
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
         task(async move { self.shared.rotate_callback_key(drawn).await })
     }
 
-    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>> {
+    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
         task(async move { self.shared.remove_callback_keys(which).await })
     }
 
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
         task(async move { self.shared.create(create).await })
     }
 
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
         task(async move { self.shared.claim(claim).await })
     }
 
-    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
+    fn load(&self, lease: &Lease) -> BoxFuture<'_, Result<Loaded, StoreError>> {
         let lease = lease.clone();
         task(async move { self.shared.load(&lease).await })
     }
 
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         let lease = lease.clone();
         task(async move { self.shared.append(&lease, append).await })
     }
 
-    fn end_undecoded(&self, lease: &Lease) -> Task<'_, Result<Appended, Refused>> {
+    fn end_undecoded(&self, lease: &Lease) -> BoxFuture<'_, Result<Appended, StoreError>> {
         let lease = lease.clone();
         task(async move { self.shared.end_undecoded(&lease).await })
     }
 
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+    fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>> {
         let lease = lease.clone();
         task(async move { self.shared.release(&lease).await })
     }
@@ -252,12 +253,12 @@ impl Store for PostgresStore {
         self.shared.leases.may_send(lease)
     }
 
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         task(async move { self.shared.submit(&tenant, &run, item).await })
     }
 
-    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>> {
         task(self.shared.next_wake())
     }
 
@@ -266,12 +267,12 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         run: &RunId,
         id: &DecisionId,
-    ) -> Task<'_, Result<Option<Decision>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>> {
         let (tenant, run, id) = (tenant.clone(), run.clone(), id.clone());
         task(async move { views::decision(&self.shared.connections, &tenant, &run, &id).await })
     }
 
-    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
+    fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         task(async move { views::run(&self.shared.connections, &tenant, &run).await })
     }
@@ -281,7 +282,7 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         filter: &RunFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         self.list(
             move |shared| async move { views::runs(&shared.connections, &tenant, &filter, &page).await },
@@ -294,7 +295,7 @@ impl Store for PostgresStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
+    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         let read = move |shared: Arc<Shared>| async move {
             let connections = &shared.connections;
@@ -306,7 +307,7 @@ impl Store for PostgresStore {
         if limit <= POINT_EVENT_COUNT_MAX { task(read(self.shared.clone())) } else { self.log(read) }
     }
 
-    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
+    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
         let lease = lease.clone();
         task(async move {
             self.shared.check(&lease)?;
@@ -319,7 +320,7 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         thread: &ThreadId,
         message: &MessageId,
-    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>> {
         let (tenant, thread, message) = (tenant.clone(), thread.clone(), message.clone());
         task(async move { views::message(&self.shared.connections, &tenant, &thread, &message).await })
     }
@@ -329,7 +330,7 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         thread: &ThreadId,
         page: &Page,
-    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
         let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
         self.list(move |shared| async move {
             messages::messages(&shared.connections, &tenant, &thread, &page).await
@@ -341,38 +342,42 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         thread: &ThreadId,
         scope: &str,
-    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<(RunId, Digest)>, StoreError>> {
         let (tenant, thread, scope) = (tenant.clone(), thread.clone(), scope.to_owned());
         task(async move { keys::posted(&self.shared.connections, &tenant, &thread, &scope).await })
     }
 
-    fn remember(
+    fn store_response(
         &self,
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
-        answer: Remembered,
-    ) -> Task<'_, Result<Remembered, Refused>> {
+        answer: StoredResponse,
+    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
         let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
         task(async move { self.shared.remember(&tenant, &run, &scope, &answer).await })
     }
 
-    fn remembered(
+    fn stored_response(
         &self,
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
-    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
         let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
         task(async move { keys::remembered(&self.shared.connections, &tenant, &run, &scope).await })
     }
 
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateView>, Refused>> {
+    fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         task(async move { views::state(&self.shared.connections, &tenant, &run).await })
     }
 
-    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
+    fn taken_call_ids(
+        &self,
+        lease: &Lease,
+        asked: &[String],
+    ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>> {
         let (lease, asked) = (lease.clone(), asked.to_vec());
         task(async move {
             self.shared.check(&lease)?;
@@ -380,7 +385,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+    fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>> {
         let lease = lease.clone();
         task(async move {
             self.shared.check(&lease)?;
@@ -392,7 +397,7 @@ impl Store for PostgresStore {
         &self,
         tenant: &Tenant,
         id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>> {
         let (tenant, id) = (tenant.clone(), id.clone());
         task(async move { approvals::suspension(&self.shared.connections, &tenant, &id).await })
     }
@@ -402,7 +407,7 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         filter: &ApprovalFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<SuspensionView>, StoreError>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         // Those of one run are few, and streams ask for them whenever it changes.
         if filter.run.is_some() {
@@ -415,7 +420,12 @@ impl Store for PostgresStore {
         })
     }
 
-    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+    fn count_up_to(
+        &self,
+        tenant: &Tenant,
+        what: Countable,
+        max: u64,
+    ) -> BoxFuture<'_, Result<u64, StoreError>> {
         let tenant = tenant.clone();
         self.list(
             move |shared| async move { views::count_up_to(&shared.connections, &tenant, what, max).await },
@@ -427,18 +437,18 @@ impl Store for PostgresStore {
         tenant: &Tenant,
         thread: &ThreadId,
         agents: &BTreeSet<AgentName>,
-    ) -> Task<'_, Result<bool, Refused>> {
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
         let (tenant, thread, agents) = (tenant.clone(), thread.clone(), agents.clone());
         task(
             async move { views::has_other_agents(&self.shared.connections, &tenant, &thread, &agents).await },
         )
     }
 
-    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+    fn run_counts(&self) -> BoxFuture<'_, Result<RunCounts, StoreError>> {
         self.list(move |shared| async move { views::census(&shared.connections).await })
     }
 
-    fn counts(&self) -> Counts {
+    fn metrics(&self) -> StoreMetrics {
         self.shared.counts()
     }
 
@@ -446,19 +456,19 @@ impl Store for PostgresStore {
         true
     }
 
-    fn rung(&self) -> Task<'_, Ring> {
+    fn next_notification(&self) -> BoxFuture<'_, Notification> {
         Box::pin(self.shared.bells.rung())
     }
 
-    fn watch(&self, run: &RunId) {
+    fn request_live(&self, run: &RunId) {
         self.shared.posts.watch(run);
     }
 
-    fn tell(&self, run: &RunId, after: u64, said: Vec<Said>) {
+    fn publish_live(&self, run: &RunId, after: u64, said: Vec<LiveUpdate>) {
         self.shared.posts.tell(said::notes(run, after, said));
     }
 
-    fn hand_over(&self) -> Task<'_, Result<(), Refused>> {
+    fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         task(self.shared.hand_over())
     }
 

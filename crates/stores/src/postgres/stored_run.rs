@@ -3,7 +3,9 @@
 use std::iter::repeat;
 use std::sync::Arc;
 
-use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, UnreadableEvent};
+use engine::store::{
+    CommittedEvent, EVENTS_BYTES_MAX, Lease, Loaded, LogEntry, StoreError, Tenant, UnreadableEvent,
+};
 use machine::apply::{apply, initial_control};
 use machine::control::ControlDecodeError;
 use machine::event::Event;
@@ -59,7 +61,7 @@ pub(super) async fn folded(connections: &Connections, run: i64) -> Result<Contro
             return control.ok_or_else(|| corrupt(format!("run {run} has no events")));
         }
         for logged in &page {
-            let Committed { event, .. } = logged.decoded()?;
+            let CommittedEvent { event, .. } = logged.decoded()?;
             let folded = match &mut control {
                 Some(control) => apply(control, event),
                 None => initial_control(event).map(|born| control = Some(born)),
@@ -131,7 +133,7 @@ const COMMIT_COUNT_MAX: usize = 256;
 struct Reading {
     after: u64,
     limit: usize,
-    events: Vec<Logged>,
+    events: Vec<LogEntry>,
     bytes: usize,
     /// The last commit that was seen.
     seen: u64,
@@ -172,8 +174,8 @@ impl Reading {
                 self.bytes += line.len();
                 let checkpoint = if seq == last_seq { Some(checkpoint_of(word)?) } else { None };
                 self.events.push(match event(line, seq) {
-                    Ok(event) => Logged::Event(Committed { event: Arc::new(event), checkpoint }),
-                    Err(_) => Logged::Unreadable(UnreadableEvent { seq, checkpoint }),
+                    Ok(event) => LogEntry::Event(CommittedEvent { event: Arc::new(event), checkpoint }),
+                    Err(_) => LogEntry::Unreadable(UnreadableEvent { seq, checkpoint }),
                 });
             }
             self.seen = last_seq;
@@ -191,14 +193,14 @@ pub(super) async fn events_of(
     run: &RunId,
     after: u64,
     limit: usize,
-) -> Result<(i64, Vec<Logged>, bool), Stop> {
+) -> Result<(i64, Vec<LogEntry>, bool), Stop> {
     let mut reading = Reading::new(after, limit);
     let count = number(reading.commit_count() as u64);
     let sql = include_str!("sql/events_of_run.sql");
     let (tenant, run) = (kept(tenant.as_str()), kept(run.as_str()));
     let left = reading.bytes_left();
     let rows = connections.read(sql, &[&tenant, &run, &number(after), &count, &left]).await?;
-    let first = rows.first().ok_or(Refused::NotFound)?;
+    let first = rows.first().ok_or(StoreError::NotFound)?;
     let run = first.try_get(4)?;
     let nothing = first.try_get::<_, Option<i64>>(0)?.is_none();
     if !nothing && reading.take(&rows)? {
@@ -213,7 +215,7 @@ pub(super) async fn events_after(
     run: i64,
     after: u64,
     limit: usize,
-) -> Result<Vec<Logged>, Stop> {
+) -> Result<Vec<LogEntry>, Stop> {
     let mut reading = Reading::new(after, limit);
     read_on(connections, run, &mut reading).await?;
     Ok(reading.events)
@@ -233,9 +235,9 @@ async fn read_on(connections: &Connections, run: i64, reading: &mut Reading) -> 
 
 /// One event of a run, with nothing read but its commit.
 pub(super) async fn event_at(connections: &Connections, run: i64, seq: u64) -> Result<Arc<Event>, Stop> {
-    let before = seq.checked_sub(1).ok_or(Refused::NotFound)?;
+    let before = seq.checked_sub(1).ok_or(StoreError::NotFound)?;
     let found = events_after(connections, run, before, 1).await?;
-    let found = found.first().filter(|found| found.seq() == seq).ok_or(Refused::NotFound)?;
+    let found = found.first().filter(|found| found.seq() == seq).ok_or(StoreError::NotFound)?;
     Ok(found.decoded()?.event.clone())
 }
 

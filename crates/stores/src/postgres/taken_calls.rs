@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::store::{Lease, Refused, Tenant};
+use engine::store::{Lease, StoreError, Tenant};
 use machine::id::{CallId, ThreadId};
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ use super::trouble::Stop;
 pub(super) struct Asking {
     lease: Lease,
     ids: Vec<String>,
-    told: oneshot::Sender<Result<BTreeSet<CallId>, Refused>>,
+    told: oneshot::Sender<Result<BTreeSet<CallId>, StoreError>>,
 }
 
 impl Waiting for Asking {

@@ -1,6 +1,6 @@
 //! Threads: as admission sees them, what is kept for them, and how they go.
 
-use engine::store::{Listed, Page, Refused, Tenant, ThreadView};
+use engine::store::{Listed, Page, StoreError, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::thread::ThreadState;
 use tokio_postgres::Row;
@@ -32,8 +32,8 @@ impl Shared {
         let row = rows.first().ok_or_else(|| corrupt("a deletion came to nothing"))?;
         match row.try_get(0)? {
             "deleted" => Ok(()),
-            "stale" => Err(Refused::Stale.into()),
-            "not_found" => Err(Refused::NotFound.into()),
+            "stale" => Err(StoreError::Stale.into()),
+            "not_found" => Err(StoreError::NotFound.into()),
             other => Err(corrupt(format!("a deletion came to {other}"))),
         }
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::store::{Brought, Lease, Refused, Tenant, ThreadView};
+use engine::store::{InlineAgent, Lease, StoreError, Tenant, ThreadView};
 use machine::id::{CallId, ThreadId};
 use machine::inbox::Item;
 use machine::projection_rows::MessageRow;
@@ -59,7 +59,7 @@ impl Default for Together {
 struct PlainAppend {
     lease: Lease,
     entry: Arc<Entry>,
-    told: oneshot::Sender<Result<Appended, Refused>>,
+    told: oneshot::Sender<Result<Appended, StoreError>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ struct PlainCreation {
     seen: ThreadView,
     entry: Arc<Entry>,
     /// None where it has to be sent alone, and nothing is written of it.
-    told: oneshot::Sender<Result<Option<InHand>, Refused>>,
+    told: oneshot::Sender<Result<Option<InHand>, StoreError>>,
 }
 
 /// A run that was created in the hands of a node.
@@ -191,15 +191,15 @@ impl Shared {
 
     async fn append_together(&self, appends: Vec<PlainAppend>) {
         let outcomes = self.send_appends(&appends).await;
-        let all = |outcome: Result<Appended, Refused>| vec![outcome; appends.len()];
+        let all = |outcome: Result<Appended, StoreError>| vec![outcome; appends.len()];
         let outcomes = outcomes.unwrap_or_else(|Stop(refused)| match refused {
             // One of them cannot be, or repeats the id of a decision; the others can be stored.
-            Refused::Impossible(_) | Refused::Behind => all(Ok(Appended::Alone)),
-            refused @ (Refused::Fenced
-            | Refused::Stale
-            | Refused::Busy(_)
-            | Refused::NotFound
-            | Refused::Trouble(_)) => all(Err(refused)),
+            StoreError::Impossible(_) | StoreError::Behind => all(Ok(Appended::Alone)),
+            refused @ (StoreError::Fenced
+            | StoreError::Stale
+            | StoreError::Busy(_)
+            | StoreError::NotFound
+            | StoreError::Failed(_)) => all(Err(refused)),
         });
         for (append, outcome) in appends.into_iter().zip(outcomes) {
             // Whoever does not listen any more finds out by reading.
@@ -207,8 +207,8 @@ impl Shared {
         }
     }
 
-    async fn send_appends(&self, appends: &[PlainAppend]) -> Result<Vec<Result<Appended, Refused>>, Stop> {
-        let node = self.leases.node().ok_or(Refused::Fenced)?;
+    async fn send_appends(&self, appends: &[PlainAppend]) -> Result<Vec<Result<Appended, StoreError>>, Stop> {
+        let node = self.leases.node().ok_or(StoreError::Fenced)?;
         let columns = Columns::of(appends.iter().map(|append| &*append.entry));
         let runs: Vec<i64> = appends.iter().map(|append| append.lease.row).collect();
         let (tenants, ids) = names(appends.iter().map(|append| &append.lease));
@@ -266,18 +266,18 @@ impl Shared {
         let outcome = |word: &str| match word {
             "held" => Ok(Ok(Appended::Held)),
             "alone" => Ok(Ok(Appended::Alone)),
-            "fenced" => Ok(Err(Refused::Fenced)),
-            "behind" => Ok(Err(Refused::Behind)),
+            "fenced" => Ok(Err(StoreError::Fenced)),
+            "behind" => Ok(Err(StoreError::Behind)),
             other => Err(corrupt(format!("an append came to {other}"))),
         };
         outcomes.into_iter().map(outcome).collect()
     }
 
     async fn create_together(&self, creations: Vec<PlainCreation>) {
-        let all = |outcome: Result<Option<InHand>, Refused>| vec![outcome; creations.len()];
+        let all = |outcome: Result<Option<InHand>, StoreError>| vec![outcome; creations.len()];
         let outcomes = match self.send_creations(&creations).await {
             Ok(created) => created.into_iter().map(Ok).collect(),
-            Err(Stop(Refused::Impossible(_))) => all(Ok(None)),
+            Err(Stop(StoreError::Impossible(_))) => all(Ok(None)),
             Err(Stop(refused)) => all(Err(refused)),
         };
         for (creation, outcome) in creations.into_iter().zip(outcomes) {
@@ -416,7 +416,7 @@ impl<'e> Columns<'e> {
         self.call_ids.push(kept(call.as_str()));
     }
 
-    fn add_brought(&mut self, brought: &'e Brought, place: i32) {
+    fn add_brought(&mut self, brought: &'e InlineAgent, place: i32) {
         self.brought_places.push(place);
         self.brought_digests.push(&brought.digest().0);
         self.brought_texts.push(kept(brought.text()));

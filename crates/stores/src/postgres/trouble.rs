@@ -3,21 +3,21 @@
 use std::error::Error as _;
 use std::fmt;
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use tokio_postgres::Error;
 
 /// Stops a commit or a read. Errors of the database turn into it by themselves.
 #[derive(Debug)]
-pub(super) struct Stop(pub(super) Refused);
+pub(super) struct Stop(pub(super) StoreError);
 
-impl AsRef<Refused> for Stop {
-    fn as_ref(&self) -> &Refused {
+impl AsRef<StoreError> for Stop {
+    fn as_ref(&self) -> &StoreError {
         &self.0
     }
 }
 
-impl From<Refused> for Stop {
-    fn from(refused: Refused) -> Self {
+impl From<StoreError> for Stop {
+    fn from(refused: StoreError) -> Self {
         Self(refused)
     }
 }
@@ -29,15 +29,15 @@ impl From<Error> for Stop {
 }
 
 pub(super) fn impossible(why: impl Into<String>) -> Stop {
-    Stop(Refused::Impossible(why.into()))
+    Stop(StoreError::Impossible(why.into()))
 }
 
 pub(super) fn corrupt(why: impl Into<String>) -> Stop {
-    Stop(Refused::Trouble(Trouble::Corrupt(why.into())))
+    Stop(StoreError::Failed(StoreFailure::Corrupt(why.into())))
 }
 
 pub(super) fn unavailable(why: impl Into<String>) -> Stop {
-    Stop(Refused::Trouble(Trouble::Unavailable(why.into())))
+    Stop(StoreError::Failed(StoreFailure::Unavailable(why.into())))
 }
 
 /// Nothing was stored, and the same again may work at once: two transactions stood in each other's way.
@@ -61,22 +61,24 @@ fn code(error: &Error) -> &str {
     error.code().map_or("", tokio_postgres::error::SqlState::code)
 }
 
-fn refused(error: &Error) -> Refused {
+fn refused(error: &Error) -> StoreError {
     let text = told(error);
     match code(error) {
         // Raised by our own functions: what is asked for contradicts what is stored.
-        "HPI00" => Refused::Impossible(error.as_db_error().map_or(text, |error| error.message().to_owned())),
+        "HPI00" => {
+            StoreError::Impossible(error.as_db_error().map_or(text, |error| error.message().to_owned()))
+        }
         // So is this: a decision came to a worker under an id that was used before.
-        "HPB00" => Refused::Behind,
-        "53100" => Trouble::Full(text).into(),
-        code if code.starts_with("XX") => Trouble::Corrupt(text).into(),
+        "HPB00" => StoreError::Behind,
+        "53100" => StoreFailure::Full(text).into(),
+        code if code.starts_with("XX") => StoreFailure::Corrupt(text).into(),
         // The tables refuse what cannot be, and no index takes a name of that length: whoever wrote it made a mistake.
         code if code.starts_with("23") || code.starts_with("22") || code.starts_with("54") => {
-            Refused::Impossible(text)
+            StoreError::Impossible(text)
         }
         // Not the database but the reading of a row: a column that has another type than it was written with.
-        "" if is_about_a_row(error) => Trouble::Corrupt(text).into(),
-        _ => Trouble::Unavailable(text).into(),
+        "" if is_about_a_row(error) => StoreFailure::Corrupt(text).into(),
+        _ => StoreFailure::Unavailable(text).into(),
     }
 }
 
@@ -128,7 +130,7 @@ pub enum OpenFailed {
         found: i32,
         known: i32,
     },
-    Trouble(Trouble),
+    Trouble(StoreFailure),
 }
 
 impl fmt::Display for OpenFailed {
@@ -166,13 +168,13 @@ impl std::error::Error for OpenFailed {}
 impl From<Stop> for OpenFailed {
     fn from(Stop(refused): Stop) -> Self {
         match refused {
-            Refused::Trouble(trouble) => Self::Trouble(trouble),
-            Refused::Fenced
-            | Refused::Behind
-            | Refused::Stale
-            | Refused::Busy(_)
-            | Refused::Impossible(_)
-            | Refused::NotFound => Self::Trouble(Trouble::Unavailable(refused.to_string())),
+            StoreError::Failed(trouble) => Self::Trouble(trouble),
+            StoreError::Fenced
+            | StoreError::Behind
+            | StoreError::Stale
+            | StoreError::Busy(_)
+            | StoreError::Impossible(_)
+            | StoreError::NotFound => Self::Trouble(StoreFailure::Unavailable(refused.to_string())),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Ends an interrupted run of which something cannot be decoded, by its plain columns.
 
 use engine::clock::Clock as _;
-use engine::store::{Appended, Lease, Refused};
+use engine::store::{Appended, Lease, StoreError};
 use machine::Control;
 use machine::id::{AgentName, CallId, RunId, SuspensionId, ThreadId};
 use machine::undecodable::{HeldCall, ParentCall, UndecodedRun, final_commit};
@@ -23,9 +23,9 @@ impl Shared {
         let mut ends = Ends::ByControl;
         for _ in 0..READ_COUNT_MAX {
             match self.end_by(lease, ends).await {
-                Err(Stop(Refused::Behind)) => {}
+                Err(Stop(StoreError::Behind)) => {}
                 // The rows contradict the control: the columns alone count.
-                Err(Stop(Refused::Impossible(_))) if ends == Ends::ByControl => ends = Ends::ByColumns,
+                Err(Stop(StoreError::Impossible(_))) if ends == Ends::ByControl => ends = Ends::ByColumns,
                 ended => return ended,
             }
         }
@@ -33,14 +33,14 @@ impl Shared {
     }
 
     async fn end_by(&self, lease: &Lease, ends: Ends) -> Result<Appended, Stop> {
-        let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(Refused::Fenced)?;
+        let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(StoreError::Fenced)?;
         let (tenant, id, epoch) =
             (kept(lease.tenant.as_str()), kept(lease.run.as_str()), number(lease.epoch));
         let sql = include_str!("sql/run_plain.sql");
         let rows = self.connections.read(sql, &[&lease.row, &tenant, &id, &epoch, &node]).await?;
-        let row = rows.first().ok_or(Refused::Fenced)?;
+        let row = rows.first().ok_or(StoreError::Fenced)?;
         if !row.try_get::<_, bool>(7)? {
-            return Err(Refused::Stale.into());
+            return Err(StoreError::Stale.into());
         }
         let control: Vec<u8> = row.try_get(6)?;
         let decoded = match (ends, Control::decode(&control)) {

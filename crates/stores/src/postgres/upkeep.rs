@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use engine::store::Refused;
+use engine::store::StoreError;
 use machine::Timestamp;
 use tokio_postgres::Row;
 
@@ -89,7 +89,7 @@ impl Upkeep {
     }
 
     /// By the database's clock, as all times in the store.
-    pub async fn now(&self) -> Result<Timestamp, Refused> {
+    pub async fn now(&self) -> Result<Timestamp, StoreError> {
         let rows = self.read("SELECT now_ms(NULL)", &[]).await?;
         let row = rows.first().ok_or_else(nothing)?;
         Ok(timestamp(row.try_get(0).map_err(refused)?))
@@ -121,7 +121,7 @@ impl Upkeep {
         }
     }
 
-    pub async fn size(&self) -> Result<Size, Refused> {
+    pub async fn size(&self) -> Result<Size, StoreError> {
         let mut size = Size::default();
         for row in self.read(include_str!("sql/table_sizes.sql"), &[&self.schema]).await? {
             size.tables.push(TableSize {
@@ -145,7 +145,7 @@ impl Upkeep {
         }
     }
 
-    async fn read(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Refused> {
+    async fn read(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
         self.connections.read(sql, parameters).await.map_err(|Stop(refused)| refused)
     }
 }
@@ -177,12 +177,12 @@ pub struct Stuck {
 pub struct StuckThread {
     pub tenant: String,
     pub id: String,
-    pub why: Refused,
+    pub why: StoreError,
 }
 
 impl Sweep<'_> {
     /// The next batch, in one commit. None when all threads have been looked at. What cannot be deleted is passed over.
-    pub async fn next(&mut self) -> Result<Option<Pruned>, Refused> {
+    pub async fn next(&mut self) -> Result<Option<Pruned>, StoreError> {
         loop {
             match self.batch().await {
                 Ok(pruned) => {
@@ -195,7 +195,7 @@ impl Sweep<'_> {
     }
 
     /// Goes on behind the next thread, if that is what the last batch failed for.
-    async fn pass_over(&mut self, refused: Refused) -> Result<(), Refused> {
+    async fn pass_over(&mut self, refused: StoreError) -> Result<(), StoreError> {
         let next = "SELECT thread, tenant, id FROM threads WHERE thread > $1 ORDER BY thread LIMIT 1";
         // A database that does not answer this either is in trouble itself.
         let Ok(rows) = self.upkeep.read(next, &[&self.behind]).await else { return Err(refused) };
@@ -215,7 +215,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    async fn batch(&mut self) -> Result<Option<Pruned>, Refused> {
+    async fn batch(&mut self) -> Result<Option<Pruned>, StoreError> {
         let look_max = if self.one_by_one > 0 { 1 } else { LOOK_COUNT_MAX };
         let sql = "SELECT * FROM prune($1, $2, $3, $4, $5, $6)";
         let before = millis(self.ended_before);
@@ -250,10 +250,10 @@ impl Sweep<'_> {
     }
 }
 
-fn refused(error: tokio_postgres::Error) -> Refused {
+fn refused(error: tokio_postgres::Error) -> StoreError {
     Stop::from(error).0
 }
 
-fn nothing() -> Refused {
+fn nothing() -> StoreError {
     unavailable("the database answered nothing").0
 }

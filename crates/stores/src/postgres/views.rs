@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::store::{
-    Census, Countable, Lease, Listed, MessagePlace, Page, Refused, RunFilter, RunView, StateView, Tenant,
+    Countable, Lease, Listed, MessagePosition, Page, RunCounts, RunFilter, RunView, StateView, StoreError,
+    Tenant,
 };
 use machine::decision::Decision;
 use machine::id::{AgentName, DecisionId, MessageId, PluginName, RunId, ThreadId};
@@ -21,8 +22,8 @@ use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
 use crate::words::{role_of, status_of, timestamp, unsigned};
 
-pub(super) async fn census(connections: &Connections) -> Result<Census, Stop> {
-    let mut census = Census::default();
+pub(super) async fn census(connections: &Connections) -> Result<RunCounts, Stop> {
+    let mut census = RunCounts::default();
     for row in connections.read(include_str!("sql/census.sql"), &[]).await? {
         let (what, count): (&str, i64) = (row.try_get(0)?, row.try_get(1)?);
         match what {
@@ -156,13 +157,13 @@ pub(super) async fn message(
     tenant: &Tenant,
     thread: &ThreadId,
     message: &MessageId,
-) -> Result<Option<MessagePlace>, Stop> {
+) -> Result<Option<MessagePosition>, Stop> {
     let sql = include_str!("sql/message_place.sql");
     let parameters: Parameters<'_> =
         &[&kept(tenant.as_str()), &kept(thread.as_str()), &kept(message.as_str())];
     let rows = connections.read(sql, parameters).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some(MessagePlace {
+    Ok(Some(MessagePosition {
         run: RunId::from(told(row.try_get(0)?)),
         seq: unsigned(row.try_get(1)?),
         role: role_of(row.try_get(2)?)?,
@@ -183,7 +184,7 @@ pub(super) async fn state(
     let sql = include_str!("sql/state_shown.sql");
     let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str())]).await?;
     if rows.is_empty() {
-        return Err(Refused::NotFound.into());
+        return Err(StoreError::NotFound.into());
     }
     let mut shown = Vec::new();
     for row in &rows {

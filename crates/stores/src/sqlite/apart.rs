@@ -1,6 +1,6 @@
 //! Reads that may take a while: on threads and connections of their own, so that they are in nobody's way.
 
-use engine::store::Refused;
+use engine::store::StoreError;
 use rusqlite::Connection;
 use tokio::runtime::Handle;
 
@@ -32,7 +32,7 @@ impl SqliteStore {
     pub(super) async fn list<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Stop> + Send + 'static,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, StoreError> {
         self.apart(|shared| &shared.lists, read).await
     }
 
@@ -40,7 +40,7 @@ impl SqliteStore {
     pub(super) async fn log<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Stop> + Send + 'static,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, StoreError> {
         self.apart(|shared| &shared.logs, read).await
     }
 
@@ -49,7 +49,7 @@ impl SqliteStore {
         &self,
         which: fn(&Shared) -> &Apart,
         read: impl FnOnce(&Connection) -> Result<T, Stop> + Send + 'static,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, StoreError> {
         let shared = self.shared.clone();
         let read = move || {
             let read = which(&shared).readers.read(read).map_err(|Stop(refused)| refused);
@@ -159,7 +159,7 @@ mod tests {
         }
         let (tenant, run) = (Tenant::from("acme"), RunId::from("nobody"));
         let log = patiently("a log", store.events(&tenant, &run, 0, 256)).await;
-        assert_eq!(log, Err(Refused::NotFound));
+        assert_eq!(log, Err(StoreError::NotFound));
         drop(ends);
         let listed = patiently("a list", store.list(counted(&count))).await;
         assert_eq!((listed, count.load(Ordering::SeqCst)), (Ok(()), 1), "only the one that was waited for");

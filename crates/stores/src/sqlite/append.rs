@@ -1,6 +1,6 @@
 //! The one commit of a run: what speaks against it, and what it writes.
 
-use engine::store::{Appended, Lease, Refused};
+use engine::store::{Appended, Lease, StoreError};
 use machine::id::RunId;
 use machine::phase::Scope;
 use machine::projection_rows::{ClosedRow, GrantRow};
@@ -50,13 +50,15 @@ fn fence(desk: &Desk<'_>, lease: &Lease, entry: &Entry) -> Result<Target, Stop> 
             Ok((target, run, unsigned(seq), unsigned(version), thread_id))
         })
         .optional()?;
-    let Some((mut target, run, seq, version, thread_id)) = found else { return Err(Refused::Fenced.into()) };
+    let Some((mut target, run, seq, version, thread_id)) = found else {
+        return Err(StoreError::Fenced.into());
+    };
     let same = run == lease.run.as_str() && target.tenant == lease.tenant.as_str();
     if !same || seq != entry.expected_seq || target.epoch > lease.epoch {
-        return Err(Refused::Fenced.into());
+        return Err(StoreError::Fenced.into());
     }
     if version != entry.expected_version {
-        return Err(Refused::Behind.into());
+        return Err(StoreError::Behind.into());
     }
     let state = &entry.state;
     if state.run.as_str() != run || state.thread.as_str() != thread_id {
@@ -69,7 +71,7 @@ fn fence(desk: &Desk<'_>, lease: &Lease, entry: &Entry) -> Result<Target, Stop> 
 pub(super) fn check_seq(connection: &Connection, run: i64, expected_seq: u64) -> Result<(), Stop> {
     let mut statement = connection.prepare_cached("SELECT seq FROM runs WHERE row = ?1")?;
     let seq: Option<i64> = statement.query_row([run], |row| row.get(0)).optional()?;
-    if seq.map(unsigned) == Some(expected_seq) { Ok(()) } else { Err(Refused::Fenced.into()) }
+    if seq.map(unsigned) == Some(expected_seq) { Ok(()) } else { Err(StoreError::Fenced.into()) }
 }
 
 /// Everything that a commit changes. Gives the other runs that have something to do because of it.

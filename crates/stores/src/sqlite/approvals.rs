@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use engine::store::{ApprovalFilter, Listed, Page, PathEntry, Refused, SuspensionView, Tenant, Trouble};
+use engine::store::{
+    ApprovalFilter, Listed, Page, PathEntry, StoreError, StoreFailure, SuspensionView, Tenant,
+};
 use machine::event::{Fact, OpenedSuspension};
 use machine::id::{AgentName, CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::inbox::Item;
@@ -44,7 +46,7 @@ pub(super) fn approvals(
         let rows = candidates(connection, tenant, filter, &behind, asked.row_count())?;
         let is_last = rows.len() <= asked.limit;
         behind = rows.last().map_or(behind, place);
-        found.extend(rows.into_iter().filter(|view| filter.shows(view)));
+        found.extend(rows.into_iter().filter(|view| filter.matches(view)));
         if is_last || found.len() > asked.limit {
             break;
         }
@@ -164,7 +166,7 @@ fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<Susp
 fn opening(connection: &Connection, run: i64, seq: u64) -> Result<Option<(u32, OpenedSuspension)>, Stop> {
     let event = match event_at(connection, run, seq) {
         Ok(event) => event,
-        Err(Stop(Refused::Trouble(Trouble::Corrupt(_)) | Refused::NotFound)) => return Ok(None),
+        Err(Stop(StoreError::Failed(StoreFailure::Corrupt(_)) | StoreError::NotFound)) => return Ok(None),
         Err(stop) => return Err(stop),
     };
     let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = &event.fact else {

@@ -10,7 +10,7 @@ use std::hash::BuildHasher as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use engine::store::Trouble;
+use engine::store::StoreFailure;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
@@ -46,7 +46,7 @@ pub enum BackupFailed {
     /// The copy cannot be written.
     Copy {
         path: PathBuf,
-        why: Trouble,
+        why: StoreFailure,
     },
 }
 
@@ -143,7 +143,7 @@ impl Drop for Unnamed {
 fn failed(to: &Path, why: &io::Error) -> BackupFailed {
     let text = why.to_string();
     let full = matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    let why = if full { Trouble::Full(text) } else { Trouble::Unavailable(text) };
+    let why = if full { StoreFailure::Full(text) } else { StoreFailure::Unavailable(text) };
     BackupFailed::Copy { path: to.into(), why }
 }
 
@@ -184,7 +184,7 @@ fn copy_pages(
             break;
         }
         if step != StepResult::More {
-            let why = Trouble::Unavailable(format!("a step of the copy is {step:?}"));
+            let why = StoreFailure::Unavailable(format!("a step of the copy is {step:?}"));
             return Err(BackupFailed::Copy { path: unnamed.to.clone(), why });
         }
     }

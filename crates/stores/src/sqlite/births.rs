@@ -1,6 +1,6 @@
 //! Runs come into being: from a message on a thread, or as the child of a run.
 
-use engine::store::{Created, Lease, PostKey, Refused, Tenant, ThreadView};
+use engine::store::{Created, Lease, PostKey, StoreError, Tenant, ThreadView};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
@@ -33,9 +33,17 @@ pub(super) struct Creation {
 }
 
 impl Creation {
-    pub(super) fn of(create: engine::store::Create) -> Result<Self, Refused> {
-        let engine::store::Create { tenant, seen, if_busy, begins_after, key, brought, lease, append } =
-            create;
+    pub(super) fn of(create: engine::store::Create) -> Result<Self, StoreError> {
+        let engine::store::Create {
+            tenant,
+            seen,
+            if_busy,
+            begins_after,
+            key,
+            inline_agent: brought,
+            lease,
+            append,
+        } = create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
         let entry = Entry::born(append, brought)?;
         let cause = InterruptCause::Superseded(entry.state.run.clone());
@@ -52,7 +60,7 @@ pub(super) fn create(desk: &Desk<'_>, creation: &Creation, handover: &Handover) 
     if let Some(key) = &creation.key
         && keys::posted(desk.connection(), tenant, &seen.id, &key.scope)?.is_some()
     {
-        return Err(Refused::Stale.into());
+        return Err(StoreError::Stale.into());
     }
     let admission = view.admit(seen, creation.if_busy, creation.lease)?;
     if entry.expected_seq != 0 || entry.state.thread != view.id || !entry.consumed.is_empty() {

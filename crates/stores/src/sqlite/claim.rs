@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
-use engine::store::{Claim, Claimed, Lease, Loaded, PassOver, Refused, Tenant, Trouble};
+use engine::store::{Claim, Claimed, Lease, Loaded, SkipTenant, StoreError, StoreFailure, Tenant};
 use machine::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
@@ -110,7 +110,7 @@ struct Met {
     tried: BTreeSet<Aside>,
     trouble: Option<Stop>,
     /// Whose runs are not given out.
-    pass_over: Option<PassOver>,
+    pass_over: Option<SkipTenant>,
 }
 
 impl Met {
@@ -144,14 +144,14 @@ impl Claims<'_> {
                     claimed.extend(self.take(row, Wanted::Unended)?);
                 }
             }
-            Claim::Next { limit, pass_over } => {
+            Claim::Next { limit, skip_tenant: pass_over } => {
                 met.pass_over.clone_from(pass_over);
                 self.claim_woken(Line::Woken, *limit, &mut claimed, &mut met);
                 if let Err(stop) = self.claim_startable(*limit, &mut claimed, &mut met) {
                     met.note(stop);
                 }
             }
-            Claim::Pressing { limit } => {
+            Claim::Urgent { limit } => {
                 self.claim_woken(Line::Interrupted, *limit, &mut claimed, &mut met);
             }
         }
@@ -170,7 +170,7 @@ impl Claims<'_> {
             return Ok(None);
         }
         let found = match (StoredRun::find(self.connection, row), wanted) {
-            (Err(Stop(Refused::Trouble(Trouble::Corrupt(why)))), Wanted::Ready(_)) => {
+            (Err(Stop(StoreError::Failed(StoreFailure::Corrupt(why)))), Wanted::Ready(_)) => {
                 tracing::error!(row, why, "a run cannot be read and stands still; see what the doctor says");
                 held.set_aside(Aside::Run(row));
                 return Ok(None);
@@ -196,7 +196,7 @@ impl Claims<'_> {
         let loaded = match run.load(self.connection) {
             Ok(loaded) => Ok(loaded),
             // It is held: a run that cannot be decoded must not keep all others from being given out.
-            Err(Stop(Refused::Trouble(trouble @ Trouble::Corrupt(_)))) => Err(trouble),
+            Err(Stop(StoreError::Failed(trouble @ StoreFailure::Corrupt(_)))) => Err(trouble),
             Err(stop) => {
                 self.leases.lock().let_go(row, stored_epoch);
                 return Err(stop);
@@ -382,7 +382,7 @@ fn text(tenant: &Tenant) -> Value {
 pub(super) fn load(connection: &Connection, leases: &Leases, lease: &Lease) -> Result<Loaded, Stop> {
     let snapshot = connection.unchecked_transaction()?;
     if !leases.is_current(lease) {
-        return Err(Refused::Fenced.into());
+        return Err(StoreError::Fenced.into());
     }
     let run = StoredRun::find(connection, lease.row)?;
     let run = run.ok_or_else(|| corrupt(format!("run number {} is gone", lease.row)))?;
@@ -404,7 +404,7 @@ pub(super) fn release(connection: &Connection, leases: &Leases, lease: &Lease) -
     // run free.
     let mut held = leases.lock();
     if !held.is_current(lease) {
-        return Err(Refused::Fenced.into());
+        return Err(StoreError::Fenced.into());
     }
     let run = StoredRun::find(connection, lease.row)?;
     let run = run.ok_or_else(|| corrupt(format!("run number {} is gone", lease.row)))?;

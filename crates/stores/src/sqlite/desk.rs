@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use engine::store::{Lease, Refused};
+use engine::store::{Lease, StoreError};
 use machine::Timestamp;
 use rusqlite::{CachedStatement, Connection, Params};
 
@@ -64,7 +64,7 @@ impl<'w> Desk<'w> {
     }
 
     pub(super) fn check_lease(&self, lease: &Lease) -> Result<(), Stop> {
-        if self.leases.is_current(lease) { Ok(()) } else { Err(Refused::Fenced.into()) }
+        if self.leases.is_current(lease) { Ok(()) } else { Err(StoreError::Fenced.into()) }
     }
 
     /// The command changed something of a run.

@@ -1,6 +1,8 @@
 //! Grants: given with a commit or for a whole thread, read for a call or a list, revoked.
 
-use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, Refused, Tenant};
+use engine::store::{
+    AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, StoreError, Tenant,
+};
 use machine::Timestamp;
 use machine::grant::{Grant, GrantCoverage};
 use machine::id::{GrantId, Principal, ThreadId, ToolName};
@@ -34,7 +36,7 @@ pub(super) fn set_auto_approve(
     let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
-    let Some(row) = row else { return Err(Refused::NotFound.into()) };
+    let Some(row) = row else { return Err(StoreError::NotFound.into()) };
     // No log has it, so nothing refers to the row.
     desk.execute(include_str!("sql/auto_approve_end.sql"), [row])?;
     let Some(AutoApproval { id, by }) = given else {
@@ -50,7 +52,7 @@ pub(super) fn revoke(desk: &Desk<'_>, tenant: &Tenant, id: &GrantId) -> Result<(
     let auto_approve = "DELETE FROM grants WHERE tenant = ?1 AND id = ?2 AND tool IS NULL";
     let of_an_approval = "UPDATE grants SET revoked = 1 WHERE tenant = ?1 AND id = ?2 AND revoked = 0";
     if desk.execute(auto_approve, one)? == 0 && desk.execute(of_an_approval, one)? == 0 {
-        return Err(Refused::NotFound.into());
+        return Err(StoreError::NotFound.into());
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::store::{Refused, Tenant, Trouble};
+use engine::store::{StoreError, StoreFailure, Tenant};
 use machine::id::{AgentName, CallId, RunId};
 use rusqlite::{Connection, params};
 
@@ -43,15 +43,15 @@ pub fn survey<T>(
     })
 }
 
-pub(super) fn failed(refused: Refused) -> LookFailed {
+pub(super) fn failed(refused: StoreError) -> LookFailed {
     match refused {
-        Refused::Trouble(trouble) => LookFailed::Trouble(trouble),
-        other @ (Refused::Fenced
-        | Refused::Behind
-        | Refused::Stale
-        | Refused::Busy(_)
-        | Refused::Impossible(_)
-        | Refused::NotFound) => LookFailed::Trouble(Trouble::Corrupt(other.to_string())),
+        StoreError::Failed(trouble) => LookFailed::Trouble(trouble),
+        other @ (StoreError::Fenced
+        | StoreError::Behind
+        | StoreError::Stale
+        | StoreError::Busy(_)
+        | StoreError::Impossible(_)
+        | StoreError::NotFound) => LookFailed::Trouble(StoreFailure::Corrupt(other.to_string())),
     }
 }
 
@@ -72,7 +72,7 @@ fn scan(
     for row in &rows {
         found(&match held(connection, row, &mut of_run, known) {
             Ok(held) => Surveyed::Call(Box::new(held)),
-            Err(Stop(Refused::Trouble(Trouble::Corrupt(_)) | Refused::NotFound)) => {
+            Err(Stop(StoreError::Failed(StoreFailure::Corrupt(_)) | StoreError::NotFound)) => {
                 Surveyed::Unreadable(unreadable(connection, row)?)
             }
             Err(stop) => return Err(stop),

@@ -1,6 +1,6 @@
 //! Inboxes: what comes from outside or from another run, judged and kept in the transaction that decides who wins.
 
-use engine::store::{Refused, Tenant};
+use engine::store::{StoreError, Tenant};
 use machine::decision::Decision;
 use machine::id::RunId;
 use machine::inbox::{Item, SubmitContext, Ticket, Verdict, judge_after_end, judge_item};
@@ -20,7 +20,7 @@ pub(super) fn submit(
     written: &Written,
 ) -> Result<Verdict, Stop> {
     let tenant = tenant.as_str();
-    let Some(found) = find(desk, tenant, run)? else { return Err(Refused::NotFound.into()) };
+    let Some(found) = find(desk, tenant, run)? else { return Err(StoreError::NotFound.into()) };
     let item = &written.item;
     // What is left of a run that was ended by its columns need not be decodable.
     if found.ended {
@@ -64,14 +64,14 @@ pub(super) fn deliver(desk: &Desk<'_>, tenant: &str, to: &RunId, written: &Writt
     Ok(true)
 }
 
-/// Keeps the id of a decision for ever, where it has one. [`Refused::Behind`] where the id was used before.
+/// Keeps the id of a decision for ever, where it has one. [`StoreError::Behind`] where the id was used before.
 pub(super) fn remember(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written) -> Result<(), Stop> {
     if let Some(text) = &written.decision
         && let Some(id) = written.item.decision().and_then(|decision| decision.id.as_ref())
     {
         let sql = include_str!("sql/decision_insert.sql");
         if desk.execute(sql, params![tenant, run, id.as_str(), text])? == 0 {
-            return Err(Refused::Behind.into());
+            return Err(StoreError::Behind.into());
         }
     }
     Ok(())

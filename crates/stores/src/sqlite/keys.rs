@@ -2,7 +2,9 @@
 //! callbacks.
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
-use engine::store::{PostKey, REMEMBERED_MAX, Refused, Remembered, Tenant, remembers_enough};
+use engine::store::{
+    PostKey, STORED_RESPONSES_MAX, StoreError, StoredResponse, Tenant, too_many_stored_responses,
+};
 use machine::id::{Digest, RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -105,14 +107,14 @@ pub(super) fn remember(
     tenant: &Tenant,
     run: &RunId,
     scope: &str,
-    answer: Remembered,
-) -> Result<Remembered, Stop> {
-    let row = row_of(desk.connection(), tenant, run)?.ok_or(Refused::NotFound)?;
+    answer: StoredResponse,
+) -> Result<StoredResponse, Stop> {
+    let row = row_of(desk.connection(), tenant, run)?.ok_or(StoreError::NotFound)?;
     if let Some(first) = of_run(desk.connection(), row, scope)? {
         return Ok(first);
     }
     if is_full(desk.connection(), row)? {
-        return Err(remembers_enough().into());
+        return Err(too_many_stored_responses().into());
     }
     let seal = seal_of_answer(scope, &answer.body.0, answer.status.into(), &answer.answer);
     desk.execute(
@@ -124,7 +126,7 @@ pub(super) fn remember(
 
 fn is_full(connection: &Connection, run: i64) -> Result<bool, Stop> {
     let sql = "SELECT EXISTS (SELECT 1 FROM remembered WHERE run = ?1 LIMIT 1 OFFSET ?2)";
-    let last = number(REMEMBERED_MAX.saturating_sub(1) as u64);
+    let last = number(STORED_RESPONSES_MAX.saturating_sub(1) as u64);
     Ok(connection.prepare_cached(sql)?.query_row(params![run, last], |row| row.get(0))?)
 }
 
@@ -133,19 +135,19 @@ pub(super) fn remembered(
     tenant: &Tenant,
     run: &RunId,
     scope: &str,
-) -> Result<Option<Remembered>, Stop> {
+) -> Result<Option<StoredResponse>, Stop> {
     match row_of(connection, tenant, run)? {
         Some(row) => of_run(connection, row, scope),
         None => Ok(None),
     }
 }
 
-fn of_run(connection: &Connection, run: i64, scope: &str) -> Result<Option<Remembered>, Stop> {
+fn of_run(connection: &Connection, run: i64, scope: &str) -> Result<Option<StoredResponse>, Stop> {
     let mut statement = connection
         .prepare_cached("SELECT body, status, answer FROM remembered WHERE run = ?1 AND scope = ?2")?;
     let found: Option<(Vec<u8>, u16, String)> = statement
         .query_row(params![run, scope], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?;
     let Some((body, status, answer)) = found else { return Ok(None) };
-    Ok(Some(Remembered { body: digest(&body)?, status, answer }))
+    Ok(Some(StoredResponse { body: digest(&body)?, status, answer }))
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::store::Logged;
+use engine::store::LogEntry;
 use machine::id::{RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -17,19 +17,22 @@ const FIND: &str = "SELECT runs.row, threads.id FROM runs JOIN threads ON thread
 
 /// The thread of a run and its events so far, as they are at one moment: found without the lock of the file and without
 /// a change. None where the file has no such run.
-pub fn read_log(path: impl AsRef<Path>, run: &RunId) -> Result<Option<(ThreadId, Vec<Logged>)>, LookFailed> {
+pub fn read_log(
+    path: impl AsRef<Path>,
+    run: &RunId,
+) -> Result<Option<(ThreadId, Vec<LogEntry>)>, LookFailed> {
     look(path.as_ref(), |connection| log_of(connection, run).map_err(|Stop(refused)| failed(refused)))
 }
 
-fn log_of(connection: &Connection, run: &RunId) -> Result<Option<(ThreadId, Vec<Logged>)>, Stop> {
+fn log_of(connection: &Connection, run: &RunId) -> Result<Option<(ThreadId, Vec<LogEntry>)>, Stop> {
     let moment = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(FIND)?;
     let found: Option<(i64, String)> =
         statement.query_row([run.as_str()], |columns| Ok((columns.get(0)?, columns.get(1)?))).optional()?;
     let Some((row, thread)) = found else { return Ok(None) };
-    let mut events: Vec<Logged> = Vec::new();
+    let mut events: Vec<LogEntry> = Vec::new();
     loop {
-        let after = events.last().map_or(0, Logged::seq);
+        let after = events.last().map_or(0, LogEntry::seq);
         let page = events_after(connection, row, after, usize::MAX)?;
         if page.is_empty() {
             break;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use engine::store::Trouble;
+use engine::store::StoreFailure;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::file::{APPLICATION_ID, MIGRATIONS};
@@ -43,7 +43,7 @@ pub enum LookFailed {
     Sealed {
         path: PathBuf,
     },
-    Trouble(Trouble),
+    Trouble(StoreFailure),
 }
 
 impl fmt::Display for LookFailed {
@@ -111,7 +111,7 @@ impl Rest {
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
                 return Err(LookFailed::NotFound { path: path.into() });
             }
-            Err(why) => return Err(LookFailed::Trouble(Trouble::Unavailable(why.to_string()))),
+            Err(why) => return Err(LookFailed::Trouble(StoreFailure::Unavailable(why.to_string()))),
         };
         let log_bytes = log_path(path).metadata().map_or(0, |log| log.len());
         Ok(Self { bytes: found.len(), changed_at: found.modified().ok(), log_bytes })

@@ -1,6 +1,6 @@
 //! The messages of a thread, in the order in which they joined it.
 
-use engine::store::{Listed, MessageView, Page, Refused, SaidMessage, Tenant};
+use engine::store::{Listed, MessageView, Page, StoreError, Tenant, TimedMessage};
 use machine::id::{MessageId, RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -21,7 +21,7 @@ pub(super) fn messages(
     let mut threads = connection.prepare_cached("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let thread: Option<i64> =
         threads.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
-    let thread = thread.ok_or(Refused::NotFound)?;
+    let thread = thread.ok_or(StoreError::NotFound)?;
     let mut statement = connection.prepare_cached(include_str!("sql/messages_in_order.sql"))?;
     let mut rows = statement.query(params![thread, behind, asked.row_count()])?;
     let mut found = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn messages(
             run: RunId::from(row.get::<_, String>(2)?),
             seq,
             role: role_of(&row.get::<_, String>(5)?)?,
-            said: said.as_ref().and_then(SaidMessage::of),
+            said: said.as_ref().and_then(TimedMessage::from_event),
         };
         found.push((place, view));
         commit = holding;

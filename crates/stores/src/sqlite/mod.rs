@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use machine::Timestamp;
 use rusqlite::Connection;
 
@@ -148,12 +148,12 @@ impl SqliteStore {
         }
         let (route, checkpoints) = start(&mut writer, &shared)
             .and_then(|checkpoints| Ok((Route::thread(writer)?, checkpoints)))
-            .map_err(|why| OpenFailed::Trouble(Trouble::Unavailable(why.to_string())))?;
+            .map_err(|why| OpenFailed::Trouble(StoreFailure::Unavailable(why.to_string())))?;
         Ok(Self { route, checkpoints: Some(checkpoints), shared, inline })
     }
 
     /// A read of a few rows, on the thread of whoever asks: it is over sooner than another thread would begin.
-    fn point<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, Refused> {
+    fn point<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, StoreError> {
         self.shared.tally.answered(self.shared.points.read(read).map_err(|Stop(refused)| refused))
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 
-use engine::store::{Refused, Tenant};
+use engine::store::{StoreError, Tenant};
 use machine::Timestamp;
 use machine::event::{Fact, OpenedSuspension};
 use machine::id::{RunId, ThreadId};
@@ -20,7 +20,7 @@ use super::look::{LookFailed, look};
 use super::stored_run::event_at;
 use super::thread::delete_thread;
 use super::trouble::{Stop, corrupt};
-use super::{SqliteStore, Trouble};
+use super::{SqliteStore, StoreFailure};
 pub use crate::pruned::Pruned;
 use crate::words::{millis, unsigned};
 
@@ -86,7 +86,7 @@ impl SqliteStore {
 
     /// Gives pages that hold nothing back to the system, a bounded number of them. True while more can be given back: a
     /// file that was rebuilt without incremental vacuum keeps its free pages.
-    pub async fn give_back(&self) -> Result<bool, Refused> {
+    pub async fn give_back(&self) -> Result<bool, StoreError> {
         self.route
             .send(|desk| {
                 let before = free_page_count(desk.connection())?;
@@ -103,7 +103,7 @@ impl SqliteStore {
 
 impl Sweep<'_> {
     /// Deletes the next batch in one commit. None when all threads have been looked at, and told of.
-    pub async fn next(&mut self) -> Result<Option<Pruned>, Refused> {
+    pub async fn next(&mut self) -> Result<Option<Pruned>, StoreError> {
         while self.found.is_empty() && !self.over {
             let (behind, ended_before) = (self.behind, self.ended_before);
             let scanned = self.store.list(move |connection| scan(connection, behind, ended_before)).await?;
@@ -144,13 +144,13 @@ pub fn survey(
         let (mut behind, mut seen) = (i64::MIN, 0);
         loop {
             let scanned = scan(connection, behind, ended_before).map_err(|Stop(refused)| match refused {
-                Refused::Trouble(trouble) => LookFailed::Trouble(trouble),
-                other @ (Refused::Fenced
-                | Refused::Behind
-                | Refused::Stale
-                | Refused::Busy(_)
-                | Refused::Impossible(_)
-                | Refused::NotFound) => LookFailed::Trouble(Trouble::Corrupt(other.to_string())),
+                StoreError::Failed(trouble) => LookFailed::Trouble(trouble),
+                other @ (StoreError::Fenced
+                | StoreError::Behind
+                | StoreError::Stale
+                | StoreError::Busy(_)
+                | StoreError::Impossible(_)
+                | StoreError::NotFound) => LookFailed::Trouble(StoreFailure::Corrupt(other.to_string())),
             })?;
             found = scanned.doomed.iter().fold(found, |found, doomed| found.plus(doomed.size));
             found.unreadable += scanned.unreadable;
@@ -216,7 +216,7 @@ fn fate(connection: &Connection, first: i64, ended_before: Timestamp) -> Result<
         }
         family.push(doomed(connection, thread)?);
         let children = match children(connection, thread) {
-            Err(Stop(why @ (Refused::Trouble(Trouble::Corrupt(_)) | Refused::NotFound))) => {
+            Err(Stop(why @ (StoreError::Failed(StoreFailure::Corrupt(_)) | StoreError::NotFound))) => {
                 tracing::warn!(thread, %why, "an event that names a child cannot be read; its thread stays");
                 return Ok(Fate::Unreadable);
             }
@@ -293,11 +293,11 @@ pub(super) fn delete_family(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId)
     let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
-    let row = row.ok_or(Refused::NotFound)?;
+    let row = row.ok_or(StoreError::NotFound)?;
     match fate(desk.connection(), row, EVER)? {
         Fate::Goes(family) => family.iter().try_for_each(|one| delete_thread(desk, &one.tenant, &one.id)),
         // One below it has not.
-        Fate::Stays if has_ended(desk.connection(), row, EVER)? => Err(Refused::Stale.into()),
+        Fate::Stays if has_ended(desk.connection(), row, EVER)? => Err(StoreError::Stale.into()),
         Fate::Stays | Fate::Unreadable => delete_thread(desk, tenant, thread),
     }
 }
@@ -320,7 +320,7 @@ fn delete(desk: &Desk<'_>, batch: &[Doomed], ended_before: Timestamp) -> Result<
         }
         match delete_thread(desk, &thread.tenant, &thread.id) {
             Ok(()) => pruned = pruned.plus(thread.size),
-            Err(Stop(Refused::Stale | Refused::NotFound)) => {}
+            Err(Stop(StoreError::Stale | StoreError::NotFound)) => {}
             Err(stop) => return Err(stop),
         }
     }

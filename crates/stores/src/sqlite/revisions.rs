@@ -1,7 +1,7 @@
 //! Frozen agents: those of the configuration, which are there for everybody and stay, and those that came with a message,
 //! which belong to its thread and go with it.
 
-use engine::store::{Brought, Tenant};
+use engine::store::{InlineAgent, Tenant};
 use machine::id::{Digest, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -27,7 +27,7 @@ pub(super) fn put(desk: &Desk<'_>, digest: &Digest, text: &str) -> Result<(), St
 }
 
 /// One that came with a message of this thread.
-pub(super) fn keep(desk: &Desk<'_>, tenant: &str, thread: i64, brought: &Brought) -> Result<(), Stop> {
+pub(super) fn keep(desk: &Desk<'_>, tenant: &str, thread: i64, brought: &InlineAgent) -> Result<(), Stop> {
     let sql =
         "INSERT INTO brought (tenant, thread, digest, text) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
     desk.execute(sql, params![tenant, thread, brought.digest().0, brought.text()])?;

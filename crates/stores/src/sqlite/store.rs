@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, Census, Claim, Claimed, Countable, Counts, Create,
-    Created, GrantFilter, GrantView, Lease, Listed, Loaded, Logged, MessagePlace, MessageView, Page, Refused,
-    Remembered, RunFilter, RunView, StateView, Store, SuspensionView, Task, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, Countable, Create, Created,
+    GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView, Page, RunCounts,
+    RunFilter, RunView, StateView, Store, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant,
+    ThreadView,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -33,7 +34,7 @@ use crate::entry::{Ends, Entry, Written};
 use crate::lane::POINT_EVENT_COUNT_MAX;
 
 impl SqliteStore {
-    fn claims<T>(&self, work: impl FnOnce(&Claims<'_>) -> Result<T, Stop>) -> Result<T, Refused> {
+    fn claims<T>(&self, work: impl FnOnce(&Claims<'_>) -> Result<T, Stop>) -> Result<T, StoreError> {
         let now = self.now();
         self.point(|connection| {
             let shared = &self.shared;
@@ -46,15 +47,15 @@ impl SqliteStore {
         &self,
         lease: &Lease,
         read: impl FnOnce(&Connection, i64) -> Result<T, Stop>,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, StoreError> {
         if !self.may_send(lease) {
-            return Err(Refused::Fenced);
+            return Err(StoreError::Fenced);
         }
         self.point(|connection| read(connection, lease.row))
     }
 }
 
-fn done<'a, T: Send + 'a>(result: Result<T, Refused>) -> Task<'a, Result<T, Refused>> {
+fn done<'a, T: Send + 'a>(result: Result<T, StoreError>) -> BoxFuture<'a, Result<T, StoreError>> {
     Box::pin(std::future::ready(result))
 }
 
@@ -68,7 +69,7 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         thread: &ThreadId,
         metadata: &Value,
-    ) -> Task<'_, Result<bool, Refused>> {
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
         if let Err(refused) = crate::check_metadata(metadata) {
             return Box::pin(std::future::ready(Err(refused)));
         }
@@ -76,7 +77,7 @@ impl Store for SqliteStore {
         Box::pin(self.route.send(move |desk| thread::put_thread(desk, tenant.as_str(), &thread, &metadata)))
     }
 
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<ThreadView, Refused>> {
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>> {
         done(self.point(|connection| {
             let snapshot = connection.unchecked_transaction()?;
             let view = thread::thread_view(connection, tenant.as_str(), thread)?;
@@ -85,7 +86,7 @@ impl Store for SqliteStore {
         }))
     }
 
-    fn threads(&self, tenant: &Tenant, page: &Page) -> Task<'_, Result<Listed<ThreadView>, Refused>> {
+    fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>> {
         let (tenant, page) = (tenant.clone(), page.clone());
         Box::pin(self.list(move |connection| views::threads(connection, &tenant, &page)))
     }
@@ -95,18 +96,18 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
-    ) -> Task<'_, Result<(), Refused>> {
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
         Box::pin(
             self.route.send(move |desk| grants::set_auto_approve(desk, &tenant, &thread, given.as_ref())),
         )
     }
 
-    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> Task<'_, Result<Vec<Grant>, Refused>> {
+    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>> {
         done(self.held(lease, |connection, run| grants::for_tool(connection, run, tool)))
     }
 
-    fn grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<Option<GrantView>, Refused>> {
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
         done(self.point(|connection| grants::one(connection, tenant, id)))
     }
 
@@ -115,22 +116,22 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         filter: &GrantFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<GrantView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         Box::pin(self.list(move |connection| grants::list(connection, &tenant, &filter, &page)))
     }
 
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Task<'_, Result<(), Refused>> {
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, id) = (tenant.clone(), id.clone());
         Box::pin(self.route.send(move |desk| grants::revoke(desk, &tenant, &id)))
     }
 
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Task<'_, Result<(), Refused>> {
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread) = (tenant.clone(), thread.clone());
         Box::pin(self.route.send(move |desk| retention::delete_family(desk, &tenant, &thread)))
     }
 
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
+    fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let (digest, text) = (*digest, text.to_owned());
         Box::pin(self.route.send(move |desk| revisions::put(desk, &digest, &text)))
     }
@@ -140,26 +141,26 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         thread: &ThreadId,
         digest: &Digest,
-    ) -> Task<'_, Result<Option<String>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<String>, StoreError>> {
         done(self.point(|connection| revisions::of_thread(connection, tenant, thread, digest)))
     }
 
     fn callback_keys(
         &self,
         drawn: Option<CallbackKey>,
-    ) -> Task<'_, Result<Option<StoredCallbackKeys>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
         Box::pin(self.route.send(move |desk| keys::callback_keys(desk, drawn)))
     }
 
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> Task<'_, Result<KeyRotation, Refused>> {
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
         Box::pin(self.route.send(move |desk| keys::rotate_callback_key(desk, drawn)))
     }
 
-    fn remove_callback_keys(&self, which: KeysToRemove) -> Task<'_, Result<bool, Refused>> {
+    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
         Box::pin(self.route.send(move |desk| keys::remove_callback_keys(desk, which)))
     }
 
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
         match Creation::of(create) {
             Ok(creation) => Box::pin(async move {
                 let handover = Handover::default();
@@ -172,19 +173,19 @@ impl Store for SqliteStore {
         }
     }
 
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
         // Only once somebody waits for it: a run must not be given to nobody.
         Box::pin(async move { self.claims(|claims| claims.claim(&claim)) })
     }
 
-    fn load(&self, lease: &Lease) -> Task<'_, Result<Loaded, Refused>> {
+    fn load(&self, lease: &Lease) -> BoxFuture<'_, Result<Loaded, StoreError>> {
         done(self.point(|connection| claim::load(connection, &self.shared.leases, lease)))
     }
 
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         // A worker that lost its run has nothing to say about what its rows look like.
         if !self.may_send(lease) {
-            return done(Err(Refused::Fenced));
+            return done(Err(StoreError::Fenced));
         }
         let lease = lease.clone();
         let expected_seq = append.expected_seq;
@@ -198,16 +199,16 @@ impl Store for SqliteStore {
         }
     }
 
-    fn end_undecoded(&self, lease: &Lease) -> Task<'_, Result<Appended, Refused>> {
+    fn end_undecoded(&self, lease: &Lease) -> BoxFuture<'_, Result<Appended, StoreError>> {
         if !self.may_send(lease) {
-            return done(Err(Refused::Fenced));
+            return done(Err(StoreError::Fenced));
         }
         let lease = lease.clone();
         Box::pin(async move {
             let by_control = lease.clone();
             match self.route.send(move |desk| undecoded::end(desk, &by_control, Ends::ByControl)).await {
                 // The rows contradict the control: the columns alone count.
-                Err(Refused::Impossible(_)) => {
+                Err(StoreError::Impossible(_)) => {
                     self.route.send(move |desk| undecoded::end(desk, &lease, Ends::ByColumns)).await
                 }
                 ended => ended,
@@ -215,7 +216,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+    fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>> {
         let lease = lease.clone();
         Box::pin(async move {
             let released =
@@ -234,7 +235,7 @@ impl Store for SqliteStore {
         self.shared.leases.is_current(lease)
     }
 
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         match Written::of(item) {
             Ok(written) => {
@@ -244,7 +245,7 @@ impl Store for SqliteStore {
         }
     }
 
-    fn next_wake(&self) -> Task<'_, Result<Option<Timestamp>, Refused>> {
+    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>> {
         done(self.claims(|claims| claims.next_wake()))
     }
 
@@ -253,11 +254,11 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         run: &RunId,
         id: &DecisionId,
-    ) -> Task<'_, Result<Option<Decision>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>> {
         done(self.point(|connection| views::decision(connection, tenant, run, id)))
     }
 
-    fn run(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Option<RunView>, Refused>> {
+    fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>> {
         done(self.point(|connection| views::run(connection, tenant, run)))
     }
 
@@ -266,7 +267,7 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         filter: &RunFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<RunView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         Box::pin(self.list(move |connection| views::runs(connection, &tenant, &filter, &page)))
     }
@@ -277,16 +278,16 @@ impl Store for SqliteStore {
         run: &RunId,
         after: u64,
         limit: usize,
-    ) -> Task<'_, Result<Vec<Logged>, Refused>> {
+    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         let read = move |connection: &Connection| {
-            let row = views::row_of(connection, &tenant, &run)?.ok_or(Refused::NotFound)?;
+            let row = views::row_of(connection, &tenant, &run)?.ok_or(StoreError::NotFound)?;
             stored_run::events_after(connection, row, after, limit)
         };
         if limit <= POINT_EVENT_COUNT_MAX { done(self.point(read)) } else { Box::pin(self.log(read)) }
     }
 
-    fn event(&self, lease: &Lease, seq: u64) -> Task<'_, Result<Arc<Event>, Refused>> {
+    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
         done(self.held(lease, |connection, run| stored_run::event_at(connection, run, seq)))
     }
 
@@ -295,7 +296,7 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         thread: &ThreadId,
         message: &MessageId,
-    ) -> Task<'_, Result<Option<MessagePlace>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>> {
         done(self.point(|connection| views::message(connection, tenant, thread, message)))
     }
 
@@ -304,7 +305,7 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         thread: &ThreadId,
         page: &Page,
-    ) -> Task<'_, Result<Listed<MessageView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
         let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
         Box::pin(self.list(move |connection| messages::messages(connection, &tenant, &thread, &page)))
     }
@@ -314,17 +315,17 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         thread: &ThreadId,
         scope: &str,
-    ) -> Task<'_, Result<Option<(RunId, Digest)>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<(RunId, Digest)>, StoreError>> {
         done(self.point(|connection| keys::posted(connection, tenant.as_str(), thread, scope)))
     }
 
-    fn remember(
+    fn store_response(
         &self,
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
-        answer: Remembered,
-    ) -> Task<'_, Result<Remembered, Refused>> {
+        answer: StoredResponse,
+    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
         if let Err(refused) = answer.check(scope) {
             return done(Err(refused));
         }
@@ -332,27 +333,31 @@ impl Store for SqliteStore {
         Box::pin(self.route.send(move |desk| keys::remember(desk, &tenant, &run, &scope, answer)))
     }
 
-    fn remembered(
+    fn stored_response(
         &self,
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
-    ) -> Task<'_, Result<Option<Remembered>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
         done(self.point(|connection| keys::remembered(connection, tenant, run, scope)))
     }
 
-    fn state(&self, tenant: &Tenant, run: &RunId) -> Task<'_, Result<Vec<StateView>, Refused>> {
+    fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>> {
         done(self.point(|connection| {
-            let row = views::row_of(connection, tenant, run)?.ok_or(Refused::NotFound)?;
+            let row = views::row_of(connection, tenant, run)?.ok_or(StoreError::NotFound)?;
             views::state(connection, row)
         }))
     }
 
-    fn taken_call_ids(&self, lease: &Lease, asked: &[String]) -> Task<'_, Result<BTreeSet<CallId>, Refused>> {
+    fn taken_call_ids(
+        &self,
+        lease: &Lease,
+        asked: &[String],
+    ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>> {
         done(self.held(lease, |connection, run| views::taken_call_ids(connection, run, asked)))
     }
 
-    fn plugin_state(&self, lease: &Lease) -> Task<'_, Result<Vec<StateRow>, Refused>> {
+    fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>> {
         done(self.held(lease, views::plugin_state))
     }
 
@@ -360,7 +365,7 @@ impl Store for SqliteStore {
         &self,
         tenant: &Tenant,
         id: &SuspensionId,
-    ) -> Task<'_, Result<Option<SuspensionView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>> {
         done(self.point(|connection| approvals::suspension(connection, tenant, id)))
     }
 
@@ -369,12 +374,17 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         filter: &ApprovalFilter,
         page: &Page,
-    ) -> Task<'_, Result<Listed<SuspensionView>, Refused>> {
+    ) -> BoxFuture<'_, Result<Listed<SuspensionView>, StoreError>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         Box::pin(self.list(move |connection| approvals::approvals(connection, &tenant, &filter, &page)))
     }
 
-    fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> Task<'_, Result<u64, Refused>> {
+    fn count_up_to(
+        &self,
+        tenant: &Tenant,
+        what: Countable,
+        max: u64,
+    ) -> BoxFuture<'_, Result<u64, StoreError>> {
         let tenant = tenant.clone();
         Box::pin(self.list(move |connection| views::count_up_to(connection, &tenant, what, max)))
     }
@@ -384,15 +394,15 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         thread: &ThreadId,
         agents: &BTreeSet<AgentName>,
-    ) -> Task<'_, Result<bool, Refused>> {
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
         done(self.point(|connection| views::has_other_agents(connection, tenant, thread, agents)))
     }
 
-    fn census(&self) -> Task<'_, Result<Census, Refused>> {
+    fn run_counts(&self) -> BoxFuture<'_, Result<RunCounts, StoreError>> {
         Box::pin(self.list(views::census))
     }
 
-    fn counts(&self) -> Counts {
+    fn metrics(&self) -> StoreMetrics {
         self.shared.tally.counts()
     }
 }

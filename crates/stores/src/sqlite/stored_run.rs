@@ -3,7 +3,9 @@
 use std::iter::repeat;
 use std::sync::Arc;
 
-use engine::store::{Committed, EVENTS_BYTES_MAX, Lease, Loaded, Logged, Refused, Tenant, UnreadableEvent};
+use engine::store::{
+    CommittedEvent, EVENTS_BYTES_MAX, Lease, Loaded, LogEntry, StoreError, Tenant, UnreadableEvent,
+};
 use machine::apply::{apply, initial_control};
 use machine::checkpoint::Checkpoint;
 use machine::control::ControlDecodeError;
@@ -58,7 +60,7 @@ pub(super) fn folded(connection: &Connection, run: i64) -> Result<Control, Stop>
             return control.ok_or_else(|| corrupt(format!("run {run} has no events")));
         }
         for logged in &page {
-            let Committed { event, .. } = logged.decoded()?;
+            let CommittedEvent { event, .. } = logged.decoded()?;
             let folded = match &mut control {
                 Some(control) => apply(control, event),
                 None => initial_control(event).map(|born| control = Some(born)),
@@ -153,7 +155,7 @@ pub(super) fn events_after(
     run: i64,
     after: u64,
     limit: usize,
-) -> Result<Vec<Logged>, Stop> {
+) -> Result<Vec<LogEntry>, Stop> {
     let limit = limit.max(1);
     let mut statement = connection.prepare_cached(include_str!("sql/commits_after.sql"))?;
     let mut rows = statement.query([run, number(after)])?;
@@ -180,16 +182,16 @@ pub(super) fn events_after(
 
 /// One event of a run, with nothing read but its commit.
 pub(super) fn event_at(connection: &Connection, run: i64, seq: u64) -> Result<Arc<Event>, Stop> {
-    let before = seq.checked_sub(1).ok_or(Refused::NotFound)?;
+    let before = seq.checked_sub(1).ok_or(StoreError::NotFound)?;
     let found = events_after(connection, run, before, 1)?;
-    let found = found.first().filter(|found| found.seq() == seq).ok_or(Refused::NotFound)?;
+    let found = found.first().filter(|found| found.seq() == seq).ok_or(StoreError::NotFound)?;
     Ok(found.decoded()?.event.clone())
 }
 
-fn logged(event: Option<Event>, seq: u64, checkpoint: Option<Checkpoint>) -> Logged {
+fn logged(event: Option<Event>, seq: u64, checkpoint: Option<Checkpoint>) -> LogEntry {
     match event {
-        Some(event) => Logged::Event(Committed { event: Arc::new(event), checkpoint }),
-        None => Logged::Unreadable(UnreadableEvent { seq, checkpoint }),
+        Some(event) => LogEntry::Event(CommittedEvent { event: Arc::new(event), checkpoint }),
+        None => LogEntry::Unreadable(UnreadableEvent { seq, checkpoint }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Threads: as admission sees them, who holds them next, and how they go.
 
-use engine::store::{Refused, Tenant, ThreadView};
+use engine::store::{StoreError, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId};
 use machine::thread::{ThreadState, UnendedRun, promote};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -137,9 +137,9 @@ pub(super) fn delete_thread(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId)
     let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
-    let Some(row) = row else { return Err(Refused::NotFound.into()) };
+    let Some(row) = row else { return Err(StoreError::NotFound.into()) };
     if state(desk.connection(), row)? != ThreadState::Free {
-        return Err(Refused::Stale.into());
+        return Err(StoreError::Stale.into());
     }
     for sql in include_str!("sql/thread_delete.sql").split_inclusive(";\n") {
         desk.execute(sql, [row])?;

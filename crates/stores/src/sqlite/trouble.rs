@@ -4,21 +4,21 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use rusqlite::ErrorCode;
 
 /// Stops a command or a read. SQLite's errors turn into it by themselves.
 #[derive(Debug)]
-pub(super) struct Stop(pub(super) Refused);
+pub(super) struct Stop(pub(super) StoreError);
 
-impl AsRef<Refused> for Stop {
-    fn as_ref(&self) -> &Refused {
+impl AsRef<StoreError> for Stop {
+    fn as_ref(&self) -> &StoreError {
         &self.0
     }
 }
 
-impl From<Refused> for Stop {
-    fn from(refused: Refused) -> Self {
+impl From<StoreError> for Stop {
+    fn from(refused: StoreError) -> Self {
         Self(refused)
     }
 }
@@ -27,28 +27,28 @@ impl From<rusqlite::Error> for Stop {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             // The tables refuse what cannot be: whoever wrote it made a mistake.
-            Some(ErrorCode::ConstraintViolation) => Self(Refused::Impossible(error.to_string())),
-            Some(_) | None => Self(Refused::Trouble(trouble(&error))),
+            Some(ErrorCode::ConstraintViolation) => Self(StoreError::Impossible(error.to_string())),
+            Some(_) | None => Self(StoreError::Failed(trouble(&error))),
         }
     }
 }
 
 pub(super) fn impossible(why: impl Into<String>) -> Stop {
-    Stop(Refused::Impossible(why.into()))
+    Stop(StoreError::Impossible(why.into()))
 }
 
 pub(super) fn corrupt(why: impl Into<String>) -> Stop {
-    Stop(Refused::Trouble(Trouble::Corrupt(why.into())))
+    Stop(StoreError::Failed(StoreFailure::Corrupt(why.into())))
 }
 
-pub(super) fn trouble(error: &rusqlite::Error) -> Trouble {
+pub(super) fn trouble(error: &rusqlite::Error) -> StoreFailure {
     let text = error.to_string();
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => Trouble::Full(text),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Trouble::Corrupt(text),
-        Some(_) => Trouble::Unavailable(text),
+        Some(ErrorCode::DiskFull) => StoreFailure::Full(text),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreFailure::Corrupt(text),
+        Some(_) => StoreFailure::Unavailable(text),
         // Not SQLite but the reading of a row: a column that has another type than it was written with.
-        None => Trouble::Corrupt(text),
+        None => StoreFailure::Corrupt(text),
     }
 }
 
@@ -98,7 +98,7 @@ pub enum OpenFailed {
     NoLog {
         mode: String,
     },
-    Trouble(Trouble),
+    Trouble(StoreFailure),
 }
 
 impl fmt::Display for OpenFailed {

@@ -1,6 +1,6 @@
 //! Ends an interrupted run of which something cannot be decoded, by its plain columns.
 
-use engine::store::{Appended, Lease, Refused};
+use engine::store::{Appended, Lease, StoreError};
 use machine::Control;
 use machine::id::{AgentName, CallId, RunId, SuspensionId, ThreadId};
 use machine::inbox::Ticket;
@@ -46,10 +46,10 @@ pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended
     });
     let Some(Columns { mut target, mut run, parent, known_at, control, interrupt_accepted, .. }) = found
     else {
-        return Err(Refused::Fenced.into());
+        return Err(StoreError::Fenced.into());
     };
     if !interrupt_accepted {
-        return Err(Refused::Stale.into());
+        return Err(StoreError::Stale.into());
     }
     target.epoch = lease.epoch;
     let (inbox, texts) = inbox(connection, lease.row)?;

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::store::{
-    Census, Countable, Listed, MessagePlace, Page, Refused, RunFilter, RunView, StateView, Tenant, ThreadView,
+    Countable, Listed, MessagePosition, Page, RunCounts, RunFilter, RunView, StateView, StoreError, Tenant,
+    ThreadView,
 };
 use machine::decision::Decision;
 use machine::id::{AgentName, CallId, DecisionId, MessageId, PluginName, RunId, ThreadId};
@@ -20,8 +21,8 @@ use super::trouble::{Stop, corrupt};
 use crate::page::{Asked, Place};
 use crate::words::{role_of, status_of, timestamp, unsigned};
 
-pub(super) fn census(connection: &Connection) -> Result<Census, Stop> {
-    let mut census = Census::default();
+pub(super) fn census(connection: &Connection) -> Result<RunCounts, Stop> {
+    let mut census = RunCounts::default();
     let mut statement = connection.prepare_cached(include_str!("sql/census.sql"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
@@ -188,7 +189,7 @@ pub(super) fn message(
     tenant: &Tenant,
     thread: &ThreadId,
     message: &MessageId,
-) -> Result<Option<MessagePlace>, Stop> {
+) -> Result<Option<MessagePosition>, Stop> {
     let mut statement = connection.prepare_cached(include_str!("sql/message_place.sql"))?;
     let found: Option<(String, i64, String)> = statement
         .query_row(params![tenant.as_str(), thread.as_str(), message.as_str()], |row| {
@@ -196,7 +197,7 @@ pub(super) fn message(
         })
         .optional()?;
     let Some((run, seq, role)) = found else { return Ok(None) };
-    Ok(Some(MessagePlace { run: RunId::from(run), seq: unsigned(seq), role: role_of(&role)? }))
+    Ok(Some(MessagePosition { run: RunId::from(run), seq: unsigned(seq), role: role_of(&role)? }))
 }
 
 /// A call gets a message of its own, so an id whose message is there, or promised by a run in line, is taken too.
@@ -224,7 +225,7 @@ pub(super) fn taken_call_ids(
 /// For the worker.
 pub(super) fn plugin_state(connection: &Connection, run: i64) -> Result<Vec<StateRow>, Stop> {
     let rows = state(connection, run)?;
-    Ok(rows.into_iter().map(StateView::decoded).collect::<Result<_, Refused>>()?)
+    Ok(rows.into_iter().map(StateView::decoded).collect::<Result<_, StoreError>>()?)
 }
 
 pub(super) fn state(connection: &Connection, run: i64) -> Result<Vec<StateView>, Stop> {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use engine::numbers::Spread;
-use engine::store::{Counts, Refused, Trouble};
+use engine::metrics::Histogram;
+use engine::store::{StoreError, StoreFailure, StoreMetrics};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,9 +26,9 @@ const BATCH_COUNT_MAX: usize = 256;
 /// Whoever comes when so many wait waits for a place.
 const WAITING_COUNT_MAX: usize = 1_024;
 
-type Answer = Box<dyn FnOnce(Option<&Trouble>) + Send>;
+type Answer = Box<dyn FnOnce(Option<&StoreFailure>) + Send>;
 /// Without a desk there is trouble: nothing is done, and whoever asked hears of it.
-type Perform = Box<dyn FnOnce(Result<&Desk<'_>, Trouble>) -> Performed + Send>;
+type Perform = Box<dyn FnOnce(Result<&Desk<'_>, StoreFailure>) -> Performed + Send>;
 
 /// One thing to write. It is answered once it is committed.
 pub(super) struct Command {
@@ -38,7 +38,7 @@ pub(super) struct Command {
 struct Performed {
     kept: bool,
     /// What SQLite had against it.
-    trouble: Option<Trouble>,
+    trouble: Option<StoreFailure>,
     /// Says what the command came to, or what is wrong with the commit.
     answer: Answer,
 }
@@ -46,7 +46,7 @@ struct Performed {
 impl Command {
     pub(super) fn new<T: Send + 'static>(
         work: impl FnOnce(&Desk<'_>) -> Result<T, Stop> + Send + 'static,
-    ) -> (Self, oneshot::Receiver<Result<T, Refused>>) {
+    ) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
         let (sender, receiver) = oneshot::channel();
         let perform: Perform = Box::new(move |desk| {
             let result = match desk {
@@ -56,14 +56,14 @@ impl Command {
             Performed {
                 kept: result.is_ok(),
                 trouble: match &result {
-                    Err(Refused::Trouble(trouble)) => Some(trouble.clone()),
+                    Err(StoreError::Failed(trouble)) => Some(trouble.clone()),
                     Err(
-                        Refused::Fenced
-                        | Refused::Behind
-                        | Refused::Stale
-                        | Refused::Busy(_)
-                        | Refused::Impossible(_)
-                        | Refused::NotFound,
+                        StoreError::Fenced
+                        | StoreError::Behind
+                        | StoreError::Stale
+                        | StoreError::Busy(_)
+                        | StoreError::Impossible(_)
+                        | StoreError::NotFound,
                     )
                     | Ok(_) => None,
                 },
@@ -83,7 +83,7 @@ impl Command {
 /// Nobody knows what the file holds. It is found out by opening it again.
 #[derive(Clone)]
 pub(super) struct Broken {
-    why: Arc<OnceLock<Trouble>>,
+    why: Arc<OnceLock<StoreFailure>>,
     mark: FailureMark,
     on_fatal: OnFatal,
 }
@@ -93,12 +93,12 @@ impl Broken {
         Self { why: Arc::default(), mark, on_fatal }
     }
 
-    fn get(&self) -> Option<&Trouble> {
+    fn get(&self) -> Option<&StoreFailure> {
         self.why.get()
     }
 
     pub(super) fn end(&self, why: &str) {
-        self.why.get_or_init(|| Trouble::Unavailable(format!("{why}; the store must be opened again")));
+        self.why.get_or_init(|| StoreFailure::Unavailable(format!("{why}; the store must be opened again")));
         self.mark.leave();
         (self.on_fatal)(why);
     }
@@ -109,26 +109,26 @@ pub(super) struct Tally {
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
-    batches: Spread,
-    sync_us: Spread,
+    batches: Histogram,
+    sync_us: Histogram,
     troubles: Troublesome,
 }
 
 impl Tally {
     /// What was asked for, and whether trouble came of it.
-    pub(super) fn answered<T>(&self, result: Result<T, Refused>) -> Result<T, Refused> {
+    pub(super) fn answered<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         self.troubles.heard(&result);
         result
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        Counts {
+    pub(super) fn counts(&self) -> StoreMetrics {
+        StoreMetrics {
             commits: self.commits.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
-            batches: self.batches.seen(),
-            sync_us: self.sync_us.seen(),
-            troubles: self.troubles.seen(),
+            batches: self.batches.snapshot(),
+            sync_us: self.sync_us.snapshot(),
+            failures: self.troubles.seen(),
         }
     }
 }
@@ -196,7 +196,7 @@ impl Writer {
 
     /// The lock beside the file keeps others out, unless somebody deletes it or the file system knows no locks. Whoever opens
     /// the file all the same counts on, within the file: then all that is known here of who works on what is over.
-    fn check_opening(&self) -> Result<(), Trouble> {
+    fn check_opening(&self) -> Result<(), StoreFailure> {
         let failed = |error: rusqlite::Error| trouble(&error);
         let mut statement = self.connection.prepare_cached("SELECT count FROM openings").map_err(failed)?;
         let last: u32 = statement.query_row([], |row| row.get(0)).map_err(failed)?;
@@ -205,11 +205,11 @@ impl Writer {
         }
         let why = "another process has opened the store, past its lock";
         self.broken.end(why);
-        Err(Trouble::Unavailable(why.into()))
+        Err(StoreFailure::Unavailable(why.into()))
     }
 
     /// In a savepoint of its own, so that one refused command spoils no other.
-    fn perform_one(&self, command: Command, marks: &mut Marks) -> Result<Answer, (Answer, Trouble)> {
+    fn perform_one(&self, command: Command, marks: &mut Marks) -> Result<Answer, (Answer, StoreFailure)> {
         let savepoint = |sql| self.connection.prepare_cached(sql)?.execute([]);
         if let Err(error) = savepoint("SAVEPOINT command") {
             let trouble = trouble(&error);
@@ -251,14 +251,14 @@ impl Writer {
         self.tally.bytes.fetch_add(marks.bytes, Ordering::Relaxed);
         if let Some(took) = synced_in {
             self.tally.syncs.fetch_add(1, Ordering::Relaxed);
-            self.tally.sync_us.note(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            self.tally.sync_us.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         }
         if marks.commits > 0 {
-            self.tally.batches.note(marks.commits);
+            self.tally.batches.record(marks.commits);
         }
     }
 
-    fn give_up(&self, marks: Marks, answers: Vec<Answer>, trouble: &Trouble) {
+    fn give_up(&self, marks: Marks, answers: Vec<Answer>, trouble: &StoreFailure) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
@@ -270,7 +270,7 @@ impl Writer {
     }
 
     /// Commands that were not begun.
-    fn refuse(&self, batch: Vec<Command>, trouble: &Trouble) {
+    fn refuse(&self, batch: Vec<Command>, trouble: &StoreFailure) {
         self.tally.troubles.count(trouble, batch.len());
         for command in batch {
             ((command.perform)(Err(trouble.clone())).answer)(None);
@@ -370,7 +370,7 @@ impl Route {
     pub(super) async fn send<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Desk<'_>) -> Result<T, Stop> + Send + 'static,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, StoreError> {
         let (command, answer) = Command::new(work);
         match self {
             Self::Thread { commands: Some(commands), .. } => {
@@ -387,6 +387,6 @@ impl Route {
     }
 }
 
-fn stopped() -> Refused {
-    Trouble::Unavailable("the writer has stopped".into()).into()
+fn stopped() -> StoreError {
+    StoreFailure::Unavailable("the writer has stopped".into()).into()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::store::{Create, PostKey, Remembered};
+use engine::store::{Create, PostKey, StoredResponse};
 use machine::Input;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::id::{Digest, RunId};
@@ -120,8 +120,8 @@ async fn keyed(world: &World) {
     let body = Digest::sha256(b"body");
     let key = Some(PostKey { scope: "ana k".into(), body });
     world.store.create(Create { key, ..create }).await.unwrap();
-    let answer = Remembered { body, status: 200, answer: "{}".into() };
-    world.store.remember(&world.tenant, &"keyed".into(), "ana k POST", answer).await.unwrap();
+    let answer = StoredResponse { body, status: 200, answer: "{}".into() };
+    world.store.store_response(&world.tenant, &"keyed".into(), "ana k POST", answer).await.unwrap();
 }
 
 /// A run whose message brought a tool, and that waits for it.

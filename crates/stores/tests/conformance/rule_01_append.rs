@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{ApprovalFilter, Lease, Page, Refused};
+use engine::store::{ApprovalFilter, Lease, Page, StoreError};
 use machine::checkpoint::Checkpoint;
 use machine::id::{CallId, MessageId};
 use machine::inbox::Item;
@@ -42,7 +42,7 @@ pub(crate) async fn rule_01_an_append_writes_all_that_its_events_say<F: Fixture>
     assert_eq!(log.last().unwrap().checkpoint(), Some(Checkpoint::Waiting));
     let third = world.store.event(&worker.lease, 3).await.unwrap();
     assert_eq!(third, log[2].readable().unwrap().event);
-    assert_eq!(world.store.event(&worker.lease, 1_000).await, Err(Refused::NotFound));
+    assert_eq!(world.store.event(&worker.lease, 1_000).await, Err(StoreError::NotFound));
 
     let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!(thread.head, Some(MessageId::from("msg_run_1")));
@@ -91,14 +91,18 @@ pub(crate) async fn rule_01_another_sequence_number_is_fenced_and_changes_nothin
     let second = worker.append();
     assert_eq!(
         world.store.append(&worker.lease, second.clone()).await,
-        Err(Refused::Fenced),
+        Err(StoreError::Fenced),
         "one is missing"
     );
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
     world.store.append(&worker.lease, first.clone()).await.unwrap();
     let after = snapshot(&world, &[&worker.lease]).await;
     assert_ne!(after, before);
-    assert_eq!(world.store.append(&worker.lease, first).await, Err(Refused::Fenced), "it is stored already");
+    assert_eq!(
+        world.store.append(&worker.lease, first).await,
+        Err(StoreError::Fenced),
+        "it is stored already"
+    );
     assert_eq!(snapshot(&world, &[&worker.lease]).await, after);
     world.store.append(&worker.lease, second).await.unwrap();
 }
@@ -108,17 +112,17 @@ pub(crate) async fn rule_01_another_epoch_is_fenced_and_changes_nothing<F: Fixtu
     let mut old = parked(&world, "thr", "run", "transfer").await;
     let decision = old.decision("call_run", None, approve());
     old.accept(Item::Decision(decision));
-    assert_eq!(old.commit(&world).await, Err(Refused::Fenced), "the lease was given back");
+    assert_eq!(old.commit(&world).await, Err(StoreError::Fenced), "the lease was given back");
     let new = claim(&world, "run").await.unwrap();
     assert!(new.lease.epoch > old.lease.epoch);
     let before = snapshot(&world, &[&new.lease]).await;
-    assert_eq!(old.commit(&world).await, Err(Refused::Fenced));
-    assert_eq!(world.store.load(&old.lease).await, Err(Refused::Fenced));
-    assert_eq!(world.store.release(&old.lease).await, Err(Refused::Fenced));
+    assert_eq!(old.commit(&world).await, Err(StoreError::Fenced));
+    assert_eq!(world.store.load(&old.lease).await, Err(StoreError::Fenced));
+    assert_eq!(world.store.release(&old.lease).await, Err(StoreError::Fenced));
     assert!(!world.store.may_send(&old.lease));
     assert!(world.store.may_send(&new.lease));
     let later = Lease { epoch: new.lease.epoch + 1, ..new.lease.clone() };
-    assert_eq!(world.store.append(&later, old.append()).await, Err(Refused::Fenced));
+    assert_eq!(world.store.append(&later, old.append()).await, Err(StoreError::Fenced));
     assert_eq!(snapshot(&world, &[&new.lease]).await, before);
 }
 
@@ -133,7 +137,7 @@ pub(crate) async fn rule_01_a_log_with_a_gap_is_impossible_and_changes_nothing<F
     shuffled.events.swap(0, 1);
     for append in [gap, shuffled] {
         let refused = world.store.append(&worker.lease, append).await;
-        assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
         assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
     }
 }
@@ -147,8 +151,8 @@ pub(crate) async fn rule_01_the_lease_of_an_ended_run_is_let_go<F: Fixture>() {
     let run = world.run("run").await;
     assert_eq!((run.status, run.ended_at), (PublicRunStatus::Completed, Some(world.clock.now())));
     assert!(!world.store.may_send(&worker.lease));
-    assert_eq!(world.store.release(&worker.lease).await, Err(Refused::Fenced));
-    assert_eq!(worker.commit(&world).await, Err(Refused::Fenced));
+    assert_eq!(world.store.release(&worker.lease).await, Err(StoreError::Fenced));
+    assert_eq!(worker.commit(&world).await, Err(StoreError::Fenced));
     assert!(claim(&world, "run").await.is_none());
 }
 
@@ -172,7 +176,7 @@ pub(crate) async fn rule_01_of_many_equal_appends_one_is_stored<F: Fixture>() {
         match task.await.unwrap() {
             (true, Ok(_)) => stored += 1,
             (false, Ok(_)) => panic!("an old epoch was stored"),
-            (_, Err(refused)) => assert_eq!(refused, Refused::Fenced),
+            (_, Err(refused)) => assert_eq!(refused, StoreError::Fenced),
         }
     }
     assert_eq!(stored, 1);
@@ -209,7 +213,7 @@ pub(crate) async fn rule_01_many_runs_append_side_by_side<F: Fixture>() {
             machine::fold(log.iter().map(|committed| &*committed.readable().unwrap().event)).unwrap();
         assert_eq!(folded, control);
     }
-    assert_eq!(world.store.counts().commits, 40 * 12);
+    assert_eq!(world.store.metrics().commits, 40 * 12);
 }
 
 pub(crate) async fn rule_01_a_log_is_read_in_parts<F: Fixture>() {

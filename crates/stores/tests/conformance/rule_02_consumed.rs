@@ -1,6 +1,6 @@
 //! Rule 2: what was heard leaves the inbox with the commit, and a decision with an id is remembered for ever.
 
-use engine::store::Refused;
+use engine::store::StoreError;
 use machine::decision::Decision;
 use machine::id::DecisionId;
 use machine::inbox::{Item, Refusal, Verdict};
@@ -68,7 +68,7 @@ pub(crate) async fn rule_02_a_row_is_consumed_once<F: Fixture>() {
     let before = snapshot(&world, &[&worker.lease]).await;
     worker.consume(ticket);
     let refused = worker.commit(&world).await;
-    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
 }
 
@@ -122,11 +122,11 @@ pub(crate) async fn rule_02_a_second_decision_under_a_used_id_is_not_accepted<F:
 
     let second = worker.decision("b", Some("d1"), approve());
     worker.accept(Item::Decision(second));
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     worker.reload(&world).await;
     let both = [worker.decision("b", Some("d2"), approve()), worker.decision("c", Some("d2"), approve())];
     both.into_iter().for_each(|decision| worker.accept(Item::Decision(decision)));
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
     assert_eq!(remembered(&world, "run", "d1").await, Some(first));
     assert_eq!(remembered(&world, "run", "d2").await, None);

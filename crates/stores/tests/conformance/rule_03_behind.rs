@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::store::Refused;
+use engine::store::StoreError;
 use machine::Input;
 use machine::decision::{Decision, DecisionAction};
 use machine::event::InterruptCause;
@@ -42,7 +42,7 @@ async fn version(world: &World, worker: &Worker) -> u64 {
 /// The commit is refused and changes nothing, and goes through once the worker has looked at its inbox. Gives what waits.
 async fn is_behind_until_it_looks(world: &World, worker: &mut Worker) -> Vec<Item> {
     let before = snapshot(world, &[&worker.lease]).await;
-    assert_eq!(worker.commit(world).await, Err(Refused::Behind));
+    assert_eq!(worker.commit(world).await, Err(StoreError::Behind));
     assert_eq!(snapshot(world, &[&worker.lease]).await, before);
     let rows = worker.look(world).await;
     worker.commit(world).await.unwrap();
@@ -147,7 +147,7 @@ pub(crate) async fn rule_03_an_expiry_does_not_overtake_an_accepted_decision<F: 
     world.clock.advance(EXPIRES_IN_MS);
     worker.say(&Input::DeadlineReached);
     assert_eq!(worker.append().rows.closed.len(), 1);
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
 
     worker.reload(&world).await;
@@ -172,7 +172,7 @@ pub(crate) async fn rule_03_an_interrupt_at_the_worker_does_not_overtake_an_acce
     let decision = worker.decision("call_run", None, approve());
     world.tell("run", Item::Decision(decision.clone())).await;
     worker.accept(interrupt());
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     worker.reload(&world).await;
     worker.drain();
     worker.accept(interrupt());
@@ -211,7 +211,7 @@ pub(crate) async fn rule_03_a_decision_at_the_worker_loses_against_one_that_was_
     world.tell("run", Item::Decision(faster.clone())).await;
     let before = snapshot(&world, &[&worker.lease]).await;
     worker.accept(Item::Decision(slower));
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
     let remembered = world.store.decision(&world.tenant, &"run".into(), &"slower".into()).await.unwrap();
     assert_eq!(remembered, None);
@@ -225,7 +225,7 @@ pub(crate) async fn rule_03_nothing_is_accepted_after_an_accepted_interrupt<F: F
     let before = snapshot(&world, &[&worker.lease]).await;
     worker.accept(decision);
     worker.accept(interrupt());
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
     worker.reload(&world).await;
     worker.drain();
@@ -278,7 +278,7 @@ pub(crate) async fn rule_03_an_expiry_and_a_decision_race_and_one_of_them_wins<F
                 (Ok(_), false) => {
                     assert_eq!(status(&world, &worker, &decision).await, ApprovalStatus::Expired);
                 }
-                (Err(Refused::Behind), true) => {
+                (Err(StoreError::Behind), true) => {
                     worker.reload(&world).await;
                     worker.drain();
                     worker.commit(&world).await.unwrap();
@@ -313,7 +313,7 @@ pub(crate) async fn rule_03_an_interrupt_and_the_last_commit_race_and_one_of_the
                 (Ok(_), Verdict::Refused(_)) => {
                     assert_eq!(world.run(&run).await.status, PublicRunStatus::Completed);
                 }
-                (Err(Refused::Behind), Verdict::Accepted) => {
+                (Err(StoreError::Behind), Verdict::Accepted) => {
                     worker.reload(&world).await;
                     worker.drain();
                     worker.commit(&world).await.unwrap();

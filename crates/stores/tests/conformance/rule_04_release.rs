@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::Refused;
+use engine::store::StoreError;
 use machine::event::InterruptCause;
 use machine::inbox::{Item, Verdict};
 use tokio::sync::Barrier;
@@ -28,9 +28,9 @@ pub(crate) async fn rule_04_a_run_with_an_item_is_not_released<F: Fixture>() {
 pub(crate) async fn rule_04_a_lease_is_given_back_once<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let worker = parked(&world, "thr", "run", "transfer").await;
-    assert_eq!(world.store.release(&worker.lease).await, Err(Refused::Fenced));
+    assert_eq!(world.store.release(&worker.lease).await, Err(StoreError::Fenced));
     let other = claim(&world, "run").await.unwrap();
-    assert_eq!(world.store.release(&worker.lease).await, Err(Refused::Fenced));
+    assert_eq!(world.store.release(&worker.lease).await, Err(StoreError::Fenced));
     assert!(world.store.may_send(&other.lease), "somebody else's lease is not touched");
 }
 

@@ -1,6 +1,6 @@
 //! Rule 5: children and items for other runs are part of the commit.
 
-use engine::store::{ApprovalFilter, Lease, Page, PathEntry, Refused};
+use engine::store::{ApprovalFilter, Lease, Page, PathEntry, StoreError};
 use machine::Input;
 use machine::event::InterruptCause;
 use machine::id::RunId;
@@ -43,10 +43,10 @@ pub(crate) async fn rule_05_a_child_is_created_in_its_parents_commit<F: Fixture>
     parent.asks(&[("delegate", "researcher")]);
     let child = child_of(&parent, "delegate");
     assert_eq!(world.store.run(&world.tenant, &child).await.unwrap(), None);
-    let commits = world.store.counts().commits;
+    let commits = world.store.metrics().commits;
     let appended = parent.commit(&world).await.unwrap();
     assert_eq!(appended.woken, std::slice::from_ref(&child));
-    assert_eq!(world.store.counts().commits, commits + 1);
+    assert_eq!(world.store.metrics().commits, commits + 1);
     let shown = world.run(child.as_str()).await;
     assert_eq!((shown.status, shown.control.as_ref().unwrap().seq), (PublicRunStatus::Queued, 1));
     assert_eq!(shown.control.as_ref().unwrap().parent.clone().unwrap().run_id.as_str(), "parent");
@@ -65,7 +65,7 @@ pub(crate) async fn rule_05_a_refused_append_creates_and_delivers_nothing<F: Fix
     assert!(!append.spawn.is_empty() && append.deliver.len() == 2);
     let before = snapshot(&world, &[&parent.lease, &child.lease]).await;
     let stale = Lease { epoch: child.lease.epoch - 1, ..child.lease.clone() };
-    assert_eq!(world.store.append(&stale, append).await, Err(Refused::Fenced));
+    assert_eq!(world.store.append(&stale, append).await, Err(StoreError::Fenced));
     assert_eq!(snapshot(&world, &[&parent.lease, &child.lease]).await, before);
 }
 
@@ -152,12 +152,12 @@ pub(crate) async fn rule_05_a_thread_is_deleted_with_those_of_its_child_runs<F: 
         let listed = store.threads(tenant, &Page::default()).await.unwrap().items;
         listed.into_iter().map(|thread| thread.id.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(Refused::Stale));
+    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
     // The parent has ended, and its child has not heard of it.
     parent.accept(interrupt());
     parent.commit(&world).await.unwrap();
     assert_eq!(world.run("parent").await.status, PublicRunStatus::Interrupted);
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(Refused::Stale));
+    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
     assert_eq!(thread_names().await.len(), 3, "nothing was deleted");
     child.reload(&world).await;
     child.drain();
@@ -166,5 +166,5 @@ pub(crate) async fn rule_05_a_thread_is_deleted_with_those_of_its_child_runs<F: 
     store.delete_thread(tenant, &"thr".into()).await.unwrap();
     assert_eq!(thread_names().await, ["thr_2"]);
     assert_eq!(store.run(tenant, &child.lease.run).await.unwrap(), None);
-    assert_eq!(store.delete_thread(tenant, &below).await, Err(Refused::NotFound));
+    assert_eq!(store.delete_thread(tenant, &below).await, Err(StoreError::NotFound));
 }

@@ -1,6 +1,6 @@
 //! Rule 6: everything belongs to a tenant, and lists come in pages by time of creation and id.
 
-use engine::store::{ApprovalFilter, AutoApproval, Claim, Lease, Listed, Page, Refused, RunFilter};
+use engine::store::{ApprovalFilter, AutoApproval, Claim, Lease, Listed, Page, RunFilter, StoreError};
 use machine::event::InterruptCause;
 use machine::inbox::Item;
 use machine::projection_rows::{ApprovalStatus, PublicRunStatus};
@@ -16,7 +16,7 @@ fn page(limit: usize, cursor: Option<String>) -> Page {
 /// All pages one after the other, and that each is full but the last.
 pub(crate) async fn all<T, Fut>(limit: usize, list: impl Fn(Page) -> Fut) -> Vec<T>
 where
-    Fut: Future<Output = Result<Listed<T>, Refused>>,
+    Fut: Future<Output = Result<Listed<T>, StoreError>>,
 {
     let mut items = Vec::new();
     let mut cursor = None;
@@ -57,7 +57,7 @@ pub(crate) async fn rule_06_another_tenant_finds_nothing<F: Fixture>() {
     assert_eq!(store.decision(&tenant, run, &"d1".into()).await.unwrap(), None);
     assert_eq!(store.message(&tenant, thread, &"msg_user_run".into()).await.unwrap(), None);
     let log = store.events(&tenant, run, 0, 10).await;
-    assert!(log == Err(Refused::NotFound) || log == Ok(Vec::new()), "{log:?}");
+    assert!(log == Err(StoreError::NotFound) || log == Ok(Vec::new()), "{log:?}");
     assert!(store.threads(&tenant, &Page::default()).await.unwrap().items.is_empty());
     assert!(store.runs(&tenant, &RunFilter::default(), &Page::default()).await.unwrap().items.is_empty());
     let every = ApprovalFilter { status: None, ..ApprovalFilter::default() };
@@ -65,16 +65,16 @@ pub(crate) async fn rule_06_another_tenant_finds_nothing<F: Fixture>() {
     let mine = ApprovalFilter { run: Some(run.clone()), ..ApprovalFilter::default() };
     assert!(store.approvals(&tenant, &mine, &Page::default()).await.unwrap().items.is_empty());
     let item = Item::Decision(worker.decision("call_run", None, reject()));
-    assert_eq!(store.submit(&tenant, run, item).await, Err(Refused::NotFound));
+    assert_eq!(store.submit(&tenant, run, item).await, Err(StoreError::NotFound));
     let given = AutoApproval { id: "grt_eve".into(), by: "eve".into() };
-    assert_eq!(store.set_auto_approve(&tenant, thread, Some(&given)).await, Err(Refused::NotFound));
-    assert_eq!(store.set_auto_approve(&tenant, thread, None).await, Err(Refused::NotFound));
-    assert_eq!(store.delete_thread(&tenant, thread).await, Err(Refused::NotFound));
+    assert_eq!(store.set_auto_approve(&tenant, thread, Some(&given)).await, Err(StoreError::NotFound));
+    assert_eq!(store.set_auto_approve(&tenant, thread, None).await, Err(StoreError::NotFound));
+    assert_eq!(store.delete_thread(&tenant, thread).await, Err(StoreError::NotFound));
     let lease = Lease { tenant: tenant.clone(), ..worker.lease.clone() };
-    assert_eq!(store.append(&lease, worker.append()).await, Err(Refused::Fenced));
+    assert_eq!(store.append(&lease, worker.append()).await, Err(StoreError::Fenced));
     store.release(&worker.lease).await.unwrap();
     let claimed = store.claim(Claim::Run { tenant, run: run.clone() }).await;
-    assert!(claimed == Err(Refused::NotFound) || claimed == Ok(Vec::new()), "{claimed:?}");
+    assert!(claimed == Err(StoreError::NotFound) || claimed == Ok(Vec::new()), "{claimed:?}");
 }
 
 pub(crate) async fn rule_06_two_tenants_may_use_the_same_names<F: Fixture>() {
@@ -142,10 +142,10 @@ pub(crate) async fn rule_06_a_cursor_that_nobody_gave_out_is_refused<F: Fixture>
     queued(&world, "thr", "run").await;
     let bad = page(10, Some("yesterday".into()));
     let World { store, tenant, .. } = &world;
-    assert!(matches!(store.threads(tenant, &bad).await, Err(Refused::Impossible(_))));
-    assert!(matches!(store.runs(tenant, &RunFilter::default(), &bad).await, Err(Refused::Impossible(_))));
+    assert!(matches!(store.threads(tenant, &bad).await, Err(StoreError::Impossible(_))));
+    assert!(matches!(store.runs(tenant, &RunFilter::default(), &bad).await, Err(StoreError::Impossible(_))));
     let approvals = store.approvals(tenant, &ApprovalFilter::default(), &bad).await;
-    assert!(matches!(approvals, Err(Refused::Impossible(_))));
+    assert!(matches!(approvals, Err(StoreError::Impossible(_))));
 }
 
 pub(crate) async fn rule_06_runs_are_filtered_by_status_thread_and_agent<F: Fixture>() {
@@ -337,13 +337,13 @@ pub(crate) async fn rule_06_a_thread_is_deleted_with_all_that_belongs_to_it<F: F
     let decision = worker.decision("call_run", Some("d1"), reject());
     held(&world, "thr_2", "run_2", "transfer").await;
     let World { store, tenant, .. } = &world;
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(Refused::Stale));
+    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
     assert!(store.run(tenant, &"run".into()).await.unwrap().is_some());
     worker.accept(Item::Decision(decision.clone()));
     worker.says("done");
     worker.commit(&world).await.unwrap();
     store.delete_thread(tenant, &"thr".into()).await.unwrap();
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(Refused::NotFound));
+    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::NotFound));
     assert_eq!(store.thread(tenant, &"thr".into()).await.unwrap().created_at, None);
     assert_eq!(store.run(tenant, &"run".into()).await.unwrap(), None);
     assert_eq!(store.suspension(tenant, &decision.suspension).await.unwrap(), None);

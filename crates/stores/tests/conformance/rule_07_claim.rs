@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::store::{Claim, PassOver, Tenant};
+use engine::store::{Claim, SkipTenant, Tenant};
 use machine::event::InterruptCause;
 use machine::inbox::Item;
 
@@ -64,7 +64,7 @@ pub(crate) async fn rule_07_only_what_is_interrupted_or_due_is_pressing<F: Fixtu
 }
 
 async fn pressing(world: &World, limit: usize) -> Vec<String> {
-    let claimed = world.store.claim(Claim::Pressing { limit }).await.unwrap();
+    let claimed = world.store.claim(Claim::Urgent { limit }).await.unwrap();
     claimed.into_iter().map(|claimed| claimed.lease.run.to_string()).collect()
 }
 
@@ -130,8 +130,8 @@ pub(crate) async fn rule_07_nobody_starves_behind_a_long_queue<F: Fixture>() {
 }
 
 async fn next_but(world: &World, tenant: &str, woken: bool) -> Vec<String> {
-    let pass_over = Some(PassOver { tenant: Tenant::from(tenant), woken });
-    let claimed = world.store.claim(Claim::Next { limit: 10, pass_over }).await.unwrap();
+    let pass_over = Some(SkipTenant { tenant: Tenant::from(tenant), woken });
+    let claimed = world.store.claim(Claim::Next { limit: 10, skip_tenant: pass_over }).await.unwrap();
     claimed.into_iter().map(|claimed| claimed.lease.run.to_string()).collect()
 }
 

@@ -8,9 +8,9 @@ use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
-use engine::store::{Task, Tenant};
+use engine::store::{BoxFuture, Tenant};
 use engine::tool::{FunctionTool, ToolDefinition, ToolRequest};
-use engine::{Engine, Pass, Settings};
+use engine::{Engine, RunOutcome, Settings};
 use machine::projection_rows::PublicRunStatus;
 use machine::termination::Termination;
 use serde_json::json;
@@ -29,7 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Sleeper(Arc<Semaphore>);
 
 impl Model for Sleeper {
-    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        _: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             match (request.last_user_text(), request.step) {
                 (Some("sleep"), _) => drop(self.0.acquire().await),
@@ -55,24 +59,27 @@ pub(crate) async fn rule_07_waiting_and_sleeping_runs_of_one_tenant_keep_no_othe
     let settings = Settings { running_runs_max: PLACES, several_tenants: true, ..Settings::default() };
     let engine =
         Engine::on_shared(world.store.clone()).settings(settings).agent(agent).start().await.unwrap();
-    let says = |tenant: &Tenant, text: &str| Message::to("assistant", text).of_tenant(tenant.clone());
+    let says = |tenant: &Tenant, text: &str| Message::to("assistant", text).for_tenant(tenant.clone());
     for _ in 0..WAITING {
         let held = engine.run(says(&greedy, "pay")).await.unwrap();
-        assert!(matches!(held.pass, Pass::Suspended(_)), "{held:?}");
+        assert!(matches!(held.outcome, RunOutcome::Suspended(_)), "{held:?}");
     }
     for _ in 0..PLACES + QUEUED {
         engine.post(says(&greedy, "sleep")).await.unwrap();
     }
 
     let answered = timeout(PATIENCE, engine.run(says(&other, "hello"))).await.expect("it starts").unwrap();
-    assert_eq!(answered.pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(answered.outcome, RunOutcome::Ended(Termination::NaturalEnd));
     let held = timeout(PATIENCE, engine.run(says(&other, "pay"))).await.expect("it starts").unwrap();
     let approval = engine.pending(&other).await.unwrap().remove(0);
     assert!(engine.decide(approval.approve("ann")).await.unwrap().is_taken());
-    let ended = timeout(PATIENCE, engine.ended(&other, &held.run)).await.expect("the call starts").unwrap();
-    assert_eq!(ended.pass, Pass::Ended(Termination::NaturalEnd));
+    let ended = timeout(PATIENCE, engine.wait_until_ended(&other, &held.run))
+        .await
+        .expect("the call starts")
+        .unwrap();
+    assert_eq!(ended.outcome, RunOutcome::Ended(Termination::NaturalEnd));
     assert_eq!(paid.load(Ordering::SeqCst), 1, "the approved call has run, and no other");
-    let census = world.store.census().await.unwrap();
+    let census = world.store.run_counts().await.unwrap();
     let count = |status| census.runs.get(&status).copied().unwrap_or(0);
     let of_the_other_tenant =
         [PublicRunStatus::Queued, PublicRunStatus::Running, PublicRunStatus::WaitingApproval]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::store::{Claim, Create, Page, Refused};
+use engine::store::{Claim, Create, Page, StoreError};
 use machine::Input;
 use machine::event::InterruptCause;
 use machine::id::{AgentName, MessageId, RunId};
@@ -45,7 +45,7 @@ pub(crate) async fn rule_09_metadata_that_could_not_be_read_back_is_refused<F: F
     let reserved = json!({"a": 1, "$serde_json::private::RawValue": "1"});
     let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
     for bad in [reserved, deep] {
-        assert!(matches!(put("bad", bad).await, Err(Refused::Impossible(_))));
+        assert!(matches!(put("bad", bad).await, Err(StoreError::Impossible(_))));
     }
     let good = json!({"a": "$serde_json::private::RawValue"});
     assert!(put("good", good.clone()).await.unwrap());
@@ -106,11 +106,11 @@ pub(crate) async fn rule_09_a_run_that_starts_at_once_needs_the_thread_as_it_was
     };
     let at_first = create("run_1", OnBusy::Enqueue).await;
     let mut worker = started(&world, "thr", "run_2").await;
-    assert_eq!(world.store.create(at_first.clone()).await, Err(Refused::Stale), "another run holds it");
+    assert_eq!(world.store.create(at_first.clone()).await, Err(StoreError::Stale), "another run holds it");
     worker.says("done");
     worker.commit(&world).await.unwrap();
     let before = snapshot(&world, &[]).await;
-    assert_eq!(world.store.create(at_first).await, Err(Refused::Stale), "it has another last message");
+    assert_eq!(world.store.create(at_first).await, Err(StoreError::Stale), "it has another last message");
     assert_eq!(snapshot(&world, &[]).await, before);
     let created = world.store.create(create("run_1", OnBusy::Reject).await).await.unwrap();
     assert!(created.lease.is_some() && created.admission == Admission::Hold);
@@ -135,7 +135,7 @@ pub(crate) async fn rule_09_a_run_is_admitted_to_the_thread_as_it_is_and_not_as_
     for create in creations {
         admissions.push(world.store.create(create).await.map(|created| created.admission));
     }
-    let refused = Err(Refused::Busy(Busy::ActiveRun("holds".into())));
+    let refused = Err(StoreError::Busy(Busy::ActiveRun("holds".into())));
     let expected = [Ok(Admission::Hold), Ok(Admission::Enqueue), refused, Ok(Admission::Supersede)];
     assert_eq!(admissions, expected);
     assert_eq!(state(&world, "thr").await, busy("holds", FrontState::Queued, 2));
@@ -157,7 +157,7 @@ pub(crate) async fn rule_09_a_run_that_waits_and_one_that_executes_are_asked_for
     assert_eq!(create("run_1", if_busy).await, Ok(Admission::Enqueue));
     front.asks(&[("a", "transfer")]);
     front.commit(&world).await.unwrap();
-    let refused = Err(Refused::Busy(Busy::ActiveRun("front".into())));
+    let refused = Err(StoreError::Busy(Busy::ActiveRun("front".into())));
     assert_eq!(create("run_2", if_busy).await, refused);
     let other_way = IfBusy { executes: OnBusy::Reject, waits: OnBusy::Enqueue };
     assert_eq!(create("run_3", other_way).await, Ok(Admission::Enqueue));
@@ -171,13 +171,13 @@ pub(crate) async fn rule_09_a_run_that_waits_and_one_that_executes_are_asked_for
     doubted.commit(&world).await.unwrap();
     let pushy = creation(&world, order("thr_2", "pushy"), OnBusy::Interrupt, false).await;
     let refused = world.store.create(pushy).await;
-    assert_eq!(refused, Err(Refused::Busy(Busy::InDoubt("doubted".into()))));
+    assert_eq!(refused, Err(StoreError::Busy(Busy::InDoubt("doubted".into()))));
 }
 
 pub(crate) async fn rule_09_the_line_has_an_end_and_the_refusal_names_it<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut front = started(&world, "thr", "front").await;
-    let full = |max| Err(Refused::Busy(Busy::QueueFull { max }));
+    let full = |max| Err(StoreError::Busy(Busy::QueueFull { max }));
     for index in 0..QUEUE_MAX {
         enqueued(&world, "thr", &format!("run_{index}")).await;
     }
@@ -200,7 +200,7 @@ pub(crate) async fn rule_09_a_run_is_created_once<F: Fixture>() {
     let before = snapshot(&world, &[]).await;
     let twice = creation(&world, order("other", "front"), OnBusy::Reject, false).await;
     let refused = world.store.create(twice).await;
-    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
     assert_eq!(snapshot(&world, &[]).await, before);
 }
 
@@ -213,7 +213,7 @@ pub(crate) async fn rule_09_a_lease_is_given_only_where_the_run_holds_its_thread
     assert!(world.store.may_send(&lease));
     assert!(created.woken.is_empty());
     let second = creation(&world, order("thr", "behind"), OnBusy::Enqueue, false).await;
-    assert_eq!(world.store.create(Create { lease: true, ..second }).await, Err(Refused::Stale));
+    assert_eq!(world.store.create(Create { lease: true, ..second }).await, Err(StoreError::Stale));
 }
 
 pub(crate) async fn rule_09_the_end_of_the_holder_promotes_the_first_in_line<F: Fixture>() {
@@ -363,7 +363,7 @@ pub(crate) async fn rule_09_of_many_creations_on_one_thread_one_holds<F: Fixture
     for task in tasks {
         match task.await.unwrap() {
             Ok(created) => leases.extend(created.lease),
-            Err(refused) => assert_eq!(refused, Refused::Stale),
+            Err(refused) => assert_eq!(refused, StoreError::Stale),
         }
     }
     assert_eq!(leases.len(), 1);

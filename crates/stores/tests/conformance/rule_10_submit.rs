@@ -1,6 +1,6 @@
 //! Rule 10: one transaction decides who wins, and what is not taken leaves nothing behind.
 
-use engine::store::{ApprovalFilter, Page, Refused};
+use engine::store::{ApprovalFilter, Page, StoreError};
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::InterruptCause;
 use machine::id::{Digest, SuspensionId};
@@ -38,7 +38,7 @@ pub(crate) async fn rule_10_a_taken_decision_marks_the_row_and_wakes_the_run<F: 
 pub(crate) async fn rule_10_an_unknown_run_is_not_found<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let verdict = world.store.submit(&world.tenant, &"nobody".into(), interrupt()).await;
-    assert_eq!(verdict, Err(Refused::NotFound));
+    assert_eq!(verdict, Err(StoreError::NotFound));
 }
 
 pub(crate) async fn rule_10_what_is_not_taken_leaves_nothing_behind<F: Fixture>() {
@@ -162,7 +162,7 @@ pub(crate) async fn rule_10_an_accepted_denial_that_ends_the_run_lets_nothing_be
     assert_eq!(remembered, Ok(None));
     // Neither where it arrives at the worker, which has not looked yet.
     worker.accept(behind.clone());
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
     // The denial itself is known again, and an interrupt ends the run at once.
     assert_eq!(submit(&world, "run", Item::Decision(denial)).await, Verdict::AlreadyApplied);
@@ -410,7 +410,7 @@ pub(crate) async fn rule_10_a_late_answer_settles_what_is_in_doubt<F: Fixture>()
     let verdict = submit(&world, "run", Item::Decision(decision.clone())).await;
     assert_eq!(verdict, Verdict::Refused(Refusal::Answered));
     worker.accept(Item::Decision(decision.clone()));
-    assert_eq!(worker.commit(&world).await, Err(Refused::Behind));
+    assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     worker.reload(&world).await;
     worker.drain();
     worker.commit(&world).await.unwrap();

@@ -1,6 +1,6 @@
 //! Rule 11: a call id and a message id are used once in a thread.
 
-use engine::store::{Create, Refused};
+use engine::store::{Create, StoreError};
 use machine::id::{CallId, MessageId};
 use machine::phase::HookAnswers;
 use machine::policy::OnBusy;
@@ -24,7 +24,7 @@ pub(crate) async fn rule_11_a_call_id_is_used_once_in_a_thread<F: Fixture>() {
     let before = snapshot(&world, &[&second.lease]).await;
     second.asks(&[("b", "echo"), ("a", "transfer")]);
     let refused = second.commit(&world).await;
-    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
     assert_eq!(snapshot(&world, &[&second.lease]).await, before);
     let nothing = world.store.taken_call_ids(&second.lease, &["b".to_owned()]).await.unwrap();
     assert!(nothing.is_empty(), "the other call of the refused commit is free");
@@ -75,7 +75,7 @@ pub(crate) async fn rule_11_a_message_id_is_used_once_in_a_thread<F: Fixture>() 
     let create = creation(&world, again, OnBusy::Reject, true).await;
     let before = snapshot(&world, &[]).await;
     let refused = world.store.create(create).await;
-    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
     assert_eq!(snapshot(&world, &[]).await, before);
     started(&world, "thr", "second").await;
 }
@@ -91,7 +91,7 @@ pub(crate) async fn rule_11_an_append_adds_no_message_under_a_used_id<F: Fixture
     let before = snapshot(&world, &[&second.lease]).await;
     second.asks(&[("a", "transfer")]);
     let refused = second.commit(&world).await;
-    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
     assert_eq!(snapshot(&world, &[&second.lease]).await, before);
     let place = world.store.message(&world.tenant, &"thr".into(), &"msg_second_1".into()).await.unwrap();
     assert_eq!(place.unwrap().run.as_str(), "first");
@@ -116,7 +116,7 @@ pub(crate) async fn rule_11_a_message_id_of_a_run_in_line_is_used_too<F: Fixture
         again.message.as_mut().unwrap().id = MessageId::from(used);
         let create = creation(&world, again, OnBusy::Enqueue, false).await;
         let refused = world.store.create(Create { lease: false, ..create }).await;
-        assert!(matches!(refused, Err(Refused::Impossible(_))), "{used}: {refused:?}");
+        assert!(matches!(refused, Err(StoreError::Impossible(_))), "{used}: {refused:?}");
     }
     front.says("done");
     front.commit(&world).await.unwrap();
@@ -135,7 +135,7 @@ pub(crate) async fn rule_11_a_call_whose_message_a_run_in_line_brings_is_refused
     world.store.create(create).await.unwrap();
     front.asks(&[("a", "transfer")]);
     let refused = front.commit(&world).await;
-    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
     front.reload(&world).await;
     let taken = world.store.taken_call_ids(&front.lease, &["a".to_owned()]).await.unwrap();
     assert_eq!(taken, [CallId::from("a")].into());

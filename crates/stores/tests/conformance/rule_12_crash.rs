@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{AutoApproval, Claim, Refused};
+use engine::store::{AutoApproval, Claim, StoreError};
 use machine::event::InterruptCause;
 use machine::id::{Digest, RunId};
 use machine::inbox::{Item, Refusal, Verdict};
@@ -89,14 +89,14 @@ pub(crate) async fn rule_12_a_lease_dies_with_its_process<F: Fixture>() {
     lost.asks(&[("a", "transfer")]);
     let world = fixture.crash(world).await;
     assert!(!world.store.may_send(&lost.lease));
-    assert_eq!(world.store.load(&lost.lease).await, Err(Refused::Fenced));
-    assert_eq!(lost.commit(&world).await, Err(Refused::Fenced));
-    assert_eq!(world.store.release(&lost.lease).await, Err(Refused::Fenced));
-    let claimed = world.store.claim(Claim::Next { limit: 10, pass_over: None }).await.unwrap().remove(0);
+    assert_eq!(world.store.load(&lost.lease).await, Err(StoreError::Fenced));
+    assert_eq!(lost.commit(&world).await, Err(StoreError::Fenced));
+    assert_eq!(world.store.release(&lost.lease).await, Err(StoreError::Fenced));
+    let claimed = world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap().remove(0);
     assert!(claimed.lease.epoch > lost.lease.epoch, "epochs go on rising");
     let doubt_at = world.clock.now().plus_ms(F::LATE_MS);
     assert_eq!(claimed.doubt_at, doubt_at, "from here on the old process cannot send any more");
-    assert_eq!(lost.commit(&world).await, Err(Refused::Fenced));
+    assert_eq!(lost.commit(&world).await, Err(StoreError::Fenced));
     assert!(!world.store.may_send(&lost.lease));
     let mut second = Worker::of(&world, claimed);
     second.take_over();
@@ -104,7 +104,7 @@ pub(crate) async fn rule_12_a_lease_dies_with_its_process<F: Fixture>() {
     let world = fixture.crash(world).await;
     let again = claim(&world, "run").await.unwrap();
     assert!(again.lease.epoch > second.lease.epoch);
-    assert_eq!(lost.commit(&world).await, Err(Refused::Fenced));
+    assert_eq!(lost.commit(&world).await, Err(StoreError::Fenced));
 }
 
 pub(crate) async fn rule_12_the_line_behind_a_thread_survives<F: Fixture>() {

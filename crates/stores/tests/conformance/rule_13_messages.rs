@@ -1,6 +1,6 @@
 //! Rule 13: the messages of a thread are listed in the order in which they joined it.
 
-use engine::store::{Claim, MessageView, Page, Refused};
+use engine::store::{Claim, MessageView, Page, StoreError};
 use machine::Input;
 use machine::event::{Fact, InterruptCause, Message};
 use machine::inbox::Item;
@@ -14,7 +14,7 @@ async fn listed(
     world: &World,
     thread: &str,
     page: &Page,
-) -> Result<(Vec<MessageView>, Option<String>), Refused> {
+) -> Result<(Vec<MessageView>, Option<String>), StoreError> {
     let listed = world.store.messages(&world.tenant, &thread.into(), page).await?;
     Ok((listed.items, listed.next))
 }
@@ -145,15 +145,15 @@ pub(crate) async fn rule_13_a_thread_without_messages_is_not_a_thread_that_is_no
     let page = Page::default();
     assert_eq!(listed(&world, "empty", &page).await, Ok((Vec::new(), None)));
     assert_eq!(listed(&world, "thr", &page).await, Ok((Vec::new(), None)), "its message waits to join");
-    assert_eq!(listed(&world, "nowhere", &page).await, Err(Refused::NotFound));
-    assert_eq!(listed(&world.of("thief"), "thr", &page).await, Err(Refused::NotFound));
+    assert_eq!(listed(&world, "nowhere", &page).await, Err(StoreError::NotFound));
+    assert_eq!(listed(&world.of("thief"), "thr", &page).await, Err(StoreError::NotFound));
     let bad = Page { cursor: Some("yesterday".into()), limit: 10 };
-    assert!(matches!(listed(&world, "thr", &bad).await, Err(Refused::Impossible(_))));
+    assert!(matches!(listed(&world, "thr", &bad).await, Err(StoreError::Impossible(_))));
     let mut worker = starts(&world, "run").await;
     let (messages, next) = listed(&world, "thr", &page).await.unwrap();
     assert_eq!((names(&messages), next), (vec!["msg_user_run"], None));
     worker.accept(Item::Interrupt { cause: InterruptCause::Person("bob".into()) });
     worker.commit(&world).await.unwrap();
     world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
-    assert_eq!(listed(&world, "thr", &page).await, Err(Refused::NotFound));
+    assert_eq!(listed(&world, "thr", &page).await, Err(StoreError::NotFound));
 }

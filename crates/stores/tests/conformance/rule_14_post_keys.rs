@@ -6,8 +6,8 @@ use engine::Engine;
 use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
-use engine::posting::{Message, OnBusy, PostRefused};
-use engine::store::{Create, Page, PostKey, Refused, RunFilter, SCOPE_BYTES_MAX, Task};
+use engine::posting::{Message, OnBusy, PostError};
+use engine::store::{BoxFuture, Create, Page, PostKey, RunFilter, SCOPE_BYTES_MAX, StoreError};
 use machine::event::InterruptCause;
 use machine::id::{Digest, RunId};
 use machine::inbox::Item;
@@ -63,7 +63,7 @@ pub(crate) async fn rule_14_a_creation_whose_key_is_taken_is_stale<F: Fixture>()
     let now = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!(now, late.seen);
     let before = snapshot(&world, &[]).await;
-    assert_eq!(world.store.create(late.clone()).await, Err(Refused::Stale));
+    assert_eq!(world.store.create(late.clone()).await, Err(StoreError::Stale));
     assert_eq!(snapshot(&world, &[]).await, before);
     assert_eq!(posted(&world, "thr", "k").await.unwrap().0.as_str(), "first");
     world.store.create(Create { key: Some(key("k2", "hello")), ..late }).await.unwrap();
@@ -74,14 +74,14 @@ pub(crate) async fn rule_14_a_creation_that_is_refused_binds_no_key<F: Fixture>(
     let (_fixture, world) = F::open().await;
     let stale = keyed(&world, "thr", "stale", OnBusy::Reject, key("k", "hello")).await;
     started(&world, "thr", "front").await;
-    assert_eq!(world.store.create(stale).await, Err(Refused::Stale));
+    assert_eq!(world.store.create(stale).await, Err(StoreError::Stale));
     let mut again = keyed(&world, "thr", "again", OnBusy::Enqueue, key("k", "hello")).await;
     // Somebody else's message id: the rows contradict what is stored.
     let mut order = order("thr", "again");
     order.message.as_mut().unwrap().id = "msg_user_front".into();
     let clash = creation(&world, order, OnBusy::Enqueue, false).await;
     again.append = clash.append;
-    assert!(matches!(world.store.create(again).await, Err(Refused::Impossible(_))));
+    assert!(matches!(world.store.create(again).await, Err(StoreError::Impossible(_))));
     assert_eq!(posted(&world, "thr", "k").await, None);
     let good = keyed(&world, "thr", "good", OnBusy::Enqueue, key("k", "hello")).await;
     world.store.create(good).await.unwrap();
@@ -104,7 +104,7 @@ pub(crate) async fn rule_14_of_many_creations_under_one_key_one_is_made<F: Fixtu
                     let create = keyed(&world, "thr", &run, OnBusy::Enqueue, key("k", "hello")).await;
                     match world.store.create(create).await {
                         Ok(_) => return true,
-                        Err(refused) => assert_eq!(refused, Refused::Stale),
+                        Err(refused) => assert_eq!(refused, StoreError::Stale),
                     }
                 }
             })
@@ -123,7 +123,7 @@ pub(crate) async fn rule_14_of_many_creations_under_one_key_one_is_made<F: Fixtu
 struct Says;
 
 impl Model for Says {
-    fn answer<'a>(&'a self, _: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(&'a self, _: ModelRequest, _: Deltas) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(std::future::ready(Ok(ModelAnswer::text("done"))))
     }
 }
@@ -136,7 +136,7 @@ pub(crate) async fn rule_14_a_hundred_posts_under_one_key_start_one_run<F: Fixtu
         let thread = format!("thr_{on_busy:?}");
         let says = |text: &str| {
             let message = Message::to("assistant", text).on_thread(thread.as_str()).if_busy(on_busy);
-            message.of_tenant(world.tenant.clone()).under_key(key("ana k", text))
+            message.for_tenant(world.tenant.clone()).with_key(key("ana k", text))
         };
         let posts: Vec<_> = (0..100)
             .map(|_| {
@@ -153,11 +153,11 @@ pub(crate) async fn rule_14_a_hundred_posts_under_one_key_start_one_run<F: Fixtu
         let stored = world.store.runs(&world.tenant, &filter, &Page::default()).await.unwrap();
         assert_eq!(stored.items.len(), 1, "and there is no other");
         let run = runs.pop_first().unwrap();
-        engine.ended(&world.tenant, &run).await.unwrap();
+        engine.wait_until_ended(&world.tenant, &run).await.unwrap();
         let repeat = engine.post(says("hello")).await.unwrap();
         assert_eq!((repeat.run, repeat.status), (run.clone(), PublicRunStatus::Completed));
         let other = Message { key: Some(key("ana k", "bye")), ..says("hello") };
-        assert_eq!(engine.post(other).await, Err(PostRefused::KeyUsed { run }));
+        assert_eq!(engine.post(other).await, Err(PostError::KeyUsed { run }));
     }
     engine.abort();
 }
@@ -167,7 +167,7 @@ pub(crate) async fn rule_17_a_key_has_a_largest_size_and_goes_with_its_thread<F:
     let scope = "\0".repeat(SCOPE_BYTES_MAX);
     let too_long = keyed(&world, "thr", "run", OnBusy::Reject, key(&format!("{scope}x"), "hello")).await;
     let before = snapshot(&world, &[]).await;
-    assert!(matches!(world.store.create(too_long).await, Err(Refused::Impossible(_))));
+    assert!(matches!(world.store.create(too_long).await, Err(StoreError::Impossible(_))));
     assert_eq!(snapshot(&world, &[]).await, before);
     let longest = keyed(&world, "thr", "run", OnBusy::Reject, key(&scope, "hello")).await;
     world.store.create(longest).await.unwrap();

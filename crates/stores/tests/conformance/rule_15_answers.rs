@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::store::{ANSWER_BYTES_MAX, REMEMBERED_MAX, Refused, Remembered, SCOPE_BYTES_MAX};
+use engine::store::{ANSWER_BYTES_MAX, SCOPE_BYTES_MAX, STORED_RESPONSES_MAX, StoreError, StoredResponse};
 use machine::id::{Digest, RunId};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
 use serde_json::{Value, json};
@@ -11,16 +11,21 @@ use serde_json::{Value, json};
 use crate::fixture::{Fixture, World};
 use crate::worker::{queued, started};
 
-fn answer(body: &str, answer: &str) -> Remembered {
-    Remembered { body: Digest::sha256(body.as_bytes()), status: 200, answer: answer.into() }
+fn answer(body: &str, answer: &str) -> StoredResponse {
+    StoredResponse { body: Digest::sha256(body.as_bytes()), status: 200, answer: answer.into() }
 }
 
-async fn remember(world: &World, run: &str, scope: &str, answer: Remembered) -> Result<Remembered, Refused> {
-    world.store.remember(&world.tenant, &RunId::from(run), scope, answer).await
+async fn remember(
+    world: &World,
+    run: &str,
+    scope: &str,
+    answer: StoredResponse,
+) -> Result<StoredResponse, StoreError> {
+    world.store.store_response(&world.tenant, &RunId::from(run), scope, answer).await
 }
 
-async fn remembered(world: &World, run: &str, scope: &str) -> Option<Remembered> {
-    world.store.remembered(&world.tenant, &RunId::from(run), scope).await.unwrap()
+async fn remembered(world: &World, run: &str, scope: &str) -> Option<StoredResponse> {
+    world.store.stored_response(&world.tenant, &RunId::from(run), scope).await.unwrap()
 }
 
 pub(crate) async fn rule_15_the_first_answer_under_a_scope_is_kept<F: Fixture>() {
@@ -28,17 +33,17 @@ pub(crate) async fn rule_15_the_first_answer_under_a_scope_is_kept<F: Fixture>()
     queued(&world, "thr", "run").await;
     queued(&world, "thr_2", "run_2").await;
     assert_eq!(remembered(&world, "run", "k").await, None);
-    let commits = world.store.counts().commits;
-    let first = Remembered { status: 202, ..answer("body", "{\"a\":\"\0ü\"}") };
+    let commits = world.store.metrics().commits;
+    let first = StoredResponse { status: 202, ..answer("body", "{\"a\":\"\0ü\"}") };
     assert_eq!(remember(&world, "run", "k", first.clone()).await, Ok(first.clone()));
     assert_eq!(remember(&world, "run", "k", answer("other", "later")).await, Ok(first.clone()));
-    assert_eq!(world.store.counts().commits, commits, "it is no commit of the run");
+    assert_eq!(world.store.metrics().commits, commits, "it is no commit of the run");
     assert_eq!(remembered(&world, "run", "k").await, Some(first.clone()));
     assert_eq!(remembered(&world, "run", "k2").await, None);
     assert_eq!(remembered(&world, "run_2", "k").await, None, "it counts within its run");
     assert_eq!(remembered(&world.of("thief"), "run", "k").await, None);
-    assert_eq!(remember(&world.of("thief"), "run", "k2", answer("b", "a")).await, Err(Refused::NotFound));
-    assert_eq!(remember(&world, "nobody", "k", answer("b", "a")).await, Err(Refused::NotFound));
+    assert_eq!(remember(&world.of("thief"), "run", "k2", answer("b", "a")).await, Err(StoreError::NotFound));
+    assert_eq!(remember(&world, "nobody", "k", answer("b", "a")).await, Err(StoreError::NotFound));
     let world = fixture.crash(world).await;
     assert_eq!(remembered(&world, "run", "k").await, Some(first));
 }
@@ -69,12 +74,12 @@ pub(crate) async fn rule_17_an_answer_has_a_largest_size_and_goes_with_its_threa
     worker.commit(&world).await.unwrap();
     let scope = "s".repeat(SCOPE_BYTES_MAX);
     let longest = answer("body", &"x".repeat(ANSWER_BYTES_MAX));
-    let longer = Remembered { answer: format!("{}x", longest.answer), ..longest.clone() };
-    assert!(matches!(remember(&world, "run", &scope, longer).await, Err(Refused::Impossible(_))));
+    let longer = StoredResponse { answer: format!("{}x", longest.answer), ..longest.clone() };
+    assert!(matches!(remember(&world, "run", &scope, longer).await, Err(StoreError::Impossible(_))));
     let too_wide = format!("{scope}s");
     assert!(matches!(
         remember(&world, "run", &too_wide, answer("b", "a")).await,
-        Err(Refused::Impossible(_))
+        Err(StoreError::Impossible(_))
     ));
     assert_eq!(remembered(&world, "run", &scope).await, None);
     assert_eq!(remember(&world, "run", &scope, longest.clone()).await, Ok(longest));
@@ -89,8 +94,8 @@ pub(crate) async fn rule_17_a_run_remembers_so_many_answers_and_no_more<F: Fixtu
     let (_fixture, world) = F::open().await;
     queued(&world, "thr", "run").await;
     queued(&world, "thr_2", "run_2").await;
-    let scopes: Vec<String> = (0..REMEMBERED_MAX).map(|number| format!("k{number}")).collect();
-    let (first, last) = scopes.split_at(REMEMBERED_MAX - 10);
+    let scopes: Vec<String> = (0..STORED_RESPONSES_MAX).map(|number| format!("k{number}")).collect();
+    let (first, last) = scopes.split_at(STORED_RESPONSES_MAX - 10);
     for some in first.chunks(64) {
         let tasks: Vec<_> = some
             .iter()
@@ -107,7 +112,7 @@ pub(crate) async fn rule_17_a_run_remembers_so_many_answers_and_no_more<F: Fixtu
         assert!(remember(&world, "run", scope, answer("body", scope)).await.is_ok());
     }
     let refused = remember(&world, "run", "one more", answer("body", "a")).await;
-    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
     assert_eq!(remembered(&world, "run", "one more").await, None);
     for scope in ["k0", "k1023"] {
         assert_eq!(remembered(&world, "run", scope).await, Some(answer("body", scope)));
@@ -147,6 +152,6 @@ pub(crate) async fn rule_16_what_plugins_keep_is_shown_without_a_lease<F: Fixtur
     assert_eq!(state("run").await.unwrap(), shown, "also when the run is over");
     queued(&world, "thr", "later").await;
     assert_eq!(state("later").await.unwrap(), shown[2..], "what is kept for the thread is of every run");
-    assert_eq!(state("nobody").await, Err(Refused::NotFound));
-    assert_eq!(world.store.state(&"thief".into(), &"run".into()).await, Err(Refused::NotFound));
+    assert_eq!(state("nobody").await, Err(StoreError::NotFound));
+    assert_eq!(world.store.state(&"thief".into(), &"run".into()).await, Err(StoreError::NotFound));
 }

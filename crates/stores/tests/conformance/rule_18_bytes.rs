@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Committed, EVENTS_BYTES_MAX, decoded};
+use engine::store::{CommittedEvent, EVENTS_BYTES_MAX, decoded};
 use machine::id::CallId;
 use machine::input::{Outcome, ToolAnswer};
 use machine::{Input, event_codec};
@@ -20,8 +20,8 @@ fn returns(worker: &mut Worker, call: &str, bytes: usize) {
     worker.pass_gates();
 }
 
-async fn pages(world: &World, limit: usize) -> Vec<Vec<Committed>> {
-    let mut pages: Vec<Vec<Committed>> = Vec::new();
+async fn pages(world: &World, limit: usize) -> Vec<Vec<CommittedEvent>> {
+    let mut pages: Vec<Vec<CommittedEvent>> = Vec::new();
     loop {
         let after = pages.last().and_then(|page| page.last()).map_or(0, |last| last.event.seq);
         let page = world.store.events(&world.tenant, &"run".into(), after, limit).await.unwrap();
@@ -32,7 +32,7 @@ async fn pages(world: &World, limit: usize) -> Vec<Vec<Committed>> {
     }
 }
 
-fn bytes(events: &[Committed]) -> usize {
+fn bytes(events: &[CommittedEvent]) -> usize {
     events.iter().map(|committed| event_codec::encode(&committed.event).unwrap().len()).sum()
 }
 

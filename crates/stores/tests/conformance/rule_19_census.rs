@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::store::{Census, Countable};
+use engine::store::{Countable, RunCounts};
 use machine::event::InterruptCause;
 use machine::inbox::Item;
 use machine::projection_rows::PublicRunStatus;
@@ -11,7 +11,7 @@ use crate::fixture::{Fixture, World};
 use crate::worker::{approve, claim, enqueued, held, parked, queued, reject, started};
 
 async fn census(world: &World) -> (Vec<(PublicRunStatus, u64)>, u64) {
-    let Census { runs, inbox, .. } = world.store.census().await.unwrap();
+    let RunCounts { runs, inbox, .. } = world.store.run_counts().await.unwrap();
     (runs.into_iter().filter(|(_, count)| *count > 0).collect(), inbox)
 }
 
@@ -46,12 +46,12 @@ pub(crate) async fn rule_19_approved_calls_are_counted_until_their_run_has_heard
         let worker = parked(&world, &thread, run, "transfer").await;
         world.tell(run, Item::Decision(worker.decision(&format!("call_{run}"), None, action))).await;
     }
-    assert_eq!(world.store.census().await.unwrap().approved, 2);
+    assert_eq!(world.store.run_counts().await.unwrap().approved, 2);
     let a = world.of("a");
     let mut worker = claim(&a, "run_1").await.unwrap();
     worker.drain();
     worker.commit(&a).await.unwrap();
-    assert_eq!(world.store.census().await.unwrap().approved, 1);
+    assert_eq!(world.store.run_counts().await.unwrap().approved, 1);
 }
 
 pub(crate) async fn rule_19_what_is_not_heard_is_counted_until_it_is<F: Fixture>() {

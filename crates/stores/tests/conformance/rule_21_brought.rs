@@ -7,7 +7,7 @@ use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
-use engine::store::{Brought, Create, PostKey, Refused, Task};
+use engine::store::{BoxFuture, Create, InlineAgent, PostKey, StoreError};
 use engine::tool::{Performer, ToolDefinition};
 use machine::id::{Digest, RunId, ThreadId};
 use machine::policy::OnBusy;
@@ -41,7 +41,7 @@ pub(crate) async fn rule_21_what_came_with_a_message_is_kept_with_its_run<F: Fix
     let (mut fixture, world) = F::open().await;
     assert!(!finds(&world, "thr", WORDS).await);
     started_bringing(&world, "thr", "run").await;
-    assert_eq!(world.store.counts().commits, 1, "it is kept in the commit that creates the run");
+    assert_eq!(world.store.metrics().commits, 1, "it is kept in the commit that creates the run");
     // The same in line behind it, something else, and something with a key.
     for (run, words) in [("same", WORDS), ("other", "other words")] {
         let create = bringing(&world, order("thr", run), OnBusy::Enqueue, false, words).await;
@@ -50,7 +50,7 @@ pub(crate) async fn rule_21_what_came_with_a_message_is_kept_with_its_run<F: Fix
     let keyed = bringing(&world, order("thr_2", "keyed"), OnBusy::Reject, false, "keyed words").await;
     let key = Some(PostKey { scope: "k".into(), body: Digest::sha256(b"body") });
     world.store.create(Create { key, ..keyed }).await.unwrap();
-    assert_eq!(world.store.counts().commits, 4);
+    assert_eq!(world.store.metrics().commits, 4);
     let world = fixture.crash(world).await;
     for (thread, words) in [("thr", WORDS), ("thr", "other words"), ("thr_2", "keyed words")] {
         assert!(finds(&world, thread, words).await, "{words} on {thread}");
@@ -82,7 +82,7 @@ pub(crate) async fn rule_21_it_goes_with_its_thread_and_with_no_other<F: Fixture
     started_bringing(&world, "thr_2", "run_2").await;
     started_bringing(&stranger, "thr", "run").await;
     let thread = ThreadId::from("thr");
-    assert_eq!(world.store.delete_thread(&world.tenant, &thread).await, Err(Refused::Stale));
+    assert_eq!(world.store.delete_thread(&world.tenant, &thread).await, Err(StoreError::Stale));
     assert!(finds(&world, "thr", WORDS).await);
     end(&world, &mut worker).await;
     assert!(finds(&world, "thr", WORDS).await, "a run that has ended can be read");
@@ -109,7 +109,7 @@ pub(crate) async fn rule_21_a_creation_that_is_refused_leaves_none_of_it<F: Fixt
     for starts in [true, false] {
         let late = bringing(&world, order("thr", "late"), OnBusy::Reject, starts, WORDS).await;
         world.store.delete_thread(&world.tenant, &thread).await.unwrap();
-        assert_eq!(world.store.create(late).await, Err(Refused::NotFound));
+        assert_eq!(world.store.create(late).await, Err(StoreError::NotFound));
         assert_eq!(world.store.thread(&world.tenant, &thread).await.unwrap().created_at, None);
         world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
         assert!(!finds(&world, "thr", WORDS).await);
@@ -117,17 +117,17 @@ pub(crate) async fn rule_21_a_creation_that_is_refused_leaves_none_of_it<F: Fixt
     // Somebody else was faster.
     let stale = bringing(&world, order("thr", "stale"), OnBusy::Reject, true, WORDS).await;
     started(&world, "thr", "front").await;
-    assert_eq!(world.store.create(stale).await, Err(Refused::Stale));
+    assert_eq!(world.store.create(stale).await, Err(StoreError::Stale));
     // Somebody else's message id: the rows contradict what is stored.
     let mut taken = order("thr", "taken");
     taken.message.as_mut().unwrap().id = "msg_user_front".into();
     let taken = bringing(&world, taken, OnBusy::Enqueue, false, WORDS).await;
-    assert!(matches!(world.store.create(taken).await, Err(Refused::Impossible(_))));
+    assert!(matches!(world.store.create(taken).await, Err(StoreError::Impossible(_))));
     // Its run is pinned to something else.
     for (thread, on_busy, starts) in [("thr", OnBusy::Enqueue, false), ("thr_2", OnBusy::Reject, true)] {
         let other = creation(&world, order(thread, "other"), on_busy, starts).await;
-        let other = Create { brought: Some(Brought::new(WORDS)), ..other };
-        assert!(matches!(world.store.create(other).await, Err(Refused::Impossible(_))));
+        let other = Create { inline_agent: Some(InlineAgent::new(WORDS)), ..other };
+        assert!(matches!(world.store.create(other).await, Err(StoreError::Impossible(_))));
         assert!(!finds(&world, thread, WORDS).await);
     }
     assert_eq!(world.store.thread(&world.tenant, &"thr_2".into()).await.unwrap().created_at, None);
@@ -163,7 +163,7 @@ pub(crate) async fn rule_21_the_same_comes_to_many_threads_at_once<F: Fixture>()
 struct SaysWhenTold(Arc<Semaphore>);
 
 impl Model for SaysWhenTold {
-    fn answer<'a>(&'a self, _: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(&'a self, _: ModelRequest, _: Deltas) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async {
             self.0.acquire().await.unwrap().forget();
             Ok(ModelAnswer::text("done"))
@@ -179,11 +179,11 @@ pub(crate) async fn rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_
     let pick = ToolDefinition::new("pick_file", WORDS).performed_by(Performer::Client);
     let message = Message {
         tools: vec![pick],
-        ..Message::to("assistant", "go").on_thread("thr").of_tenant(world.tenant.clone())
+        ..Message::to("assistant", "go").on_thread("thr").for_tenant(world.tenant.clone())
     };
     let ended = async |run: &RunId| {
         told.add_permits(1);
-        engine.ended(&world.tenant, run).await.unwrap();
+        engine.wait_until_ended(&world.tenant, run).await.unwrap();
     };
     for _ in 0..30 {
         ended(&engine.post(message.clone()).await.unwrap().run).await;
@@ -192,7 +192,7 @@ pub(crate) async fn rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_
             async move { engine.post(message).await }
         });
         let deleted = world.store.delete_thread(&world.tenant, &"thr".into()).await;
-        assert!(matches!(deleted, Ok(()) | Err(Refused::Stale)), "{deleted:?}");
+        assert!(matches!(deleted, Ok(()) | Err(StoreError::Stale)), "{deleted:?}");
         let run = posting.await.unwrap().unwrap().run;
         let view = world.run(run.as_str()).await;
         let kept = world

@@ -1,6 +1,6 @@
 //! Rule 22: a run never brings a thread back, and never joins another thread of the same id.
 
-use engine::store::Refused;
+use engine::store::StoreError;
 use machine::id::ThreadId;
 use machine::policy::OnBusy;
 use machine::thread::ThreadState;
@@ -28,7 +28,7 @@ pub(crate) async fn rule_22_a_thread_that_is_gone_stays_gone<F: Fixture>() {
             let late = creation(&world, order("thr", "late"), on_busy, starts).await;
             delete(&world).await;
             let before = snapshot(&world, &[]).await;
-            assert_eq!(world.store.create(late).await, Err(Refused::NotFound), "{on_busy:?}");
+            assert_eq!(world.store.create(late).await, Err(StoreError::NotFound), "{on_busy:?}");
             assert_eq!(snapshot(&world, &[]).await, before);
             let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
             assert_eq!(thread.created_at, None);
@@ -44,7 +44,7 @@ pub(crate) async fn rule_22_another_thread_of_the_same_id_is_not_the_one_that_wa
         delete(&world).await;
         world.clock.advance(1);
         put(&world, &json!({"is": "new"})).await;
-        assert_eq!(world.store.create(late).await, Err(Refused::Stale));
+        assert_eq!(world.store.create(late).await, Err(StoreError::Stale));
         let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
         assert_eq!((thread.state, thread.metadata), (ThreadState::Free, Some(json!({"is": "new"}))));
     }
@@ -56,7 +56,7 @@ pub(crate) async fn rule_22_a_thread_that_was_absent_is_created_once<F: Fixture>
         let first = creation(&world, order("thr", "first"), OnBusy::Enqueue, starts).await;
         let second = creation(&world, order("thr", "second"), OnBusy::Enqueue, starts).await;
         world.store.create(first).await.unwrap();
-        assert_eq!(world.store.create(second).await, Err(Refused::Stale), "it is there by now");
+        assert_eq!(world.store.create(second).await, Err(StoreError::Stale), "it is there by now");
     }
 }
 
@@ -74,8 +74,8 @@ pub(crate) async fn rule_22_a_deletion_and_a_creation_at_once_do_not_both_succee
         let (created, deleted) = (created.await.unwrap(), deleted.await.unwrap());
         let found = world.store.thread(&world.tenant, &thread).await.unwrap();
         match (created, deleted) {
-            (Ok(_), Err(Refused::Stale)) => assert_eq!(found.metadata, Some(json!({"kept": true}))),
-            (Err(Refused::NotFound), Ok(())) => assert_eq!(found.created_at, None),
+            (Ok(_), Err(StoreError::Stale)) => assert_eq!(found.metadata, Some(json!({"kept": true}))),
+            (Err(StoreError::NotFound), Ok(())) => assert_eq!(found.created_at, None),
             (created, deleted) => panic!("round {round}: {created:?} and {deleted:?}"),
         }
     }

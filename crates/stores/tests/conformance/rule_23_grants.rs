@@ -1,6 +1,6 @@
 //! Rule 22: grants are rows of their own, for one thread of one tenant, until they are revoked.
 
-use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Lease, Page, Refused};
+use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Lease, Page, StoreError};
 use machine::decision::{DecisionAction, Resume};
 use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use machine::id::GrantId;
@@ -114,7 +114,7 @@ pub(crate) async fn rule_23_a_grant_is_revoked_once_and_stays_revoked<F: Fixture
     let id = allow_from_here_on(&world, &mut worker, "call_run").await;
     auto_approve(&world, "thr", "grt_all", "ana").await;
     world.store.revoke_grant(&world.tenant, &id).await.unwrap();
-    assert_eq!(world.store.revoke_grant(&world.tenant, &id).await, Err(Refused::NotFound));
+    assert_eq!(world.store.revoke_grant(&world.tenant, &id).await, Err(StoreError::NotFound));
     assert_eq!(world.store.grant(&world.tenant, &id).await.unwrap(), None);
     assert_eq!(ids(&world).await, ["grt_all"]);
     let world = fixture.crash(world).await;
@@ -133,7 +133,7 @@ pub(crate) async fn rule_23_another_tenant_finds_and_revokes_nothing<F: Fixture>
     assert_eq!(ids(&other).await, [""; 0]);
     for id in [id, "grt_all".into()] {
         assert_eq!(other.store.grant(&other.tenant, &id).await.unwrap(), None);
-        assert_eq!(other.store.revoke_grant(&other.tenant, &id).await, Err(Refused::NotFound));
+        assert_eq!(other.store.revoke_grant(&other.tenant, &id).await, Err(StoreError::NotFound));
     }
     other.store.set_auto_approve(&other.tenant, &"thr".into(), None).await.unwrap();
     // The same id is another grant there.
@@ -166,7 +166,7 @@ pub(crate) async fn rule_23_grants_are_listed_newest_first_in_pages_and_by_giver
     }
     let bad = Page { cursor: Some("nonsense".into()), limit: 1 };
     let refused = world.store.grants(&world.tenant, &by_ana, &bad).await;
-    assert!(matches!(refused, Err(Refused::Impossible(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
 }
 
 pub(crate) async fn rule_23_grants_go_with_their_thread<F: Fixture>() {

@@ -1,7 +1,7 @@
 //! Rule 24: an interrupted run ends by the plain columns of its store. That nothing has to be decoded for it is shown where
 //! something can be damaged, in the tests of the program.
 
-use engine::store::{ApprovalFilter, Logged, Page, Refused};
+use engine::store::{ApprovalFilter, LogEntry, Page, StoreError};
 use machine::event::{Fact, InterruptCause};
 use machine::inbox::Item;
 use machine::projection_rows::{ApprovalStatus, PublicRunStatus};
@@ -19,21 +19,21 @@ pub(crate) async fn rule_24_an_interrupted_run_ends_by_its_columns<F: Fixture>()
     enqueued(&world, "thr", "behind").await;
     let worker = claim(&world, "run").await.unwrap();
     let early = world.store.end_undecoded(&worker.lease).await;
-    assert_eq!(early.unwrap_err(), Refused::Stale, "nobody has interrupted it");
+    assert_eq!(early.unwrap_err(), StoreError::Stale, "nobody has interrupted it");
     interrupted(&world, "run").await;
     let ended = world.store.end_undecoded(&worker.lease).await.unwrap();
     assert_eq!(ended.woken, ["behind".into()], "the next one holds the thread");
     let run = world.run("run").await;
     assert_eq!((run.status, run.ended_at.is_some()), (PublicRunStatus::Interrupted, true));
     let log = world.store.events(&world.tenant, &"run".into(), 0, 1_000).await.unwrap();
-    let last = log.last().and_then(Logged::readable).unwrap();
+    let last = log.last().and_then(LogEntry::readable).unwrap();
     assert!(matches!(last.event.fact, Fact::RunEnded { .. }) && last.event.seq == run.seq, "{last:?}");
-    let filter = ApprovalFilter { status: None, ..ApprovalFilter::of_run(&"run".into()) };
+    let filter = ApprovalFilter { status: None, ..ApprovalFilter::for_run(&"run".into()) };
     let held = world.store.approvals(&world.tenant, &filter, &Page::default()).await.unwrap().items;
     assert_eq!((held[0].status, held[0].reason.as_deref()), (ApprovalStatus::Rejected, Some("interrupted")));
-    assert_eq!(world.store.census().await.unwrap().inbox, 0, "what was accepted is heard by nobody");
+    assert_eq!(world.store.run_counts().await.unwrap().inbox, 0, "what was accepted is heard by nobody");
     let again = world.store.end_undecoded(&worker.lease).await;
-    assert_eq!(again.unwrap_err(), Refused::Fenced, "it ends once");
+    assert_eq!(again.unwrap_err(), StoreError::Fenced, "it ends once");
     assert!(claim(&world, "behind").await.is_some());
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn rule_24_only_whoever_holds_the_run_ends_it<F: Fixture>() {
     interrupted(&world, "run").await;
     let world = fixture.crash(world).await;
     let late = world.store.end_undecoded(&worker.lease).await;
-    assert_eq!(late.unwrap_err(), Refused::Fenced, "its lease died with its process");
+    assert_eq!(late.unwrap_err(), StoreError::Fenced, "its lease died with its process");
     let worker = claim(&world, "run").await.unwrap();
     world.store.end_undecoded(&worker.lease).await.unwrap();
     assert_eq!(world.run("run").await.status, PublicRunStatus::Interrupted);

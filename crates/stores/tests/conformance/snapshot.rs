@@ -17,7 +17,7 @@ pub(crate) async fn snapshot(world: &World, leases: &[&Lease]) -> String {
         "{runs:#?}\n{threads:#?}\n{:#?}\n{:?}\n{:?}",
         store.approvals(tenant, &all, &page).await.unwrap(),
         store.next_wake().await.unwrap(),
-        store.counts().commits,
+        store.metrics().commits,
     );
     for run in &runs.items {
         let log = store.events(tenant, &run.id, 0, 10_000).await.unwrap();

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use engine::store::{Appended, Claim, Claimed, Create, Loaded, Refused, ThreadView};
+use engine::store::{Appended, Claim, Claimed, Create, Loaded, StoreError, ThreadView};
 use machine::decision::Decision;
 use machine::event::InterruptCause;
 use machine::id::{DecisionId, RunId, ThreadId};
@@ -51,9 +51,9 @@ fn same<T: PartialEq + Debug>(memory: T, other: T) -> T {
 }
 
 /// Which row contradicts is worded differently.
-fn plain<T>(result: Result<T, Refused>) -> Result<T, Refused> {
+fn plain<T>(result: Result<T, StoreError>) -> Result<T, StoreError> {
     result.map_err(|refused| match refused {
-        Refused::Impossible(_) => Refused::Impossible(String::new()),
+        StoreError::Impossible(_) => StoreError::Impossible(String::new()),
         other => other,
     })
 }
@@ -138,7 +138,7 @@ impl Twins {
 
     async fn claim_next(&mut self) {
         // All of them: a run that was given back unchanged has another place in each store's line.
-        self.claim(Claim::Next { limit: 1_000, pass_over: None }).await;
+        self.claim(Claim::Next { limit: 1_000, skip_tenant: None }).await;
     }
 
     async fn claim_one(&mut self) {
@@ -194,7 +194,7 @@ impl Twins {
                     self.workers.remove(index);
                 }
             }
-            Err(Refused::Behind) => {
+            Err(StoreError::Behind) => {
                 memory.reload(&self.memory).await;
                 other.reload(&self.other).await;
                 memory.drain();
@@ -206,7 +206,7 @@ impl Twins {
                 }
             }
             // A call id that another run of the thread has used.
-            Err(Refused::Impossible(_)) => {
+            Err(StoreError::Impossible(_)) => {
                 memory.reload(&self.memory).await;
                 other.reload(&self.other).await;
             }
@@ -344,7 +344,7 @@ impl Twins {
     }
 }
 
-async fn create(world: &World, create: Create) -> Result<engine::store::Created, Refused> {
+async fn create(world: &World, create: Create) -> Result<engine::store::Created, StoreError> {
     plain(world.store.create(create).await)
 }
 

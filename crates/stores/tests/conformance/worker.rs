@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::store::{
-    Append, Appended, Birth, Brought, Claim, Claimed, Create, Created, Lease, Loaded, Refused,
+    Append, Appended, Claim, Claimed, Create, Created, InlineAgent, Lease, Loaded, NewChildRun, StoreError,
 };
 use machine::call::Call;
 use machine::decision::{Decision, DecisionAction, Resume};
@@ -127,7 +127,7 @@ pub(crate) async fn creation(world: &World, order: RunRequest, on_busy: OnBusy, 
     let tenant = world.tenant.clone();
     let (key, brought) = (None, None);
     let if_busy = IfBusy { executes: on_busy, waits: on_busy };
-    Create { tenant, seen, if_busy, begins_after: None, key, brought, lease: starts, append }
+    Create { tenant, seen, if_busy, begins_after: None, key, inline_agent: brought, lease: starts, append }
 }
 
 /// The same with words that came along, to which the run is pinned.
@@ -138,9 +138,9 @@ pub(crate) async fn bringing(
     starts: bool,
     words: &str,
 ) -> Create {
-    let brought = Brought::new(words);
+    let brought = InlineAgent::new(words);
     let order = RunRequest { revision: *brought.digest(), ..order };
-    Create { brought: Some(brought), ..creation(world, order, on_busy, starts).await }
+    Create { inline_agent: Some(brought), ..creation(world, order, on_busy, starts).await }
 }
 
 /// Queued on a thread that is free, so that it holds the thread; nobody has it.
@@ -188,7 +188,7 @@ pub(crate) async fn claim(world: &World, run: &str) -> Option<Worker> {
 
 /// What a claim hands out, in its order.
 pub(crate) async fn next_workers(world: &World, limit: usize) -> Vec<Worker> {
-    let claimed = world.store.claim(Claim::Next { limit, pass_over: None }).await.unwrap();
+    let claimed = world.store.claim(Claim::Next { limit, skip_tenant: None }).await.unwrap();
     claimed.into_iter().map(|claimed| Worker::of(world, claimed)).collect()
 }
 
@@ -452,7 +452,7 @@ impl Worker {
         }
     }
 
-    fn birth(&self, spawn: delivery::Spawn) -> Birth {
+    fn birth(&self, spawn: delivery::Spawn) -> NewChildRun {
         let first = queue(
             RunRequest {
                 agent: spawn.agent,
@@ -468,10 +468,10 @@ impl Worker {
             self.now(),
         );
         let control = Arc::new(fold([&first]).unwrap());
-        Birth { thread: spawn.thread, first: Arc::new(first), control }
+        NewChildRun { thread: spawn.thread, first: Arc::new(first), control }
     }
 
-    pub(crate) async fn commit(&mut self, world: &World) -> Result<Appended, Refused> {
+    pub(crate) async fn commit(&mut self, world: &World) -> Result<Appended, StoreError> {
         let appended = world.store.append(&self.lease, self.append()).await?;
         self.forget_draft();
         self.version = appended.version;

@@ -7,8 +7,8 @@ use engine::Engine;
 use engine::agent::Agent;
 use engine::clock::{Clock as _, RuntimeClock};
 use engine::deciding::Decide;
-use engine::posting::PostRefused;
-use engine::store::{ApprovalFilter, Page, Refused, Store, Tenant, Trouble};
+use engine::posting::PostError;
+use engine::store::{ApprovalFilter, Page, Store, StoreError, StoreFailure, Tenant};
 use machine::event::Fact;
 use machine::fold;
 use machine::inbox::Verdict;
@@ -17,8 +17,8 @@ use serde_json::json;
 use stores::sqlite::{Settings, SqliteStore};
 
 use crate::disk::{Disk, Outcome, Request};
+use crate::harness::{BEGIN, Sent, asking, next_event, to_assistant};
 use crate::sqlite_fixture::Folder;
-use crate::stage::{BEGIN, Sent, asking, next_event, to_assistant};
 
 /// So many writes in a row find no space: longer than one pause of the driver.
 const FULL_COUNT: u64 = 3;
@@ -35,7 +35,7 @@ async fn with_a_full_disk_from(number: u64) -> bool {
     let store = Arc::new(SqliteStore::open_with(folder.file(), settings).unwrap());
     let model = asking(&[("a", "transfer", json!({"to": "bob"})), ("b", "echo", json!({"n": 1}))]);
     let sent = Sent::default();
-    let agent = Agent::new("assistant", model.clone()).tool(sent.transfer()).tool(crate::stage::echo());
+    let agent = Agent::new("assistant", model.clone()).tool(sent.transfer()).tool(crate::harness::echo());
     let engine = Engine::on_shared(store.clone()).clock(clock).agent(agent).start().await.unwrap();
     let was_full = Arc::new(AtomicBool::new(false));
     let (noted, mut writes) = (was_full.clone(), 0);
@@ -49,11 +49,11 @@ async fn with_a_full_disk_from(number: u64) -> bool {
     let (posted, mut watched) = loop {
         match engine.stream(to_assistant().on_thread("t")).await {
             Ok(posted) => break posted,
-            Err(refused) => assert_eq!(refused, PostRefused::Store(full())),
+            Err(refused) => assert_eq!(refused, PostError::Store(full())),
         }
         told += 1;
     };
-    assert!(store.counts().troubles.full >= told, "whoever was told is counted");
+    assert!(store.metrics().failures.full >= told, "whoever was told is counted");
     assert!(number > 1 || told > 0, "the first write is for the message");
     let mut seen = Vec::new();
     while let Some(event) = next_event(&mut watched).await {
@@ -79,8 +79,8 @@ async fn with_a_full_disk_from(number: u64) -> bool {
     was_full.load(Ordering::Relaxed)
 }
 
-fn full() -> Refused {
-    Trouble::Full("database or disk is full".into()).into()
+fn full() -> StoreError {
+    StoreFailure::Full("database or disk is full".into()).into()
 }
 
 /// Told that there is no space, whoever decides says it again.
@@ -91,7 +91,7 @@ async fn approve(engine: &Engine, store: &SqliteStore) {
         .unwrap()
         .items;
     for shown in open {
-        let decision = Decide::approve(&shown.run, &shown.call, "ann").under_id("d1");
+        let decision = Decide::approve(&shown.run, &shown.call, "ann").with_id("d1");
         loop {
             match engine.decide(decision.clone()).await {
                 Ok(verdict) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use machine::inbox::Item;
 use stores::sqlite::{OpenFailed, Settings, SqliteStore};
 use tokio::task::JoinSet;
@@ -39,7 +39,11 @@ struct Patient<'r> {
 }
 
 impl Patient<'_> {
-    async fn until_stored<T>(&mut self, run: &str, mut work: impl AsyncFnMut() -> Result<T, Refused>) -> T {
+    async fn until_stored<T>(
+        &mut self,
+        run: &str,
+        mut work: impl AsyncFnMut() -> Result<T, StoreError>,
+    ) -> T {
         loop {
             match work().await {
                 Ok(done) => return done,
@@ -48,9 +52,9 @@ impl Patient<'_> {
         }
     }
 
-    async fn make_space(&mut self, run: &str, refused: &Refused) {
+    async fn make_space(&mut self, run: &str, refused: &StoreError) {
         let Recording { world, ledger, disk, .. } = self.recording;
-        assert!(matches!(refused, Refused::Trouble(Trouble::Full(_))), "{refused}");
+        assert!(matches!(refused, StoreError::Failed(StoreFailure::Full(_))), "{refused}");
         self.refusals += 1;
         assert_eq!(self.refusals, 1, "there is space, and the store still says that there is none");
         // On a full disk everything can be read, and what was refused is not there.
@@ -132,8 +136,8 @@ async fn commits_that_share_a_sync_are_refused_together_and_all_of_them_go_on() 
 /// How often it was told that there is no space.
 async fn crowd_member(ledger: &Ledger, world: &World, run: &str) -> usize {
     let mut refusals = 0;
-    let mut heard = |refused: Refused| {
-        assert!(matches!(refused, Refused::Trouble(Trouble::Full(_))), "{refused}");
+    let mut heard = |refused: StoreError| {
+        assert!(matches!(refused, StoreError::Failed(StoreFailure::Full(_))), "{refused}");
         refusals += 1;
     };
     let mut worker = loop {
@@ -184,7 +188,7 @@ async fn open_whenever_full(found: Option<(&Image, &Recording)>) -> u64 {
         let settings = Settings { inline: true, ..Default::default() };
         let is_over = match SqliteStore::open_with(folder.file(), settings) {
             Ok(_) => true,
-            Err(OpenFailed::Trouble(Trouble::Full(_))) => false,
+            Err(OpenFailed::Trouble(StoreFailure::Full(_))) => false,
             Err(other) => panic!("no space for write {number}: {other}"),
         };
         disk.work_again();

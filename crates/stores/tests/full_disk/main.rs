@@ -17,6 +17,9 @@ mod every_write;
 #[path = "../conformance/fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod fixture;
+#[path = "../../../engine/tests/driver/harness.rs"]
+#[allow(dead_code, reason = "the tests of the driver use all of it")]
+mod harness;
 #[path = "../power_loss/ledger.rs"]
 #[allow(dead_code, reason = "the tests of lost power use all of it")]
 mod ledger;
@@ -27,9 +30,6 @@ mod small_disk;
 #[path = "../conformance/sqlite_fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod sqlite_fixture;
-#[path = "../../../engine/tests/driver/stage.rs"]
-#[allow(dead_code, reason = "the tests of the driver use all of it")]
-mod stage;
 #[path = "../power_loss/survivors.rs"]
 #[allow(dead_code, reason = "the tests of lost power use all of it")]
 mod survivors;

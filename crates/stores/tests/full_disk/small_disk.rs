@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use machine::inbox::Item;
 use stores::sqlite::SqliteStore;
 
@@ -36,7 +36,7 @@ async fn a_process_that_fills_its_disk() {
         }
         assert!(stored < 200, "more is stored than the disk can hold");
     };
-    assert!(matches!(refused, Refused::Trouble(Trouble::Full(_))), "{refused}");
+    assert!(matches!(refused, StoreError::Failed(StoreFailure::Full(_))), "{refused}");
     for index in 0..stored {
         world.run(&format!("long_{index:02}")).await;
     }

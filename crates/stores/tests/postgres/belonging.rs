@@ -1,6 +1,6 @@
 //! Every row belongs to a run or a thread that is there, also in the tables that have no foreign key.
 
-use engine::store::{Refused, Store};
+use engine::store::{Store, StoreError};
 use machine::id::ThreadId;
 
 use crate::nodes::Cluster;
@@ -28,7 +28,7 @@ async fn a_commit_of_a_run_that_is_gone_leaves_no_rows() {
     worker.commit(world).await.unwrap();
     node.store.delete_thread(&world.tenant, &ThreadId::from("thr")).await.unwrap();
     assert_eq!(strays().await, 0, "nothing is left of a thread");
-    assert_eq!(node.store.append(&worker.lease, late).await, Err(Refused::Fenced));
+    assert_eq!(node.store.append(&worker.lease, late).await, Err(StoreError::Fenced));
 
     // What the statement itself does with a number that is nobody's.
     let number = worker.lease.row;

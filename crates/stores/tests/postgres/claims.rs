@@ -68,7 +68,7 @@ async fn a_run_that_another_node_holds_is_not_given_out() {
     queued(&one.world, "thr", "run").await;
     let held = claim(&one.world, "run").await.expect("nobody else has it");
     assert!(claim(&two.world, "run").await.is_none());
-    assert!(two.world.store.claim(Claim::Next { limit: 10, pass_over: None }).await.unwrap().is_empty());
+    assert!(two.world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap().is_empty());
     assert!(one.world.store.release(&held.lease).await.unwrap());
     let again = claim(&two.world, "run").await.expect("it was let go");
     assert_eq!(again.lease.epoch, held.lease.epoch + 1);

@@ -9,7 +9,7 @@ use engine::feed::{FeedItem, Subscription};
 use engine::live::{Deltas, LiveItem};
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
-use engine::store::{Task, Tenant};
+use engine::store::{BoxFuture, Tenant};
 use machine::event::{Fact, Message as Said};
 use machine::id::RunId;
 use tokio::sync::Semaphore;
@@ -24,7 +24,11 @@ const WORDS: [&str; 4] = ["one ", "two ", "three ", "four"];
 struct Speaks(Arc<Semaphore>);
 
 impl Model for Speaks {
-    fn answer<'a>(&'a self, _: ModelRequest, deltas: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        _: ModelRequest,
+        deltas: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             for word in WORDS {
                 self.0.acquire().await.expect("the stage is open").forget();
@@ -180,7 +184,9 @@ async fn what_nobody_watches_elsewhere_is_told_to_nobody() {
     until("word of its commits", || async {
         stage.says(WORDS.len() + 1);
         let run = stage.post().await;
-        patiently("the end", stage.first.ended(&tenant, &run)).await.expect("the run can be followed");
+        patiently("the end", stage.first.wait_until_ended(&tenant, &run))
+            .await
+            .expect("the run can be followed");
         !said('+').is_empty()
     })
     .await;

@@ -8,9 +8,9 @@ use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
-use engine::store::{Store, Task, Tenant};
+use engine::store::{BoxFuture, Store, Tenant};
 use engine::tool::{DeclaredTool, FunctionTool, Performer, ToolDefinition, ToolRequest};
-use engine::{Engine, Pass};
+use engine::{Engine, RunOutcome};
 use machine::id::{Principal, RunId};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
 use machine::policy::OnBusy;
@@ -173,7 +173,11 @@ async fn what_several_runs_of_a_thread_kept_is_what_the_last_of_them_kept() {
 struct AsksOnce(&'static str);
 
 impl Model for AsksOnce {
-    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        _: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         let answer = match request.ordinal {
             1 => ModelAnswer::default().calling("call", self.0, json!({"topic": "all"})),
             _ => ModelAnswer::text("done"),
@@ -269,7 +273,7 @@ async fn a_database_is_examined_while_its_nodes_work() {
     assert_eq!(report.runs, 4 * (6 * 2 + 2), "two of six have a child");
     for engine in engines {
         let held = engine.run(Message::to("clerk", "one more")).await.expect("it is held");
-        assert!(matches!(held.pass, Pass::Suspended(_)), "{held:?}");
+        assert!(matches!(held.outcome, RunOutcome::Suspended(_)), "{held:?}");
     }
     assert_eq!(upkeep.examine(|_| {}).await.unwrap().findings.kept(), &[] as &[Finding]);
 }

@@ -8,10 +8,10 @@ use engine::agent::Agent;
 use engine::feed::{FeedItem, Subscription};
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
-use engine::posting::{Message, OnBusy, PostRefused};
-use engine::store::{Store, SuspensionView, Task, Tenant, decoded};
+use engine::posting::{Message, OnBusy, PostError};
+use engine::store::{BoxFuture, Store, SuspensionView, Tenant, decoded};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
-use engine::{ApprovalFeed, ApprovalNews, Engine, Pass};
+use engine::{ApprovalChange, ApprovalFeed, Engine, RunOutcome};
 use machine::event::Fact;
 use machine::id::RunId;
 use machine::inbox::Verdict;
@@ -27,7 +27,11 @@ use crate::nodes::{Cluster, Node, patiently, until};
 struct AsksOnce(&'static str);
 
 impl Model for AsksOnce {
-    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        _: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         let answer = match request.ordinal {
             1 => ModelAnswer::default().calling("call", self.0, json!({})),
             _ => ModelAnswer::text("done"),
@@ -97,8 +101,8 @@ async fn event(watched: &mut Subscription) {
     while !matches!(watched.next().await.expect("more events").unwrap(), FeedItem::Event(_)) {}
 }
 
-async fn ended(engine: &Engine, run: &RunId) -> Pass {
-    patiently("the end", engine.ended(&Tenant::default(), run)).await.unwrap().pass
+async fn ended(engine: &Engine, run: &RunId) -> RunOutcome {
+    patiently("the end", engine.wait_until_ended(&Tenant::default(), run)).await.unwrap().outcome
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -116,8 +120,8 @@ async fn any_node_takes_a_decision_and_every_node_sees_what_follows() {
         async move { ended(&third, &run).await }
     });
     assert_eq!(second.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
-    assert_eq!(ended(&first, &run).await, Pass::Ended(Termination::NaturalEnd));
-    assert_eq!(elsewhere.await.unwrap(), Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(ended(&first, &run).await, RunOutcome::Ended(Termination::NaturalEnd));
+    assert_eq!(elsewhere.await.unwrap(), RunOutcome::Ended(Termination::NaturalEnd));
     assert_eq!(effects.count(), 1);
 }
 
@@ -133,7 +137,7 @@ async fn whoever_shows_approvals_on_another_node_is_told_which_run_to_look_at() 
     let asked = held(&first, &run, SuspensionKind::Approval).await;
     let told = async |feed: &mut ApprovalFeed| {
         while let Some(news) = feed.next().await {
-            if news == (ApprovalNews::Run { run: run.clone() }) {
+            if news == (ApprovalChange::Run { run: run.clone() }) {
                 return;
             }
         }
@@ -177,7 +181,7 @@ async fn an_interrupt_on_another_node_stops_what_executes() {
     let run = post(&first).await;
     patiently("the tool", effects.bell.notified()).await;
     assert_eq!(second.interrupt(&Tenant::default(), &run, &"bob".into()).await, Ok(Verdict::Accepted));
-    assert!(matches!(ended(&first, &run).await, Pass::Ended(Termination::Cancelled(_))));
+    assert!(matches!(ended(&first, &run).await, RunOutcome::Ended(Termination::Cancelled(_))));
     assert_eq!(effects.count(), 1);
 }
 
@@ -195,14 +199,14 @@ async fn a_node_that_drains_hears_an_interrupt_on_another_one() {
     let drained = tokio::spawn(async move { stopping.drain(Duration::from_secs(3600)).await });
     // It takes nothing new from here on.
     patiently("the drain", async {
-        while first.post(Message::to("nobody", "go")).await != Err(PostRefused::Draining) {
+        while first.post(Message::to("nobody", "go")).await != Err(PostError::Draining) {
             tokio::task::yield_now().await;
         }
     })
     .await;
     assert_eq!(second.interrupt(&Tenant::default(), &run, &"bob".into()).await, Ok(Verdict::Accepted));
     patiently("the end of the drain", drained).await.expect("it drains");
-    assert!(matches!(ended(&second, &run).await, Pass::Ended(Termination::Cancelled(_))));
+    assert!(matches!(ended(&second, &run).await, RunOutcome::Ended(Termination::Cancelled(_))));
     assert_eq!(effects.count(), 1);
 }
 
@@ -218,7 +222,7 @@ async fn an_engine_that_drains_hands_its_runs_over_at_once() {
     patiently("the tool", effects.bell.notified()).await;
     let second = engine(&two, effects.tool(look(), true), "look").await;
     first.drain(Duration::ZERO).await;
-    assert_eq!(ended(&second, &run).await, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(ended(&second, &run).await, RunOutcome::Ended(Termination::NaturalEnd));
     assert_eq!(effects.count(), 2, "what only reads is repeated");
 }
 
@@ -249,7 +253,7 @@ async fn a_write_of_a_dead_node_is_asked_about_and_not_repeated() {
         "a person was asked {waited} ms after the take-over, within the lease time"
     );
     assert_eq!(second.decide(doubted.approve("ana")).await, Ok(Verdict::Accepted), "try again");
-    assert_eq!(ended(&second, &run).await, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(ended(&second, &run).await, RunOutcome::Ended(Termination::NaturalEnd));
     assert_eq!(effects.count(), 2, "because somebody said so");
 }
 
@@ -276,7 +280,7 @@ async fn of_several_messages_that_supersede_a_run_of_a_dead_node_the_last_one_ru
     let last = second.post(says()).await.unwrap().run;
     held(&second, &last, SuspensionKind::Approval).await;
     for run in superseded {
-        let end = Pass::Ended(Termination::Cancelled(Cancelled::Superseded));
+        let end = RunOutcome::Ended(Termination::Cancelled(Cancelled::Superseded));
         assert_eq!(ended(&second, &run).await, end, "{run}");
         let log = decoded(two.store.events(&Tenant::default(), &run, 0, 1_000).await.unwrap()).unwrap();
         let started = log.iter().any(|one| matches!(one.event.fact, Fact::RunStarted { .. }));
@@ -291,10 +295,10 @@ async fn a_tool_round_is_four_commits() {
     let node = cluster.node().await;
     let look = ToolDefinition::new("look", "Looks").read();
     let engine = engine(&node, Effects::default().tool(look, false), "look").await;
-    let before = node.store.counts();
+    let before = node.store.metrics();
     let run = post(&engine).await;
     ended(&engine, &run).await;
-    assert_eq!(node.store.counts().commits - before.commits, 4);
+    assert_eq!(node.store.metrics().commits - before.commits, 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -305,11 +309,11 @@ async fn from_a_decision_to_the_start_of_its_tool_it_is_two_transactions() {
     let engine = engine(&node, effects.tool(transfer(), true), "transfer").await;
     let run = post(&engine).await;
     let asked = held(&engine, &run, SuspensionKind::Approval).await;
-    until("an empty memory", || async { engine.held_count() == 0 }).await;
-    let before = node.store.counts();
+    until("an empty memory", || async { engine.runs_in_memory() == 0 }).await;
+    let before = node.store.metrics();
     assert_eq!(engine.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
     patiently("the tool", effects.bell.notified()).await;
-    let counts = node.store.counts();
+    let counts = node.store.metrics();
     assert_eq!(
         (counts.commits - before.commits, counts.syncs - before.syncs),
         (1, 2),

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use engine::store::Ring;
+use engine::store::Notification;
 use machine::inbox::Item;
 use stores::postgres::{PostgresStore, Settings};
 
@@ -38,7 +38,7 @@ async fn a_node_goes_on_with_the_standby_that_was_promoted() {
     worker.accept(Item::Decision(worker.decision("a", None, approve())));
     worker.commit(&node.world).await.unwrap();
     node.world.tell("waits", Item::Decision(parked.decision("call_waits", None, approve()))).await;
-    node.hears(|ring| *ring == Ring::Ready).await;
+    node.hears(|ring| *ring == Notification::Ready).await;
     assert_eq!(next(&node.world, 10).await, ["waits"]);
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::store::{Appended, Refused, Store};
+use engine::store::{Appended, Store, StoreError};
 use machine::decision::DecisionAction;
 use machine::id::{CallId, DecisionId};
 use machine::inbox::{Item, Verdict};
@@ -36,13 +36,13 @@ async fn decisions_that_come_together_share_a_sync_and_each_has_its_own_answer()
         workers.push(worker);
     }
 
-    let before = node.store.counts();
+    let before = node.store.metrics();
     let outcomes =
         at_once(workers.iter().map(|worker| node.store.append(&worker.lease, worker.append()))).await;
-    let counts = node.store.counts();
+    let counts = node.store.metrics();
     for (outcome, index) in outcomes.iter().zip(0..) {
         match index {
-            2 | 4 => assert_eq!(*outcome, Err(Refused::Behind), "run_{index}"),
+            2 | 4 => assert_eq!(*outcome, Err(StoreError::Behind), "run_{index}"),
             _ => assert_eq!(*outcome, Ok(Appended { woken: Vec::new(), version: 3 }), "run_{index}"),
         }
     }
@@ -84,16 +84,16 @@ async fn runs_that_are_let_go_together_have_an_answer_each() {
     assert_eq!(node.store.release(&workers[5].lease).await, Ok(true));
     let again = claim(world, "run_5").await.expect("nobody has it");
 
-    let before = node.store.counts().syncs;
+    let before = node.store.metrics().syncs;
     let outcomes = at_once(workers.iter().map(|worker| node.store.release(&worker.lease))).await;
     for (outcome, index) in outcomes.iter().zip(0..) {
         match index {
             3 => assert_eq!(*outcome, Ok(false)),
-            5 => assert_eq!(*outcome, Err(Refused::Fenced)),
+            5 => assert_eq!(*outcome, Err(StoreError::Fenced)),
             _ => assert_eq!(*outcome, Ok(true), "run_{index}"),
         }
     }
-    assert_eq!(node.store.counts().syncs - before, 1, "one statement");
+    assert_eq!(node.store.metrics().syncs - before, 1, "one statement");
     assert!(node.store.may_send(&again.lease) && node.store.may_send(&workers[3].lease));
     for index in [0, 7] {
         assert!(!node.store.may_send(&workers[index].lease));

@@ -9,9 +9,9 @@ use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
-use engine::store::{Store, Task, Tenant, decoded};
+use engine::store::{BoxFuture, Store, Tenant, decoded};
 use engine::tool::{FunctionTool, ToolDefinition, ToolRequest};
-use engine::{Engine, Pass};
+use engine::{Engine, RunOutcome};
 use machine::event::Fact;
 use machine::id::{Principal, RunId};
 use machine::inbox::{Refusal, Verdict};
@@ -36,7 +36,11 @@ struct Race {
 struct Racing(Arc<Race>);
 
 impl Model for Racing {
-    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        _: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             if request.ordinal == self.0.ordinal.load(Ordering::SeqCst) {
                 self.0.start.wait().await;
@@ -84,7 +88,8 @@ async fn race(stores: [Arc<dyn Store>; 2]) {
         }
         let verdict = there.interrupt(&tenant, &run, &ana).await.expect("an answer");
         let (seen, _) = starts(&there, &run).await;
-        let Pass::Ended(termination) = patiently("the end", here.ended(&tenant, &run)).await.unwrap().pass
+        let RunOutcome::Ended(termination) =
+            patiently("the end", here.wait_until_ended(&tenant, &run)).await.unwrap().outcome
         else {
             panic!("round {round}: {run} has not ended");
         };

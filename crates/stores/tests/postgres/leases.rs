@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::store::{Claim, Refused, Ring, Store};
+use engine::store::{Claim, Notification, Store, StoreError};
 use machine::Timestamp;
 use machine::policy::OnBusy;
 use stores::postgres::Settings;
@@ -29,11 +29,11 @@ async fn claims_next(node: &Node) -> engine::store::Claimed {
     patiently("a claim", async {
         loop {
             if let Some(claimed) =
-                node.world.store.claim(Claim::Next { limit: 1, pass_over: None }).await.unwrap().pop()
+                node.world.store.claim(Claim::Next { limit: 1, skip_tenant: None }).await.unwrap().pop()
             {
                 return claimed;
             }
-            node.hears(|ring| *ring == Ring::Ready).await;
+            node.hears(|ring| *ring == Notification::Ready).await;
         }
     })
     .await
@@ -51,7 +51,7 @@ async fn the_runs_of_a_dead_node_are_taken_over_when_its_lease_has_run_out() {
     let held_until = "SELECT expires_at FROM nodes n JOIN runs r ON r.node = n.node";
     let expires_at: i64 = client.query_one(held_until, &[]).await.unwrap().get(0);
     assert!(
-        lives.world.store.claim(Claim::Next { limit: 10, pass_over: None }).await.unwrap().is_empty(),
+        lives.world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap().is_empty(),
         "it may be alive"
     );
     let claimed = claims_next(&lives).await;
@@ -78,18 +78,18 @@ async fn a_paused_node_neither_writes_nor_sends_after_others_went_on() {
     let claimed = claims_next(&lives).await;
     assert!(!sleeps.world.store.may_send(&lost.lease), "its own clock says so, before it hears of anything");
     let mut worker = crate::worker::Worker::of(&lives.world, claimed);
-    assert_eq!(lost.commit(&sleeps.world).await, Err(Refused::Fenced));
-    assert_eq!(sleeps.world.store.load(&lost.lease).await, Err(Refused::Fenced));
+    assert_eq!(lost.commit(&sleeps.world).await, Err(StoreError::Fenced));
+    assert_eq!(sleeps.world.store.load(&lost.lease).await, Err(StoreError::Fenced));
     worker.take_over();
     worker.commit(&lives.world).await.unwrap();
     assert!(lives.world.store.may_send(&worker.lease));
     // It wakes up: it is another node now, and can hold runs again.
     queued(&sleeps.world, "thr_2", "later").await;
     until("another lease", || async {
-        sleeps.world.store.claim(Claim::Next { limit: 1, pass_over: None }).await.is_ok()
+        sleeps.world.store.claim(Claim::Next { limit: 1, skip_tenant: None }).await.is_ok()
     })
     .await;
-    assert_eq!(lost.commit(&sleeps.world).await, Err(Refused::Fenced));
+    assert_eq!(lost.commit(&sleeps.world).await, Err(StoreError::Fenced));
     assert!(!sleeps.world.store.may_send(&lost.lease));
 }
 
@@ -110,7 +110,7 @@ async fn a_lease_that_ran_out_and_was_taken_by_nobody_is_renewed() {
     let refused = node.world.store.append(&worker.lease, worker.append()).await;
     assert!(is_unavailable(&refused, "lease"), "{refused:?}");
     assert!(is_unavailable(
-        &node.world.store.claim(Claim::Next { limit: 1, pass_over: None }).await,
+        &node.world.store.claim(Claim::Next { limit: 1, skip_tenant: None }).await,
         "lease"
     ));
     // As its pulse would.
@@ -139,7 +139,7 @@ async fn a_node_that_leaves_hands_over_at_once() {
     // Nobody would take over before tomorrow.
     let (leaves, stays) = (cluster.node().await, cluster.node().await);
     let lost = started(&leaves.world, "thr", "run").await;
-    leaves.store.hand_over().await.unwrap();
+    leaves.store.release_all().await.unwrap();
     assert!(!leaves.world.store.may_send(&lost.lease));
     let claimed = claims_next(&stays).await;
     assert_eq!(claimed.lease.run, lost.lease.run);
@@ -203,15 +203,15 @@ async fn a_run_is_known_by_its_name_too() {
     for (now, then) in [("tenant = 'other'", "tenant = 'acme'"), ("id = 'another'", "id = 'run'")] {
         client.execute(&format!("UPDATE runs SET {now}"), &[]).await.unwrap();
         let append = node.world.store.append(&worker.lease, worker.append()).await;
-        assert_eq!(append, Err(Refused::Fenced), "{now}");
-        assert_eq!(node.world.store.load(&worker.lease).await, Err(Refused::Fenced), "{now}");
+        assert_eq!(append, Err(StoreError::Fenced), "{now}");
+        assert_eq!(node.world.store.load(&worker.lease).await, Err(StoreError::Fenced), "{now}");
         // A load that is refused forgets the run; it is claimed anew.
         client.execute(&format!("UPDATE runs SET {then}"), &[]).await.unwrap();
         client.execute("UPDATE runs SET node = NULL, ready = 1, ready_at = 1", &[]).await.unwrap();
         worker = claim(&node.world, "run").await.expect("nobody has it");
         worker.take_over();
         client.execute(&format!("UPDATE runs SET {now}"), &[]).await.unwrap();
-        assert_eq!(node.world.store.release(&worker.lease).await, Err(Refused::Fenced), "{now}");
+        assert_eq!(node.world.store.release(&worker.lease).await, Err(StoreError::Fenced), "{now}");
         client.execute(&format!("UPDATE runs SET {then}"), &[]).await.unwrap();
         client.execute("UPDATE runs SET node = NULL, ready = 1, ready_at = 1", &[]).await.unwrap();
         worker = claim(&node.world, "run").await.expect("nobody has it");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::store::{Refused, Ring, Store, Trouble};
+use engine::store::{Notification, Store, StoreError, StoreFailure};
 use stores::postgres::{PostgresStore, Settings};
 use tokio_postgres::{Client, NoTls};
 
@@ -87,15 +87,15 @@ impl Node {
         let channel = format!("holdpoint_{}", cluster.schema);
         until("an open ear", || async {
             client.execute("SELECT pg_notify($1, '*')", &[&channel]).await.unwrap();
-            let heard = self.hears(|ring| *ring == Ring::Ready);
+            let heard = self.hears(|ring| *ring == Notification::Ready);
             tokio::time::timeout(Duration::from_millis(200), heard).await.is_ok()
         })
         .await;
     }
 
     /// Waits for the bell, passing over what is not wanted.
-    pub(crate) async fn hears(&self, wanted: impl Fn(&Ring) -> bool) {
-        patiently("a ring", async { while !wanted(&self.store.rung().await) {} }).await;
+    pub(crate) async fn hears(&self, wanted: impl Fn(&Notification) -> bool) {
+        patiently("a ring", async { while !wanted(&self.store.next_notification().await) {} }).await;
     }
 }
 
@@ -113,6 +113,6 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl 
     }
 }
 
-pub(crate) fn is_unavailable<T>(result: &Result<T, Refused>, because: &str) -> bool {
-    matches!(result, Err(Refused::Trouble(Trouble::Unavailable(why))) if why.contains(because))
+pub(crate) fn is_unavailable<T>(result: &Result<T, StoreError>, because: &str) -> bool {
+    matches!(result, Err(StoreError::Failed(StoreFailure::Unavailable(why))) if why.contains(because))
 }

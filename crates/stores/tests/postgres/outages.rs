@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use engine::store::Ring;
-use engine::store::{Claim, Refused};
+use engine::store::Notification;
+use engine::store::{Claim, StoreError};
 use machine::inbox::Item;
 use machine::policy::OnBusy;
 use stores::postgres::Settings;
@@ -29,7 +29,7 @@ async fn a_commit_whose_answer_was_lost_is_there_when_it_is_looked_for() {
     proxy.set("the_only_call", Cut::After);
     let lost = node.world.store.append(&worker.lease, append.clone()).await;
     assert!(is_unavailable(&lost, ""), "{lost:?}");
-    assert!(node.world.store.counts().troubles.unavailable >= 1, "it is counted");
+    assert!(node.world.store.metrics().failures.unavailable >= 1, "it is counted");
     assert!(proxy.has_sprung());
     let loaded = node.world.store.load(&worker.lease).await.unwrap();
     assert_eq!(loaded.control.seq, seq);
@@ -40,7 +40,7 @@ async fn a_commit_whose_answer_was_lost_is_there_when_it_is_looked_for() {
     assert_eq!(stored, append.events);
     assert_eq!(
         node.world.store.append(&worker.lease, append).await,
-        Err(Refused::Fenced),
+        Err(StoreError::Fenced),
         "it is stored once"
     );
     worker.forget_draft();
@@ -188,7 +188,7 @@ async fn a_server_that_went_down_at_once_and_came_back_has_everything_that_was_a
     worker.accept(Item::Decision(worker.decision("a", None, approve())));
     worker.commit(&node.world).await.unwrap();
     // Its pulse has a connection again: it rings for what can be claimed.
-    node.hears(|ring| *ring == Ring::Ready).await;
+    node.hears(|ring| *ring == Notification::Ready).await;
     assert_eq!(next(&node.world, 10).await, ["waits"]);
 }
 

@@ -1,6 +1,6 @@
 //! What a commit reads does not grow with the tables, also by a plan that was made while they were empty.
 
-use engine::store::{AutoApproval, Refused};
+use engine::store::{AutoApproval, StoreError};
 use machine::id::ThreadId;
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
@@ -125,7 +125,7 @@ async fn revoked_grants_are_in_no_index_that_a_thread_is_read_by() {
         }
     }
     set("grt_last", true).await;
-    assert_eq!(store.revoke_grant(&tenant, &"grt_1".into()).await, Err(Refused::NotFound));
+    assert_eq!(store.revoke_grant(&tenant, &"grt_1".into()).await, Err(StoreError::NotFound));
     let client = cluster.client().await;
     let rows = client.query_one("SELECT array_agg(id) FROM grants", &[]).await.unwrap();
     assert_eq!(rows.get::<_, Vec<String>>(0), ["grt_last"]);

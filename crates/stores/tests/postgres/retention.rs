@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::store::{Refused, Store, Trouble};
+use engine::store::{Store, StoreError, StoreFailure};
 use machine::Input;
 use machine::event::InterruptCause;
 use machine::id::{Digest, RunId, ThreadId};
@@ -267,7 +267,10 @@ async fn a_family_that_cannot_be_deleted_keeps_no_other_from_going() {
         sweep.stuck().threads.iter().map(|thread| (thread.tenant.as_str(), thread.id.as_str())).collect();
     assert_eq!(names, [("acme", "thr_1"), ("acme", "thr_3")]);
     let why = &sweep.stuck().threads[0].why;
-    assert!(matches!(why, Refused::Trouble(Trouble::Unavailable(why)) if why.contains("timeout")), "{why}");
+    assert!(
+        matches!(why, StoreError::Failed(StoreFailure::Unavailable(why)) if why.contains("timeout")),
+        "{why}"
+    );
     client.batch_execute("DROP TRIGGER dawdle ON runs").await.unwrap();
     assert_eq!(kept.swept(10).await, [2], "they go once they can");
 }

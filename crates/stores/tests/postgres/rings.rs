@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::store::{Claim, Ring};
+use engine::store::{Claim, Notification};
 use machine::inbox::Item;
 use stores::postgres::{OpenFailed, PostgresStore, Settings};
 
@@ -10,8 +10,8 @@ use crate::nodes::{Cluster, NEVER, until};
 use crate::proxy::{Cut, Proxy};
 use crate::worker::{approve, started};
 
-fn is_for(run: &'static str) -> impl Fn(&Ring) -> bool {
-    move |ring| matches!(ring, Ring::Run { run: rung, .. } if rung.as_str() == run)
+fn is_for(run: &'static str) -> impl Fn(&Notification) -> bool {
+    move |ring| matches!(ring, Notification::Run { run: rung, .. } if rung.as_str() == run)
 }
 
 #[tokio::test]
@@ -36,9 +36,9 @@ async fn what_is_held_on_one_node_rings_on_another() {
     let settings = Settings { look_every: NEVER, ..cluster.settings() };
     let (holds, other) = (cluster.node().await, cluster.node_with(settings).await);
     // Whoever begins to listen does not know what was said before.
-    other.hears(|ring| *ring == Ring::ApprovalsMissed).await;
-    let is_news = |ring: &Ring| match ring {
-        Ring::Approvals { tenant, run } => (tenant.as_str(), run.as_str()) == ("acme", "run"),
+    other.hears(|ring| *ring == Notification::ApprovalsMissed).await;
+    let is_news = |ring: &Notification| match ring {
+        Notification::Approvals { tenant, run } => (tenant.as_str(), run.as_str()) == ("acme", "run"),
         _ => false,
     };
     let mut worker = started(&holds.world, "thr", "run").await;
@@ -55,12 +55,12 @@ async fn whoever_is_gone_may_have_left_without_a_word() {
     let cluster = Cluster::new();
     let settings = Settings { look_every: Duration::from_millis(5), ..cluster.settings() };
     let node = cluster.node_with(settings).await;
-    node.hears(|ring| *ring == Ring::ApprovalsMissed).await;
+    node.hears(|ring| *ring == Notification::ApprovalsMissed).await;
     let client = cluster.client().await;
     let comes = "INSERT INTO nodes (name, started_at, expires_at) VALUES ('gone', 0, 9000000000000000)";
     until("a word about a node that is gone", || async {
         client.execute(comes, &[]).await.unwrap();
-        let missed = || node.hears(|ring| *ring == Ring::ApprovalsMissed);
+        let missed = || node.hears(|ring| *ring == Notification::ApprovalsMissed);
         let early = tokio::time::timeout(Duration::from_millis(100), missed()).await;
         assert!(early.is_err(), "a node that comes takes no word with it");
         client.execute("DELETE FROM nodes WHERE name = 'gone'", &[]).await.unwrap();
@@ -143,8 +143,8 @@ async fn what_its_worker_has_read_rings_no_more() {
     assert!(quiet.get(), "a row that waits on purpose is not rung for every second");
 }
 
-fn is_commit_of(run: &'static str) -> impl Fn(&Ring) -> bool {
-    move |ring| matches!(ring, Ring::Committed { run: rung } if rung.as_str() == run)
+fn is_commit_of(run: &'static str) -> impl Fn(&Notification) -> bool {
+    move |ring| matches!(ring, Notification::Committed { run: rung } if rung.as_str() == run)
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn whoever_watches_on_another_node_hears_of_a_commit() {
     let cluster = Cluster::new();
     let watches = cluster.node_with(Settings { look_every: NEVER, ..cluster.settings() }).await;
     // It is a node like others, and those who come later see it.
-    assert!(watches.world.store.claim(Claim::Next { limit: 1, pass_over: None }).await.unwrap().is_empty());
+    assert!(watches.world.store.claim(Claim::Next { limit: 1, skip_tenant: None }).await.unwrap().is_empty());
     watches.opens_its_ear(&cluster).await;
     let works = cluster.node().await;
     let mut worker = started(&works.world, "thr", "run").await;
@@ -208,7 +208,7 @@ async fn whoever_may_tell_others_nothing_still_looks_and_takes_over() {
     assert!(lives.world.store.release(&started(&lives.world, "thr_3", "let_go").await.lease).await.unwrap());
     drop(dies);
     until("the runs of the node that is gone", || async {
-        let claimed = lives.world.store.claim(Claim::Next { limit: 10, pass_over: None }).await.unwrap();
+        let claimed = lives.world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap();
         claimed.iter().any(|claimed| claimed.lease.run == lost.lease.run)
     })
     .await;

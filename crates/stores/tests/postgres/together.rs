@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use engine::store::{Appended, Create, Created, Refused, Store};
+use engine::store::{Appended, Create, Created, Store, StoreError};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, Principal};
 use machine::inbox::Item;
@@ -93,17 +93,17 @@ async fn appends_that_come_together_share_a_sync_and_each_has_its_own_answer() {
     assert!(taken.is_taken(), "{taken:?}");
     node.store.append(&workers[3].lease, workers[3].append()).await.unwrap();
 
-    let before = node.store.counts();
+    let before = node.store.metrics();
     let appends = workers.iter().map(|worker| node.store.append(&worker.lease, worker.append()));
     let outcomes = at_once(appends).await;
-    let counts = node.store.counts();
+    let counts = node.store.metrics();
 
     for (outcome, index) in outcomes.iter().zip(0..) {
         match index {
-            3 => assert_eq!(*outcome, Err(Refused::Fenced)),
-            7 => assert!(matches!(outcome, Err(Refused::Impossible(_))), "{outcome:?}"),
+            3 => assert_eq!(*outcome, Err(StoreError::Fenced)),
+            7 => assert!(matches!(outcome, Err(StoreError::Impossible(_))), "{outcome:?}"),
             11 => assert_eq!(*outcome, Ok(Appended { woken: vec!["next".into()], version: 2 })),
-            13 => assert_eq!(*outcome, Err(Refused::Behind)),
+            13 => assert_eq!(*outcome, Err(StoreError::Behind)),
             _ => assert_eq!(*outcome, Ok(Appended { woken: Vec::new(), version: 2 }), "run_{index}"),
         }
     }
@@ -125,10 +125,10 @@ async fn appends_that_come_together_share_a_sync_and_each_has_its_own_answer() {
         worker.says("done");
         more.push(worker);
     }
-    let before = node.store.counts();
+    let before = node.store.metrics();
     let outcomes = at_once(more.iter().map(|worker| node.store.append(&worker.lease, worker.append()))).await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let counts = node.store.counts();
+    let counts = node.store.metrics();
     assert_eq!((counts.commits - before.commits, counts.syncs - before.syncs), (10, 1));
     let (batches, batched) = (counts.batches, before.batches);
     assert_eq!((batches.sum - batched.sum, batches.count() - batched.count()), (10, 1), "a batch of ten");
@@ -156,14 +156,14 @@ async fn runs_that_are_created_together_share_a_sync_and_each_has_its_own_answer
     }
     started(world, "thr_8", "meanwhile").await;
 
-    let before = node.store.counts();
-    let outcomes: Vec<Result<Created, Refused>> =
+    let before = node.store.metrics();
+    let outcomes: Vec<Result<Created, StoreError>> =
         at_once(creations.into_iter().map(|create| node.store.create(create))).await;
-    let counts = node.store.counts();
+    let counts = node.store.metrics();
     for (outcome, index) in outcomes.iter().zip(0..) {
         match index {
-            6 => assert!(matches!(outcome, Err(Refused::Impossible(_))), "{outcome:?}"),
-            8 => assert_eq!(*outcome, Err(Refused::Stale)),
+            6 => assert!(matches!(outcome, Err(StoreError::Impossible(_))), "{outcome:?}"),
+            8 => assert_eq!(*outcome, Err(StoreError::Stale)),
             _ => {
                 let lease = outcome.as_ref().unwrap().lease.as_ref().unwrap();
                 assert_eq!((lease.run.as_str(), lease.epoch), (format!("run_{index}").as_str(), 1));

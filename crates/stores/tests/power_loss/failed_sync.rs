@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 use stores::sqlite::{Settings, SqliteStore};
 
 use crate::disk::{Disk, Image, Outcome, Part, Platter, Request};
@@ -77,7 +77,7 @@ async fn whichever_sync_of_the_log_fails_nothing_acknowledged_is_lost() {
             return;
         };
         let context = format!("sync {number} failed");
-        assert!(matches!(refused, Refused::Trouble(Trouble::Unavailable(_))), "{context}: {refused}");
+        assert!(matches!(refused, StoreError::Failed(StoreFailure::Unavailable(_))), "{context}: {refused}");
         assert_eq!(last_words.said().len(), 1, "{context}: {:?}", last_words.said());
         recording.disk.work_again();
         // A process that cannot be ended writes no more, though the disk works again.

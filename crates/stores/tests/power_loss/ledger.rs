@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::store::{
-    ApprovalFilter, Claimed, Committed, Created, Loaded, Page, Refused, RunFilter, RunView, SuspensionView,
-    decoded,
+    ApprovalFilter, Claimed, CommittedEvent, Created, Loaded, Page, RunFilter, RunView, StoreError,
+    SuspensionView, decoded,
 };
 use machine::decision::Decision;
 use machine::event::{Fact, RunRequest};
@@ -112,7 +112,7 @@ impl Ledger {
     }
 
     /// Sends what the worker has decided.
-    pub(crate) async fn commit(&self, world: &World, worker: &mut Worker) -> Result<(), Refused> {
+    pub(crate) async fn commit(&self, world: &World, worker: &mut Worker) -> Result<(), StoreError> {
         let (run, seq) = (worker.lease.run.clone(), worker.run.control.seq);
         // A commit without events leaves no trace in the log that could be found.
         if !worker.append().events.is_empty() {
@@ -123,7 +123,7 @@ impl Ledger {
         Ok(())
     }
 
-    pub(crate) async fn start(&self, world: &World, order: RunRequest) -> Result<Worker, Refused> {
+    pub(crate) async fn start(&self, world: &World, order: RunRequest) -> Result<Worker, StoreError> {
         let run = order.run_id.clone();
         let create = creation(world, order, OnBusy::Reject, true).await;
         let (control, seq) = ((*create.append.control).clone(), create.append.control.seq);
@@ -136,7 +136,7 @@ impl Ledger {
         Ok(Worker::of(world, Claimed { lease, loaded: Ok(loaded), doubt_at: world.clock.now() }))
     }
 
-    pub(crate) async fn submit(&self, world: &World, run: &RunId, item: Item) -> Result<(), Refused> {
+    pub(crate) async fn submit(&self, world: &World, run: &RunId, item: Item) -> Result<(), StoreError> {
         let verdict = world.store.submit(&world.tenant, run, item.clone()).await?;
         assert!(verdict.is_taken(), "{verdict}");
         self.promised(match item {
@@ -166,7 +166,7 @@ impl Ledger {
 pub(crate) struct Account {
     promises: Vec<Promise>,
     sent: Vec<Sent>,
-    logs: BTreeMap<RunId, Vec<Committed>>,
+    logs: BTreeMap<RunId, Vec<CommittedEvent>>,
 }
 
 impl Account {
@@ -249,6 +249,6 @@ pub(crate) async fn runs(world: &World) -> Vec<RunView> {
     world.store.runs(&world.tenant, &RunFilter::default(), &page).await.unwrap().items
 }
 
-async fn log(world: &World, run: &RunId) -> Vec<Committed> {
+async fn log(world: &World, run: &RunId) -> Vec<CommittedEvent> {
     decoded(world.store.events(&world.tenant, run, 0, 100_000).await.unwrap()).unwrap()
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::store::Refused;
+use engine::store::StoreError;
 use machine::Input;
 use machine::event::{InterruptCause, RunRequest, UserMessage};
 use machine::id::{MessageId, RunId, ThreadId};
@@ -181,7 +181,7 @@ impl Recording {
 }
 
 /// From its creation over a held call and a decision to its end; stops where the store refuses.
-pub(crate) async fn one_run(ledger: &Ledger, world: &World, run: &str) -> Result<(), Refused> {
+pub(crate) async fn one_run(ledger: &Ledger, world: &World, run: &str) -> Result<(), StoreError> {
     let call = format!("pay_{run}");
     let mut worker = ledger.start(world, order(&format!("thr_{run}"), run)).await?;
     worker.asks(&[(&call, "transfer")]);
@@ -201,7 +201,7 @@ pub(crate) async fn one_run_with_a_long_message(
     ledger: &Ledger,
     world: &World,
     run: &str,
-) -> Result<(), Refused> {
+) -> Result<(), StoreError> {
     let id = MessageId::from(format!("msg_user_{run}"));
     let message = UserMessage { id, content: Arc::new(Value::from("x".repeat(100_000))), by: None };
     let order = RunRequest { message: Some(message), ..order(&format!("thr_{run}"), run) };

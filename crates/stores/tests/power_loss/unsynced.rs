@@ -133,6 +133,6 @@ async fn the_syncs_that_a_store_counts_are_those_that_the_disk_sees() {
     recording.crowd("crowd", 24, 2).await;
     let ops = recording.disk.ops();
     let seen = ops[opened..].iter().filter(|op| matches!(op, Op::Sync { part: Part::Log })).count();
-    assert_eq!(recording.world.store.counts().syncs, seen as u64);
+    assert_eq!(recording.world.store.metrics().syncs, seen as u64);
     assert!(seen < recording.ledger.promise_count(), "{seen} syncs, and no two commits shared one");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use engine::store::{Claim, Refused, Trouble};
+use engine::store::{Claim, StoreError, StoreFailure};
 use rusqlite::{Connection, params};
 
 use crate::crowd::world;
@@ -50,14 +50,14 @@ async fn a_run_on_a_damaged_page_keeps_no_other_from_being_given_out() {
         say(&folder, "UPDATE runs SET ready = 1, ready_at = 2 WHERE id = 'woken'");
         damage_the_control_of(&folder, "bad");
         let world = World::new(Arc::new(open(&folder, &clock, false)), clock);
-        assert!(world.store.claim(Claim::Pressing { limit: 10 }).await.unwrap().is_empty(), "{first}");
+        assert!(world.store.claim(Claim::Urgent { limit: 10 }).await.unwrap().is_empty(), "{first}");
         assert_eq!(next(&world, 10).await, ["woken", "queued"], "{first}");
         // And it is not looked at again and again.
         assert_eq!(next(&world, 10).await, Vec::<String>::new(), "{first}");
         assert_eq!(world.store.next_wake().await, Ok(None), "{first}");
         let asked = Claim::Run { tenant: world.tenant.clone(), run: "bad".into() };
         let refused = world.store.claim(asked).await;
-        assert!(matches!(refused, Err(Refused::Trouble(Trouble::Corrupt(_)))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::Failed(StoreFailure::Corrupt(_)))), "{refused:?}");
     }
 }
 
@@ -96,7 +96,7 @@ async fn an_entry_of_an_index_that_is_not_true_any_more_is_passed_over() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let world = World::new(Arc::new(open(&folder, &clock, false)), clock);
-            let pressing = world.store.claim(Claim::Pressing { limit: 10 }).await.unwrap().len();
+            let pressing = world.store.claim(Claim::Urgent { limit: 10 }).await.unwrap().len();
             let given = next(&world, 10).await;
             // A time that has passed would be looked at without a pause.
             let wake = world.store.next_wake().await;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use engine::store::Trouble;
+use engine::store::StoreFailure;
 use machine::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags};
@@ -212,7 +212,9 @@ async fn a_table_whose_rows_are_out_of_order_is_read_to_an_end() {
             let measured = size::size(&path).is_ok();
             // An index may lead to where its row is not, which SQLite notices.
             let surveyed = match survey(&path, Timestamp(0), |_| {}) {
-                Ok(_) | Err(LookFailed::Trouble(Trouble::Corrupt(_)) | LookFailed::NotSqlite { .. }) => true,
+                Ok(_) | Err(LookFailed::Trouble(StoreFailure::Corrupt(_)) | LookFailed::NotSqlite { .. }) => {
+                    true
+                }
                 Err(_) => false,
             };
             let _ = sender.send((measured, surveyed, doctor::examine(&path, |_| {}).is_ok()));

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use engine::store::{Refused, Store as _, Tenant, Trouble};
+use engine::store::{Store as _, StoreError, StoreFailure, Tenant};
 use machine::id::ThreadId;
 use rusqlite::Connection;
 use stores::sqlite::backup::backup;
@@ -153,7 +153,7 @@ async fn whoever_is_overtaken_past_the_lock_writes_nothing_any_more() {
     assert_eq!(put(&first, "before").await, Ok(true));
     fs::remove_file(folder.file().with_extension("db.lock")).unwrap();
     let second = SqliteStore::open(folder.file()).unwrap();
-    assert!(matches!(put(&first, "late").await, Err(Refused::Trouble(Trouble::Unavailable(_)))));
+    assert!(matches!(put(&first, "late").await, Err(StoreError::Failed(StoreFailure::Unavailable(_)))));
     assert!(told.lock().unwrap().contains("another process has opened the store"), "{told:?}");
     assert_eq!(put(&second, "late").await, Ok(true), "nothing was written by the first");
     assert_eq!(put(&second, "before").await, Ok(false));

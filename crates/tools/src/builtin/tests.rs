@@ -30,7 +30,7 @@ pub(super) fn request(tool: &str, arguments: Value) -> ToolRequest {
         resume: None,
         callback: None,
         cancelled: CancellationToken::new(),
-        notes: ToolNotes::unheard(),
+        notes: ToolNotes::discarding(),
     }
 }
 

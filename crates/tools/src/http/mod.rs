@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::store::Task;
+use engine::store::BoxFuture;
 use engine::tool::{ApprovedBy, Callback, EffectClass, Outcome, Resumed, Tool, ToolDefinition, ToolRequest};
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -218,7 +218,7 @@ impl Tool for HttpTool {
         &self.definition
     }
 
-    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome> {
         let cancelled = request.cancelled.clone();
         Box::pin(async move {
             tokio::select! {

@@ -153,6 +153,6 @@ pub(crate) fn request() -> ToolRequest {
         resume: None,
         callback: None,
         cancelled: CancellationToken::new(),
-        notes: ToolNotes::unheard(),
+        notes: ToolNotes::discarding(),
     }
 }

@@ -8,7 +8,7 @@ use ::tools::http::HttpToolError;
 use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
-use engine::store::Task;
+use engine::store::BoxFuture;
 use engine::tool::{
     AskKind, DeclaredTool, OnExpiry, Outcome, Performer, ResumeMode, SuspendRequest, Tool, ToolAnswer,
     ToolDefinition, ToolRequest,
@@ -63,7 +63,11 @@ pub(super) fn clerk(desk: &Desk, purse: &Purse) -> Result<Agent, HttpToolError> 
 struct Obedient;
 
 impl Model for Obedient {
-    fn answer<'a>(&'a self, request: ModelRequest, _: Deltas) -> Task<'a, Result<ModelAnswer, ModelFailure>> {
+    fn answer<'a>(
+        &'a self,
+        request: ModelRequest,
+        _: Deltas,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         let answer = match request.messages.last().map(|message| &**message) {
             Some(ModelMessage::User { content, .. }) => asked(content),
             Some(
@@ -106,7 +110,7 @@ impl Tool for ActingTool {
         &self.definition
     }
 
-    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome> {
         Box::pin(async move {
             let answer = self.work(&request).await;
             say(&Line::Answered { call: request.call, attempt: request.attempt });

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use engine::Engine;
 use engine::clock::{Clock, SystemClock};
 use engine::deciding::{Answer, Decide, OnReject, Resumption};
-use engine::posting::{Message, PostRefused, ToThread};
-use engine::store::{Page, Refused, RunFilter, RunView, Task, Tenant};
+use engine::posting::{Message, PostError, ThreadTarget};
+use engine::store::{BoxFuture, Page, RunFilter, RunView, StoreError, Tenant};
 use machine::Timestamp;
 use machine::decision::Payload;
 use machine::id::{AgentName, Principal};
@@ -127,7 +127,7 @@ impl Clock for AheadClock {
         SystemClock.now().plus_ms(self.ahead_ms)
     }
 
-    fn sleep_until(&self, at: Timestamp) -> Task<'static, ()> {
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         SystemClock.sleep_until(Timestamp(at.0.saturating_sub(self.ahead_ms)))
     }
 }
@@ -174,7 +174,7 @@ async fn drive(
             match shown(&show).await {
                 Ok(shown) => say(&Line::Shown(shown)),
                 // Whoever has neighbours is asked again.
-                Err(Refused::Trouble(_)) if shares => {}
+                Err(StoreError::Failed(_)) if shares => {}
                 Err(refused) => eprintln!("ERROR: the runs cannot be shown: {refused}"),
             }
             rings.notified().await;
@@ -194,9 +194,9 @@ async fn drive(
     Ok(())
 }
 
-async fn shown(engine: &Engine) -> Result<Shown, Refused> {
+async fn shown(engine: &Engine) -> Result<Shown, StoreError> {
     let mut page = Page { cursor: None, limit: Page::LIMIT_MAX };
-    let held_count = engine.held_count();
+    let held_count = engine.runs_in_memory();
     let mut runs = Vec::new();
     loop {
         let listed = engine.runs(&Tenant::default(), &RunFilter::default(), &page).await?;
@@ -211,7 +211,7 @@ async fn shown(engine: &Engine) -> Result<Shown, Refused> {
     Ok(Shown { runs, held_count })
 }
 
-fn shown_run(view: &RunView) -> Result<ShownRun, Refused> {
+fn shown_run(view: &RunView) -> Result<ShownRun, StoreError> {
     let control = view.decoded()?;
     let calls = control.calls.iter().map(|call| ShownCall {
         call: call.id.clone(),
@@ -236,7 +236,7 @@ async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Word {
     match wish {
         Wish::Post(post) => match engine.post(message(post)).await {
             Ok(posted) => Word::Posted { run: posted.run },
-            Err(PostRefused::Store(refused)) => not_granted(refused),
+            Err(PostError::Store(refused)) => not_granted(refused),
             Err(refused) => Word::Refused { why: refused.to_string() },
         },
         Wish::Decide(given) => verdict(engine.decide(decision(given)).await),
@@ -264,7 +264,7 @@ async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Word {
     }
 }
 
-fn verdict(verdict: Result<Verdict, Refused>) -> Word {
+fn verdict(verdict: Result<Verdict, StoreError>) -> Word {
     match verdict {
         Ok(Verdict::Accepted) => Word::Accepted,
         Ok(Verdict::AlreadyApplied) => Word::AlreadyApplied,
@@ -274,23 +274,23 @@ fn verdict(verdict: Result<Verdict, Refused>) -> Word {
     }
 }
 
-fn not_granted(refused: Refused) -> Word {
+fn not_granted(refused: StoreError) -> Word {
     let why = refused.to_string();
     match refused {
-        Refused::Trouble(_) => Word::Trouble { why },
-        Refused::Fenced
-        | Refused::Behind
-        | Refused::Stale
-        | Refused::Busy(_)
-        | Refused::Impossible(_)
-        | Refused::NotFound => Word::Refused { why },
+        StoreError::Failed(_) => Word::Trouble { why },
+        StoreError::Fenced
+        | StoreError::Behind
+        | StoreError::Stale
+        | StoreError::Busy(_)
+        | StoreError::Impossible(_)
+        | StoreError::NotFound => Word::Refused { why },
     }
 }
 
 fn message(post: Post) -> Message {
     Message {
         tenant: Tenant::default(),
-        thread: ToThread::Named(post.thread),
+        thread: ThreadTarget::Named(post.thread),
         agent: AgentName::from(AGENT),
         content: Some(post.content),
         message_id: Some(post.message),

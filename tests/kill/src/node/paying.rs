@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::store::Task;
+use engine::store::BoxFuture;
 use engine::tool::{Outcome, Tool, ToolDefinition, ToolRequest};
 use machine::id::CallId;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -81,7 +81,7 @@ impl Tool for PayingTool {
         self.http.definition()
     }
 
-    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome> {
         Box::pin(async move {
             let attempt = (request.call.clone(), request.attempt);
             self.purse.stops.cross(Side::Before, Passage::Act).await;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use engine::store::{
-    Append, Appended, Claim, Claimed, Create, Created, Lease, Refused, Ring, Store, Task, Tenant, Wrapper,
+    Append, Appended, BoxFuture, Claim, Claimed, Create, Created, Lease, Notification, Store, StoreError,
+    Tenant, Wrapper,
 };
 use machine::event::Fact;
 use machine::id::{Digest, RunId};
@@ -26,8 +27,8 @@ impl<S: Store> StoppingStore<S> {
     fn through<'a, T: Send + 'a>(
         &'a self,
         passage: Passage,
-        work: impl FnOnce(&'a S) -> Task<'a, T> + Send + 'a,
-    ) -> Task<'a, T> {
+        work: impl FnOnce(&'a S) -> BoxFuture<'a, T> + Send + 'a,
+    ) -> BoxFuture<'a, T> {
         Box::pin(async move {
             self.stops.cross(Side::Before, passage).await;
             let done = work(&self.store).await;
@@ -39,16 +40,16 @@ impl<S: Store> StoppingStore<S> {
 }
 
 impl<S: Store> Wrapper for StoppingStore<S> {
-    fn behind(&self) -> &dyn Store {
+    fn inner(&self) -> &dyn Store {
         &self.store
     }
 
-    fn put_revision(&self, digest: &Digest, text: &str) -> Task<'_, Result<(), Refused>> {
+    fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let (digest, text) = (*digest, text.to_owned());
         self.through(Passage::PutRevision, move |store| store.put_revision(&digest, &text))
     }
 
-    fn create(&self, create: Create) -> Task<'_, Result<Created, Refused>> {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
         self.through(Passage::Create, move |store| {
             Box::pin(async move {
                 let created = store.create(create).await;
@@ -60,7 +61,7 @@ impl<S: Store> Wrapper for StoppingStore<S> {
         })
     }
 
-    fn claim(&self, claim: Claim) -> Task<'_, Result<Vec<Claimed>, Refused>> {
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
         self.through(Passage::Claim, move |store| {
             Box::pin(async move {
                 let claimed = store.claim(claim).await;
@@ -72,7 +73,7 @@ impl<S: Store> Wrapper for StoppingStore<S> {
         })
     }
 
-    fn append(&self, lease: &Lease, append: Append) -> Task<'_, Result<Appended, Refused>> {
+    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         let lease = lease.clone();
         let starts = append.events.iter().any(|event| matches!(event.fact, Fact::ExecutionStarted { .. }));
         let passage = if starts { Passage::Start } else { Passage::Append };
@@ -89,19 +90,19 @@ impl<S: Store> Wrapper for StoppingStore<S> {
         })
     }
 
-    fn release(&self, lease: &Lease) -> Task<'_, Result<bool, Refused>> {
+    fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>> {
         let lease = lease.clone();
         self.through(Passage::Release, move |store| store.release(&lease))
     }
 
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> Task<'_, Result<Verdict, Refused>> {
+    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         self.through(Passage::Submit, move |store| store.submit(&tenant, &run, item))
     }
 
-    fn rung(&self) -> Task<'_, Ring> {
+    fn next_notification(&self) -> BoxFuture<'_, Notification> {
         Box::pin(async move {
-            let ring = self.store.rung().await;
+            let ring = self.store.next_notification().await;
             self.changed.notify_one();
             ring
         })
@@ -112,7 +113,7 @@ fn say_claimed(lease: &Lease) {
     say(&Line::Claimed { run: lease.run.clone(), epoch: lease.epoch });
 }
 
-fn say_stored(lease: &Lease, seq: u64, appended: &Result<Appended, Refused>) {
+fn say_stored(lease: &Lease, seq: u64, appended: &Result<Appended, StoreError>) {
     let (run, epoch) = (lease.run.clone(), lease.epoch);
     say(&match appended {
         Ok(_) => Line::Stored { run, epoch, seq },

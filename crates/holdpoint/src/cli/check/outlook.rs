@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use engine::agent::Frozen;
+use engine::agent::FrozenAgent;
 use engine::arguments::Schema;
 use engine::tool::ToolDefinition;
 use machine::id::{AgentName, Digest, RunId, ToolName};
@@ -139,15 +139,17 @@ impl Agents {
     }
 
     /// The frozen agent, if the configuration has its model.
-    fn pinned(&self, revision: &str) -> Option<Frozen> {
-        Frozen::read(revision).ok().filter(|frozen| self.models.iter().any(|model| model == frozen.model()))
+    fn pinned(&self, revision: &str) -> Option<FrozenAgent> {
+        FrozenAgent::from_json(revision)
+            .ok()
+            .filter(|frozen| self.models.iter().any(|model| model == frozen.model()))
     }
 
     /// In the order in which the engine would find out, except that a run without a model fails at its next step,
     /// whatever becomes of the call.
     fn fate(&self, held: &HeldCall) -> Fate {
         let Some(pinned) = self.pinned(&held.revision) else { return Fate::Fail(Why::ModelGone) };
-        if !runs_again(held) || pinned.brings(&held.call.tool) {
+        if !runs_again(held) || pinned.has_inline_tool(&held.call.tool) {
             return Fate::Untouched;
         }
         let Some(tools) = self.by_name.get(&held.agent) else { return Fate::Fail(Why::AgentGone) };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use engine::store::Logged;
+use engine::store::LogEntry;
 use holdpoint_http::wire::telling::Telling;
 use machine::id::RunId;
 use serde::Deserialize;
@@ -89,8 +89,8 @@ impl Replay {
         })?;
         let mut telling = Telling::new(thread, run);
         let told = events.iter().flat_map(|logged| match logged {
-            Logged::Event(committed) => telling.hear(committed),
-            Logged::Unreadable(event) => telling.hear_unreadable(event),
+            LogEntry::Event(committed) => telling.hear(committed),
+            LogEntry::Unreadable(event) => telling.hear_unreadable(event),
         });
         for envelope in told {
             let unreadable = |why: serde_json::Error| {

@@ -7,7 +7,7 @@ use engine::feed::FeedItem;
 use engine::posting::Message;
 use engine::quota::Quotas;
 use engine::store::Tenant;
-use engine::{Engine, Pass};
+use engine::{Engine, RunOutcome};
 use machine::event::{CallErrorCode, Fact};
 use machine::suspension::SuspensionKind;
 use machine::termination::{StopCode, Termination};
@@ -73,7 +73,7 @@ fn load(folder: &Path) -> Configuration {
 }
 
 /// What happened to a run of the clerk whose model replies like this, before it ended or was held.
-async fn played(file: &str, replies: &str) -> (Pass, Vec<Fact>) {
+async fn played(file: &str, replies: &str) -> (RunOutcome, Vec<Fact>) {
     let folder = Folder::with(file, replies);
     let mut builder = Engine::on(MemoryStore::new());
     for agent in load(&folder.0).agents {
@@ -90,7 +90,7 @@ async fn played(file: &str, replies: &str) -> (Pass, Vec<Fact>) {
             break;
         }
     }
-    (finished.pass, log)
+    (finished.outcome, log)
 }
 
 fn call(tool: &str, arguments: &str) -> String {
@@ -106,10 +106,10 @@ fn failure(log: &[Fact]) -> Option<CallErrorCode> {
     })
 }
 
-fn held_as(pass: &Pass) -> Vec<SuspensionKind> {
+fn held_as(pass: &RunOutcome) -> Vec<SuspensionKind> {
     match pass {
-        Pass::Suspended(pending) => pending.iter().map(|pending| pending.kind).collect(),
-        Pass::Ended(_) => Vec::new(),
+        RunOutcome::Suspended(pending) => pending.iter().map(|pending| pending.kind).collect(),
+        RunOutcome::Ended(_) => Vec::new(),
     }
 }
 
@@ -122,7 +122,7 @@ async fn approval_of_the_file_holds_a_tool_that_would_not_be_held() {
 #[tokio::test]
 async fn a_rule_that_matches_lets_a_call_through_and_the_tool_runs() {
     let (pass, log) = played(FILE, &call("add", r#"{"a": 100, "b": 1}"#)).await;
-    assert_eq!(pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(pass, RunOutcome::Ended(Termination::NaturalEnd));
     let result = log.iter().find_map(|fact| {
         let Fact::ExecutionSucceeded { result, .. } = fact else { return None };
         Some(result.to_string())
@@ -135,17 +135,17 @@ async fn a_pattern_below_a_dotted_path_denies() {
     let (_, log) = played(FILE, &call("echo", r#"{"text": {"to": "mallory@example.org"}}"#)).await;
     assert_eq!(failure(&log), Some(CallErrorCode::DeniedByRule));
     let (pass, log) = played(FILE, &call("echo", r#"{"text": {"to": "ann@example.org"}}"#)).await;
-    assert_eq!((pass, failure(&log)), (Pass::Ended(Termination::NaturalEnd), None));
+    assert_eq!((pass, failure(&log)), (RunOutcome::Ended(Termination::NaturalEnd), None));
 }
 
 #[tokio::test]
 async fn a_blocked_tool_fails_and_the_policy_may_end_the_run() {
     let (pass, log) = played(FILE, &call("boom", "{}")).await;
     assert_eq!(failure(&log), Some(CallErrorCode::BlockedByPolicy));
-    assert_eq!(pass, Pass::Ended(Termination::NaturalEnd));
+    assert_eq!(pass, RunOutcome::Ended(Termination::NaturalEnd));
     let strict = format!("{FILE}[agents.clerk.policy]\non_block = \"end_run\"\n");
     let (pass, _) = played(&strict, &call("boom", "{}")).await;
-    assert_eq!(pass, Pass::Ended(Termination::blocked("blocked by policy")));
+    assert_eq!(pass, RunOutcome::Ended(Termination::blocked("blocked by policy")));
 }
 
 #[tokio::test]
@@ -158,9 +158,9 @@ async fn client_and_external_tools_wait_for_whoever_performs_them() {
 
 #[tokio::test]
 async fn stop_conditions_end_the_run() {
-    let code = |pass: Pass| match pass {
-        Pass::Ended(Termination::Stopped(stopped)) => Some(stopped.code),
-        Pass::Ended(_) | Pass::Suspended(_) => None,
+    let code = |pass: RunOutcome| match pass {
+        RunOutcome::Ended(Termination::Stopped(stopped)) => Some(stopped.code),
+        RunOutcome::Ended(_) | RunOutcome::Suspended(_) => None,
     };
     let (pass, _) = played(FILE, r#"{"text": "It is All Done now."}"#).await;
     assert_eq!(code(pass), Some(StopCode::ContentMatch));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::store::Task;
+use engine::store::BoxFuture;
 use engine::tool::{
     Approval, DeclaredTool, EffectClass, OnExpiry, Outcome, Performer, Tool, ToolDefinition, ToolRequest,
 };
@@ -281,7 +281,7 @@ impl Tool for Redefined {
         &self.definition
     }
 
-    fn call(&self, request: ToolRequest) -> Task<'_, Outcome> {
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome> {
         self.tool.call(request)
     }
 }

@@ -117,7 +117,7 @@ async fn unended(engine: &Engine) -> Result<Vec<RunId>, Problem> {
 }
 
 async fn watch(engine: Engine, run: RunId) {
-    if engine.ended(&Tenant::default(), &run).await.is_ok() {
+    if engine.wait_until_ended(&Tenant::default(), &run).await.is_ok() {
         say(&format!("ended {run}"));
     }
 }
@@ -150,7 +150,7 @@ async fn obey(engine: Engine, line: String) {
         // Yes to what is asked: to run it, or to run it again.
         _ => held.approve(PERSON),
     };
-    match engine.decide(decision.under_id(suspension)).await {
+    match engine.decide(decision.with_id(suspension)).await {
         Ok(Verdict::Accepted | Verdict::AlreadyApplied) => say(&format!("accepted {suspension}")),
         Ok(Verdict::ToolChanged | Verdict::Refused(_)) | Err(_) => {}
     }

@@ -98,7 +98,7 @@ async fn read_again(
     let several_tenants = configuration.has_several_tenants();
     let quotas = configuration.quotas;
     engine.replace_agents(configuration.agents).await.map_err(|why| why.to_string())?;
-    engine.share_places(several_tenants);
+    engine.share_slots(several_tenants);
     engine.set_quotas(quotas);
     Ok(Reloaded { agents, auth })
 }

@@ -1,6 +1,6 @@
 //! What ends the reading of one thing, of one moment, or of everything.
 
-use engine::store::{Refused, Trouble};
+use engine::store::{StoreError, StoreFailure};
 
 use crate::doctor::Fault;
 use crate::postgres::trouble::Stop;
@@ -11,7 +11,7 @@ pub(super) enum Halt {
     /// The database cannot read what it wrote, and the moment is over.
     Damaged(String),
     /// The database does not answer: nobody knows what is there.
-    Refused(Refused),
+    Refused(StoreError),
 }
 
 impl From<Fault> for Halt {
@@ -23,14 +23,14 @@ impl From<Fault> for Halt {
 impl From<Stop> for Halt {
     fn from(Stop(refused): Stop) -> Self {
         match refused {
-            Refused::Trouble(Trouble::Corrupt(what)) => Self::Damaged(what),
-            other @ (Refused::Trouble(Trouble::Unavailable(_) | Trouble::Full(_))
-            | Refused::Fenced
-            | Refused::Behind
-            | Refused::Stale
-            | Refused::Busy(_)
-            | Refused::Impossible(_)
-            | Refused::NotFound) => Self::Refused(other),
+            StoreError::Failed(StoreFailure::Corrupt(what)) => Self::Damaged(what),
+            other @ (StoreError::Failed(StoreFailure::Unavailable(_) | StoreFailure::Full(_))
+            | StoreError::Fenced
+            | StoreError::Behind
+            | StoreError::Stale
+            | StoreError::Busy(_)
+            | StoreError::Impossible(_)
+            | StoreError::NotFound) => Self::Refused(other),
         }
     }
 }

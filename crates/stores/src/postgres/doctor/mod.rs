@@ -13,7 +13,7 @@ mod run;
 mod thread;
 mod value;
 
-use engine::store::Refused;
+use engine::store::StoreError;
 
 pub use crate::doctor::{Finding, FindingCode, Findings, Progress};
 
@@ -35,7 +35,7 @@ pub type Report = crate::doctor::Report<Size>;
 
 impl Upkeep {
     /// Looks at the whole store. `progress` hears how far it is.
-    pub async fn examine(&self, mut progress: impl FnMut(Progress)) -> Result<Report, Refused> {
+    pub async fn examine(&self, mut progress: impl FnMut(Progress)) -> Result<Report, StoreError> {
         let mut examination = Examination { upkeep: self, report: Report::default() };
         progress(Progress::References);
         examination.beside_threads().await?;
@@ -53,7 +53,7 @@ struct Examination<'u> {
 
 impl Examination<'_> {
     /// What keeps from looking on is no finding; all else is one.
-    fn note(&mut self, place: &str, halted: Result<(), Halt>) -> Result<(), Refused> {
+    fn note(&mut self, place: &str, halted: Result<(), Halt>) -> Result<(), StoreError> {
         match halted {
             Ok(()) => {}
             Err(Halt::Broken(fault)) => self.report.findings.add(fault.code, place, fault.what),
@@ -63,7 +63,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    async fn beside_threads(&mut self) -> Result<(), Refused> {
+    async fn beside_threads(&mut self) -> Result<(), StoreError> {
         let connections = &self.upkeep.connections;
         for owned in owners::OWNED {
             let looked = owners::references(connections, owned, &mut self.report.findings).await;
@@ -73,7 +73,7 @@ impl Examination<'_> {
         self.note("the frozen agents", looked)
     }
 
-    async fn threads(&mut self, progress: &mut impl FnMut(Progress)) -> Result<(), Refused> {
+    async fn threads(&mut self, progress: &mut impl FnMut(Progress)) -> Result<(), StoreError> {
         let counted = self.upkeep.connections.read("SELECT count(*) FROM threads", &[]).await;
         // Only whoever watches wants to know.
         let count = |rows: Vec<tokio_postgres::Row>| rows.first()?.try_get(0).ok().map(unsigned);
@@ -125,7 +125,7 @@ impl Examination<'_> {
         Ok(last)
     }
 
-    async fn measure(&mut self) -> Result<(), Refused> {
+    async fn measure(&mut self) -> Result<(), StoreError> {
         match self.upkeep.size().await {
             Ok(size) => self.report.size = Some(size),
             Err(refused) => self.note("the size of the tables", Err(Stop(refused).into()))?,

@@ -1,0 +1,361 @@
+//! How many runs one process works on: the slots in which they execute, and a few in which they only hear what cannot wait.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
+
+use machine::id::RunId;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use super::Node;
+use crate::live::lock;
+use crate::store::{Lease, SkipTenant, Tenant};
+
+/// Runs beyond those that execute which may be told of an interrupt or of the time at once. Each is a commit or two.
+const SPARE_MAX: usize = 8;
+/// Runs in line of which it is known that nothing has begun.
+const UNSTARTED_MAX: usize = 4_096;
+
+pub(super) struct Slots {
+    all: Arc<Semaphore>,
+    spare: Arc<Semaphore>,
+    shares: Mutex<TenantShares>,
+    /// A slot of a tenant at its bound is free again.
+    freed: Notify,
+}
+
+/// Who has the slots. Where several tenants share them, none of them gets all.
+struct TenantShares {
+    bounds: SlotBounds,
+    /// Whether the bounds count.
+    several_tenants: bool,
+    tenants: BTreeMap<Tenant, TenantSlots>,
+    /// Slots in the dispatcher's hands: a claim that is under way may give all of them to one tenant.
+    claiming: usize,
+}
+
+/// How many slots one tenant may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SlotBounds {
+    /// Beyond this many no run of the tenant starts.
+    starting: usize,
+    /// Beyond this many none continues either: the rest is for other tenants only.
+    continuing: usize,
+}
+
+impl SlotBounds {
+    /// 90 % for one tenant's runs. Half of the rest is also for those of its runs that continue, such as decided ones. At
+    /// least one slot is for other tenants only, unless there is just one.
+    const fn for_slots(slots: usize) -> Self {
+        let reserved = slots.div_ceil(10);
+        let starting = if slots > reserved { slots - reserved } else { slots };
+        Self { starting, continuing: starting + (slots - starting) / 2 }
+    }
+
+    const fn for_run(self, need: Need) -> usize {
+        match need {
+            Need::Start => self.starting,
+            Need::Continue => self.continuing,
+        }
+    }
+}
+
+/// What a run needs its slot for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Its first step.
+    Start,
+    /// It has begun, and was decided, woken or lost its worker.
+    Continue,
+}
+
+#[derive(Clone, Copy, Default)]
+struct TenantSlots {
+    slots: usize,
+    /// The bound kept runs of the tenant waiting: those that would start, and those that would continue too. They come
+    /// first, so nothing passes them until the dispatcher has looked again.
+    start_waits: bool,
+    continue_waits: bool,
+}
+
+impl TenantSlots {
+    const fn waits(&self, need: Need) -> bool {
+        match need {
+            Need::Start => self.start_waits,
+            Need::Continue => self.continue_waits,
+        }
+    }
+}
+
+impl TenantShares {
+    /// Whether the tenant may have one more slot, whatever a claim under way brings.
+    fn admits(&self, tenant: &Tenant, need: Need) -> bool {
+        if !self.several_tenants {
+            return true;
+        }
+        let held = self.tenants.get(tenant).copied().unwrap_or_default();
+        !held.waits(need) && held.slots + self.claiming < self.bounds.for_run(need)
+    }
+
+    fn give(&mut self, tenant: &Tenant) {
+        self.tenants.entry(tenant.clone()).or_default().slots += 1;
+    }
+
+    fn take_back(&mut self, tenant: Option<&Tenant>) {
+        let Some(tenant) = tenant else {
+            self.claiming = self.claiming.saturating_sub(1);
+            return;
+        };
+        let Some(held) = self.tenants.get_mut(tenant) else { return };
+        held.slots = held.slots.saturating_sub(1);
+        if held.slots == 0 && !held.start_waits {
+            self.tenants.remove(tenant);
+        }
+    }
+
+    /// The tenant's bound, and no lack of slots, keeps a run of it waiting.
+    fn note_waiting(&mut self, tenant: &Tenant, need: Need) {
+        let held = self.tenants.entry(tenant.clone()).or_default();
+        held.start_waits = true;
+        held.continue_waits |= need == Need::Continue;
+    }
+
+    /// How many runs may be claimed so that no tenant gets beyond its bound, even if all of them belong to one, and whose
+    /// runs are passed over. At most one tenant is at its bound while a slot is free.
+    fn next_claim(&mut self, free: usize) -> (usize, Option<SkipTenant>) {
+        if !self.several_tenants {
+            return (free, None);
+        }
+        let SlotBounds { starting, continuing } = self.bounds;
+        let (mut limit, mut full) = (free.min(starting), None);
+        for (tenant, held) in &mut self.tenants {
+            held.start_waits = held.slots >= starting;
+            held.continue_waits = held.slots >= continuing;
+            if held.start_waits {
+                full = Some(SkipTenant { tenant: tenant.clone(), woken: held.continue_waits });
+            }
+            let bound = if held.start_waits { continuing } else { starting };
+            if !held.continue_waits {
+                limit = limit.min(bound.saturating_sub(held.slots));
+            }
+        }
+        self.tenants.retain(|_, held| held.slots > 0);
+        (limit, full)
+    }
+
+    /// For a run that continues and waits for its turn already.
+    fn has_room(&self, tenant: &Tenant) -> bool {
+        let held = self.tenants.get(tenant).map_or(0, |held| held.slots);
+        !self.several_tenants || held < self.bounds.continuing
+    }
+
+    fn is_full(&self, full: &SkipTenant) -> bool {
+        let held = self.tenants.get(&full.tenant).map_or(0, |held| held.slots);
+        let need = if full.woken { Need::Continue } else { Need::Start };
+        self.several_tenants && held >= self.bounds.for_run(need)
+    }
+}
+
+impl Slots {
+    pub(super) fn new(running_runs_max: usize, several_tenants: bool) -> Self {
+        let shares = TenantShares {
+            bounds: SlotBounds::for_slots(running_runs_max),
+            several_tenants,
+            tenants: BTreeMap::new(),
+            claiming: 0,
+        };
+        Self {
+            all: Arc::new(Semaphore::new(running_runs_max)),
+            spare: Arc::new(Semaphore::new(SPARE_MAX)),
+            shares: Mutex::new(shares),
+            freed: Notify::new(),
+        }
+    }
+}
+
+/// The right to hold one run. Whoever gives it back, used or not, makes room for what found none.
+pub(crate) struct Slot {
+    permit: Option<OwnedSemaphorePermit>,
+    node: Weak<Node>,
+    /// Whose run has it; none while the dispatcher looks for one.
+    tenant: Option<Tenant>,
+    /// The run may hear what cannot wait, and nothing of it executes.
+    pub(crate) is_spare: bool,
+}
+
+impl Slot {
+    /// It was not used, and whoever looks for one had it: nobody is told that it is free.
+    pub(super) fn return_unused(mut self) {
+        self.release();
+        self.node = Weak::new();
+    }
+
+    /// A run of this tenant was claimed for it.
+    pub(super) fn assign_to(&mut self, tenant: &Tenant) {
+        if self.is_spare || self.tenant.is_some() {
+            return;
+        }
+        if let Some(node) = self.node.upgrade() {
+            let mut shares = lock(&node.slots.shares);
+            shares.take_back(None);
+            shares.give(tenant);
+            self.tenant = Some(tenant.clone());
+        }
+    }
+
+    /// Somebody else may have it. Whoever leaves it may still hear what cannot wait.
+    pub(crate) fn release_for_spare(&mut self) {
+        let had_one = self.release();
+        self.is_spare = true;
+        if had_one {
+            self.wake_dispatcher();
+        }
+    }
+
+    /// Whether there was anything to free.
+    fn release(&mut self) -> bool {
+        let Some(permit) = self.permit.take() else { return false };
+        let node = self.node.upgrade().filter(|_| !self.is_spare);
+        if let Some(node) = &node {
+            lock(&node.slots.shares).take_back(self.tenant.take().as_ref());
+        }
+        drop(permit);
+        if let Some(node) = node {
+            node.slots.freed.notify_waiters();
+        }
+        true
+    }
+
+    fn wake_dispatcher(&self) {
+        if let Some(node) = self.node.upgrade()
+            && node.backlog.load(Ordering::SeqCst)
+        {
+            node.dispatch.notify_one();
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.release();
+        self.wake_dispatcher();
+    }
+}
+
+impl Node {
+    /// Whether the tenants' bounds count from here on.
+    pub(crate) fn share_slots(&self, several_tenants: bool) {
+        lock(&self.slots.shares).several_tenants = several_tenants;
+        self.schedule_dispatch();
+    }
+
+    /// Slots for the runs that a claim may give out, and whose runs it must pass over. The dispatcher's alone.
+    pub(super) fn slots_to_claim(self: &Arc<Self>, most: usize) -> (Vec<Slot>, Option<SkipTenant>) {
+        let mut shares = lock(&self.slots.shares);
+        let (limit, full) = shares.next_claim(most);
+        let mut slots = Vec::new();
+        while slots.len() < limit
+            && let Some(slot) = self.permit(&self.slots.all, None, false)
+        {
+            shares.claiming += 1;
+            slots.push(slot);
+        }
+        (slots, full)
+    }
+
+    /// A slot for a run of this tenant that comes by: while others stand in line, a free slot is for the first of them.
+    pub(crate) fn try_take_slot(self: &Arc<Self>, tenant: &Tenant, need: Need) -> Option<Slot> {
+        if self.has_queue.load(Ordering::SeqCst) {
+            return None;
+        }
+        let mut shares = lock(&self.slots.shares);
+        if !shares.admits(tenant, need) {
+            return None;
+        }
+        let slot = self.permit(&self.slots.all, Some(tenant), false)?;
+        shares.give(tenant);
+        Some(slot)
+    }
+
+    /// A run of this tenant found no slot: the dispatcher looks for one. Where the tenant's bound is the reason, no other
+    /// tenant stands behind it.
+    pub(super) fn queue_for_slot(&self, tenant: &Tenant, need: Need) {
+        let mut shares = lock(&self.slots.shares);
+        if shares.admits(tenant, need) {
+            self.has_queue.store(true, Ordering::SeqCst);
+        } else {
+            shares.note_waiting(tenant, need);
+        }
+        drop(shares);
+        self.schedule_dispatch();
+    }
+
+    /// Whether this tenant's runs are still to be passed over.
+    pub(super) fn is_full(&self, full: &SkipTenant) -> bool {
+        lock(&self.slots.shares).is_full(full)
+    }
+
+    /// A slot for one more run that is interrupted or due, if one is free.
+    pub(super) fn take_spare_slot(self: &Arc<Self>) -> Option<Slot> {
+        self.permit(&self.slots.spare, None, true)
+    }
+
+    fn permit(
+        self: &Arc<Self>,
+        slots: &Arc<Semaphore>,
+        tenant: Option<&Tenant>,
+        is_spare: bool,
+    ) -> Option<Slot> {
+        if self.stopping.is_cancelled() {
+            return None;
+        }
+        let permit = slots.clone().try_acquire_owned().ok()?;
+        Some(Slot { permit: Some(permit), node: Arc::downgrade(self), tenant: tenant.cloned(), is_spare })
+    }
+
+    /// The next slot that is free for a run of this tenant that continues. None where this engine has none for ever.
+    pub(crate) async fn wait_for_slot(self: &Arc<Self>, tenant: &Tenant) -> Option<Slot> {
+        loop {
+            let freed = self.slots.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if !lock(&self.slots.shares).has_room(tenant) {
+                freed.await;
+                continue;
+            }
+            let permit = self.slots.all.clone().acquire_owned().await.ok()?;
+            let mut slot =
+                Slot { permit: Some(permit), node: Arc::downgrade(self), tenant: None, is_spare: false };
+            let mut shares = lock(&self.slots.shares);
+            let has_room = shares.has_room(tenant);
+            // Freed as what it was taken as, where another run of the tenant was faster.
+            shares.claiming += 1;
+            drop(shares);
+            if has_room {
+                slot.assign_to(tenant);
+                return Some(slot);
+            }
+        }
+    }
+}
+
+/// Runs that heard something in a spare slot and stand in line for one to execute in. Whoever takes one of them up while
+/// nobody else has held it since knows that no attempt was lost. Where this forgets one, its attempt counts as lost.
+#[derive(Default)]
+pub(crate) struct UnstartedRuns(Mutex<BTreeMap<(Tenant, RunId), (u64, u64)>>);
+
+impl UnstartedRuns {
+    pub(crate) fn put(&self, lease: &Lease, seq: u64) {
+        let mut known = lock(&self.0);
+        if known.len() >= UNSTARTED_MAX {
+            known.clear();
+        }
+        known.insert((lease.tenant.clone(), lease.run.clone()), (lease.epoch, seq));
+    }
+
+    /// Whether nothing of the run can have begun since it was let go.
+    pub(crate) fn take(&self, lease: &Lease, seq: u64) -> bool {
+        let known = lock(&self.0).remove(&(lease.tenant.clone(), lease.run.clone()));
+        known.is_some_and(|(epoch, stored)| (epoch + 1, stored) == (lease.epoch, seq))
+    }
+}

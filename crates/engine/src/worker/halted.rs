@@ -1,0 +1,239 @@
+//! A run that cannot go on: the store is in trouble, what is stored cannot be read, or a mistake of ours stands in the way.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Stop, Worker, WorkerContext};
+use crate::node::{Need, Node, Reply, Slot, WorkerMessage};
+use crate::store::{Appended, Lease, StoreError, StoreFailure};
+
+/// Before what cannot be read is read again. Somebody has to mend it first; whoever brings something does not wait for this.
+const UNREADABLE_RETRY_PAUSE: Duration = Duration::from_secs(60);
+
+/// While the store is in trouble nobody is kept waiting for this worker: whoever brings something asks the store.
+pub(super) async fn pause(ctx: &mut WorkerContext) {
+    // Not by the engine's clock: a store in trouble may be whose clock that is.
+    let over = tokio::time::sleep(ctx.node.settings.store_retry_pause);
+    tokio::pin!(over);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut over => return,
+            Some(message) = ctx.mailbox.recv() => redirect_to_inbox(ctx, message),
+        }
+    }
+}
+
+/// The same where what is stored of this one run cannot be read. Somebody else has its slot meanwhile, and it may be
+/// left without one. False where the engine stops, which does not wait for it.
+pub(super) async fn wait_for_repair(ctx: &mut WorkerContext, slot: &mut Slot) -> bool {
+    slot.release_for_spare();
+    let node = ctx.node.clone();
+    let inbox_signal = ctx.inbox_signal.clone();
+    let over = tokio::time::sleep(UNREADABLE_RETRY_PAUSE);
+    tokio::pin!(over);
+    loop {
+        tokio::select! {
+            biased;
+            () = node.stopping.cancelled() => return false,
+            () = inbox_signal.notified() => break,
+            () = &mut over => break,
+            Some(message) = ctx.mailbox.recv() => redirect_to_inbox(ctx, message),
+        }
+    }
+    ctx.inbox_signal.take();
+    if let Some(free) = node.try_take_slot(&ctx.tenant, Need::Continue) {
+        *slot = free;
+    }
+    true
+}
+
+/// Of a run that cannot be loaded: ends it where an interrupt was accepted, else waits until there may be something new.
+/// False where there is nothing to try again for.
+pub(super) async fn halt(ctx: &mut WorkerContext, slot: &mut Slot, lease: &Lease) -> bool {
+    match end_if_interrupted(&ctx.node, lease).await {
+        Ok(true) | Err(StoreError::Fenced | StoreError::NotFound) => false,
+        Ok(false) => wait_for_repair(ctx, slot).await,
+        Err(
+            refused @ (StoreError::Failed(_)
+            | StoreError::Behind
+            | StoreError::Stale
+            | StoreError::Busy(_)
+            | StoreError::Impossible(_)),
+        ) => {
+            tracing::error!(run = %lease.run, %refused, "an unreadable run cannot be ended");
+            wait_for_repair(ctx, slot).await
+        }
+    }
+}
+
+/// Ends a run that cannot go on by the plain columns of its store, if an interrupt of it was accepted.
+async fn end_if_interrupted(node: &Arc<Node>, lease: &Lease) -> Result<bool, StoreError> {
+    let view = node.store.run(&lease.tenant, &lease.run).await?.ok_or(StoreError::NotFound)?;
+    if !view.interrupt_accepted {
+        return Ok(false);
+    }
+    let Appended { woken, .. } = node.store.end_undecoded(lease).await?;
+    tracing::warn!(run = %lease.run, "an unreadable run was interrupted and has ended");
+    node.feeds.for_run(&lease.run).invalidate();
+    node.approvals.changed(&lease.tenant, &lease.run);
+    for run in woken {
+        node.wake(&lease.tenant, &run, Need::Start);
+    }
+    Ok(true)
+}
+
+fn redirect_to_inbox(ctx: &mut WorkerContext, message: WorkerMessage) {
+    match message {
+        WorkerMessage::Submit(submission) => drop(submission.reply.send(Reply::UseInbox)),
+        WorkerMessage::Claimed(claimed) => ctx.claimed = Some(claimed),
+    }
+}
+
+impl Worker {
+    /// The store is in trouble: what is stored is found out once it answers again. Tasks go on meanwhile.
+    pub(super) async fn wait_for_store(
+        &mut self,
+        ctx: &mut WorkerContext,
+        slot: &mut Slot,
+        trouble: &StoreFailure,
+    ) -> Result<(), Stop> {
+        let mut trouble = trouble.clone();
+        loop {
+            tracing::error!(run = %self.lease.run, %trouble, "the store is in trouble; the run waits");
+            for submission in mem::take(&mut self.submissions) {
+                let _ = submission.reply.send(Reply::UseInbox);
+            }
+            while let Ok(finished) = self.results.try_recv() {
+                self.receive_result(finished);
+            }
+            let executes = self.tasks.iter().any(|task| !task.finished);
+            if executes || !matches!(trouble, StoreFailure::Corrupt(_)) {
+                pause(ctx).await;
+            } else if !wait_for_repair(ctx, slot).await {
+                return Err(Stop::Gone);
+            }
+            let reloaded = match self.reload().await {
+                Err(Stop::StoreFailed(again)) => {
+                    self.end_if_corrupt(&again).await?;
+                    trouble = again;
+                    continue;
+                }
+                reloaded @ (Ok(()) | Err(Stop::Gone | Stop::Broken(_))) => reloaded,
+            };
+            match self.resolve_uncertain_commit().await {
+                Ok(()) => {}
+                Err(Stop::StoreFailed(again)) => {
+                    self.end_if_corrupt(&again).await?;
+                    trouble = again;
+                    continue;
+                }
+                Err(Stop::Gone | Stop::Broken(_)) => continue,
+            }
+            self.history = None;
+            self.state = None;
+            return reloaded;
+        }
+    }
+
+    /// [`Stop::Gone`] where the run cannot be decoded and an accepted interrupt has ended it.
+    async fn end_if_corrupt(&self, trouble: &StoreFailure) -> Result<(), Stop> {
+        match trouble {
+            StoreFailure::Corrupt(_) => self.end_if_interrupted().await,
+            StoreFailure::Unavailable(_) | StoreFailure::Full(_) => Ok(()),
+        }
+    }
+
+    async fn end_if_interrupted(&self) -> Result<(), Stop> {
+        match end_if_interrupted(&self.node, &self.lease).await {
+            Ok(true) | Err(StoreError::Fenced | StoreError::NotFound) => Err(Stop::Gone),
+            Ok(false) => Ok(()),
+            Err(
+                refused @ (StoreError::Failed(_)
+                | StoreError::Behind
+                | StoreError::Stale
+                | StoreError::Busy(_)
+                | StoreError::Impossible(_)),
+            ) => {
+                tracing::error!(run = %self.lease.run, %refused, "an unreadable run cannot be ended");
+                Ok(())
+            }
+        }
+    }
+
+    /// A mistake of ours: what is stored and what follows from it disagree. What is under way is given up as in a crash,
+    /// nothing begins any more, and nobody else gets the run from this process. What is brought to it is processed all the
+    /// same, so that an interrupt ends it.
+    pub(super) async fn run_halted(mut self, ctx: &mut WorkerContext, slot: &mut Slot, why: &str) -> Stop {
+        tracing::error!(
+            run = %self.lease.run,
+            why,
+            "the run is stopped: what is stored and what follows disagree; it hears an interrupt and nothing else"
+        );
+        slot.release_for_spare();
+        self.without_slot = true;
+        self.reset();
+        loop {
+            let processed = self.process_pending(ctx).await;
+            if let Err(stop @ (Stop::StoreFailed(_) | Stop::Broken(_))) = &processed {
+                tracing::error!(run = %self.lease.run, ?stop, "the stopped run cannot hear what was brought");
+                self.reset();
+                for submission in mem::take(&mut self.submissions) {
+                    let _ = submission.reply.send(Reply::UseInbox);
+                }
+                let ended = match stop {
+                    Stop::StoreFailed(trouble) => self.end_if_corrupt(trouble).await,
+                    Stop::Broken(_) | Stop::Gone => self.end_if_interrupted().await,
+                };
+                if let Err(stop) = ended {
+                    return stop;
+                }
+            }
+            match processed {
+                Ok(()) if self.run.control.ended().is_some() => return Stop::Gone,
+                Err(Stop::Gone) => return Stop::Gone,
+                // The signal was taken, and the inbox was not processed.
+                Err(Stop::StoreFailed(_)) => {
+                    pause(ctx).await;
+                    if self.node.stopping.is_cancelled() {
+                        return Stop::Gone;
+                    }
+                    continue;
+                }
+                Ok(()) | Err(Stop::Broken(_)) => {}
+            }
+            let (node, inbox_signal) = (self.node.clone(), ctx.inbox_signal.clone());
+            tokio::select! {
+                biased;
+                () = node.stopping.cancelled() => return Stop::Gone,
+                () = inbox_signal.notified() => {}
+                Some(message) = ctx.mailbox.recv() => self.receive_message(ctx, message),
+            }
+        }
+    }
+
+    async fn process_pending(&mut self, ctx: &mut WorkerContext) -> Result<(), Stop> {
+        ctx.inbox_signal.take();
+        self.reload().await?;
+        self.read_mailbox(ctx);
+        if ctx.claimed.is_some() {
+            return Err(Stop::Gone);
+        }
+        if self.inbox.is_empty() && self.submissions.is_empty() {
+            return Ok(());
+        }
+        self.pass(ctx).await
+    }
+
+    /// As if this worker had just come to its run.
+    fn reset(&mut self) {
+        self.stop_all();
+        self.unstored.clear();
+        self.after_tools.clear();
+        self.uncertain_commit = None;
+        self.history = None;
+        self.state = None;
+        self.drained = false;
+    }
+}

@@ -1,0 +1,67 @@
+//! What a worker notes for the numbers: how long steps take, how soon a decided call starts, how runs end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use machine::event::{Event, Fact};
+use machine::id::CallId;
+use machine::inbox::{Item, Ticket};
+use machine::projection_rows::PublicRunStatus;
+use machine::{Control, Timestamp};
+
+use crate::metrics::{EngineCounters, ms_between};
+use crate::store::Append;
+
+#[derive(Default)]
+pub(super) struct RunMetrics {
+    /// The step that began under this worker.
+    step: Option<(u32, Timestamp)>,
+    /// Calls that somebody has decided on and that have not started, with the time of the decision.
+    decided: BTreeMap<CallId, Timestamp>,
+}
+
+impl RunMetrics {
+    /// Of a run that was started by the commit that created it.
+    pub(super) fn for_created(control: &Control) -> Self {
+        let step = control.step_open.then_some((control.step, control.at));
+        Self { step, decided: BTreeMap::new() }
+    }
+
+    /// Before the commit: afterwards nobody knows what was heard with it.
+    pub(super) fn before_commit(&mut self, append: &Append, inbox: &[(Ticket, Item)]) {
+        let consumed = inbox.iter().filter(|(ticket, _)| append.consumed.contains(ticket));
+        let heard = consumed.map(|(_, item)| item).chain(&append.accepted);
+        for item in heard {
+            // An early one has waited for its call, not the call for it.
+            if let Item::Decision(decision) = item {
+                self.decided.insert(decision.call.clone(), decision.accepted_at);
+            }
+        }
+    }
+
+    /// After the commit.
+    pub(super) fn after_commit(
+        &mut self,
+        counters: &EngineCounters,
+        events: &[Arc<Event>],
+        control: &Control,
+        now: Timestamp,
+    ) {
+        for event in events {
+            if let Fact::StepStarted { step, .. } = event.fact {
+                self.step = Some((step, event.at));
+            } else if let Fact::StepEnded { step: ended, .. } = event.fact
+                && let Some((_, began)) = self.step.take_if(|(step, _)| *step == ended)
+            {
+                counters.step_ms.record(ms_between(began, event.at));
+            } else if let Fact::ExecutionStarted { call_id, .. } = &event.fact
+                && let Some(decided) = self.decided.remove(call_id)
+            {
+                counters.decision_to_start_ms.record(ms_between(decided, now));
+            } else if matches!(event.fact, Fact::RunEnded { .. }) {
+                counters.record_end(PublicRunStatus::from_status(&control.status));
+            }
+        }
+        self.decided.retain(|id, _| control.call(id).is_some_and(|call| !call.settled()));
+    }
+}

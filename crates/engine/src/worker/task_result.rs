@@ -1,0 +1,50 @@
+//! What the tasks of a run come back with.
+
+use machine::Input;
+use machine::id::CallId;
+use machine::phase::HookAnswers;
+use machine::status::CallStatus;
+
+use super::plugin_lock::PluginLockGuard;
+
+/// What a task comes back with.
+pub(crate) struct FinishedTask {
+    pub(crate) task: u64,
+    pub(crate) output: TaskOutput,
+}
+
+/// With the lock of the plugins, where plugins were asked.
+pub(crate) struct TaskOutput {
+    pub(crate) body: TaskResult,
+    pub(crate) guard: Option<PluginLockGuard>,
+}
+
+impl From<TaskResult> for TaskOutput {
+    fn from(body: TaskResult) -> Self {
+        Self { body, guard: None }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) enum TaskResult {
+    Input(Box<Input>),
+    /// The hooks of BeforeToolExecute.
+    Gate {
+        call: CallId,
+        hooks: HookAnswers,
+    },
+    /// The hooks of AfterToolExecute.
+    AfterTool {
+        call: CallId,
+        status: CallStatus,
+        hooks: HookAnswers,
+    },
+}
+
+/// Answers of AfterToolExecute that are not recorded yet.
+pub(crate) struct AfterToolAnswer {
+    pub(crate) call: CallId,
+    pub(crate) status: CallStatus,
+    pub(crate) hooks: HookAnswers,
+    pub(crate) fresh: bool,
+}

@@ -1,0 +1,75 @@
+//! A worker without a slot to execute in: it has heard what could not wait, and leaves the rest to whoever gets a slot.
+
+use machine::status::RunStatus;
+
+use super::{Stop, Worker, WorkerContext};
+use crate::node::{Reply, Slot, WorkerMessage};
+
+impl Worker {
+    /// Lets the run go, which stands in line if there is something to do. False while it has to be held: there is more to
+    /// hear, or it has got a slot.
+    pub(super) async fn yield_slot(
+        &mut self,
+        ctx: &mut WorkerContext,
+        slot: &mut Slot,
+    ) -> Result<bool, Stop> {
+        self.read_mailbox(ctx);
+        if self.has_pending_input() || self.is_due() {
+            return Ok(false);
+        }
+        if self.node.store.release(&self.lease).await? {
+            if self.run.control.status == RunStatus::Running {
+                self.node.unstarted.put(&self.lease, self.committed.seq);
+            }
+            if let Some(history) = self.history.take() {
+                self.node.transcript_cache.put(&self.lease.tenant, &self.lease.run, history);
+            }
+            // It may fall due again, and a slot may have become free meanwhile.
+            self.node.schedule_dispatch();
+            return Ok(true);
+        }
+        self.read_inbox().await?;
+        if !self.has_pending_input() {
+            self.wait_for_slot(ctx, slot).await;
+        }
+        Ok(false)
+    }
+
+    fn is_due(&self) -> bool {
+        self.run.next_deadline().is_some_and(|deadline| deadline.at <= self.node.clock.now())
+    }
+
+    /// What is accepted has to stay until something that executes is done, and keeps the run held.
+    async fn wait_for_slot(&mut self, ctx: &mut WorkerContext, slot: &mut Slot) {
+        let node = self.node.clone();
+        let free = node.wait_for_slot(&self.lease.tenant);
+        let deadline = self.run.next_deadline().map(|deadline| deadline.at);
+        let due = async {
+            match deadline {
+                Some(at) => node.clock.sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(free, due);
+        loop {
+            tokio::select! {
+                biased;
+                found = &mut free => {
+                    if let Some(found) = found {
+                        *slot = found;
+                    }
+                    return;
+                }
+                () = ctx.inbox_signal.notified() => return,
+                () = &mut due => return,
+                Some(message) = ctx.mailbox.recv() => match message {
+                    WorkerMessage::Submit(submission) => drop(submission.reply.send(Reply::UseInbox)),
+                    WorkerMessage::Claimed(claimed) => {
+                        ctx.claimed = Some(claimed);
+                        return;
+                    }
+                },
+            }
+        }
+    }
+}
